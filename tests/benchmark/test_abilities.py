@@ -13,9 +13,8 @@ import torch
 from small import ROOT
 from torch import Tensor
 
-from nystromformer.benchmark.abilities.combinations import combinations
 from nystromformer.benchmark.abilities.learning import Cell, Setting, learn
-from nystromformer.benchmark.abilities.measure import measure_abilities, read_cells
+from nystromformer.benchmark.abilities.measure import combinations, measure_abilities, read_cells
 from nystromformer.benchmark.abilities.report import budgets, tabulate, to_read
 from nystromformer.benchmark.abilities.tasks import KINDS, NO_ANSWER, TASKS, VALUES, Rows
 from nystromformer.benchmark.questions.abilities import Abilities

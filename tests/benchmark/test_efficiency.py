@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nystromformer.benchmark.efficiency import measure as measuring
-from nystromformer.benchmark.efficiency.measure import carry_on, measure
+from nystromformer.benchmark.efficiency.measure import PartMeasurement, carry_on
 from nystromformer.benchmark.efficiency.methods import (
     CONTROL,
     SDPA,
@@ -157,7 +157,7 @@ METHODS = [Method("one", None), Method("two", None)]
 
 def test_what_the_budget_does_not_allow_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     timings(monkeypatch, milliseconds=1.0, memory=0.1)
-    found = list(measure(slow(1000, 100_000), METHODS, 3, seconds=60, free=1e9))
+    found = list(PartMeasurement(slow(1000, 100_000), METHODS, 3, seconds=60, free=1e9).run())
     assert [len(each.cells) for each in found] == [2, 0]
     assert {one.method for one in found[1].left_out} == {"one", "two"}
     assert all(one.why.startswith("budget: some ") for one in found[1].left_out)
@@ -166,18 +166,18 @@ def test_what_the_budget_does_not_allow_is_left_out(monkeypatch: pytest.MonkeyPa
 def test_without_time_the_shortest_length_alone_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     timings(monkeypatch, milliseconds=1.0, memory=0.1)
     with pytest.raises(UserError, match="could be measured: two at 3000 tokens: budget"):
-        list(measure(slow(1000, 2000, 3000), METHODS, 3, seconds=0, free=1e9))
+        list(PartMeasurement(slow(1000, 2000, 3000), METHODS, 3, seconds=0, free=1e9).run())
     assert RAN == [("one", 1000)], "longer ones would take the longer to find out the same"
 
 
 def test_what_would_not_fit_is_never_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     timings(monkeypatch, milliseconds=0.001, memory=1.0)
-    found = list(measure(slow(1000, 2000), METHODS, 3, seconds=60, free=3000))
+    found = list(PartMeasurement(slow(1000, 2000), METHODS, 3, seconds=60, free=3000).run())
     assert [one.why for one in found[1].left_out] == ["memory: about 3.9 GiB, of 2.9 that were free"] * 2
     assert 2000 not in {length for _, length in RAN}
     timings(monkeypatch, milliseconds=0.001, memory=1.0)
     with pytest.raises(UserError, match=r"nothing of the part 'attention' could be measured.*raise --budget"):
-        list(measure(slow(8192), METHODS, 3, seconds=60, free=3000))
+        list(PartMeasurement(slow(8192), METHODS, 3, seconds=60, free=3000).run())
     assert {length for _, length in RAN} == {1024, 2048}, "tried on shorter input alone"
 
 
@@ -188,7 +188,7 @@ def test_a_method_that_runs_out_of_memory_costs_itself_alone(monkeypatch: pytest
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     part = Part("attention", 1, (512,), lambda *given: slow_passes(*given) | {"two": Passes(fails, fails)})
-    (found,) = measure(part, METHODS, 3, seconds=60, free=3000)
+    (found,) = PartMeasurement(part, METHODS, 3, seconds=60, free=3000).run()
     assert [cell.method for cell in found.cells] == ["one"]
     assert [(one.method, one.why) for one in found.left_out] == [
         ("two", "memory: it was tried, and there was too little")

@@ -11,7 +11,7 @@ import torch
 from small import run_here, small_data
 
 from nystromformer.attention import AttentionMask, create_attention
-from nystromformer.benchmark.span.measure import RowSpan, span, spans_of_rows, watch_spans
+from nystromformer.benchmark.span.compare import RowSpan, span, spans_of_rows, watch_spans
 from nystromformer.config import ModelConfig
 from nystromformer.model import Encoder
 

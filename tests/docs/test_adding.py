@@ -35,6 +35,7 @@ FILES = {
         "code/nystromformer/tasks/spam/task.py",
         "code/run_spam.py",
     ],
+    "A question to the benchmarks": ["code/nystromformer/benchmark/questions/norms.py"],
 }
 
 
@@ -137,3 +138,13 @@ def test_a_task_is_added_as_the_page_says(project: Path, tmp_path: Path, source:
     (project / "data" / "spam" / "dev.tsv").write_text("ham\tmy dear\n")
     with pytest.raises(AssertionError, match="line 1: expected other or spam, a tab, and a message"):
         run(here, project)
+
+
+@pytest.mark.slow
+def test_a_question_to_the_benchmarks_is_one_file(project: Path) -> None:
+    examples = examples_of("A question to the benchmarks")
+    tests, measure = commands(examples)
+    apply(examples, project)
+    assert " passed" in run([*tests, "-k", "benchmark"], project).stdout
+    assert "| 512 | RMSNorm | " in run([*measure, "--rows", "4", "--repeats", "1"], project).stdout
+    assert {path.name for path in (project / "results" / "norms").iterdir()} == {"norms.json", "norms.txt"}

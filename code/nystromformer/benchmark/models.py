@@ -1,18 +1,16 @@
-"""Models that are measured: BERT-small, ours and transformers', its batches and steps; what their attentions see.
+"""Models that are measured: BERT-small, ours and transformers', its batches and steps.
 
 Shapes: B rows, N tokens, K masked positions.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from nystromformer.attention import Attention, AttentionMask
+from nystromformer.attention import AttentionMask
 from nystromformer.benchmark.flags import HEAD_DIM, LANDMARKS, BertSmall
 from nystromformer.benchmark.timing import Work, peak_memory
 from nystromformer.config import AttentionName, ModelConfig
@@ -86,25 +84,6 @@ def replace_attention(encoder: Encoder, peers: Iterable[nn.Module]) -> None:
     for layer, peer in zip(encoder.layers, peers, strict=True):
         assert isinstance(layer, Layer)
         layer.attention.core = _StandIn(peer, layer.attention.core.needs)  # type: ignore[assignment]
-
-
-@contextmanager
-def watch_attention(encoder: Encoder, see: Callable[[int, Attention, tuple[Any, ...]], None]) -> Iterator[None]:
-    """Within, `see(layer, attention, arguments)` is called before each attention computes."""
-
-    def hook(layer: int, core: nn.Module, arguments: tuple[Any, ...]) -> None:
-        assert isinstance(core, Attention)
-        see(layer, core, arguments)
-
-    layers = [layer for layer in encoder.layers if isinstance(layer, Layer)]
-    handles = [
-        layer.attention.core.register_forward_pre_hook(partial(hook, index)) for index, layer in enumerate(layers)
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def standing_memory(model: nn.Module) -> float:

@@ -9,6 +9,8 @@ from nystromformer.benchmark.efficiency.methods import parse_method
 from nystromformer.config import ATTENTIONS, AttentionConfig, attention_config
 from nystromformer.errors import UserError
 
+RULES = ("segment_means", "strided", "kmeans")
+"""How Nyström attention picks its landmarks, the paper's first."""
 WIDTHS: Mapping[str, tuple[str, Sequence[int], dict[str, Any]]] = {
     "bigbird": ("block_size", (16, 32, 64), {"num_global_blocks": 1}),
     "local": ("block_size", (16, 32, 64, 128), {}),
@@ -37,6 +39,9 @@ class Candidate:
     @property
     def label(self) -> str:
         return label(self.name, self.width)
+
+
+SOFTMAX = Candidate(attention_config("softmax"), "softmax")
 
 
 def label(method: str, width: int | None) -> str:
@@ -92,10 +97,10 @@ def _with_widths(config: AttentionConfig, landmarks: Sequence[int]) -> list[Cand
         return [
             Candidate(
                 attention_config(name, num_landmarks=count, landmarks=rule),
-                name if rule == "segment_means" else f"{name}, {rule}",
+                name if rule == RULES[0] else f"{name}, {rule}",
                 count,
             )
-            for rule in ("segment_means", "strided", "kmeans")
+            for rule in RULES
             for count in landmarks
         ]
     if name not in WIDTHS:

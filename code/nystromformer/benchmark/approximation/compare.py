@@ -20,13 +20,14 @@ from nystromformer.benchmark.approximation.inputs import Inputs, capture_inputs,
 from nystromformer.benchmark.approximation.losses import check_is_softmax, score_adapted, score_untrained
 from nystromformer.benchmark.approximation.picture import draw_factors, draw_maps, draw_methods, draw_nystrom
 from nystromformer.benchmark.approximation.report import Findings, to_read
+from nystromformer.benchmark.checkpoints import open_one_checkpoint
 from nystromformer.benchmark.questions.approximation import Approximation
 from nystromformer.benchmark.results import on_one_line
 from nystromformer.errors import UserError
 from nystromformer.files import write_json, write_text
 from nystromformer.machine import machine_facts
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.opening import OpenedScoring, open_scoring
+from nystromformer.tasks.experiment.opening import OpenedScoring
 from nystromformer.tasks.pretraining.validation import load_checkpoint
 from nystromformer.training.device import Device
 
@@ -53,10 +54,8 @@ def measure_approximation(
     Raises:
         UserError: no such checkpoint, attention or rows; landmarks that the rows are too short for.
     """
-    if settings.checkpoint == "all":
-        raise UserError("--checkpoint: expected last or an epoch's number, found 'all'")
     torch.set_num_threads(settings.threads)
-    opened = open_scoring(experiment, dataset, device, settings.checkpoint)
+    opened = open_one_checkpoint(experiment, dataset, device, settings.checkpoint)
     length = opened.dataset.length
     if wrong := [count for count in settings.landmarks if count >= length]:
         raise UserError(f"--landmarks: expected fewer than the {length} tokens of a row, found {wrong}")

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.attention import Attention, NystromAttention, create_attention
-from nystromformer.benchmark.approximation.candidates import Candidate
+from nystromformer.benchmark.approximation.candidates import RULES, SOFTMAX, Candidate
 from nystromformer.benchmark.approximation.inputs import Inputs
+from nystromformer.benchmark.checkpoints import factors_product
 from nystromformer.benchmark.timing import Timing, Work, time_side_by_side
 from nystromformer.config import AttentionConfig, attention_config
 
@@ -20,7 +21,6 @@ Inverse = int | str
 """How the landmarks' matrix is inverted: the number of iterations of eq. 14, `ridge_name` of a ridge, or EXACT."""
 EXACT = "exact"
 """The pseudo-inverse itself."""
-RULES = ("segment_means", "strided", "kmeans")
 _RIDGE = "ridge "
 
 
@@ -124,7 +124,7 @@ def _nystrom_error(
         core = create_attention(config, num_heads=H, head_dim=D)
         assert isinstance(core, NystromAttention)
         factors = core.factors(inputs.q, inputs.k, inputs.mask, exact_inverse=inverse == EXACT)
-        approximate = factors.queries_BHNM @ factors.inverse_BHMM @ factors.keys_BHMN
+        approximate = factors_product(factors)
         wanted = exact @ inputs.v
         sums["matrix"] += _squares(approximate - exact)
         sums["exact"] += _squares(exact)
@@ -162,9 +162,7 @@ def _squares(x: Tensor) -> float:
 @torch.no_grad()
 def forward_times(candidates: Sequence[Candidate], inputs: Inputs, repeats: int) -> Mapping[str, Timing]:
     """Milliseconds of a forward pass over one layer's input, all in turn; softmax's under its name."""
-
-    softmax = Candidate(attention_config("softmax"), "softmax")
-    works = {one.label: _forward(core_of(one, inputs), inputs) for one in (softmax, *candidates)}
+    works = {one.label: _forward(core_of(one, inputs), inputs) for one in (SOFTMAX, *candidates)}
     return time_side_by_side(works, repeats)
 
 

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention import Attention, AttentionMask
-from nystromformer.benchmark.models import watch_attention
+from nystromformer.benchmark.checkpoints import encode_validation_rows, watch_attention
 from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.opening import OpenedScoring
-from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 
 RANDOM = "random"
 """The name of inputs that are standard normal."""
@@ -44,8 +43,6 @@ class Inputs:
 
 def capture_inputs(opened: OpenedScoring, model: PretrainingModel, rows: int) -> list[Inputs]:
     """What the attentions of all layers see on masked validation rows, drawn once and for all."""
-    preparation = RowPreparation(opened.dataset, opened.config)
-    batches = ValidationBatches(opened.dataset.validation, preparation, rows)
     seen: dict[int, list[tuple[Tensor, ...]]] = defaultdict(list)
     keeps: list[Tensor] = []
 
@@ -53,11 +50,8 @@ def capture_inputs(opened: OpenedScoring, model: PretrainingModel, rows: int) ->
         seen[layer].append(tuple(x.detach().float() for x in arguments[:3]))
 
     with torch.no_grad(), opened.device.autocast(), watch_attention(model.encoder, see):
-        for number in range(len(batches)):
-            batch = {name: tensor.to(opened.device.device) for name, tensor in batches[number].items()}
-            tokens_BN = batch["tokens_BN"]
-            keeps.append(batch.get("mask_BN", torch.ones_like(tokens_BN, dtype=torch.bool)))
-            model.encoder(tokens_BN, batch.get("mask_BN"), batch.get("types_BN"))
+        for batch in encode_validation_rows(opened, model.encoder, rows):
+            keeps.append(batch.get("mask_BN", torch.ones_like(batch["tokens_BN"], dtype=torch.bool)))
     keep_BN = torch.cat(keeps)
     mask = None if keep_BN.all() else AttentionMask(keep_BN)
     joined = {layer: [torch.cat(parts) for parts in zip(*mine, strict=True)] for layer, mine in seen.items()}

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from nystromformer import __version__
-from nystromformer.benchmark.approximation.candidates import Candidate
-from nystromformer.config import AttentionConfig, ModelConfig, attention_config
+from nystromformer.benchmark.approximation.candidates import SOFTMAX, Candidate
+from nystromformer.config import AttentionConfig, ModelConfig
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
 from nystromformer.model import PretrainingModel
@@ -24,8 +24,6 @@ from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training.archive import read_checkpoint
 
 logger = logging.getLogger(__name__)
-
-SOFTMAX = Candidate(attention_config("softmax"), "softmax")
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention import NystromAttention, create_attention
-from nystromformer.benchmark.approximation.candidates import label
-from nystromformer.benchmark.approximation.errors import EXACT, RULES, exact_weights
+from nystromformer.benchmark.approximation.candidates import RULES, label
+from nystromformer.benchmark.approximation.errors import EXACT, exact_weights
 from nystromformer.benchmark.approximation.inputs import RANDOM, Inputs
 from nystromformer.benchmark.approximation.report import (
     PAPERS_ITERATIONS,
@@ -20,6 +20,7 @@ from nystromformer.benchmark.approximation.report import (
     mean_errors,
     mean_figures,
 )
+from nystromformer.benchmark.checkpoints import factors_product
 from nystromformer.benchmark.results import new_figure
 from nystromformer.files import write_figure
 
@@ -33,7 +34,8 @@ _COLOURS = 1e3
 
 def draw_methods(found: Findings, path: Path, header: str) -> None:
     """Errors over the time of a forward pass, on the checkpoint's input and on random input."""
-    figure, axes = _figure(2, (13, 5))
+    figure = new_figure(13, 5)
+    axes = figure.subplots(1, 2)
     for axis, is_random in zip(axes, (False, True), strict=True):
         means = mean_errors(found.output_errors, is_random)
         for method in dict.fromkeys(method for method, _ in means):
@@ -54,7 +56,8 @@ def draw_methods(found: Findings, path: Path, header: str) -> None:
 
 def draw_nystrom(found: Findings, path: Path, header: str) -> None:
     """The output's error over the number of landmarks, over the iterations, and over the time."""
-    figure, (left, middle, right) = _figure(3, (18, 5))
+    figure = new_figure(18, 5)
+    left, middle, right = figure.subplots(1, 3)
     errors = {setting: each["output_error"] for setting, each in mean_figures(found.nystrom_errors).items()}
     counts = sorted({landmarks for _, landmarks, _ in errors})
     for rule in RULES:
@@ -93,7 +96,8 @@ def draw_maps(layers: Sequence[Inputs], landmarks: int, path: Path, header: str)
     """
     chosen = [inputs for inputs in layers if inputs.name != RANDOM][:_MOST_LAYERS]
     rules = RULES[:2]
-    figure, axes = _figure((1 + len(rules), len(chosen)), (3.3 * len(chosen), 3.4 * (1 + len(rules))))
+    figure = new_figure(3.3 * len(chosen), 3.4 * (1 + len(rules)))
+    axes = figure.subplots(1 + len(rules), len(chosen), squeeze=False)
     for column, inputs in enumerate(chosen):
         row = inputs.rows()[0]
         true = exact_weights(row)[0, 0]
@@ -119,7 +123,8 @@ def draw_factors(inputs: Inputs, landmarks: int, path: Path, header: str) -> Non
     row = inputs.rows()[0]
     queries, inverse, keys = _core(row, landmarks).factors(row.q, row.k, row.mask)
     length = row.q.shape[2]
-    figure, axes = _figure(4, (15, 6.4), widths=(length, landmarks, landmarks, length))
+    figure = new_figure(15, 6.4)
+    axes = figure.subplots(1, 4, width_ratios=(length, landmarks, landmarks, length))
     titles = ("S = softmax(QKᵀ/√D)", "≈  softmax(QK̃ᵀ/√D)", "·  Z*", "·  softmax(Q̃Kᵀ/√D)")
     for axis, title, matrix in zip(axes, titles, (exact_weights(row), queries, inverse, keys), strict=True):
         if "Z*" in title:
@@ -147,8 +152,7 @@ def _core(inputs: Inputs, landmarks: int, rule: str = RULES[0]) -> NystromAttent
 
 @torch.no_grad()
 def _approximated(inputs: Inputs, landmarks: int, rule: str) -> Tensor:
-    factors = _core(inputs, landmarks, rule).factors(inputs.q, inputs.k, inputs.mask)
-    return factors.queries_BHNM @ factors.inverse_BHMM @ factors.keys_BHMN
+    return factors_product(_core(inputs, landmarks, rule).factors(inputs.q, inputs.k, inputs.mask))
 
 
 def _most(weights: Tensor) -> float:
@@ -162,12 +166,3 @@ def _show(axis: Any, weights: Tensor, most: float) -> None:
     norm = LogNorm(most / _COLOURS, most, clip=True)
     axis.imshow(weights.clamp(min=most / _COLOURS).cpu().numpy(), norm=norm, cmap="magma", interpolation="nearest")
     axis.set(xticks=[], yticks=[])
-
-
-def _figure(grid: int | tuple[int, int], size: tuple[float, float], widths: Sequence[float] | None = None) -> Any:
-
-    figure = new_figure(*size)
-    rows, columns = grid if isinstance(grid, tuple) else (1, grid)
-    ratios = None if widths is None else {"width_ratios": widths}
-    axes = figure.subplots(rows, columns, squeeze=False, gridspec_kw=ratios)
-    return figure, axes if isinstance(grid, tuple) else axes[0]

@@ -6,8 +6,8 @@ from statistics import fmean
 
 import pandas as pd
 
-from nystromformer.benchmark.approximation.candidates import label
-from nystromformer.benchmark.approximation.errors import EXACT, RULES, Inverse, NystromError, NystromTime, OutputError
+from nystromformer.benchmark.approximation.candidates import RULES, label
+from nystromformer.benchmark.approximation.errors import EXACT, Inverse, NystromError, NystromTime, OutputError
 from nystromformer.benchmark.approximation.inputs import RANDOM
 from nystromformer.benchmark.approximation.losses import Loss
 from nystromformer.benchmark.timing import Timing

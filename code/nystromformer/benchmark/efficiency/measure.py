@@ -3,8 +3,9 @@
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ def measure_efficiency(settings: Efficiency, folder: Path, command: str) -> str:
     device = choose_device("auto", mixed_precision=False)
     seconds = settings.budget / len(settings.parts)
     for name in settings.parts:
-        for more in measure(PARTS[name](settings, device), methods, settings.repeats, seconds, _free()):
+        measurement = PartMeasurement(PARTS[name](settings, device), methods, settings.repeats, seconds, _free())
+        for more in measurement.run():
             found.cells += more.cells
             found.left_out += more.left_out
             if found.cells:
@@ -104,15 +106,6 @@ def _write(settings: Efficiency, found: Measurements, folder: Path, facts: Mappi
             draw(found, part, folder / f"efficiency-{part}.png", on)
 
 
-@dataclass
-class Costs:
-    """Of one method's forward and backward pass, by length."""
-
-    seconds: dict[int, float] = field(default_factory=dict)
-    memory: dict[int, float] = field(default_factory=dict)
-    """MiB at the peak."""
-
-
 def carry_on(costs: Mapping[int, float], length: int) -> float:
     """A cost at a length from those that are known, at least one: along the line through the last two on logarithmic
     axes, no flatter than proportional and no steeper than with the square; with the square from one alone.
@@ -125,117 +118,117 @@ def carry_on(costs: Mapping[int, float], length: int) -> float:
     return float(costs[last] * (length / last) ** growth)
 
 
-def measure(part: Part, methods: Sequence[Method], repeats: int, seconds: float, free: float) -> Iterator[Measurements]:
-    """Measure a part, from short to long, and give what was found at each length.
+class PartMeasurement:
+    """Measures a part, from short to long.
 
     Args:
         repeats: measurements of a cell at up to 2048 tokens.
         seconds: that it may take; what they do not allow is left out, the costliest first.
         free: MiB that there are.
-
-    Raises:
-        UserError: neither time nor memory are enough for a single cell.
     """
-    until = time.monotonic() + seconds
-    costs = {method.name: Costs() for method in methods}
-    _probe(part, methods, costs)
-    any_measured = False
-    for number, length in enumerate(sorted(part.lengths)):
-        found = Measurements()
-        chosen = []
-        for method in methods:
-            left = until - time.monotonic()
-            why = _why_not(method, costs[method.name], length, repeats, left, free)
-            if why is None and number and left <= 0:
-                # Of a method of which nothing is known the shortest length alone is tried without time.
-                why = _OVER
-            if why is None:
-                chosen.append(method)
-            else:
-                found.left_out.append(Omission(part.name, length, method.name, why))
-        if chosen:
-            _measure_at(part, chosen, length, repeats, until, costs, found)
-        any_measured = any_measured or any(cell.method != CONTROL for cell in found.cells)
-        logger.info("%s, %d tokens: %d measured, %d left out", part.name, length, len(found.cells), len(found.left_out))
-        yield found
-    if not any_measured:
-        last = found.left_out[-1] if found.left_out else None
-        example = f": {last.method} at {last.length} tokens: {last.why}" if last else ""
-        raise UserError(
-            f"nothing of the part {part.name!r} could be measured{example}; raise --budget or lower --lengths"
-        )
 
+    def __init__(self, part: Part, methods: Sequence[Method], repeats: int, seconds: float, free: float) -> None:
+        self._part, self._methods, self._repeats, self._free = part, methods, repeats, free
+        self._until = time.monotonic() + seconds
+        # Of each method's forward and backward pass, by length.
+        self._seconds: dict[str, dict[int, float]] = defaultdict(dict)
+        self._memory: dict[str, dict[int, float]] = defaultdict(dict)
 
-def _probe(part: Part, methods: Sequence[Method], costs: Mapping[str, Costs]) -> None:
-    for length in _PROBES:
-        if length >= min(part.lengths):
-            return
-        able = [method for method in methods if method.why_not(length) is None]
-        for name, passes in part.passes(able, length, 1).items():
-            costs[name].memory[length] = part.batch * (peak_memory(passes.both) + 3 * passes.weights)
-            costs[name].seconds[length] = part.batch * _second_time(passes)
+    def run(self) -> Iterator[Measurements]:
+        """What was found at each length.
 
+        Raises:
+            UserError: neither time nor memory are enough for a single cell.
+        """
+        part = self._part
+        self._probe()
+        any_measured = False
+        for number, length in enumerate(sorted(part.lengths)):
+            found = Measurements()
+            chosen = []
+            for method in self._methods:
+                why = self._why_not(method, length)
+                if why is None and number and self._left <= 0:
+                    # Of a method of which nothing is known the shortest length alone is tried without time.
+                    why = _OVER
+                if why is None:
+                    chosen.append(method)
+                else:
+                    found.left_out.append(Omission(part.name, length, method.name, why))
+            if chosen:
+                self._measure_at(chosen, length, found)
+            any_measured = any_measured or any(cell.method != CONTROL for cell in found.cells)
+            counts = len(found.cells), len(found.left_out)
+            logger.info("%s, %d tokens: %d measured, %d left out", part.name, length, *counts)
+            yield found
+        if not any_measured:
+            last = found.left_out[-1] if found.left_out else None
+            example = f": {last.method} at {last.length} tokens: {last.why}" if last else ""
+            raise UserError(
+                f"nothing of the part {part.name!r} could be measured{example}; raise --budget or lower --lengths"
+            )
 
-def _why_not(method: Method, costs: Costs, length: int, repeats: int, seconds: float, free: float) -> str | None:
-    if (reason := method.why_not(length)) is not None:
-        return reason
-    if not costs.seconds:
-        return None
-    memory = carry_on(costs.memory, length)
-    if memory > _ROOM * free:
-        return f"memory: about {memory / 1024:,.1f} GiB, of {free / 1024:,.1f} that were free"
-    needed = carry_on(costs.seconds, length) * _passes(length, repeats)
-    return _over(needed, seconds) if needed > seconds else None
+    @property
+    def _left(self) -> float:
+        return self._until - time.monotonic()
 
+    def _probe(self) -> None:
+        part = self._part
+        for length in _PROBES:
+            if length >= min(part.lengths):
+                return
+            able = [method for method in self._methods if method.why_not(length) is None]
+            for name, passes in part.passes(able, length, 1).items():
+                self._memory[name][length] = part.batch * (peak_memory(passes.both) + 3 * passes.weights)
+                self._seconds[name][length] = part.batch * _second_time(passes)
 
-def _passes(length: int, repeats: int) -> float:
-    """Passes forward and backward that a cell takes beside its first two: its measurements, those forward alone, which
-    take about a third, and the one that tells the peak of memory, which a profiler slows.
-    """
-    return repeats_at(length, repeats) * 4 / 3 + 3
+    def _passes(self, length: int) -> float:
+        """Passes forward and backward that a cell takes beside its first two: its measurements, those forward alone,
+        which take about a third, and the one that tells the peak of memory, which a profiler slows.
+        """
+        return repeats_at(length, self._repeats) * 4 / 3 + 3
 
+    def _why_not(self, method: Method, length: int) -> str | None:
+        if (reason := method.why_not(length)) is not None or not self._seconds[method.name]:
+            return reason
+        memory = carry_on(self._memory[method.name], length)
+        if memory > _ROOM * self._free:
+            return f"memory: about {memory / 1024:,.1f} GiB, of {self._free / 1024:,.1f} that were free"
+        needed = carry_on(self._seconds[method.name], length) * self._passes(length)
+        return self._over(needed) if needed > self._left else None
 
-def _over(needed: float, left: float) -> str:
-    return f"budget: some {needed:,.0f} s, {max(0.0, left):,.0f} were left"
+    def _over(self, needed: float) -> str:
+        return f"budget: some {needed:,.0f} s, {max(0.0, self._left):,.0f} were left"
 
+    def _measure_at(self, methods: list[Method], length: int, found: Measurements) -> None:
+        passes = dict(self._part.passes(methods, length, self._part.batch))
+        needed: dict[str, float] = {}
 
-def _measure_at(
-    part: Part,
-    methods: list[Method],
-    length: int,
-    repeats: int,
-    until: float,
-    costs: Mapping[str, Costs],
-    found: Measurements,
-) -> None:
-    passes = dict(part.passes(methods, length, part.batch))
-    needed: dict[str, float] = {}
+        def leave_out(name: str, why: str) -> None:
+            found.left_out.append(Omission(self._part.name, length, name, why))
+            del passes[name]
 
-    def leave_out(name: str, why: str) -> None:
-        found.left_out.append(Omission(part.name, length, name, why))
-        del passes[name]
-
-    for name, each in list(passes.items()):
-        if needed and time.monotonic() > until:
-            leave_out(name, _OVER)
-            continue
-        try:
-            needed[name] = _second_time(each) * _passes(length, repeats)
-        except RuntimeError as error:
-            if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
-                raise
-            leave_out(name, "memory: it was tried, and there was too little")
-    while passes and sum(needed.values()) > (left := until - time.monotonic()):
-        costliest = max(needed, key=lambda name: needed[name])
-        leave_out(costliest, _over(needed.pop(costliest), left))
-    repeats = repeats_at(length, repeats)
-    forward = time_side_by_side({name: each.forward for name, each in passes.items()}, repeats, warmup=1)
-    both = time_side_by_side({name: each.both for name, each in passes.items()}, repeats, warmup=0)
-    for name, each in passes.items():
-        memory = peak_memory(each.both) + 3 * each.weights
-        forward_memory = peak_memory(each.forward) + each.weights
-        costs[name].seconds[length], costs[name].memory[length] = both[name].median / 1e3, memory
-        found.cells.append(Cell(part.name, length, name, forward[name], both[name], memory, forward_memory))
+        for name, each in list(passes.items()):
+            if needed and self._left < 0:
+                leave_out(name, _OVER)
+                continue
+            try:
+                needed[name] = _second_time(each) * self._passes(length)
+            except RuntimeError as error:
+                if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+                    raise
+                leave_out(name, "memory: it was tried, and there was too little")
+        while passes and sum(needed.values()) > self._left:
+            costliest = max(needed, key=lambda name: needed[name])
+            leave_out(costliest, self._over(needed.pop(costliest)))
+        repeats = repeats_at(length, self._repeats)
+        forward = time_side_by_side({name: each.forward for name, each in passes.items()}, repeats, warmup=1)
+        both = time_side_by_side({name: each.both for name, each in passes.items()}, repeats, warmup=0)
+        for name, each in passes.items():
+            memory = peak_memory(each.both) + 3 * each.weights
+            forward_memory = peak_memory(each.forward) + each.weights
+            self._seconds[name][length], self._memory[name][length] = both[name].median / 1e3, memory
+            found.cells.append(Cell(self._part.name, length, name, forward[name], both[name], memory, forward_memory))
 
 
 def _second_time(passes: Passes) -> float:

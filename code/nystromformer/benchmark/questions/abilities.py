@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import typer
-
 from nystromformer.benchmark.flags import Results, flag, numbers
 from nystromformer.config.ranges import MOST
-from nystromformer.flag_groups import with_flag_groups
 from nystromformer.flags import command_line
 from nystromformer.resources import most_processes
 
@@ -42,12 +39,11 @@ class Abilities:
     workers: int = flag(2, "Runs at once, a process and a core each.", 1, most_processes())
 
 
-@with_flag_groups
-def abilities(settings: Abilities, results: Results) -> None:
+def abilities(settings: Abilities, results: Results) -> str:
     """Small tasks that softmax learns within minutes: which attention can look things up, shift, copy, find and count.
 
     Stopped and started again, it continues; another command with the same --out adds to its tables.
     """
     from nystromformer.benchmark.abilities.measure import measure_abilities
 
-    typer.echo(measure_abilities(settings, results.out, command_line()))
+    return measure_abilities(settings, results.out, command_line())

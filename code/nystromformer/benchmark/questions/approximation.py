@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
 from nystromformer.benchmark.flags import (
     ATTENTIONS,
     CHECKPOINT,
@@ -18,7 +16,6 @@ from nystromformer.benchmark.flags import (
     threads,
 )
 from nystromformer.config.ranges import LEAST_RIDGE, MOST, MOST_PINV_ITERATIONS, MOST_RIDGE
-from nystromformer.flag_groups import with_flag_groups
 from nystromformer.flags import DatasetFolder, DeviceName, ModelFolder, Overrides, command_line
 
 
@@ -48,7 +45,6 @@ class Approximation:
     threads: int = threads()
 
 
-@with_flag_groups
 def approximation(
     settings: Approximation,
     results: Results,
@@ -56,7 +52,7 @@ def approximation(
     dataset: DatasetFolder = None,
     device: DeviceName = "auto",
     overrides: Overrides = None,
-) -> None:
+) -> str:
     """How far attentions are from softmax on a checkpoint's queries and keys, and what that costs its loss."""
     from nystromformer.tasks.experiment.folder import open_experiment
 
@@ -67,4 +63,4 @@ def approximation(
     from nystromformer.training import Group
 
     chosen = run_device(experiment, device, Group())
-    typer.echo(measure_approximation(experiment, dataset, chosen, settings, results.out, command_line()))
+    return measure_approximation(experiment, dataset, chosen, settings, results.out, command_line())

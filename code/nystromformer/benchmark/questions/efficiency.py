@@ -9,7 +9,6 @@ import typer
 from nystromformer.benchmark.flags import ATTENTIONS, MOST_REPEATS, REPEATS, Results, flag, names, numbers, threads
 from nystromformer.config.ranges import MOST, MOST_LAYERS
 from nystromformer.errors import UserError
-from nystromformer.flag_groups import with_flag_groups
 from nystromformer.flags import command_line, refuse_given
 
 
@@ -60,15 +59,14 @@ _NOT_BESIDE_PEERS = (
 """What --peers takes no part of."""
 
 
-@with_flag_groups
-def efficiency(context: typer.Context, settings: Efficiency, results: Results, peers: Peers = False) -> None:
+def efficiency(context: typer.Context, settings: Efficiency, results: Results, peers: Peers = False) -> str:
     """Time and memory of every attention over the length, alone and in a small encoder, beside softmax."""
     if peers:
         from nystromformer.benchmark.attention import measure_beside_peers
 
         refuse_given(context, _NOT_BESIDE_PEERS, "--peers: the attention alone is measured, at every length")
-        typer.echo(measure_beside_peers(settings, results.out, command_line()))
-        return
+        return measure_beside_peers(settings, results.out, command_line())
+        return None
     from nystromformer.benchmark.efficiency.measure import measure_efficiency
 
-    typer.echo(measure_efficiency(settings, results.out, command_line()))
+    return measure_efficiency(settings, results.out, command_line())

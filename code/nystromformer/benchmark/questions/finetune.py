@@ -3,12 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
 from nystromformer.benchmark.flags import BATCHES, LANDMARKS, MOST_REPEATS, BertSmall, Results, flag
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
-from nystromformer.flag_groups import with_flag_groups
 
 
 @dataclass(frozen=True)
@@ -35,9 +32,8 @@ class Finetuning(BertSmall):
         super().__post_init__()
 
 
-@with_flag_groups
-def finetune(settings: Finetuning, results: Results) -> None:
+def finetune(settings: Finetuning, results: Results) -> str:
     """Time and memory of fine-tuning on short texts: in batches by length, in padded ones, and by transformers."""
     from nystromformer.benchmark.finetune import measure_finetuning
 
-    typer.echo(measure_finetuning(settings, results.out))
+    return measure_finetuning(settings, results.out)

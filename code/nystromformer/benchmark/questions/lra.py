@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from nystromformer.benchmark.flags import BATCHES, MOST_REPEATS, Results, flag, threads
-from nystromformer.flag_groups import Without, with_flag_groups
+from nystromformer.flag_groups import Without
 from nystromformer.flags import Overrides
 from nystromformer.paths import EXPERIMENTS
 
@@ -27,9 +25,8 @@ class ListOps:
     """The recipe; no flag."""
 
 
-@with_flag_groups
-def lra(settings: Annotated[ListOps, Without("config")], results: Results) -> None:
+def lra(settings: Annotated[ListOps, Without("config")], results: Results) -> str:
     """A step of training on ListOps beside the same model with the authors' attention, and where its time goes."""
     from nystromformer.benchmark.lra import measure_lra
 
-    typer.echo(measure_lra(settings, results.out))
+    return measure_lra(settings, results.out)

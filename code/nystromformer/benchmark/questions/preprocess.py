@@ -3,11 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
 from nystromformer.benchmark.flags import MOST_REPEATS, Results, flag
 from nystromformer.data.preprocessing.packing import MAX_LENGTH
-from nystromformer.flag_groups import with_flag_groups
 from nystromformer.resources import most_processes
 
 
@@ -23,9 +20,8 @@ class Preprocessing:
     repeats: int = flag(3, "Measurements of each: of preprocessing, and of the tokenizer alone.", 1, MOST_REPEATS)
 
 
-@with_flag_groups
-def preprocess(settings: Preprocessing, results: Results) -> None:
+def preprocess(settings: Preprocessing, results: Results) -> str:
     """Tokens a second of preprocessing text into training rows, beside those of the tokenizer alone."""
     from nystromformer.benchmark.preprocess import measure_preprocessing
 
-    typer.echo(measure_preprocessing(settings, results.out))
+    return measure_preprocessing(settings, results.out)

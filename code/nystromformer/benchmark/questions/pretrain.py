@@ -8,7 +8,6 @@ import typer
 
 from nystromformer.benchmark.flags import LANDMARKS, MOST_REPEATS, BertSmall, Results, flag
 from nystromformer.config.ranges import MOST
-from nystromformer.flag_groups import with_flag_groups
 
 
 def _parse_batches(given: Any) -> Any:
@@ -41,9 +40,8 @@ class Pretraining(BertSmall):
     compile: bool = flag(False, "Also measure layers that torch.compile has compiled.")
 
 
-@with_flag_groups
-def pretrain(settings: Pretraining, results: Results) -> None:
+def pretrain(settings: Pretraining, results: Results) -> str:
     """Time and memory of a pretraining step of BERT-small, beside transformers' Nyströmformer."""
     from nystromformer.benchmark.pretrain import measure_pretraining
 
-    typer.echo(measure_pretraining(settings, results.out))
+    return measure_pretraining(settings, results.out)

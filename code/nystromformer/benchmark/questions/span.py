@@ -3,11 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
 from nystromformer.benchmark.flags import CHECKPOINT, Results, flag
 from nystromformer.config.ranges import MOST
-from nystromformer.flag_groups import with_flag_groups
 from nystromformer.flags import DatasetFolder, DeviceName, command_line
 from nystromformer.paths import experiment_folder
 
@@ -36,11 +33,10 @@ class Span:
     rows: int = flag(1000, "Rows of validation data, drawn once and for all.", 1, MOST)
 
 
-@with_flag_groups
-def span(settings: Span, results: Results, dataset: DatasetFolder = None, device: DeviceName = "auto") -> None:
+def span(settings: Span, results: Results, dataset: DatasetFolder = None, device: DeviceName = "auto") -> str:
     """How far trained models attend: the mean distance to attended tokens, pretrained and fine-tuned."""
     from nystromformer.benchmark.span.compare import measure_spans
     from nystromformer.training import choose_device
 
     chosen = choose_device(device, mixed_precision=False)
-    typer.echo(measure_spans(settings, dataset, chosen, results.out, command_line()))
+    return measure_spans(settings, dataset, chosen, results.out, command_line())

@@ -1,24 +1,107 @@
-"""`run_benchmark.py span`: the span of each model, and the files."""
+"""The required attention span (Tay et al. 2021, Long Range Arena) of each model: the mean distance between a token and
+those that it attends to.
+
+Shapes: B rows, H heads, N tokens.
+"""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
+from torch import Tensor
 
+from nystromformer.attention import Attention, AttentionMask, NystromAttention, create_attention
+from nystromformer.benchmark.checkpoints import factors_product, watch_attention
 from nystromformer.benchmark.questions.span import Span
 from nystromformer.benchmark.results import new_figure, on_one_line
-from nystromformer.benchmark.span.measure import RowSpan, watch_spans
-from nystromformer.benchmark.span.sources import Source, all_sources, compute
+from nystromformer.benchmark.span.sources import Source, all_sources
 from nystromformer.errors import UserError
 from nystromformer.files import write_figure, write_json, write_text
 from nystromformer.machine import machine_facts
+from nystromformer.model import Encoder
 from nystromformer.tables import markdown
 from nystromformer.training import Device
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RowSpan:
+    """Of one row in one layer, means over heads and queries, in tokens."""
+
+    layer: int
+    tokens: int
+    """Valid ones of the row."""
+    span: float
+    """With the weights' absolute values, each query's divided by their sum."""
+    negative: float
+    """The share of these absolute values that negative weights have."""
+    softmax: float
+    """The span of exact softmax with the same queries and keys."""
+
+    @property
+    def even(self) -> float:
+        """The span where each token attends to all of the row alike."""
+        return (self.tokens**2 - 1) / (3 * self.tokens)
+
+
+def span(weights_HNN: Tensor) -> float:
+    """Mean over heads and queries of Σ |w| · distance / Σ |w|."""
+    size = weights_HNN.abs()
+    places = torch.arange(size.shape[-1], device=size.device)
+    distance = (places[:, None] - places).abs().to(size.dtype)
+    return float(((size * distance).sum(-1) / size.sum(-1).clamp(min=torch.finfo(size.dtype).tiny)).mean())
+
+
+def spans_of_rows(core: Attention, q: Tensor, k: Tensor, mask: AttentionMask | None, layer: int) -> Iterator[RowSpan]:
+    """Of each row of a batch, q and k (B, H, N, D), by its valid tokens alone.
+
+    Raises:
+        ValueError: a method that has no weights.
+    """
+    softmax = create_attention("softmax", num_heads=q.shape[1], head_dim=q.shape[3])
+    for row in range(len(q)):
+        keep_N = None if mask is None else mask.keep_BN[row]
+        marks = None if mask is None or mask.global_BN is None else mask.global_BN[row : row + 1]
+        own_q, own_k = (x[row : row + 1] if keep_N is None else x[row : row + 1, :, keep_N] for x in (q, k))
+        count = own_q.shape[2]
+        if not count:
+            continue
+        own_mask = None
+        if marks is not None and keep_N is not None:
+            own_mask = AttentionMask(torch.ones_like(keep_N[keep_N])[None], marks[:, keep_N])
+        if core.needs.shared_query_key:
+            own_k = own_q
+        weights = _weights(core, own_q, own_k, own_mask)[0]
+        exact = softmax.weights(own_q, own_k, None, queries=range(count))[0]
+        negative = float(-weights.clamp(max=0).sum() / weights.abs().sum())
+        yield RowSpan(layer, count, span(weights), negative, span(exact))
+
+
+def _weights(core: Attention, q: Tensor, k: Tensor, mask: AttentionMask | None) -> Tensor:
+    """All of a row's weights, (1, H, N, N)."""
+    if isinstance(core, NystromAttention) and mask is None:
+        with torch.no_grad():
+            return factors_product(core.factors(q, k))
+    return core.weights(q, k, mask, queries=range(q.shape[2]))
+
+
+@contextmanager
+def watch_spans(encoder: Encoder) -> Iterator[list[RowSpan]]:
+    """Collects the spans of all that an encoder attends to while the context lasts."""
+    found: list[RowSpan] = []
+
+    def see(layer: int, core: Attention, arguments: tuple[Any, ...]) -> None:
+        q, k, _, mask = arguments
+        found.extend(spans_of_rows(core, q.detach().float(), k.detach().float(), mask, layer))
+
+    with watch_attention(encoder, see):
+        yield found
 
 
 @dataclass(frozen=True)
@@ -73,18 +156,14 @@ def measure_spans(settings: Span, dataset: Path | None, device: Device, folder: 
     Raises:
         UserError: nothing was asked for; no such checkpoint, run or data; an attention that has no weights.
     """
-    models, runs, checkpoint = settings.models, settings.runs, settings.checkpoint
-    if not models and not runs:
+    if not settings.models and not settings.runs:
         raise UserError("expected at least one --model or --run, trained models to look at")
-    if checkpoint == "all":
-        raise UserError("--checkpoint: expected last or an epoch's number, found 'all'")
-    data = {name: getattr(settings, name) for name in ("glue", "imdb", "wikihop", "lra")}
     facts = machine_facts()
     found: list[Spans] = []
-    for source in all_sources(models, runs, dataset, checkpoint, data, device):
-        with watch_spans(source.encoder) as seen:
+    for source in all_sources(settings, dataset, device):
+        with watch_spans(source.encoder) as seen, torch.no_grad(), device.autocast():
             try:
-                compute(source, settings.rows, device)
+                source.run(settings.rows)
             except ValueError as error:
                 raise UserError(f"{source.name}: {error}") from None
         found.append(summarise(source, seen))

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
+from nystromformer.benchmark.checkpoints import encode_validation_rows, open_one_checkpoint
+from nystromformer.benchmark.questions.span import Span
 from nystromformer.config import ModelConfig
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
@@ -14,10 +15,8 @@ from nystromformer.model import Encoder
 from nystromformer.runs.record import Run, open_run
 from nystromformer.tasks.declaration import task_of
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.tasks.experiment.opening import open_scoring
 from nystromformer.tasks.finetuning.definition import Definition, Loading
 from nystromformer.tasks.finetuning.plan import fit_to_budget
-from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 from nystromformer.tasks.pretraining.validation import load_checkpoint
 from nystromformer.training import Device
 from nystromformer.training.archive import read_checkpoint
@@ -45,7 +44,7 @@ def pretrained(folder: Path, dataset: Path | None, checkpoint: str, device: Devi
         UserError: no such checkpoint or rows.
     """
     experiment = open_experiment(folder)
-    opened = open_scoring(experiment, dataset, device, checkpoint)
+    opened = open_one_checkpoint(experiment, dataset, device, checkpoint)
     model, content = load_checkpoint(experiment, opened.checkpoints[0], device)
     attention = _attentions(experiment.config.model)
     then = _attentions(ModelConfig.model_validate(content["config"]["model"]))
@@ -53,10 +52,8 @@ def pretrained(folder: Path, dataset: Path | None, checkpoint: str, device: Devi
         attention = f"{attention} (trained with {then})"
 
     def run(rows: int) -> None:
-        preparation = RowPreparation(opened.dataset, opened.config)
-        for batch in ValidationBatches(opened.dataset.validation, preparation, rows):
-            moved = {name: tensor.to(device.device) for name, tensor in batch.items()}
-            model.encoder(moved["tokens_BN"], moved.get("mask_BN"), moved.get("types_BN"))
+        for _ in encode_validation_rows(opened, model.encoder, rows):
+            pass
 
     return Source(folder.resolve().name, attention, "pretraining", model.encoder, run)
 
@@ -87,9 +84,7 @@ def finetuned(folder: Path, data: Mapping[str, Path | None], device: Device) -> 
     assert isinstance(encoder, Encoder)
 
     def run(rows: int) -> None:
-        vocabulary = None
-        if task.kinds is None:
-            vocabulary = load_tokenizer(result.tokenizer)
+        vocabulary = load_tokenizer(result.tokenizer) if task.kinds is None else None
         cache = folder.parent / "cache"
         loading = Loading(vocabulary, result.length, config.num_sen_type > 1, None, cache, _most_global(config))
         task.prepare(loading)
@@ -124,23 +119,10 @@ def _most_global(config: ModelConfig) -> int | None:
     return min((most for each in config.attentions if (most := each.most_global) is not None), default=None)
 
 
-@torch.no_grad()
-def compute(source: Source, rows: int, device: Device) -> None:
-    """Run a source over its rows."""
-    with device.autocast():
-        source.run(rows)
-
-
-def all_sources(
-    models: list[Path],
-    runs: list[Path],
-    dataset: Path | None,
-    checkpoint: str,
-    data: Mapping[str, Path | None],
-    device: Device,
-) -> Iterator[Source]:
+def all_sources(settings: Span, dataset: Path | None, device: Device) -> Iterator[Source]:
     """One after the other, so that one model is held at a time."""
-    for folder in models:
-        yield pretrained(folder, dataset, checkpoint, device)
-    for folder in runs:
+    data = {name: getattr(settings, name) for name in ("glue", "imdb", "wikihop", "lra")}
+    for folder in settings.models:
+        yield pretrained(folder, dataset, settings.checkpoint, device)
+    for folder in settings.runs:
         yield finetuned(folder, data, device)

@@ -1,0 +1,63 @@
+"""A pretrained checkpoint, and what its attentions see on masked validation rows."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from nystromformer.attention import Attention
+from nystromformer.attention.nystrom import Factors
+from nystromformer.errors import UserError
+from nystromformer.model import Encoder
+from nystromformer.model.layers import Layer
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.opening import OpenedScoring, open_scoring
+from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
+from nystromformer.training import Device
+
+
+def open_one_checkpoint(experiment: Experiment, dataset: Path | None, device: Device, checkpoint: str) -> OpenedScoring:
+    """As `open_scoring`, with one checkpoint.
+
+    Raises:
+        UserError: as `open_scoring`; all checkpoints are asked for.
+    """
+    if checkpoint == "all":
+        raise UserError("--checkpoint: expected last or an epoch's number, found 'all'")
+    return open_scoring(experiment, dataset, device, checkpoint)
+
+
+def encode_validation_rows(opened: OpenedScoring, encoder: Encoder, rows: int) -> Iterator[dict[str, Tensor]]:
+    """Run an encoder over masked validation rows, drawn once and for all; gives each batch behind it."""
+    preparation = RowPreparation(opened.dataset, opened.config)
+    for batch in ValidationBatches(opened.dataset.validation, preparation, rows):
+        moved = {name: tensor.to(opened.device.device) for name, tensor in batch.items()}
+        encoder(moved["tokens_BN"], moved.get("mask_BN"), moved.get("types_BN"))
+        yield moved
+
+
+@contextmanager
+def watch_attention(encoder: Encoder, see: Callable[[int, Attention, tuple[Any, ...]], None]) -> Iterator[None]:
+    """Within, `see(layer, attention, arguments)` is called before each attention computes."""
+
+    def hook(layer: int, core: nn.Module, arguments: tuple[Any, ...]) -> None:
+        assert isinstance(core, Attention)
+        see(layer, core, arguments)
+
+    layers = [layer for layer in encoder.layers if isinstance(layer, Layer)]
+    handles = [
+        layer.attention.core.register_forward_pre_hook(partial(hook, index)) for index, layer in enumerate(layers)
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def factors_product(factors: Factors) -> Tensor:
+    """The approximated weights, (B, H, N, N)."""
+    return factors.queries_BHNM @ factors.inverse_BHMM @ factors.keys_BHMN
