@@ -21,8 +21,8 @@ from nystromformer.benchmark.approximation.errors import (
     output_errors,
     ridge_name,
 )
-from nystromformer.benchmark.approximation.inputs import RANDOM, Inputs
 from nystromformer.benchmark.approximation.report import Findings, frontier
+from nystromformer.benchmark.checkpoints import RANDOM, Inputs
 from nystromformer.benchmark.timing import Timing
 from nystromformer.config import ATTENTIONS, attention_config
 from nystromformer.errors import UserError

@@ -17,7 +17,7 @@ from nystromformer.benchmark.gpu import training as gpu_training
 from nystromformer.benchmark.gpu.attention import attention_pieces
 from nystromformer.benchmark.gpu.bandwidth import kernel_pieces
 from nystromformer.benchmark.gpu.check import Comparison, check_pieces
-from nystromformer.benchmark.gpu.compiling import compile_kernels, compile_layers, pieces_to_compile
+from nystromformer.benchmark.gpu.run import compile_kernels, compile_layers, pieces_to_compile
 from nystromformer.benchmark.gpu.settings import TINY, GpuBenchmark
 from nystromformer.benchmark.gpu.training import measure_training, training_pieces
 from nystromformer.benchmark.peers import is_installed

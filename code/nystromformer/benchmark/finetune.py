@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from nystromformer.benchmark.models import our_config, transformers_config
 from nystromformer.benchmark.questions.finetune import Finetuning as Settings
-from nystromformer.benchmark.results import measure_and_write
+from nystromformer.benchmark.results import measure_and_write, table_of
 from nystromformer.benchmark.timing import Timing, time_side_by_side
 from nystromformer.benchmark.ways import Way, no_metrics
 from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
 from nystromformer.model import ClassificationModel, count_parameters
 from nystromformer.runs.settings import RunSettings
-from nystromformer.tables import Column, aligned
+from nystromformer.tables import Column
 from nystromformer.tasks.experiment.memory import check_room_to_train
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Ints
@@ -36,11 +36,6 @@ logger = logging.getLogger(__name__)
 
 OURS, PADDED, PEER = "nystromformer, by length", "nystromformer, padded", "transformers, padded"
 _PAD = 1
-_COLUMNS = (
-    *(Column(width=26, is_text=True), Column("examples", 8, gap=1), Column("tokens each", 11, gap=1)),
-    *(Column("ms (quartiles)", 22, gap=1), Column("ms/example", 10, gap=1)),
-    *(Column(f"/ {PEER}", 22, gap=1), Column(f"/ {PADDED}", 23, gap=1), Column("MiB", 7, gap=1)),
-)
 
 
 @dataclass(frozen=True)
@@ -153,17 +148,16 @@ def peer_model(settings: Settings) -> nn.Module:
 
 def table(rows: Sequence[FinetuneRow]) -> str:
     """Time of an example, and ratios to transformers and to ours padded."""
-    base = {row.method: row for row in rows}
-    cells = [
-        [
-            row.method,
-            str(row.rows),
-            f"{row.tokens:.1f}",
-            f"{row.time:.0f}",
-            f"{row.per_row:.2f}",
-            *(f"{row.per_row / base[name].per_row:.3f}" for name in (PEER, PADDED)),
-            f"{row.memory:.0f}",
-        ]
-        for row in rows
-    ]
-    return "\n".join(aligned(_COLUMNS, cells))
+    per_row = {row.method: row.per_row for row in rows}
+    lines = table_of(
+        rows,
+        (Column(width=26, is_text=True), lambda row: row.method),
+        (Column("examples", 8, gap=1), lambda row: str(row.rows)),
+        (Column("tokens each", 11, gap=1), lambda row: f"{row.tokens:.1f}"),
+        (Column("ms (quartiles)", 22, gap=1), lambda row: f"{row.time:.0f}"),
+        (Column("ms/example", 10, gap=1), lambda row: f"{row.per_row:.2f}"),
+        (Column(f"/ {PEER}", 22, gap=1), lambda row: f"{row.per_row / per_row[PEER]:.3f}"),
+        (Column(f"/ {PADDED}", 23, gap=1), lambda row: f"{row.per_row / per_row[PADDED]:.3f}"),
+        (Column("MiB", 7, gap=1), lambda row: f"{row.memory:.0f}"),
+    )
+    return "\n".join(lines)

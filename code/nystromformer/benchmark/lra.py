@@ -15,7 +15,7 @@ import torch
 from nystromformer.benchmark.models import replace_attention
 from nystromformer.benchmark.peers import MaterialisedNystrom, Shape
 from nystromformer.benchmark.questions.lra import ListOps
-from nystromformer.benchmark.results import measure_and_write
+from nystromformer.benchmark.results import measure_and_write, table_of
 from nystromformer.benchmark.timing import Timing, time_side_by_side
 from nystromformer.benchmark.ways import PARTS, Way, no_metrics
 from nystromformer.config import AttentionConfig, ExperimentConfig, ModelConfig, NystromConfig, load_config
@@ -23,7 +23,7 @@ from nystromformer.config.load import experiment_config
 from nystromformer.errors import UserError
 from nystromformer.model import Encoder
 from nystromformer.runs.settings import RunSettings
-from nystromformer.tables import Column, aligned
+from nystromformer.tables import Column
 from nystromformer.tasks.finetuning.plan import LEAST_POOLS
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.lra.examples import StoredExamples
@@ -37,10 +37,6 @@ logger = logging.getLogger(__name__)
 
 BY_LENGTH, PADDED, AUTHORS = "rows by length", "padded", "padded, the authors' attention"
 _POOL = 50
-_COLUMNS = (
-    *(Column("step", 32, is_text=True), Column("tokens a row", 12), Column("ms a step (quartiles)", 24)),
-    *(Column("ratio", 6, gap=1), *(Column(f"{part}, ms", 12, gap=1) for part in PARTS), Column("MiB", 7, gap=1)),
-)
 
 
 @dataclass(frozen=True)
@@ -155,15 +151,13 @@ def _authors_attention(model: ModelConfig, attention: AttentionConfig, length: i
 def table(rows: Sequence[LraRow]) -> str:
     """Times of a step, their ratio to the authors' attention, and where they go."""
     base = next(row for row in rows if row.method == AUTHORS).time.median
-    cells = [
-        [
-            row.method,
-            f"{row.tokens:,.0f}",
-            f"{row.time:.0f}",
-            f"{row.time.median / base:.2f}",
-            *(f"{row.parts[part]:.1f}" for part in PARTS),
-            f"{row.memory:.0f}",
-        ]
-        for row in rows
-    ]
-    return "\n".join(aligned(_COLUMNS, cells))
+    lines = table_of(
+        rows,
+        (Column("step", 32, is_text=True), lambda row: row.method),
+        (Column("tokens a row", 12), lambda row: f"{row.tokens:,.0f}"),
+        (Column("ms a step (quartiles)", 24), lambda row: f"{row.time:.0f}"),
+        (Column("ratio", 6, gap=1), lambda row: f"{row.time.median / base:.2f}"),
+        *((Column(f"{part}, ms", 12, gap=1), lambda row, part=part: f"{row.parts[part]:.1f}") for part in PARTS),
+        (Column("MiB", 7, gap=1), lambda row: f"{row.memory:.0f}"),
+    )
+    return "\n".join(lines)

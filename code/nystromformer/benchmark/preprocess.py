@@ -18,7 +18,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from nystromformer.benchmark.questions.preprocess import Preprocessing
-from nystromformer.benchmark.results import measure_and_write
+from nystromformer.benchmark.results import measure_and_write, table_of
 from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
 from nystromformer.data.preprocessing.corpus import Document, read_documents, write_documents
 from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
@@ -26,15 +26,11 @@ from nystromformer.data.preprocessing.unified import UnifiedCorpus, read_corpus,
 from nystromformer.data.tokenizer import save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.machine import machine_facts
-from nystromformer.tables import Column, aligned
+from nystromformer.tables import Column
 
 logger = logging.getLogger(__name__)
 
 OURS, BASE = "read, encode, pack, write", "tokenizers.encode_batch alone"
-_COLUMNS = (
-    *(Column("method", 32, is_text=True), Column("tokens", 12, gap=1), Column("seconds", 24, gap=1)),
-    *(Column("tokens/s", 10, gap=1), Column("ratio", 6, gap=1), Column("MiB", 7, gap=1)),
-)
 _SHARD_BYTES = 1 << 24
 _BATCH_SENTENCES = 4096
 _GENERATED_VOCABULARY = 8192
@@ -177,18 +173,19 @@ def _preprocess(settings: Preprocessing, folder: Path, out: Path) -> float:
 def table(rows: Sequence[PreprocessRow]) -> str:
     """Tokens a second, their ratio to the tokenizer alone, and memory."""
     base = next(row for row in rows if row.method == BASE)
-    cells = [
-        [
-            row.method,
-            str(row.tokens),
-            f"{statistics.median(row.seconds):.2f} ({min(row.seconds):.2f}-{max(row.seconds):.2f})",
-            f"{row.speed:.0f}",
-            f"{row.speed / base.speed:.2f}",
-            "" if row.memory is None else f"{row.memory:.0f}",
-        ]
-        for row in rows
-    ]
-    return "\n".join(aligned(_COLUMNS, cells))
+    lines = table_of(
+        rows,
+        (Column("method", 32, is_text=True), lambda row: row.method),
+        (Column("tokens", 12, gap=1), lambda row: str(row.tokens)),
+        (
+            Column("seconds", 24, gap=1),
+            lambda row: f"{statistics.median(row.seconds):.2f} ({min(row.seconds):.2f}-{max(row.seconds):.2f})",
+        ),
+        (Column("tokens/s", 10, gap=1), lambda row: f"{row.speed:.0f}"),
+        (Column("ratio", 6, gap=1), lambda row: f"{row.speed / base.speed:.2f}"),
+        (Column("MiB", 7, gap=1), lambda row: "" if row.memory is None else f"{row.memory:.0f}"),
+    )
+    return "\n".join(lines)
 
 
 def measure_preprocessing(settings: Preprocessing, folder: Path) -> str:

@@ -22,13 +22,13 @@ from nystromformer.benchmark.models import (
     transformers_config,
 )
 from nystromformer.benchmark.questions.pretrain import Pretraining
-from nystromformer.benchmark.results import measure_and_write
+from nystromformer.benchmark.results import measure_and_write, table_of
 from nystromformer.benchmark.timing import Timing, Work, time_side_by_side
 from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
 from nystromformer.model import MaskedLMHead, PretrainingModel, count_parameters
 from nystromformer.model.layers import at_positions
-from nystromformer.tables import Column, aligned
+from nystromformer.tables import Column
 from nystromformer.tasks.experiment.memory import check_room_to_train
 from nystromformer.training.compile import compile_units, missing_compiler
 from nystromformer.training.device import Device, choose_device
@@ -43,10 +43,6 @@ PADDED = {OURS: f"{OURS}, padded rows", SOFTMAX: f"{SOFTMAX}, padded rows"}
 """The same models on rows that end in padding, with its mask."""
 _GOAL = 1.08
 """Of the time of full rows, at most, that padded ones may take."""
-_COLUMNS = (
-    *(Column("tokens x rows", 13), Column("step", 28, is_text=True), Column("ms (quartiles)", 22, gap=1)),
-    *(Column("ratio", 5, gap=1), Column("tokens/s", 10, gap=1), Column("MiB", 8, gap=1), Column("ratio", 5, gap=1)),
-)
 
 
 @dataclass(frozen=True)
@@ -153,19 +149,27 @@ def peer_model(settings: Pretraining, length: int) -> nn.Module:
 def table(rows: Sequence[PretrainRow]) -> str:
     """Times, memory, and ratios to transformers in float32 at the same size; what they are made of, below."""
     by_place = {(row.length, row.rows, row.method): row for row in rows}
-    lines, notes = [], []
-    for row in rows:
-        peer = by_place[row.length, row.rows, PEER]
-        size = f"{row.length} x {row.rows}"
-        speed = f"{1e3 * row.tokens / row.time.median:,.0f}"
-        ratios = [f"{row.time.median / peer.time.median:.2f}", f"{row.memory / peer.memory:.2f}"]
-        lines.append([size, row.method, f"{row.time:.0f}", ratios[0], speed, f"{row.memory:.0f}", ratios[1]])
+
+    def peer(row: PretrainRow) -> PretrainRow:
+        return by_place[row.length, row.rows, PEER]
+
+    lines = table_of(
+        rows,
+        (Column("tokens x rows", 13), lambda row: f"{row.length} x {row.rows}"),
+        (Column("step", 28, is_text=True), lambda row: row.method),
+        (Column("ms (quartiles)", 22, gap=1), lambda row: f"{row.time:.0f}"),
+        (Column("ratio", 5, gap=1), lambda row: f"{row.time.median / peer(row).time.median:.2f}"),
+        (Column("tokens/s", 10, gap=1), lambda row: f"{1e3 * row.tokens / row.time.median:,.0f}"),
+        (Column("MiB", 8, gap=1), lambda row: f"{row.memory:.0f}"),
+        (Column("ratio", 5, gap=1), lambda row: f"{row.memory / peer(row).memory:.2f}"),
+    )
+    notes = []
     for length, count in dict.fromkeys((row.length, row.rows) for row in rows):
-        ours, sparse, peer = (by_place[length, count, name] for name in (OURS, SPARSE, PEER))
-        notes.append(f"{length} x {count}: {_parts(*(each.time.median for each in (ours, sparse, peer)))}")
+        ours, sparse, theirs = (by_place[length, count, name] for name in (OURS, SPARSE, PEER))
+        notes.append(f"{length} x {count}: {_parts(*(each.time.median for each in (ours, sparse, theirs)))}")
         for name, padded in PADDED.items():
             notes.append(f"{length} x {count}: {_padding(*(by_place[length, count, each] for each in (name, padded)))}")
-    return "\n".join([*aligned(_COLUMNS, lines), "", *notes])
+    return "\n".join([*lines, "", *notes])
 
 
 def _parts(ours: float, sparse: float, peer: float) -> str:

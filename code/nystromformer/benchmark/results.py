@@ -1,12 +1,13 @@
 """What a benchmark leaves: its files, its pictures' canvas, and what it says at its end."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nystromformer.files import write_json, write_text
 from nystromformer.machine import machine_facts
+from nystromformer.tables import Column, aligned
 
 R = TypeVar("R")
 
@@ -48,6 +49,11 @@ def measure_and_write(
     text = table(rows)
     write_figures(folder, name, machine_facts() if facts is None else facts, settings, rows, text)
     return with_place(text, folder)
+
+
+def table_of(rows: Iterable[R], *columns: tuple[Column, Callable[[R], str]]) -> list[str]:
+    """Lines, the headings first: columns, each with what it shows of a row."""
+    return aligned([column for column, _ in columns], [[show(row) for _, show in columns] for row in rows])
 
 
 def with_place(table: str, folder: Path) -> str:

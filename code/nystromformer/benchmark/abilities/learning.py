@@ -14,6 +14,7 @@ from pydantic import ConfigDict
 from torch import Tensor, nn
 
 from nystromformer.benchmark.abilities.tasks import NO_ANSWER, TASKS, Rows, Task
+from nystromformer.benchmark.efficiency.methods import label_attention
 from nystromformer.checked_json import STRICT
 from nystromformer.config import AttentionConfig, ModelConfig, attention_config
 from nystromformer.model.encoder import Encoder
@@ -62,8 +63,12 @@ class Setting:
     def label(self) -> str:
         """Of the attention, without its convolution."""
         parameters = {key: value for key, value in self.attention.items() if key not in ("name", "conv_kernel_size")}
-        shown = ", ".join(f"{key} {value}" for key, value in parameters.items())
-        return f"{self.attention['name']} ({shown})" if shown else str(self.attention["name"])
+        return label_attention(self.attention["name"], parameters)
+
+    @property
+    def column(self) -> str:
+        """The task, such as `lookup, 8 pairs`."""
+        return self.task if self.pairs is None else f"{self.task}, {self.pairs} pairs"
 
 
 @dataclass(frozen=True)

@@ -114,9 +114,8 @@ def _learn(commit: str, setting: Setting) -> Sequence[Cell]:
 
 
 def _title(setting: Setting) -> str:
-    pairs = "" if setting.pairs is None else f", {setting.pairs} pairs"
     taps = f", convolution {setting.taps}" if setting.taps else ""
-    return f"{setting.task} at {setting.length} tokens{pairs}, {setting.label}{taps}, seed {setting.seed}"
+    return f"{setting.column}, at {setting.length} tokens, {setting.label}{taps}, seed {setting.seed}"
 
 
 def combinations(flags: Abilities) -> list[Setting]:

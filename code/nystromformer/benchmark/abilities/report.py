@@ -8,6 +8,7 @@ import pandas as pd
 
 from nystromformer.benchmark.abilities.learning import HEADS, LAYERS, RATE, ROWS, SOLVED, WIDTH, Cell
 from nystromformer.benchmark.abilities.tasks import TASKS
+from nystromformer.benchmark.efficiency.methods import label_attention
 from nystromformer.benchmark.results import new_figure
 from nystromformer.files import write_figure
 from nystromformer.tables import markdown
@@ -19,17 +20,16 @@ _ENOUGH = (
 
 
 def tabulate(cells: Sequence[Cell]) -> pd.DataFrame:
-    """A row for each cell, in the order of the tables; accuracies in %, `column` such as `lookup, 8 pairs`."""
+    """A row for each cell, in the order of the tables; accuracies in %."""
     rows = []
     for cell in cells:
         setting = cell.setting
-        pairs = "" if setting.pairs is None else f", {setting.pairs} pairs"
         rows.append(
             {
                 "length": setting.length,
                 "taps": setting.taps,
                 "place": (list(TASKS).index(setting.task), setting.pairs or 0),
-                "column": setting.task + pairs,
+                "column": setting.column,
                 "label": setting.label,
                 "attention": setting.attention,
                 "limit": setting.seconds,
@@ -84,7 +84,11 @@ def budgets(table: pd.DataFrame) -> list[Budget]:
             parameter = _varied_parameter(rows.attention)
             if parameter is None:
                 continue
-            labels = [_label(each, parameter) for each in rows.attention]
+            left_out = ("name", "conv_kernel_size", parameter)
+            labels = [
+                label_attention(each["name"], {key: value for key, value in each.items() if key not in left_out})
+                for each in rows.attention
+            ]
             rows = rows.assign(budget=labels, value=rows.attention.str[parameter])
             for label, group in rows[rows.value.notna()].groupby("budget", sort=False):
                 by_value = group.groupby(group.value.astype(int))
@@ -103,11 +107,6 @@ def _varied_parameter(attentions: Iterable[Mapping[str, object]]) -> str | None:
                 values.setdefault(key, set()).add(value)
     most = max(values, key=lambda key: len(values[key]), default=None)
     return most if most is not None and len(values[most]) > 1 else None
-
-
-def _label(attention: Mapping[str, object], parameter: str) -> str:
-    parts = [f"{key} {value}" for key, value in attention.items() if key not in ("name", "conv_kernel_size", parameter)]
-    return f"{attention['name']} ({', '.join(parts)})" if parts else str(attention["name"])
 
 
 def to_read(table: pd.DataFrame, header: str, commands: Sequence[str]) -> str:

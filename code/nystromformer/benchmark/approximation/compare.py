@@ -16,11 +16,10 @@ from nystromformer.benchmark.approximation.errors import (
     output_errors,
     ridge_name,
 )
-from nystromformer.benchmark.approximation.inputs import Inputs, capture_inputs, draw_like
 from nystromformer.benchmark.approximation.losses import check_is_softmax, score_adapted, score_untrained
 from nystromformer.benchmark.approximation.picture import draw_factors, draw_maps, draw_methods, draw_nystrom
 from nystromformer.benchmark.approximation.report import Findings, to_read
-from nystromformer.benchmark.checkpoints import open_one_checkpoint
+from nystromformer.benchmark.checkpoints import Inputs, capture_inputs, draw_like, open_one_checkpoint
 from nystromformer.benchmark.questions.approximation import Approximation
 from nystromformer.benchmark.results import on_one_line
 from nystromformer.errors import UserError

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from nystromformer.attention import Attention, NystromAttention, create_attention
 from nystromformer.benchmark.approximation.candidates import RULES, SOFTMAX, Candidate
-from nystromformer.benchmark.approximation.inputs import Inputs
-from nystromformer.benchmark.checkpoints import factors_product
+from nystromformer.benchmark.checkpoints import Inputs, factors_product
 from nystromformer.benchmark.timing import Timing, Work, time_side_by_side
 from nystromformer.config import AttentionConfig, attention_config
 

@@ -11,7 +11,6 @@ from torch import Tensor
 from nystromformer.attention import NystromAttention, create_attention
 from nystromformer.benchmark.approximation.candidates import RULES, label
 from nystromformer.benchmark.approximation.errors import EXACT, exact_weights
-from nystromformer.benchmark.approximation.inputs import RANDOM, Inputs
 from nystromformer.benchmark.approximation.report import (
     PAPERS_ITERATIONS,
     Findings,
@@ -20,7 +19,7 @@ from nystromformer.benchmark.approximation.report import (
     mean_errors,
     mean_figures,
 )
-from nystromformer.benchmark.checkpoints import factors_product
+from nystromformer.benchmark.checkpoints import RANDOM, Inputs, factors_product
 from nystromformer.benchmark.results import new_figure
 from nystromformer.files import write_figure
 

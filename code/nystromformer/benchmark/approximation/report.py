@@ -8,8 +8,8 @@ import pandas as pd
 
 from nystromformer.benchmark.approximation.candidates import RULES, label
 from nystromformer.benchmark.approximation.errors import EXACT, Inverse, NystromError, NystromTime, OutputError
-from nystromformer.benchmark.approximation.inputs import RANDOM
 from nystromformer.benchmark.approximation.losses import Loss
+from nystromformer.benchmark.checkpoints import RANDOM
 from nystromformer.benchmark.timing import Timing
 from nystromformer.tables import markdown
 from nystromformer.wording import number_of

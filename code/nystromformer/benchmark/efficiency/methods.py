@@ -65,8 +65,13 @@ def parse_method(text: str) -> Method:
         UserError: as `choose_methods`.
     """
     config, parameters = parse_attention(text)
+    return Method(label_attention(config.name, parameters), config)
+
+
+def label_attention(name: str, parameters: Mapping[str, object]) -> str:
+    """Such as `local (block_size 4)`."""
     shown = ", ".join(f"{key} {value}" for key, value in parameters.items())
-    return Method(f"{config.name} ({shown})" if shown else config.name, config)
+    return f"{name} ({shown})" if shown else name
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 
 from nystromformer.benchmark.efficiency.methods import BASELINES, CONTROL, SDPA, WRITTEN_OUT
-from nystromformer.benchmark.results import new_figure
+from nystromformer.benchmark.results import new_figure, table_of
 from nystromformer.benchmark.timing import Timing, figure
 from nystromformer.files import write_figure
-from nystromformer.tables import Column, aligned, markdown
+from nystromformer.tables import Column, markdown
 
 FROM = 2048
 """Tokens from which on exponents are fitted: below, what a call costs whatever its length counts, too."""
@@ -216,19 +216,25 @@ def describe_omissions(found: Measurements) -> list[str]:
 
 def for_terminal(found: Measurements) -> str:
     """The same figures, a line for each cell."""
-    columns = [Column("part", is_text=True), Column("tokens", 6), Column("method", is_text=True)]
-    for heading in ("forward ms", "fwd+bwd ms", "MiB"):
-        columns += [Column(heading), Column("/SDPA", gap=1)]
     fused = {(cell.part, cell.length): cell for cell in found.cells if cell.method == SDPA}
-    lines = []
-    for cell in found.cells:
+
+    def ratio(cell: Cell, name: str) -> str:
         other = fused.get((cell.part, cell.length))
-        line = [cell.part, str(cell.length), cell.method]
-        for name in ("forward", "both", "memory"):
-            shown = f"{cell.memory:.1f}" if name == "memory" else str(getattr(cell, name))
-            line += [shown, "" if other is None else f"{figure(cell, name) / figure(other, name):.2f}"]
-        lines.append(line)
-    return "\n".join([*aligned(columns, lines), *("\n".join(["", *describe_omissions(found)]).splitlines())])
+        return "" if other is None else f"{figure(cell, name) / figure(other, name):.2f}"
+
+    lines = table_of(
+        found.cells,
+        (Column("part", is_text=True), lambda cell: cell.part),
+        (Column("tokens", 6), lambda cell: str(cell.length)),
+        (Column("method", is_text=True), lambda cell: cell.method),
+        (Column("forward ms"), lambda cell: str(cell.forward)),
+        (Column("/SDPA", gap=1), lambda cell: ratio(cell, "forward")),
+        (Column("fwd+bwd ms"), lambda cell: str(cell.both)),
+        (Column("/SDPA", gap=1), lambda cell: ratio(cell, "both")),
+        (Column("MiB"), lambda cell: f"{cell.memory:.1f}"),
+        (Column("/SDPA", gap=1), lambda cell: ratio(cell, "memory")),
+    )
+    return "\n".join([*lines, *(["", *omissions] if (omissions := describe_omissions(found)) else [])])
 
 
 def draw(found: Measurements, part: str, path: Path, header: str) -> None:

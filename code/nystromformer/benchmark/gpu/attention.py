@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nystromformer.attention import AttentionMask, create_attention
-from nystromformer.benchmark.gpu.clock import times_in_turn
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.peers import (
     NystromAttentionPackage,
@@ -118,23 +117,20 @@ def measure_attention(
     """All methods on a batch, in turn."""
     torch.manual_seed(0)
     inputs = draw_inputs(settings, rows, length)
-    found: dict[str, AttentionRow | NoFigure] = {}
-    ready: dict[str, Passes] = {}
-    memory: dict[str, tuple[float, float]] = {}
-    for name in methods:
-        method = attempt(name, partial(_build_and_run, name, settings, inputs))
-        if isinstance(method, NoFigure):
+    built = {name: attempt(name, partial(_build_and_run, name, settings, inputs)) for name in methods}
+    ready = {name: passes for name, passes in built.items() if isinstance(passes, Passes)}
+    forwards = settings.time_in_turn({name: passes.forward for name, passes in ready.items()})
+    boths = settings.time_in_turn({name: passes.both for name, passes in ready.items()})
+    found: list[AttentionRow | NoFigure] = []
+    for name, passes in built.items():
+        if isinstance(passes, NoFigure):
             # Others may be unable, or need more memory than there is.
-            excused = name == CUDNN or (method.is_memory and name != OURS)
-            found[name] = replace(method, failed=method.failed and not excused)
+            excused = name == CUDNN or (passes.is_memory and name != OURS)
+            found.append(replace(passes, failed=passes.failed and not excused))
         else:
-            ready[name] = method
-            memory[name] = peak_memory(method.forward), peak_memory(method.both)
-    forwards = _times(settings, {name: method.forward for name, method in ready.items()})
-    boths = _times(settings, {name: method.both for name, method in ready.items()})
-    for name in ready:
-        found[name] = AttentionRow(length, rows, name, forwards[name], boths[name], *memory[name])
-    return [found[name] for name in methods]
+            memory = peak_memory(passes.forward), peak_memory(passes.both)
+            found.append(AttentionRow(length, rows, name, forwards[name], boths[name], *memory))
+    return found
 
 
 def measure_launches(settings: GpuBenchmark, length: int) -> Sequence[LaunchRow | NoFigure]:
@@ -143,7 +139,7 @@ def measure_launches(settings: GpuBenchmark, length: int) -> Sequence[LaunchRow 
     built = {name: attempt(name, partial(_build_and_run, name, settings, inputs)) for name in _LAUNCHED}
     # Those that cannot be run are named, with their reason, where all methods are timed.
     works = {name: method.forward for name, method in built.items() if isinstance(method, Passes)}
-    on_device = _times(settings, works)
+    on_device = settings.time_in_turn(works)
     graphs = {name: attempt(f"CUDA graph of {name}", partial(_capture, work, settings)) for name, work in works.items()}
     repeats = settings.sizes.repeats.most
     called = time_side_by_side(works, repeats, warmup=min(2, repeats - 1))
@@ -217,10 +213,6 @@ def _build_and_run(name: str, settings: GpuBenchmark, inputs: AttentionInputs) -
     method.forward()
     method.both()
     return method
-
-
-def _times(settings: GpuBenchmark, works: dict[str, Work]) -> dict[str, Timing]:
-    return times_in_turn(works, settings.device, settings.sizes.repeats)
 
 
 def _capture(work: Work, settings: GpuBenchmark) -> torch.cuda.CUDAGraph:

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from nystromformer.benchmark.gpu.attention import OURS, build, draw_inputs
-from nystromformer.benchmark.gpu.clock import Moment, mark_around, times_in_turn
+from nystromformer.benchmark.gpu.clock import Moment, mark_around
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.pieces import LeftOut, Piece
-from nystromformer.benchmark.timing import Timing, Work, no_collections, summarise, wait_for_device
+from nystromformer.benchmark.timing import Timing, no_collections, summarise, wait_for_device
 
 COPY, MATMUL = "copy", "matmul"
 WHOLE = "forward and backward"
@@ -67,7 +67,7 @@ def measure_copy(settings: GpuBenchmark) -> Sequence[CeilingRow]:
     size, device = settings.sizes.copy_bytes, settings.device
     source = torch.empty(size // 4, dtype=torch.int32, device=device).random_()
     target = torch.empty_like(source)
-    time = _time(settings, lambda: target.copy_(source))
+    time = settings.time_in_turn({COPY: lambda: target.copy_(source)})[COPY]
     return [CeilingRow(COPY, 2 * size / (time.median / 1e3), time)]
 
 
@@ -76,12 +76,8 @@ def measure_matmul(settings: GpuBenchmark) -> Sequence[CeilingRow]:
     n, device = settings.sizes.matmul, settings.device
     a, b = (torch.randn(n, n, device=device).to(settings.dtype) for _ in range(2))
     out = torch.empty_like(a)
-    time = _time(settings, lambda: torch.mm(a, b, out=out))
+    time = settings.time_in_turn({MATMUL: lambda: torch.mm(a, b, out=out)})[MATMUL]
     return [CeilingRow(MATMUL, 2 * n**3 / (time.median / 1e3), time)]
-
-
-def _time(settings: GpuBenchmark, work: Work) -> Timing:
-    return times_in_turn({"": work}, settings.device, settings.sizes.repeats)[""]
 
 
 def measure_kernels(settings: GpuBenchmark, length: int) -> Sequence[KernelRow]:

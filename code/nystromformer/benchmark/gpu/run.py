@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
@@ -15,22 +15,26 @@ from typing import Any
 import torch
 
 from nystromformer.attention.kernels import plan
-from nystromformer.benchmark.gpu.attention import attention_pieces
+from nystromformer.benchmark.gpu.attention import OURS, attention_pieces, build, draw_inputs
 from nystromformer.benchmark.gpu.bandwidth import ceiling_pieces, kernel_pieces
 from nystromformer.benchmark.gpu.check import check_pieces
-from nystromformer.benchmark.gpu.compiling import COMPILE, pieces_to_compile
 from nystromformer.benchmark.gpu.figures import Figures
 from nystromformer.benchmark.gpu.report import DRY_RUN, draw, report, summary
-from nystromformer.benchmark.gpu.settings import GpuBenchmark, choose_settings
-from nystromformer.benchmark.gpu.training import training_pieces
+from nystromformer.benchmark.gpu.settings import GpuBenchmark, TrainingSize, choose_settings
+from nystromformer.benchmark.gpu.training import ATTENTIONS, NYSTROM, prepare_training, training_config, training_pieces
 from nystromformer.benchmark.pieces import Outcome, Piece, measure_here, measure_in_processes
 from nystromformer.benchmark.questions.gpu import Gpu
 from nystromformer.benchmark.results import with_place
 from nystromformer.files import write_json, write_text
 from nystromformer.machine import machine_facts
+from nystromformer.training.compile import missing_compiler
 
 logger = logging.getLogger(__name__)
 
+COMPILE = "compile"
+"""The section that comes before all others, unasked."""
+_FEW_LAYERS = "model.num_layers=2"
+"""All layers but the last are alike: two compile to what twelve do, in a sixth of the memory."""
 _SEVERAL = 12
 """Processes that compile and compare at once; what is timed has the device for itself."""
 SHARES = {COMPILE: 0.1, "check": 0.25, "ceilings": 0.03, "kernels": 0.07, "attention": 0.27, "training": 0.28}
@@ -75,7 +79,8 @@ class Budget:
 
 
 def measure_on_gpu(flags: Gpu, folder: Path, command: str) -> tuple[str, bool]:
-    """Measure and write; returns what to print, and whether all went well and agreed with float64.
+    """Measure, and write `gpu.json` after every piece and `gpu.md` and the pictures after every section and at the end,
+    which SIGTERM and Ctrl-C bring early; returns what to print, and whether all went well and agreed with float64.
 
     Args:
         command: what repeats the measurement.
@@ -85,14 +90,6 @@ def measure_on_gpu(flags: Gpu, folder: Path, command: str) -> tuple[str, bool]:
     """
     settings = choose_settings(flags)
     folder.mkdir(parents=True, exist_ok=True)
-    figures = run_gpu_benchmark(settings, folder, command)
-    return with_place(summary(figures), folder), not figures.failures()
-
-
-def run_gpu_benchmark(settings: GpuBenchmark, folder: Path, command: str) -> Figures:
-    """Measure, and write `gpu.json` after every piece and `gpu.md` and the pictures after every section and at the end,
-    which SIGTERM and Ctrl-C bring early.
-    """
     facts = gpu_facts(settings, command)
     stages = _stages(settings)
     sections = {piece.section for stage in stages for piece in stage}
@@ -112,7 +109,7 @@ def run_gpu_benchmark(settings: GpuBenchmark, folder: Path, command: str) -> Fig
         except BaseException:  # it may have come while files were written
             write(figures, facts, folder)
             raise
-    return figures
+    return with_place(summary(figures), folder), not figures.failures()
 
 
 def gpu_facts(settings: GpuBenchmark, command: str) -> dict[str, Any]:
@@ -178,6 +175,43 @@ def _outcomes(stage: Sequence[Piece], settings: GpuBenchmark, budget: Budget) ->
         return measure_here(stage, settings, budget.refusal)
     count = min(_SEVERAL, max(1, (os.cpu_count() or 1) - 2)) if stage[0].section in (COMPILE, "check") else 1
     return measure_in_processes(stage, settings, count, budget.refusal, budget.until_stopped)
+
+
+def compile_kernels(settings: GpuBenchmark, rows: int, length: int, conv_kernel_size: int) -> Sequence[Any]:
+    """A forward and backward of our kernels, for what it leaves in the cache."""
+    changed = replace(settings, sizes=replace(settings.sizes, conv_kernel_size=conv_kernel_size))
+    build(OURS, changed, draw_inputs(changed, rows, length)).both()
+    return []
+
+
+def compile_layers(settings: GpuBenchmark, size: TrainingSize, attention: str) -> Sequence[Any]:
+    """A step with compiled layers."""
+    few = replace(size, overrides=(*size.overrides, _FEW_LAYERS))
+    prepare_training(few, attention, compiled=True, settings=settings)
+    return []
+
+
+def pieces_to_compile(settings: GpuBenchmark) -> Iterator[Piece]:
+    """What the others will run, the slowest to compile first. The longest sequence is cut as other single rows are."""
+    if settings.dry_run:
+        return
+    sizes, usual = settings.sizes, settings.sizes.conv_kernel_size
+    batches: list[tuple[int, int, int]] = []
+    if "training" in settings.sections:
+        compiles = sizes.compiles and missing_compiler(settings.device) is None
+        for size in sizes.training:
+            for attention in ATTENTIONS if compiles else ():
+                title = f"layers with {attention} for {size.rows} x {size.length} tokens"
+                yield Piece(COMPILE, title, 60.0, compile_layers, (size, attention))
+            taps = training_config(size, NYSTROM, settings.implementation).attentions[0].conv_kernel_size
+            batches.append((size.rows, size.length, taps or usual))
+    if {"attention", "kernels"} & set(settings.sections):
+        batches += [(sizes.rows(n), n, usual) for n in sizes.lengths]
+        batches += [(1, n, usual) for n in sizes.launch_lengths]
+        batches += [(rows, n, usual) for rows, n in sizes.batches]
+    for rows, length, taps in dict.fromkeys(batches):
+        title = f"kernels for {rows} x {length} tokens, {taps} taps"
+        yield Piece(COMPILE, title, 25.0, compile_kernels, (rows, length, taps))
 
 
 @contextmanager

@@ -1,14 +1,16 @@
 """What `run_benchmark.py gpu` measures, in full and as a dry run."""
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from nystromformer.attention.kernels import IS_INSTALLED, interprets
 from nystromformer.attention.kernels.plan import HEAD_DIMS, LANDMARKS
-from nystromformer.benchmark.gpu.clock import Repeats
+from nystromformer.benchmark.gpu.clock import Repeats, times_in_turn
 from nystromformer.benchmark.questions.gpu import SECTIONS, Gpu
+from nystromformer.benchmark.timing import Timing, Work
 from nystromformer.errors import UserError
 from nystromformer.training.device import Device
 
@@ -130,6 +132,10 @@ class GpuBenchmark:
     @property
     def dtype(self) -> torch.dtype:
         return dtype_of(self.sizes.dtype)
+
+    def time_in_turn(self, works: Mapping[str, Work]) -> dict[str, Timing]:
+        """All in turn on the device, as often as `sizes` says."""
+        return times_in_turn(works, self.device, self.sizes.repeats)
 
     @property
     def precision(self) -> Device:

@@ -10,7 +10,6 @@ from functools import partial
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from nystromformer.benchmark.gpu.clock import times_in_turn
 from nystromformer.benchmark.gpu.settings import GpuBenchmark, TrainingSize
 from nystromformer.benchmark.models import made_up_batch, masked_lm_step, step_memory
 from nystromformer.benchmark.pieces import LeftOut, NoFigure, Piece, attempt
@@ -62,7 +61,7 @@ def measure_training(settings: GpuBenchmark, size: TrainingSize, compiled: bool)
     found = {name: attempt(name, partial(prepare_training, size, name, compiled, settings)) for name in ATTENTIONS}
     ready = {name: training for name, training in found.items() if not isinstance(training, NoFigure)}
     steps = {name: _several(training.step) for name, training in ready.items()}
-    times = times_in_turn(steps, settings.device, settings.sizes.repeats)
+    times = settings.time_in_turn(steps)
     rows: list[TrainingRow | NoFigure] = []
     for name, training in found.items():
         if isinstance(training, NoFigure):
@@ -103,7 +102,7 @@ def prepare_training(size: TrainingSize, attention: str, compiled: bool, setting
         compile_units(model.encoder.layers, settings.device)
     step = masked_lm_step(model, batch, settings.precision)
     if attention == SOFTMAX:
-        step = _by_flash(step)
+        step = sdpa_kernel(SDPBackend.FLASH_ATTENTION)(step)
     step()
     return Training(config, model, step, batch["positions_BK"].shape[1])
 
@@ -147,14 +146,6 @@ def step_flops(config: ModelConfig, length: int, rows: int, predictions: int) ->
         total += 2 * length * E * (attention.conv_kernel_size or 0)
     total += 2 * predictions * (E * config.embedding_dim + config.embedding_dim * config.vocab_size)
     return rows * (own + 3.0 * total)
-
-
-def _by_flash(step: Work) -> Work:
-    def work() -> None:
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            step()
-
-    return work
 
 
 def _several(step: Work) -> Work:

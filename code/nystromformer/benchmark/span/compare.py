@@ -5,7 +5,7 @@ Shapes: B rows, H heads, N tokens.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -175,25 +175,21 @@ def measure_spans(settings: Span, dataset: Path | None, device: Device, folder: 
 
 def table(found: Iterable[Spans]) -> str:
     """Markdown, a row for each model."""
-    header = ["model", "trained on", "attention", "rows", "tokens of a row", "span", "softmax's, same Q and K"]
-    header += ["of all alike", "negative weight, %"]
-    return markdown(
-        header,
+    columns: list[tuple[str, Callable[[Spans], str]]] = [
+        ("model", lambda each: each.name),
+        ("trained on", lambda each: each.trained),
+        ("attention", lambda each: each.attention),
+        ("rows", lambda each: str(each.rows)),
+        ("tokens of a row", lambda each: f"{each.tokens:.0f}"),
         (
-            [
-                each.name,
-                each.trained,
-                each.attention,
-                str(each.rows),
-                f"{each.tokens:.0f}",
-                f"{each.span:.1f}" + ("" if each.span_error is None else f" ± {each.span_error:.1f}"),
-                f"{each.softmax:.1f}",
-                f"{each.even:.1f}",
-                f"{100 * each.negative:.1f}",
-            ]
-            for each in found
+            "span",
+            lambda each: f"{each.span:.1f}" + (f" ± {each.span_error:.1f}" if each.span_error is not None else ""),
         ),
-    )
+        ("softmax's, same Q and K", lambda each: f"{each.softmax:.1f}"),
+        ("of all alike", lambda each: f"{each.even:.1f}"),
+        ("negative weight, %", lambda each: f"{100 * each.negative:.1f}"),
+    ]
+    return markdown([heading for heading, _ in columns], ([show(each) for _, show in columns] for each in found))
 
 
 def _write(found: Sequence[Spans], folder: Path, facts: Mapping[str, Any], command: str) -> None:
