@@ -96,6 +96,7 @@ def test_all_files_are_written_by_what_names_them() -> None:
         "folder.py",
         "stages.py",
         "side_by_side.py",
+        "studies.py",
     }
     writes = re.compile(r"\.write_text\(|\.write_bytes\(|\.savefig\(|open\([^)]*[\"'][wax]b?\+?[\"']")
     lines = [

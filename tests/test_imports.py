@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "flags": ("errors", "flag_groups", "paths"),
     "torchrun": (),
     "side_by_side": ("files", "machine"),
+    "studies": ("errors", "files", "machine", "paths"),
     "console": ("extras",),
     "extras": (),
     "cli": (*PLAIN, "allocator", "extras", "interrupt", "checked_command", "torchrun"),

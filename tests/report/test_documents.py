@@ -59,7 +59,7 @@ def test_every_file_and_module_that_is_named_exists(name: str) -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_commands_it_names_exist(name: str) -> None:
-    for script in re.findall(r"python3? ((?:code|data-preprocessing|results|tests)/[\w/-]+\.py)", TEXTS[name]):
+    for script in re.findall(r"python3? ((?:code|data-preprocessing|experiments|tests)/[\w/-]+\.py)", TEXTS[name]):
         assert (ROOT / script).is_file() or script in new_files(TEXTS[name]), script
     for folder in re.findall(r"`((?:nystrom|softmax)-(?:512|4096|small|tiny|demo)(?:-\w+)?)`", TEXTS[name]):
         assert folder in SHIPPED or name == "CHANGELOG.md", folder

@@ -1,0 +1,162 @@
+"""Studies: commands side by side, each with its log; stages in their order; pages."""
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from documents import TEXTS
+
+from nystromformer.errors import UserError
+from nystromformer.paths import EXPERIMENTS
+from nystromformer.studies import (
+    Job,
+    Runner,
+    Stages,
+    command_of,
+    described,
+    job,
+    read_json,
+    read_stages,
+    without_places,
+    write_experiment,
+    write_page,
+)
+
+ROOT = Path(__file__).parents[1]
+
+
+def python(name: str, code: str) -> Job:
+    return Job(name, [sys.executable, "-c", code])
+
+
+@pytest.fixture(autouse=True)
+def _handlers() -> object:
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+def test_all_are_run_and_a_failure_is_named(tmp_path: Path) -> None:
+    run = Runner(tmp_path, 2)
+    run([python("first", "print('one'); print(__import__('os').environ['OMP_NUM_THREADS'])")])
+    assert (tmp_path / "logs" / "first.log").read_text() == "one\n1\n"
+    with pytest.raises(SystemExit, match=r"failed: bad, worse; see .*logs"):
+        run([python("bad", "exit(3)"), python("good", "print('two')"), python("worse", "exit(2)")])
+    assert (tmp_path / "logs" / "good.log").read_text() == "two\n"
+
+
+def test_words_are_cut_at_spaces_but_within_quotes() -> None:
+    made = job("name", "code/run.py", "--a 1 --b 'two words'", Path("with space"), 3)
+    assert made.words[1:] == ["code/run.py", "--a", "1", "--b", "two words", "with space", "3"]
+
+
+def test_paths_of_the_checkout_tell_nothing_of_the_machine(tmp_path: Path) -> None:
+    made = job("name", "code/run.py", "--model", ROOT / "runs" / "tiny", "--data", tmp_path)
+    assert made.words[1:] == ["code/run.py", "--model", "runs/tiny", "--data", str(tmp_path)]
+
+
+def test_sigterm_reaches_the_commands(tmp_path: Path) -> None:
+    waits = (
+        "import signal, time; signal.signal(signal.SIGTERM, lambda *_: exit(5)); print(1, flush=True); time.sleep(60)"
+    )
+    code = f"""
+import sys
+from pathlib import Path
+from nystromformer.studies import Job, Runner
+Runner(Path({str(tmp_path)!r}), 1)([Job(name, [sys.executable, "-c", {waits!r}]) for name in ("running", "waiting")])
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    log = tmp_path / "logs" / "running.log"
+    for _ in range(600):
+        if log.is_file() and log.read_text():
+            break
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert said.startswith("stopped: running, waiting; see ")
+    assert not (tmp_path / "logs" / "waiting.log").exists()
+
+
+class Example(Stages):
+    """A study of two stages."""
+
+    study = "example"
+    needs = "texts"
+
+    def second(self) -> None:
+        self.run([python("second", f"print({self.data.name!r}, {self.rehearse})")])
+
+    def first(self) -> None:
+        self.run([python("first", "print('first')")])
+
+    def _no_stage(self) -> None:
+        raise AssertionError
+
+
+def test_stages_run_in_their_order_and_each_is_recorded(tmp_path: Path) -> None:
+    command_of(Example)(None, tmp_path / "data", tmp_path / "all", rehearse=True)
+    assert [stage["stage"] for stage in read_stages(tmp_path / "all")] == ["second", "first"]
+    assert (tmp_path / "all" / "logs" / "second.log").read_text() == "data True\n"
+    command_of(Example)(["first"], tmp_path / "data", tmp_path / "one")
+    (began,) = read_stages(tmp_path / "one", "first")
+    assert began["commit"]
+    assert not (tmp_path / "one" / "logs" / "second.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "data", "message"),
+    [
+        (["third"], Path("data"), "third: expected one of second, first"),
+        (None, None, "--data: expected the folder with texts"),
+    ],
+)
+def test_mistakes_are_named(chosen: list[str] | None, data: Path | None, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        command_of(Example)(chosen, data, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_experiment_is_a_shipped_one_changed_and_stays(tmp_path: Path) -> None:
+    folder = write_experiment(
+        tmp_path / "new", "nystrom-tiny-conv", {"conv_kernel_size": None, "max_seq_len": 128}, {"epoch": 1}, stages=[]
+    )
+    shipped, config = (read_json(each / "config.json") for each in (EXPERIMENTS / "nystrom-tiny-conv", folder))
+    assert config["model"] == {k: v for k, v in shipped["model"].items() if k != "conv_kernel_size"} | {
+        "max_seq_len": 128
+    }
+    assert config["pretraining_setting"] == shipped["pretraining_setting"] | {"epoch": 1}
+    assert (config["gpu_setting"], config["stages"]) == (shipped["gpu_setting"], [])
+    before = (folder / "config.json").read_bytes()
+    write_experiment(folder, "softmax-tiny-conv")
+    assert (folder / "config.json").read_bytes() == before
+
+
+def test_pages_say_where_figures_are_from_and_nothing_of_the_folders_there(tmp_path: Path) -> None:
+    machines = [{"date": "1", "commit": "a"}, {"date": "2", "commit": "a"}]
+    assert described(machines, ("date", "commit")) == "date 1, 2; commit a"
+    write_page(tmp_path / "page.md", "# Title", "", f"`--model {tmp_path / 'runs'}/x --data {ROOT}/data`")
+    without_places(tmp_path / "page.md", tmp_path / "runs", "tiny")
+    assert (tmp_path / "page.md").read_text() == "# Title\n\n`--model runs/tiny/x --data data`\n"
+
+
+@pytest.mark.parametrize("script", sorted((EXPERIMENTS / "studies").glob("*.py")), ids=lambda path: path.stem)
+def test_every_script_can_be_imported_and_texts_name_its_stages(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(script.parent)
+    spec = importlib.util.spec_from_file_location(f"study_{script.stem}", script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    kinds = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Stages)]
+    stages = [name for kind in kinds if kind is not Stages for name in kind.names()]
+    for text in TEXTS.values():
+        for words in re.findall(rf"{script.name} run((?:\s+(?:--\w+ \S+|\w+))*)", text):
+            named = re.sub(r"--\w+ \S+", "", words).split()
+            assert set(named) <= set(stages), script.name
