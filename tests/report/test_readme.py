@@ -107,7 +107,7 @@ def test_the_attentions_table_is_what_was_measured() -> None:
 
 def test_the_picture_is_drawn_from_the_results(tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
-    done = run_command("results/attention-cpu/picture.py", picture)
+    done = run_command("experiments/studies/attention_time.py", "--picture", picture)
     assert done.returncode == 0, done.stderr
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert (ROOT / "docs" / "attention-time.png").is_file()

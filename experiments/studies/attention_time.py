@@ -1,14 +1,13 @@
-"""Draws docs/attention-time.png from attention.json beside this file: `python results/attention-cpu/picture.py`."""
+"""docs/attention-time.png, from what `run_benchmark.py efficiency --out results/attention-cpu` has measured:
+`python experiments/studies/attention_time.py`.
+"""
 
-import json
-import sys
 from pathlib import Path
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from nystromformer import studies
+from nystromformer.files import write_figure
+from nystromformer.paths import PROJECT
 
-HERE = Path(__file__).resolve().parent
-PICTURE = HERE.parents[1] / "docs" / "attention-time.png"
 LINES = {
     # Method: name, colour, width, the side of its last point on which the name stands, and by how many points higher.
     "softmax, written out": ("softmax, written out", "#8c4a1f", 1.8, "right", 5),
@@ -20,14 +19,12 @@ LINES = {
 }
 
 
-def draw(path: Path) -> None:
-    """Forward and backward, ms over tokens: both softmaxes and each Nyström, without a mask."""
-    measured = json.loads((HERE / "attention.json").read_text(encoding="utf-8"))
-    figure = Figure(figsize=(8.6, 4.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    axis = figure.subplots()
+def collect(picture: Path = PROJECT / "docs" / "attention-time.png") -> None:
+    """Draw forward and backward, ms over tokens: both softmaxes and each Nyström, without a mask."""
+    data = studies.read_json(studies.RESULTS / "attention-cpu" / "attention.json")
+    figure, (axis,) = studies.new_figure(1, 8.6, 4.6)
     for method, (name, colour, width, side, above) in LINES.items():
-        rows = [row for row in measured["rows"] if row["method"] == method]
+        rows = [row for row in data["rows"] if row["method"] == method]
         lengths, times = [row["length"] for row in rows], [row["both"]["median"] for row in rows]
         axis.loglog(lengths, times, "o-", color=colour, linewidth=width, markersize=4)
         axis.annotate(
@@ -41,15 +38,13 @@ def draw(path: Path) -> None:
             fontweight="bold" if method == "nystrom" else "normal",
             color=colour,
         )
-    lengths = sorted({row["length"] for row in measured["rows"]})
+    lengths = sorted({row["length"] for row in data["rows"]})
     axis.set_xlim(lengths[0] / 1.15, lengths[-1] * 3)
     axis.set_xticks(lengths, map(str, lengths))
     axis.minorticks_off()
     axis.set_yticks([10, 100, 1000], ["10 ms", "100 ms", "1 s"])
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
     axis.set_xlabel("tokens")
-    facts = measured["machine"]
+    facts = data["machine"]
     axis.set_title(
         "Attention alone, forward and backward, 12 heads of 64. Nyström: 64 landmarks, with the convolution.\n"
         f"{facts['processor']}, {facts['device'].upper()}, float32, torch {facts['torch'].split('+')[0]}, "
@@ -57,8 +52,8 @@ def draw(path: Path) -> None:
         fontsize=10,
         loc="left",
     )
-    figure.savefig(path, dpi=180)
+    write_figure(picture, figure, dpi=180)
 
 
 if __name__ == "__main__":
-    draw(Path(sys.argv[1]) if sys.argv[1:] else PICTURE)
+    studies.run_commands(collect)
