@@ -1,7 +1,8 @@
 """Documents a second: `load_run(RUN).predict(texts)` beside transformers' text-classification pipeline with its
-Nyströmformer and with RoBERTa, of BERT-small's size (4 layers, width 512); writes predict.json and predict.md here.
+Nyströmformer and with RoBERTa, of BERT-small's size (4 layers, width 512).
 
-`python results/predict/measure.py`, with nothing beside it. Texts are made-up words, weights are those of a training of
+`python experiments/studies/predict.py run`, with nothing beside it, writes results/predict; `collect` writes its table
+again. Texts are made-up words, weights are those of a training of
 one step: speed depends on neither. All ways read the same texts with the same tokenizer, tokenising included. Each
 pipeline has the batch size that is fastest for it. transformers' Nyströmformer takes rows of one length alone and fails
 on a mask: of mixed lengths it is given padded rows without one, which computes something else in the same time.
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from serve import make_words
 from transformers import (
     NystromformerConfig,
     NystromformerForSequenceClassification,
@@ -28,14 +30,15 @@ from transformers import (
 )
 
 import nystromformer
+from nystromformer import studies
 from nystromformer.benchmark.one_step import VOCABULARY, run_of_one_step
 from nystromformer.benchmark.timing import time_side_by_side
-from nystromformer.files import write_json, write_text
+from nystromformer.files import write_json
 from nystromformer.machine import machine_facts
 from nystromformer.tables import markdown
 from nystromformer.training.processor import fast_products
 
-HERE = Path(__file__).resolve().parent
+RESULTS = studies.RESULTS / "predict"
 COUNTS = {("full rows", 512): 32, ("mixed lengths", 512): 64, ("full rows", 4096): 8}
 """Documents of each case; of mixed lengths they have 10 tokens to a row's, each as likely."""
 BATCHES = (1, 8)
@@ -45,15 +48,15 @@ LANDMARKS, TAPS = 64, 33
 SHAPE = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 2048}
 
 
-def texts(kind: str, length: int, count: int) -> list[str]:
+def make_texts(kind: str, length: int, count: int) -> list[str]:
     """More words than a row has tokens, so that all are cut; or fewer."""
     draw = random.Random(f"{kind} {length}")
-    words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 8))) for _ in range(500)]
+    words = make_words(draw)
     sizes = [length if kind == "full rows" else draw.randint(10, length) for _ in range(count)]
     return [" ".join(draw.choices(words, k=size)) for size in sizes]
 
 
-def theirs(kind: str, length: int, tokenizer_file: Path, padded: bool) -> Callable[..., object]:
+def pipeline_of(kind: str, length: int, tokenizer_file: Path, padded: bool) -> Callable[..., object]:
     """A pipeline of transformers with random weights."""
     common = {"vocab_size": VOCABULARY, "num_labels": 2, "pad_token_id": 1} | SHAPE
     if kind == "Nyströmformer":
@@ -68,9 +71,9 @@ def theirs(kind: str, length: int, tokenizer_file: Path, padded: bool) -> Callab
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_file=str(tokenizer_file), pad_token="<pad>", model_max_length=length, model_input_names=names
     )
-    made = pipeline("text-classification", model=model.eval(), tokenizer=tokenizer, device="cpu")
+    classify = pipeline("text-classification", model=model.eval(), tokenizer=tokenizer, device="cpu")
     how = {"truncation": True, "max_length": length, "padding": "max_length" if padded else True}
-    return lambda documents, batch: made(documents, batch_size=batch, **how)
+    return lambda documents, batch: classify(documents, batch_size=batch, **how)
 
 
 def with_fast_products(call: Callable[..., object], documents: Sequence[str]) -> object:
@@ -78,10 +81,12 @@ def with_fast_products(call: Callable[..., object], documents: Sequence[str]) ->
         return call(documents, 1)
 
 
-def measured(run: Any, tokenizer_file: Path, kind: str, length: int, count: int) -> list[dict[str, Any]]:
+def measure(run: Any, tokenizer_file: Path, kind: str, length: int, count: int) -> list[dict[str, Any]]:
     """All ways on the same documents, in turn."""
-    documents = texts(kind, length, count)
-    pipelines = {name: theirs(name, length, tokenizer_file, name != "RoBERTa") for name in ("Nyströmformer", "RoBERTa")}
+    documents = make_texts(kind, length, count)
+    pipelines = {
+        name: pipeline_of(name, length, tokenizer_file, name != "RoBERTa") for name in ("Nyströmformer", "RoBERTa")
+    }
     works: dict[str, Callable[[], object]] = {"ours": lambda: run.predict(documents)}
     for name, call in pipelines.items():
         for batch in BATCHES:
@@ -95,42 +100,45 @@ def measured(run: Any, tokenizer_file: Path, kind: str, length: int, count: int)
     ]
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    lines = []
-    for kind, length in COUNTS:
-        own = [row for row in rows if (row["case"], row["tokens"]) == (kind, length)]
-        ours = best(own, "ours", fast=False)
-        for fast in (False, True):
-            theirs = [best(own, name, fast) for name in ("Nyströmformer", "RoBERTa")]
-            cells = [f"{value:.2f}" for value in (ours, *theirs, *(ours / value for value in theirs))]
-            lines.append([kind, f"{length:,}", FAST if fast else "as it is", *cells])
-    header = ["documents", "tokens", "transformers", "ours, a second", "its Nyströmformer", "its RoBERTa",
-              "ours / Nyströmformer", "ours / RoBERTa"]  # fmt: skip
-    return markdown(header, lines) + "\n"
-
-
 def best(rows: Sequence[dict[str, Any]], name: str, fast: bool) -> float:
     """Documents a second of the fastest batch size."""
     own = [row for row in rows if row["way"].startswith(name) and row["way"].endswith(FAST) == fast]
     return max(row["documents_per_second"] for row in own)
 
 
-def main() -> None:
+def run() -> None:
+    """Measure, and write predict.json and predict.md."""
     warnings.filterwarnings("ignore")
     torch.manual_seed(0)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
-        learned = texts("mixed lengths", 512, 40)
+        learned = make_texts("mixed lengths", 512, 40)
         lengths = sorted({length for _, length in COUNTS})
         runs = {length: run_of_one_step(Path(name), length, learned) for length in lengths}
         for (kind, length), count in COUNTS.items():
             tokenizer_file = runs[length] / "tokenizer" / "tokenizer.json"
-            rows += measured(nystromformer.load_run(runs[length]), tokenizer_file, kind, length, count)
+            rows += measure(nystromformer.load_run(runs[length]), tokenizer_file, kind, length, count)
     with fast_products() as are_fast:
         facts = machine_facts() | {"fast_products": are_fast}
-    write_json(HERE / "predict.json", {"machine": facts, "repeats": REPEATS, "rows": rows})
-    write_text(HERE / "predict.md", table(rows))
+    write_json(RESULTS / "predict.json", {"machine": facts, "repeats": REPEATS, "rows": rows})
+    collect()
+
+
+def collect() -> None:
+    """Write predict.md."""
+    rows = studies.read_json(RESULTS / "predict.json")["rows"]
+    lines = []
+    for kind, length in COUNTS:
+        own = [row for row in rows if (row["case"], row["tokens"]) == (kind, length)]
+        ours = best(own, "ours", fast=False)
+        for fast in (False, True):
+            theirs = [best(own, name, fast) for name in ("Nyströmformer", "RoBERTa")]
+            values = [f"{value:.2f}" for value in (ours, *theirs, *(ours / value for value in theirs))]
+            lines.append([kind, f"{length:,}", FAST if fast else "as it is", *values])
+    header = ["documents", "tokens", "transformers", "ours, a second", "its Nyströmformer", "its RoBERTa",
+              "ours / Nyströmformer", "ours / RoBERTa"]  # fmt: skip
+    studies.write_page(RESULTS / "predict.md", markdown(header, lines))
 
 
 if __name__ == "__main__":
-    main()
+    studies.run_commands(run, collect)

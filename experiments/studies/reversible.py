@@ -1,23 +1,22 @@
 """Memory of a training step by the number of layers: plain, reversible, and with the feed-forward in chunks.
 
-`python results/reversible/measure.py` at the top of a clone writes `memory.json` and `memory.md` beside this file: the
-most that tensors take at once in a forward and a backward pass of an encoder, beyond weights and input, in MiB.
+`python experiments/studies/reversible.py run` measures, and writes results/reversible; `collect` writes its
+table again.
 """
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from nystromformer import studies
 from nystromformer.benchmark.timing import peak_memory
 from nystromformer.config import ModelConfig
-from nystromformer.files import write_json, write_text
+from nystromformer.files import write_json
 from nystromformer.machine import machine_facts
 from nystromformer.model import Encoder
 from nystromformer.tables import markdown
 
-HERE = Path(__file__).resolve().parent
+RESULTS = studies.RESULTS / "reversible"
 LAYERS = (2, 4, 8, 16)
 ROWS, LENGTH, WIDTH = 2, 1024, 256
 ATTENTIONS: dict[str, dict[str, Any]] = {
@@ -32,17 +31,8 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Row:
-    """One measurement."""
-
-    attention: str
-    way: str
-    layers: int
-    mebibytes: float
-
-
-def measured(attention: str, way: str, layers: int) -> Row:
+def memory_of(attention: str, way: str, layers: int) -> dict[str, Any]:
+    """The most that tensors take at once in a forward and a backward pass, beyond weights and input, in MiB."""
     model = ModelConfig(
         vocab_size=1000,
         max_seq_len=LENGTH,
@@ -63,23 +53,28 @@ def measured(attention: str, way: str, layers: int) -> Row:
     tokens_BN = torch.randint(0, 1000, (ROWS, LENGTH))
     for parameter in encoder.parameters():
         parameter.grad = torch.zeros_like(parameter)  # gradients of weights are there in any step
-    return Row(attention, way, layers, peak_memory(lambda: encoder(tokens_BN).square().mean().backward()))
+    mebibytes = peak_memory(lambda: encoder(tokens_BN).square().mean().backward())
+    return {"attention": attention, "way": way, "layers": layers, "mebibytes": mebibytes}
 
 
-def main() -> None:
-    rows = [measured(attention, way, layers) for attention in ATTENTIONS for way in WAYS for layers in LAYERS]
+def run() -> None:
+    """Measure, and write memory.json and memory.md."""
+    rows = [memory_of(attention, way, layers) for attention in ATTENTIONS for way in WAYS for layers in LAYERS]
     shape = {"rows": ROWS, "tokens": LENGTH, "width": WIDTH, "precision": "float32"}
-    facts = machine_facts()
-    write_json(HERE / "memory.json", {"machine": facts, "encoder": shape, "rows": [vars(row) for row in rows]})
-    lines = [
-        [attention, way, *(f"{row.mebibytes:.0f}" for row in rows if (row.attention, row.way) == (attention, way))]
-        for attention in ATTENTIONS
-        for way in WAYS
-    ]
-    table = markdown(["attention", "MiB with layers:", *map(str, LAYERS)], lines)
-    said = ", ".join(f"{key} {value}" for key, value in (shape | facts).items())
-    write_text(HERE / "memory.md", f"{table}\n\n{said}.\n")
+    write_json(RESULTS / "memory.json", {"machine": machine_facts(), "encoder": shape, "rows": rows})
+    collect()
+
+
+def collect() -> None:
+    """Write memory.md."""
+    data = studies.read_json(RESULTS / "memory.json")
+    lines: dict[tuple[str, str], list[str]] = {}
+    for row in data["rows"]:
+        lines.setdefault((row["attention"], row["way"]), []).append(f"{row['mebibytes']:.0f}")
+    table = markdown(["attention", "MiB with layers:", *map(str, LAYERS)], [[*key, *one] for key, one in lines.items()])
+    conditions = ", ".join(f"{key} {value}" for key, value in (data["encoder"] | data["machine"]).items())
+    studies.write_page(RESULTS / "memory.md", table, f"{conditions}.")
 
 
 if __name__ == "__main__":
-    main()
+    studies.run_commands(run, collect)

@@ -1,23 +1,26 @@
-"""What the edges of a row's sides tell of their order; writes order.json beside this file.
+"""What the edges of a row's sides tell of their order.
 
-NYSTROM_DATA=DIR python results/sentence-order/measure.py, with wiki/, bookcorpus/, stories/ and roberta-base/ in DIR;
-in the environment of `make test`, with whose tests/support/sentence_order.py it measures.
+`NYSTROM_DATA=DIR python experiments/studies/sentence_edges.py` writes results/sentence-order/order.json. DIR holds
+wiki/, bookcorpus/, stories/ and roberta-base/; it needs the environment of `make test`, with whose
+tests/support/sentence_order.py it measures.
 """
 
 import sys
 import tempfile
 from pathlib import Path
 
+from nystromformer import studies
 from nystromformer.files import write_json
 from nystromformer.machine import machine_facts
+from nystromformer.paths import PROJECT
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "tests" / "support"))
+sys.path.insert(0, str(PROJECT / "tests" / "support"))
 
-from sentence_order import RULES, Text, cut_anywhere, encoded, naive_bayes, packed, real_documents  # noqa: E402
+from sentence_order import RULES, Text, cut_anywhere, encoded, naive_bayes, packed, real_documents
 
 
-def measure(text: Text, length: int) -> dict[str, float | int]:
+def figures_of(text: Text, length: int) -> dict[str, float | int]:
+    """Of a corpus in rows of so many tokens."""
     edges, opens, fills = packed(text, length)
     inner = [sides for sides, first in zip(edges, opens, strict=True) if not first]
     figures: dict[str, float | int] = {
@@ -36,14 +39,15 @@ def measure(text: Text, length: int) -> dict[str, float | int]:
     return figures
 
 
-def main() -> None:
+def run() -> None:
+    """Measure, and write order.json."""
     results: dict[str, dict[str, float | int]] = {}
     for name in RULES:
         with tempfile.TemporaryDirectory() as folder:
             text = encoded(list(real_documents(name, Path(folder))))
-        results |= {f"{name}, {length}": measure(text, length) for length in (512, 4096)}
-    write_json(HERE / "order.json", {"machine": machine_facts(), "results": results})
+        results |= {f"{name}, {length}": figures_of(text, length) for length in (512, 4096)}
+    write_json(studies.RESULTS / "sentence-order" / "order.json", {"machine": machine_facts(), "results": results})
 
 
 if __name__ == "__main__":
-    main()
+    studies.run_commands(run)
