@@ -273,12 +273,15 @@ def without_places(path: Path, runs: Path, study: str) -> None:
     write_text(path, text.replace(str(runs.resolve()), f"runs/{study}").replace(f"{PROJECT}/", ""))
 
 
-def new_figure(panels: int, width: float, height: float, **options: Any) -> tuple["Figure", list["Axes"]]:
+def new_figure(
+    panels: int, width: float, height: float, grid: float = 0.2, **options: Any
+) -> tuple["Figure", list["Axes"]]:
     """A figure and its axes, side by side.
 
     Args:
         panels: how many.
         width: in inches, of the whole.
+        grid: its alpha.
         options: of matplotlib's `Figure.subplots`.
     """
     from matplotlib.figure import Figure  # takes a second
@@ -286,6 +289,6 @@ def new_figure(panels: int, width: float, height: float, **options: Any) -> tupl
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = list(figure.subplots(1, panels, squeeze=False, **options)[0])
     for axis in axes:
-        axis.grid(alpha=0.25)
+        axis.grid(alpha=grid)
         axis.spines[["top", "right"]].set_visible(False)
     return figure, axes

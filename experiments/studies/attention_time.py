@@ -22,7 +22,7 @@ LINES = {
 def collect(picture: Path = PROJECT / "docs" / "attention-time.png") -> None:
     """Draw forward and backward, ms over tokens: both softmaxes and each Nyström, without a mask."""
     data = studies.read_json(studies.RESULTS / "attention-cpu" / "attention.json")
-    figure, (axis,) = studies.new_figure(1, 8.6, 4.6)
+    figure, (axis,) = studies.new_figure(1, 8.6, 4.6, grid=0.25)
     for method, (name, colour, width, side, above) in LINES.items():
         rows = [row for row in data["rows"] if row["method"] == method]
         lengths, times = [row["length"] for row in rows], [row["both"]["median"] for row in rows]

@@ -64,7 +64,7 @@ def test_what_is_missing_is_named_with_its_command(
     assert "paper.md" in capsys.readouterr().out
     text = (tmp_path / "paper.md").read_text()
     assert text.count("\nMissing:\n") == 7
-    for command in ("run_benchmark.py efficiency", "run_benchmark.py approximation", "results/tiny/run.py"):
+    for command in ("run_benchmark.py efficiency", "run_benchmark.py approximation", "experiments/studies/tiny.py run"):
         assert command in text
     assert "| Nyströmformer-64 | 35 / 0.7 |" in text, "the paper's own figures are there"
 

@@ -192,7 +192,7 @@ def table2(results: Path) -> Section:
         return Section(
             "Table 2: natural language understanding",
             blocks,
-            ("this project's: `python results/tiny/run.py --data DIR`, `python results/tiny/collect.py`",),
+            ("this project's: `python experiments/studies/tiny.py run --data DIR`, then `collect`",),
         )
     blocks += ["Here, encoders of 4 layers of width 128, pretrained for 1,500 steps on two cores:", found[0]]
     missing = ("QQP and MNLI, and all of it at the paper's size, which needs GPUs and the full corpora",)
@@ -241,7 +241,7 @@ def figure5(results: Path) -> Section:
         "Figure 5: masked language modelling and sentence order while pretraining",
         results / "tiny" / "curves.png",
         "loss and accuracies over the steps of pretraining",
-        "python results/tiny/run.py --data DIR pretrain && python results/tiny/collect.py",
+        "python experiments/studies/tiny.py run --data DIR pretrain && python experiments/studies/tiny.py collect",
     )
     blocks: list[Block] = [
         "The paper's models are of BERT-small's size; this project's have 4 layers of width 128.",
