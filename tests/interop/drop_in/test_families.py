@@ -1,5 +1,5 @@
-"""Families of transformers' models, as results/home/families.py tries them: those that compute their own attention keep
-it, padding and all, and say so.
+"""Families of transformers' models, as experiments/studies/home_families.py tries them: those that compute their own
+attention keep it, padding and all, and say so.
 """
 
 import importlib.util
@@ -21,7 +21,7 @@ RECORDED: list[dict[str, Any]] = json.loads((HOME / "families.json").read_text()
 
 @pytest.fixture(scope="module")
 def families() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("families", HOME / "families.py")
+    spec = importlib.util.spec_from_file_location("families", ROOT / "experiments" / "studies" / "home_families.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,21 +1,18 @@
 """A softmax encoder of transformers with another attention in softmax's place: its loss before any training with it,
-and after 50 and 500 steps.
-
-`python results/home/switch.py EXPORTED --experiment DIR --dataset DIR --attention softmax|nystrom-M[-LANDMARKS]
---trained STEPS --out FILE`: EXPORTED is a folder that transformers loads as BERT, as `run_export.py export` writes it;
-the experiment tells how its rows are masked and how large batches are; its own run has taken STEPS, and the rows that
-came next in it are trained on. Softmax's own further training is the control.
+and after 50 and 500 steps. What experiments/studies/home.py starts; softmax's own further training is the control.
 """
 
-import argparse
 import re
 from pathlib import Path
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
+import typer
 from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
+from nystromformer import studies
 from nystromformer.files import write_json
 from nystromformer.interop.drop_in import check, register
 from nystromformer.machine import machine_facts
@@ -23,10 +20,9 @@ from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.pretraining.batches import PretrainingSteps, RowPreparation, ValidationBatches
 from nystromformer.training.trainable import Batch
 
-TOLD = (0, 50, 500)
+VALIDATED_AFTER = (0, 50, 500)
 RATE = 3e-4
-VALIDATED = 400
-"""Rows."""
+VALIDATION_ROWS = 400
 
 
 class Switched:
@@ -60,7 +56,8 @@ class Switched:
         return F.cross_entropy(logits_PV, labels_P, reduction="sum"), right, len(labels_P)
 
 
-def validated(switched: Switched, batches: ValidationBatches) -> dict[str, float]:
+def validate(switched: Switched, batches: ValidationBatches) -> dict[str, float]:
+    """Loss and accuracy of masked tokens."""
     switched.model.eval()
     loss, right, count = 0.0, 0, 0
     with torch.no_grad():
@@ -70,42 +67,44 @@ def validated(switched: Switched, batches: ValidationBatches) -> dict[str, float
     return {"mlm_loss": loss / count, "mlm_accuracy": right / count}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("exported", type=Path)
-    parser.add_argument("--experiment", type=Path, required=True)
-    parser.add_argument("--dataset", type=Path, required=True)
-    parser.add_argument("--attention", required=True)
-    parser.add_argument("--trained", type=int, required=True)
-    parser.add_argument("--steps", type=int, default=max(TOLD))
-    parser.add_argument("--out", type=Path, required=True)
-    flags = parser.parse_args()
-    if flags.out.exists():
+def switch(
+    exported: Annotated[Path, typer.Argument(help="What transformers loads as BERT, of `run_export.py export`.")],
+    experiment: Annotated[Path, typer.Option(help="Says how its rows are masked and how large batches are.")],
+    dataset: Annotated[Path, typer.Option()],
+    attention: Annotated[str, typer.Option(help="softmax, or nystrom-M or nystrom-M-LANDMARKS.")],
+    trained: Annotated[
+        int, typer.Option(help="Steps of the experiment's own run: the rows after them are trained on.")
+    ],
+    out: Annotated[Path, typer.Option(help="Where it is there, nothing is done.")],
+    steps: int = max(VALIDATED_AFTER),
+) -> None:
+    """Validate, train and validate again."""
+    if out.exists():
         return
-    experiment = open_experiment(flags.experiment)
-    dataset, setting = experiment.dataset(flags.dataset), experiment.config.pretraining_setting
-    preparation = RowPreparation(dataset, experiment.config)
-    steps = PretrainingSteps(dataset.train, preparation, setting.batch_size, setting.seed)
-    batches = ValidationBatches(dataset.validation, preparation, VALIDATED)
+    source = open_experiment(experiment)
+    rows, setting = source.dataset(dataset), source.config.pretraining_setting
+    preparation = RowPreparation(rows, source.config)
+    batches = PretrainingSteps(rows.train, preparation, setting.batch_size, setting.seed)
+    validation = ValidationBatches(rows.validation, preparation, VALIDATION_ROWS)
     torch.manual_seed(0)
-    switched = Switched(flags.exported, flags.attention)
+    switched = Switched(exported, attention)
     optimizer = torch.optim.AdamW(switched.model.parameters(), lr=RATE, weight_decay=0.01)
-    told = []
-    for step in range(flags.steps + 1):
-        if step in TOLD or step == flags.steps:
-            told.append({"attention": flags.attention, "steps": step, **validated(switched, batches)})
+    found = []
+    for step in range(steps + 1):
+        if step in VALIDATED_AFTER or step == steps:
+            found.append({"attention": attention, "steps": step, **validate(switched, validation)})
             switched.model.train()
-        if step == flags.steps:
+        if step == steps:
             break
-        micro_batches = steps[flags.trained + step].micro_batches
+        micro_batches = batches[trained + step].micro_batches
         count = sum(int((batch["labels_BK"] >= 0).sum()) for batch in micro_batches)
         for batch in micro_batches:
             (switched.sums(batch)[0] / count).backward()
         torch.nn.utils.clip_grad_norm_(switched.model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-    write_json(flags.out, {"machine": machine_facts(), "learning_rate": RATE, "rows": told})
+    write_json(out, {"machine": machine_facts(), "learning_rate": RATE, "rows": found})
 
 
 if __name__ == "__main__":
-    main()
+    studies.run_commands(switch)

@@ -1,34 +1,35 @@
 """Tries `attn_implementation="nystrom"` on a tiny random model of each family of transformers' encoders.
 
-`python results/home/families.py` writes families.json and families.md beside this file; names of families after it try
-these alone, print what they do, and write nothing. Nyström attention has more landmarks here than any row has tokens,
-with which it is exact: a model in which it works gives what the model gives without it. Batches of one and two rows,
-with padding in families that take a mask.
+`python experiments/studies/home_families.py` writes families.json and families.md in results/home; names of families
+after it try these alone, print what they do, and write nothing. Nyström attention has more landmarks here than any row
+has tokens, with which it is exact: a model in which it works gives what the model gives without it. Batches of one and
+two rows, with padding in families that take a mask.
 
 Shapes: B batch, N tokens.
 """
 
-import argparse
 import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import transformers
+import typer
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
-from nystromformer.files import write_json, write_text
+from nystromformer import studies
+from nystromformer.errors import UserError
+from nystromformer.files import write_json
 from nystromformer.interop.drop_in import register
 from nystromformer.interop.drop_in.calls import Call
 from nystromformer.interop.drop_in.names import REGISTERED
 from nystromformer.machine import machine_facts
 from nystromformer.tables import markdown
 
-HERE = Path(__file__).resolve().parent
+RESULTS = studies.RESULTS / "home"
 NAME, LANDMARKS, TOKENS, TOLERANCE = "nystrom", 512, 24, 1e-4
 STATES = {
     "works": "its layers run the registered attention; those with a sliding window keep their own",
@@ -132,7 +133,7 @@ def valid(model: PreTrainedModel, inputs: dict[str, Tensor], out: Tensor) -> Ten
 
 
 @contextmanager
-def heard() -> Iterator[list[str]]:
+def record_log() -> Iterator[list[str]]:
     """What the package's log says meanwhile."""
     lines: list[str] = []
     handler = logging.Handler()
@@ -151,7 +152,7 @@ def attempt(family: str, rows: int) -> dict[str, Any]:
     own = build(family, None)
     expected = valid(own, inputs, own(**inputs)[0])
     REGISTERED[NAME].observers[:] = [calls.append]
-    with heard() as said:
+    with record_log() as said:
         try:
             model = build(family, NAME)
             found = valid(model, inputs, model(**inputs)[0])
@@ -167,25 +168,27 @@ def attempt(family: str, rows: int) -> dict[str, Any]:
     return {"state": state, "said": said, "layers": layers, "difference": difference}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("families", nargs="*", metavar="FAMILY", choices=[[], *FAMILIES])
-    chosen = parser.parse_args().families
+def try_families(
+    families: Annotated[list[str] | None, typer.Argument(metavar="FAMILY", help="Default: all.")] = None,
+) -> None:
+    """Try the families that are named, or all."""
+    if unknown := set(families or []) - set(FAMILIES):
+        raise UserError(f"{', '.join(sorted(unknown))}: expected some of {', '.join(FAMILIES)}")
     transformers.logging.set_verbosity_error()
     register(num_landmarks=LANDMARKS)
     rows = []
     with torch.no_grad():
-        for family in chosen or FAMILIES:
+        for family in families or FAMILIES:
             attempts = {f"batch of {size}": attempt(family, size) for size in (1, 2)}
             states = {each["state"] for each in attempts.values()}
             rows.append({"family": family, "state": states.pop() if len(states) == 1 else "wrong", **attempts})
-    if chosen:
+    if families:
         sys.stdout.write("".join(f"{row['family']}: {row['state']} {row['batch of 2']['said']}\n" for row in rows))
         return
-    command = "python results/home/families.py"
-    versions = {"transformers": transformers.__version__}
-    write_json(HERE / "families.json", {"machine": {**machine_facts(), **versions}, "command": command, "rows": rows})
-    write_text(HERE / "families.md", table(rows) + "\n")
+    command = "python experiments/studies/home_families.py"
+    facts = machine_facts() | {"transformers": transformers.__version__}
+    write_json(RESULTS / "families.json", {"machine": facts, "command": command, "rows": rows})
+    studies.write_page(RESULTS / "families.md", table(rows))
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -196,4 +199,4 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    studies.run_commands(try_families)

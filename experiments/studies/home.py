@@ -1,0 +1,151 @@
+"""Softmax switched to Nyström attention in transformers, longer inputs by three ways, and short rows before long ones.
+
+`python experiments/studies/home.py run [STAGE ...]`, then `collect`. In the folder `tiny` beside --out lies what
+experiments/studies/tiny.py has made.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from home_figures import collect
+
+from nystromformer import studies
+from nystromformer.studies import Job, Stages, job
+
+SOFTMAX = "softmax-128"
+SWITCHED = ("softmax", "nystrom-64", "nystrom-64-segment_means", "nystrom-32", "nystrom-32-segment_means")
+NYSTROM, LAST = "nystrom-tiny-conv", 2
+SHORT, MIDDLE, LONG = 128, 512, 4096
+LANDMARKS = SHORT // 8
+"""A landmark for every 8 tokens, as the paper's 64 of 512 are."""
+SOFTMAX_STEPS, SOFTMAX_EPOCHS = 500, 8
+"""Of an epoch, and epochs, until the encoder that is switched attends: at first it goes by how often words occur, and
+then it does not matter which attention spreads them."""
+CURRICULUM = {128: 500, 512: 500, 2048: 500}
+"""Steps at each length, of 8,192 tokens each."""
+TOKENS = 8192
+WAYS = ("repeat", "continue", "interpolate")
+EXTENDED = 100
+"""Steps after an extension."""
+
+
+class Home(Stages):
+    """The runs."""
+
+    study = "home"
+
+    def rows(self) -> None:
+        """The corpora of the study tiny in rows of other lengths."""
+        corpora, tokenizer = self._tiny / "corpora", self._tiny / "rows" / "tokenizer"
+        lengths = sorted({SHORT, LONG, *CURRICULUM} - {MIDDLE})
+        self.run(studies.rows_of_text(f"rows-{each}", corpora, self._rows(each), each, tokenizer) for each in lengths)
+
+    def switch(self) -> None:
+        """A softmax encoder, and in transformers switched."""
+        exported, source, rows = self.out / "exported", self.out / SOFTMAX, self._rows(SHORT)
+        self.run([self._attending(SOFTMAX, {"attn_type": "softmax", "num_landmarks": None})])
+        if not exported.exists():
+            flags = "--format hf --checkpoint last --code transformers"
+            self.run([job("export", "code/run_export.py", "export", source, flags, "--out", exported)])
+        steps = f"--trained {SOFTMAX_EPOCHS * SOFTMAX_STEPS} {'--steps 2' if self.rehearse else ''}"
+        self.run(
+            job(f"switch-{name}", "experiments/studies/home_switch.py", exported, "--experiment", source,
+                "--dataset", rows, "--attention", name, steps, "--out", self.out / f"switch-{name}.json")
+            for name in SWITCHED
+        )  # fmt: skip
+        errors = self.out / "approximation"
+        if not (errors / "approximation.json").exists():
+            flags = "--parts errors --rows 32 --landmarks 8,16,32,64 --repeats 1 --threads 1"
+            place = ("--model", source, "--dataset", rows, "--out", errors)
+            self.run([job("approximation", "code/run_benchmark.py", "approximation", *place, flags)])
+
+    def attend(self) -> None:
+        """Whether Nyström attention learns to attend where softmax does, without a convolution's help."""
+        self.run([self._attending("nystrom-128", {"num_landmarks": LANDMARKS})])
+
+    def extension(self) -> None:
+        """128 to 512 tokens, and 512 to 4096, each by three ways and from initial weights."""
+        self.run([self._pretraining("start-128", SHORT, 1000)])
+        sources = {
+            MIDDLE: self.out / "start-128" / "model" / "cp-0000.model",
+            LONG: self._tiny / "seed0" / NYSTROM / "model" / f"cp-{LAST:04d}.model",
+        }
+        jobs = []
+        for length, source in sources.items():
+            for way in WAYS:
+                lossy = {"from_cp_resize": "lossy"} if way == "interpolate" else {}
+                begin = {"from_cp": str(source), "from_cp_positions": way, **lossy}
+                jobs.append(self._pretraining(f"{length}-{way}", length, EXTENDED, **begin))
+            jobs.append(self._pretraining(f"{length}-scratch", length, EXTENDED))
+        self.run(jobs)
+
+    def curriculum(self) -> None:
+        """Short rows before long ones, and long ones alone for as many tokens."""
+        *before, (longest, steps) = CURRICULUM.items()
+        stages = [
+            self._steps_of(length, count)
+            | {"max_seq_len": length, "data_folder": str(self._rows(length)), "inst_per_gpu": TOKENS // length}
+            | ({"num_landmarks": 32} if length == SHORT else {})
+            for length, count in before
+        ]
+        staged = self._pretraining("curriculum", longest, steps, setting={"stages": stages})
+        self.run([staged, self._pretraining("long-only", longest, sum(CURRICULUM.values()))])
+
+    def attend_conv(self) -> None:
+        """Both with the convolution, which sees what is near; and Nyström attention without it, with more landmarks."""
+        conv = {"conv_kernel_size": 33}
+        kinds = {
+            "nystrom-128-conv": {"num_landmarks": LANDMARKS, **conv},
+            "softmax-128-conv": {"attn_type": "softmax", "num_landmarks": None, **conv},
+            "nystrom-128-landmarks-64": {"num_landmarks": SHORT // 2},
+        }
+        self.run(self._attending(name, network) for name, network in kinds.items())
+
+    @property
+    def _tiny(self) -> Path:
+        return self.out.parent / "tiny"
+
+    def _rows(self, length: int) -> Path:
+        return self._tiny / "rows" if length == MIDDLE else self.out / f"rows-{length}"
+
+    def _attending(self, name: str, network: Mapping[str, Any]) -> Job:
+        """Of an encoder without dropout that learns masked tokens of short rows for long; without the convolution, too,
+        unless `network` has it."""
+        learning = {"objectives": ["mlm"], "learning_rate": 2e-3, "epoch": SOFTMAX_EPOCHS, "batches_per_report": 50}
+        own = {"conv_kernel_size": None, "dropout_prob": 0.0, **network}
+        return self._pretraining(name, SHORT, SOFTMAX_STEPS, own, learning)
+
+    def _pretraining(
+        self,
+        name: str,
+        length: int,
+        steps: int,
+        network: Mapping[str, Any] = {},
+        setting: Mapping[str, Any] = {},
+        **more: Any,
+    ) -> Job:
+        """The tiny encoder at a length, with steps of equally many tokens, validated often.
+
+        Args:
+            network: keys of the section model that differ; None takes one away.
+            setting: keys of pretraining_setting that differ.
+            more: keys at the top of the config.
+        """
+        reports = {"batches_per_report": 1, "validate_batches_per_epoch": 200_000 // TOKENS}
+        folder = studies.write_experiment(
+            self.out / name,
+            NYSTROM,
+            {"max_seq_len": length, **network},
+            self._steps_of(length, steps) | reports | dict(setting),
+            gpu_setting={"inst_per_gpu": TOKENS // length},
+            **more,
+        )
+        return job(name, "code/run_pretrain.py", "--model", folder, "--dataset", self._rows(length))
+
+    def _steps_of(self, length: int, count: int) -> dict[str, Any]:
+        return {"epoch": 1, "batches_per_epoch": 4 if self.rehearse else count, "batch_size": TOKENS // length}
+
+
+if __name__ == "__main__":
+    studies.run_commands(studies.command_of(Home), collect)
