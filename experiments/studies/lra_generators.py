@@ -1,10 +1,9 @@
-"""What is drawn here beside what is known of the Long Range Arena's own data: `generators.json` and `generators.md`.
+"""What is drawn here beside what is known of the Long Range Arena's own data.
 
-Run it at the top of a clone, in its environment: `python results/lra/generators.py`, after the stage `prepared` of
-results/lra/run.py.
+`python experiments/studies/lra_generators.py run`, after the stage `prepared` of experiments/studies/lra.py, writes
+generators.json and generators.md in results/lra; `collect` writes the page again.
 """
 
-import argparse
 import random
 import sys
 from dataclasses import fields
@@ -14,20 +13,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nystromformer.files import write_json, write_text
+from nystromformer import studies
+from nystromformer.files import write_json
 from nystromformer.machine import machine_facts
 from nystromformer.tables import markdown
 from nystromformer.tasks.lra.listops import OPERATORS, TOKENS
 from nystromformer.tasks.lra.pathfinder import Drawing, Style, draw, paint
 from nystromformer.tasks.lra.store import SPLITS, open_stored
 
-HERE = Path(__file__).resolve().parent
+RESULTS = studies.RESULTS / "lra"
 KNOWN = {"median length": "1,012", "10 % are shorter than": "586", "10 % are longer than": "1,667"}
 """What a reimplementation of others reported; of how many expressions, it does not say."""
 KNOWN_LABELS = ("16.6", *["7 to 10"] * 8, "15.7")
-_REWRITTEN = 20_000
-_BRIGHTNESS = "mean brightness of those that are not connected, and of those that are"
-_FIRST, _END = TOKENS.index(OPERATORS[0]), TOKENS.index("]")
+REWRITTEN = 20_000
+BRIGHTNESS = "mean brightness of those that are not connected, and of those that are"
+PATHFINDERS = ("pathfinder", "pathfinder-6")
+FIRST, END = TOKENS.index(OPERATORS[0]), TOKENS.index("]")
 
 
 def rewritten_length(randomness: random.Random, depth: int = 1) -> int:
@@ -37,8 +38,8 @@ def rewritten_length(randomness: random.Random, depth: int = 1) -> int:
     return 2 + sum(rewritten_length(randomness, depth + 1) for _ in range(randomness.randint(2, 10)))
 
 
-def rewritten(count: int) -> dict[str, float]:
-    """The lengths of so many expressions that are kept."""
+def draw_rewritten(count: int) -> dict[str, float]:
+    """The lengths of so many expressions that are long enough and not too long."""
     randomness = random.Random(0)
     lengths: list[int] = []
     while len(lengths) < count:
@@ -50,11 +51,11 @@ def rewritten(count: int) -> dict[str, float]:
 
 def depth_of(tokens: NDArray[np.uint8]) -> int:
     """Of the deepest operator, the outermost being 1."""
-    is_operator = (tokens >= _FIRST) & (tokens < _FIRST + len(OPERATORS))
-    return int(np.cumsum(is_operator.astype(np.int64) - (tokens == _END)).max())
+    is_operator = (tokens >= FIRST) & (tokens < FIRST + len(OPERATORS))
+    return int(np.cumsum(is_operator.astype(np.int64) - (tokens == END)).max())
 
 
-def listops(folder: Path) -> dict[str, Any]:
+def describe_listops(folder: Path) -> dict[str, Any]:
     """Lengths, depths, operators and labels of the training expressions."""
     split = open_stored(folder, "listops").split("train")
     lengths = split.lengths[:, 0]
@@ -62,7 +63,7 @@ def listops(folder: Path) -> dict[str, Any]:
     for number in range(len(split)):
         tokens = split.tokens(number)
         depths[depth_of(tokens)] += 1
-        operators += np.bincount(tokens, minlength=32)[_FIRST : _FIRST + len(OPERATORS)]
+        operators += np.bincount(tokens, minlength=32)[FIRST : FIRST + len(OPERATORS)]
     return {
         "expressions": len(split),
         "median length": float(np.median(lengths)),
@@ -74,18 +75,18 @@ def listops(folder: Path) -> dict[str, Any]:
     }
 
 
-def pathfinder(folder: Path) -> dict[str, Any]:
+def describe_pathfinder(folder: Path) -> dict[str, Any]:
     """Balance of labels, and how bright pictures of both are."""
     split = open_stored(folder, "pathfinder").split("train")
     brightness = np.array([split.tokens(number).mean() for number in range(len(split))])
     return {
         "pictures": len(split),
         "connected": float(split.labels.mean()),
-        _BRIGHTNESS: [float(brightness[split.labels == label].mean()) for label in (0, 1)],
+        BRIGHTNESS: [float(brightness[split.labels == label].mean()) for label in (0, 1)],
     }
 
 
-def leads(drawing: Drawing) -> bool:
+def is_connected(drawing: Drawing) -> bool:
     """Whether gaps no wider than those within a path lead from one mark to the other, whatever the dashes were drawn
     as."""
     dashes_C22 = np.stack(drawing.dashes)
@@ -100,7 +101,7 @@ def leads(drawing: Drawing) -> bool:
     return end in reached
 
 
-def followed(folder: Path) -> dict[str, int]:
+def follow_paths(folder: Path) -> dict[str, int]:
     """How many of the drawn pictures of all splits have the label that following their path gives; each is drawn again,
     and must be the stored one."""
     stored = open_stored(folder, "pathfinder")
@@ -115,18 +116,28 @@ def followed(folder: Path) -> dict[str, int]:
             if paint(drawing, style).tobytes() != split.tokens(number).tobytes():
                 sys.exit(f"{folder}: {name} {number} is not what is drawn now: prepare it again")
             pictures += 1
-            right += leads(drawing) == bool(label)
+            right += is_connected(drawing) == bool(label)
     return {"pictures": pictures, "right": right}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/lra"), help="of run.py; default: %(default)s")
-    data = parser.parse_args().out / "data"
-    found = listops(data / "listops")
-    paths = {name: pathfinder(data / name) for name in ("pathfinder", "pathfinder-6")}
-    by_path = followed(data / "pathfinder")
-    again = rewritten(_REWRITTEN)
+def run(runs: Path = Path("runs/lra")) -> None:
+    """Write generators.json and generators.md."""
+    data = runs / "data"
+    facts = {
+        "machine": machine_facts(),
+        "listops": describe_listops(data / "listops"),
+        "rewritten": draw_rewritten(REWRITTEN),
+        **{name: describe_pathfinder(data / name) for name in PATHFINDERS},
+        "labels by path": follow_paths(data / "pathfinder"),
+    }
+    write_json(RESULTS / "generators.json", facts)
+    collect()
+
+
+def collect() -> None:
+    """Write generators.md."""
+    data = studies.read_json(RESULTS / "generators.json")
+    found, again, by_path, machine = (data[key] for key in ("listops", "rewritten", "labels by path", "machine"))
     rows = [[name, f"{found[name]:,.0f}", f"{again[name]:,.0f}", known] for name, known in KNOWN.items()]
     rows += [
         [f"label {label}, %", f"{100 * share:.1f}", "", known]
@@ -134,30 +145,23 @@ def main() -> None:
     ]
     rows += [[f"operator {name}, %", f"{100 * share:.1f}", "", "25.0"] for name, share in found["operators"].items()]
     depths = ", ".join(f"{depth}: {count:,}" for depth, count in found["depths"].items())
-    text = f"{found['expressions']:,} expressions. Depth of the deepest operator and how many have it: {depths}."
-    header = ["ListOps", "drawn here", f"its rules written out again, {_REWRITTEN:,}", "as others reported"]
-    checked = (
-        f"{by_path['right']:,} of {by_path['pictures']:,} pictures of pathfinder have the label that following their "
-        "path gives."
-    )
-    machine = machine_facts()
-    where = (
-        f"{machine['processor']}, {machine['date']}, commit `{machine['commit']}`: `python results/lra/generators.py`"
-    )
-    text = f"{text}\n\n{markdown(header, rows)}\n\n{_of_paths(paths)}\n\n{checked}\n\n{where}\n"
-    write_text(HERE / "generators.md", text)
-    facts = {"machine": machine, "listops": found, "rewritten": again, **paths, "labels by path": by_path}
-    write_json(HERE / "generators.json", facts)
-
-
-def _of_paths(paths: dict[str, dict[str, Any]]) -> str:
-    rows = [
-        [name, f"{one['pictures']:,}", f"{100 * one['connected']:.1f}", *(f"{each:.2f}" for each in one[_BRIGHTNESS])]
-        for name, one in paths.items()
+    pictures = [
+        [name, f"{data[name]['pictures']:,}", f"{100 * data[name]['connected']:.1f}"]
+        + [f"{each:.2f}" for each in data[name][BRIGHTNESS]]
+        for name in PATHFINDERS
     ]
     header = ["Pathfinder", "pictures", "connected, %", "mean brightness of those that are not", "of those that are"]
-    return markdown(header, rows)
+    studies.write_page(
+        RESULTS / "generators.md",
+        f"{found['expressions']:,} expressions. Depth of the deepest operator and how many have it: {depths}.",
+        markdown(["ListOps", "drawn here", f"its rules written out again, {REWRITTEN:,}", "as others reported"], rows),
+        markdown(header, pictures),
+        f"{by_path['right']:,} of {by_path['pictures']:,} pictures of pathfinder have the label that following their "
+        "path gives.",
+        f"{machine['processor']}, {machine['date']}, commit `{machine['commit']}`: `python "
+        "experiments/studies/lra_generators.py run`",
+    )
 
 
 if __name__ == "__main__":
-    main()
+    studies.run_commands(run, collect)

@@ -1,11 +1,10 @@
 """What the drawn paths can teach a network that is built for pictures: a small convolutional one, after each pass over
-them, in `paths.json`. It tells whether labels follow from the pictures at all, and how many of these it takes.
+them. It tells whether labels follow from the pictures at all, and how many of these it takes.
 
-Run it at the top of a clone, in its environment: `python results/lra/paths.py --data runs/lra/data/pathfinder-6`, after
-the stage `prepared` of results/lra/run.py; one thread, a quarter of an hour.
+`python experiments/studies/lra_paths.py` writes results/lra/paths.json, after the stage `prepared` of
+experiments/studies/lra.py; one thread, a quarter of an hour.
 """
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nystromformer import studies
 from nystromformer.files import write_json
 from nystromformer.machine import machine_facts
 from nystromformer.tasks.lra.store import Stored, open_stored
 
-HERE = Path(__file__).resolve().parent
 BATCH, RATE, SEED = 32, 1e-3, 0
 FILTERS = ((32, 1), (32, 2), (64, 1), (64, 2), (128, 2))
 """Of each convolution of 3 x 3 pixels: how many, and their stride."""
 SIDE = 32
 
 
-def convolutional() -> nn.Sequential:
+def build_network() -> nn.Sequential:
     layers: list[nn.Module] = []
     before, side = 1, SIDE
     for count, stride in FILTERS:
@@ -34,53 +33,50 @@ def convolutional() -> nn.Sequential:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(before * side * side, 64), nn.ReLU(), nn.Linear(64, 2))
 
 
-def pictures(stored: Stored, split: str) -> tuple[Tensor, Tensor]:
+def read_pictures(stored: Stored, split: str) -> tuple[Tensor, Tensor]:
     examples = stored.split(split)
     levels = np.stack([examples.tokens(number) for number in range(len(examples))]).reshape(-1, 1, SIDE, SIDE)
     return torch.from_numpy(levels), torch.from_numpy(examples.labels)
 
 
-def scaled(levels: Tensor) -> Tensor:
+def scale(levels: Tensor) -> Tensor:
     return levels.float() / 255 - 0.05
 
 
 @torch.no_grad()
-def right(model: nn.Module, levels: Tensor, labels: Tensor) -> float:
+def accuracy(model: nn.Module, levels: Tensor, labels: Tensor) -> float:
     model.eval()
-    chosen = torch.cat([model(scaled(part)).argmax(1) for part in levels.split(500)])
+    chosen = torch.cat([model(scale(part)).argmax(1) for part in levels.split(500)])
     model.train()
     return float((chosen == labels).double().mean())
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--passes", type=int, default=6)
-    flags = parser.parse_args()
+def run(data: Path = Path("runs/lra/data/pathfinder-6"), passes: int = 6) -> None:
+    """Train, and write paths.json."""
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
-    stored = open_stored(flags.data, "pathfinder")
-    levels, labels = pictures(stored, "train")
-    held_out, test = pictures(stored, "validation"), pictures(stored, "test")
-    model = convolutional()
+    stored = open_stored(data, "pathfinder")
+    levels, labels = read_pictures(stored, "train")
+    held_out, test = read_pictures(stored, "validation"), read_pictures(stored, "test")
+    model = build_network()
     optimizer = torch.optim.AdamW(model.parameters(), RATE)
-    told: list[dict[str, Any]] = []
-    for passed in range(1, flags.passes + 1):
+    history: list[dict[str, Any]] = []
+    for passed in range(1, passes + 1):
         hits = 0
         for part in torch.randperm(len(levels)).split(BATCH):
-            scores = model(scaled(levels[part]))
+            scores = model(scale(levels[part]))
             optimizer.zero_grad()
             F.cross_entropy(scores, labels[part]).backward()
             optimizer.step()
             hits += int((scores.argmax(1) == labels[part]).sum())
-        told.append({
+        history.append({
             "pictures": passed * len(levels), "while_training": hits / len(levels),
-            "validation": right(model, *held_out),
+            "validation": accuracy(model, *held_out),
         })  # fmt: skip
     counts = {"train": len(labels), "validation": len(held_out[1]), "test": len(test[1])}
     majority = max(np.bincount(test[1].numpy())) / len(test[1])
     write_json(
-        HERE / "paths.json",
+        studies.RESULTS / "lra" / "paths.json",
         {
             "machine": machine_facts(),
             "rows": counts,
@@ -88,12 +84,12 @@ def main() -> None:
             "batch_size": BATCH,
             "learning_rate": RATE,
             "seed": SEED,
-            "passes": told,
-            "test": right(model, *test),
+            "passes": history,
+            "test": accuracy(model, *test),
             "majority": float(majority),
         },
     )
 
 
 if __name__ == "__main__":
-    main()
+    studies.run_commands(run)
