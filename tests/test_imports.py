@@ -44,7 +44,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "flag_groups": (),
     "flags": ("errors", "flag_groups", "paths"),
     "torchrun": (),
-    "side_by_side": ("files", "machine"),
     "studies": ("errors", "files", "machine", "paths"),
     "console": ("extras",),
     "extras": (),

@@ -15,7 +15,7 @@ def git(folder: Path, *words: str) -> str:
 
 
 def test_the_commit_is_marked_where_code_has_changed_and_not_where_results_have(tmp_path: Path) -> None:
-    for name in ("code/run.py", "results/speed/speed.json", "results/speed/measure.py"):
+    for name in ("code/run.py", "results/speed/speed.json", "experiments/studies/speed.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("1")
     git(tmp_path, "init", "--quiet")
@@ -26,7 +26,7 @@ def test_the_commit_is_marked_where_code_has_changed_and_not_where_results_have(
     (tmp_path / "results/speed/speed.json").write_text("2")
     (tmp_path / "new.txt").write_text("untracked")
     assert commit_of(tmp_path / "code") == commit
-    for name in ("code/run.py", "results/speed/measure.py"):
+    for name in ("code/run.py", "experiments/studies/speed.py"):
         (tmp_path / name).write_text("2")
         assert commit_of(tmp_path / "code") == f"{commit}-dirty"
         git(tmp_path, "checkout", "--quiet", "--", name)

@@ -31,13 +31,12 @@ def _processor() -> str:
 
 
 def commit_of(folder: Path) -> str:
-    """The commit of the code that is measured; marked where the tree has changes, but for the data in `results/`, which
-    one measurement after another writes.
+    """The commit of the code that is measured; marked where the tree has changes, but for `results/`, which one
+    measurement after another writes.
     """
-    code = (":/", *(f":(top,exclude)results/*.{ending}" for ending in ("json", "txt", "md", "png")))
     try:
         commit = _git(folder, "rev-parse", "--short", "HEAD")
-        changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", *code)
+        changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results")
     except (OSError, subprocess.CalledProcessError):
         # Where the code was copied without its history, whoever copied it can say.
         return os.environ.get("NYSTROM_COMMIT", "unknown")

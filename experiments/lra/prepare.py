@@ -19,15 +19,13 @@ from nystromformer.tasks.lra.pathfinder_data import draw_pathfinder, draw_sample
 from nystromformer.tasks.lra.prepare import describe
 
 HERE = Path(__file__).resolve().parent
+LONGEST = 1 << 20
 
-OutFlag = Annotated[
-    Path | None,
-    typer.Option("--out", help="Folder for the prepared data. Default: data, beside the task's config.json."),
+Out = Annotated[
+    Path | None, typer.Option(help="Folder for the prepared data. Default: data, beside the task's config.json.")
 ]
-SeedFlag = Annotated[
-    int, typer.Option("--seed", min=0, help="What is drawn, and how splits are divided, follow from it.")
-]
-PartialFlag = Annotated[
+Seed = Annotated[int, typer.Option(min=0, help="What is drawn, and how splits are divided, follow from it.")]
+Partial = Annotated[
     bool,
     typer.Option(
         "--partial",
@@ -35,25 +33,22 @@ PartialFlag = Annotated[
         "Every result says so.",
     ),
 ]
-ReleaseFlag = Annotated[
+Release = Annotated[
     Path | None,
-    typer.Option(
-        "--release", help="The Long Range Arena's release, lra_release, or the folder in it with the task's files."
-    ),
+    typer.Option(help="The Long Range Arena's release, lra_release, or the folder in it with the task's files."),
 ]
-WorkersFlag = Annotated[
-    int, typer.Option("--workers", min=1, max=256, help="Processes; the result is the same for any number.")
-]
-CountFlag = Annotated[int, typer.Option(min=1, max=10**8)]
+Workers = Annotated[int, typer.Option(min=1, max=256, help="Processes; the result is the same for any number.")]
+Count = Annotated[int, typer.Option(min=1, max=10**8)]
+_OF_DRAWING = ("train", "validation", "test", "workers")
 
 
 def listops(
     context: typer.Context,
-    release: ReleaseFlag = None,
-    partial: PartialFlag = False,
-    train: CountFlag = 96_000,
-    validation: CountFlag = 2_000,
-    test: CountFlag = 2_000,
+    release: Release = None,
+    partial: Partial = False,
+    train: Count = 96_000,
+    validation: Count = 2_000,
+    test: Count = 2_000,
     longer_than: Annotated[
         int,
         typer.Option("--longer_than", min=0, help="Expressions have more tokens, brackets of grouping not counted."),
@@ -70,7 +65,7 @@ def listops(
             "Default: --longer_than.",
         ),
     ] = None,
-    depth: Annotated[int, typer.Option("--depth", min=2, max=50, help="Levels of nesting, digits included.")] = 10,
+    depth: Annotated[int, typer.Option(min=2, max=50, help="Levels of nesting, digits included.")] = 10,
     most_values: Annotated[int, typer.Option("--most_values", min=2, max=1000, help="Values of a list at most.")] = 10,
     brackets: Annotated[
         bool,
@@ -79,20 +74,17 @@ def listops(
             help="Keep the brackets that group, which the Long Range Arena's loader leaves out: 17 kinds of token.",
         ),
     ] = False,
-    seed: SeedFlag = 0,
-    workers: WorkersFlag = 2,
-    out: OutFlag = None,
+    seed: Seed = 0,
+    workers: Workers = 2,
+    out: Out = None,
 ) -> None:
     """Nested lists of digits under operators: drawn with LRA's distribution, or from its release."""
+    own = ("longer_than", "shorter_than", "train_longer_than", "depth", "most_values")
+    _check_source(context, release, partial, (*_OF_DRAWING, *own), "expressions")
     folder = out or HERE / "listops" / "data"
     if release is not None:
-        drawn = ("train", "validation", "test", "longer_than", "shorter_than", "train_longer_than", "depth")
-        why = "--release: its expressions are taken as they are"
-        refuse_given(context, (*drawn, "most_values", "workers"), why)
         manifest = read_listops(folder, release, brackets, partial, seed)
     else:
-        if partial:
-            raise UserError("--partial: expected --release beside it; what is drawn is whole")
         wanted = Expressions(
             longer_than, shorter_than, depth, most_values, brackets=brackets, train_longer_than=train_longer_than
         )
@@ -101,14 +93,12 @@ def listops(
 
 
 def text(
-    imdb: Annotated[
-        Path, typer.Option("--imdb", help="aclImdb_v1.tar.gz, or the folder with it or with its files.")
-    ] = Path("imdb"),
+    imdb: Annotated[Path, typer.Option(help="aclImdb_v1.tar.gz, or the folder with it or with its files.")] = Path(
+        "imdb"
+    ),
     length: Annotated[
         int,
-        typer.Option(
-            "--length", min=1, max=1 << 20, help="Bytes that a review keeps; the authors' released data have 1,000."
-        ),
+        typer.Option(min=1, max=LONGEST, help="Bytes that a review keeps; the authors' released data have 1,000."),
     ] = 4096,
     validate_on_test: Annotated[
         bool,
@@ -117,9 +107,9 @@ def text(
             help="As the authors did: the test reviews are the validation data, too; its results are no test's.",
         ),
     ] = False,
-    partial: PartialFlag = False,
-    seed: SeedFlag = 0,
-    out: OutFlag = None,
+    partial: Partial = False,
+    seed: Seed = 0,
+    out: Out = None,
 ) -> None:
     """IMDB's reviews as bytes: whether one is positive; a tenth of train is validation data."""
     from nystromformer.tasks.lra.texts import read_text  # imports torch, which takes a second
@@ -130,12 +120,12 @@ def text(
 
 def retrieval(
     release: Annotated[
-        Path, typer.Option("--release", help="The Long Range Arena's release, lra_release, or tsv_data in it.")
+        Path, typer.Option(help="The Long Range Arena's release, lra_release, or tsv_data in it.")
     ] = HERE / "lra_release",
-    partial: PartialFlag = False,
-    length: Annotated[int, typer.Option("--length", min=1, max=1 << 20, help="Bytes that a paper keeps.")] = 4000,
-    seed: SeedFlag = 0,
-    out: OutFlag = None,
+    partial: Partial = False,
+    length: Annotated[int, typer.Option(min=1, max=LONGEST, help="Bytes that a paper keeps.")] = 4000,
+    seed: Seed = 0,
+    out: Out = None,
 ) -> None:
     """Pairs of papers as bytes: whether one cites the other."""
     from nystromformer.tasks.lra.texts import read_retrieval  # imports torch, which takes a second
@@ -147,9 +137,7 @@ def retrieval(
 def image(
     cifar: Annotated[
         Path,
-        typer.Option(
-            "--cifar", help="CIFAR-10's folder cifar-10-batches-py, or the one with it; hub: of the Hugging Face hub."
-        ),
+        typer.Option(help="CIFAR-10's folder cifar-10-batches-py, or the one with it; hub: of the Hugging Face hub."),
     ] = HERE,
     validate_on_last: Annotated[
         bool,
@@ -158,9 +146,9 @@ def image(
             help="As the authors did: the last tenth of the training pictures is validation data, not a drawn one.",
         ),
     ] = False,
-    partial: PartialFlag = False,
-    seed: SeedFlag = 0,
-    out: OutFlag = None,
+    partial: Partial = False,
+    seed: Seed = 0,
+    out: Out = None,
 ) -> None:
     """CIFAR-10 in grey, pixel by pixel; a tenth of train is validation data."""
     folder = out or HERE / "image" / "data"
@@ -172,40 +160,46 @@ def image(
 
 def pathfinder(
     context: typer.Context,
-    release: ReleaseFlag = None,
-    partial: PartialFlag = False,
-    size: Annotated[int, typer.Option("--size", help="Pixels of a side: 32, 64, 128 (Path-X) or 256.")] = 32,
+    release: Release = None,
+    partial: Partial = False,
+    size: Annotated[int, typer.Option(help="Pixels of a side: 32, 64, 128 (Path-X) or 256.")] = 32,
     contour: Annotated[
-        int, typer.Option("--contour", min=2, max=100, help="Dashes of a long path; the release has 6, 9 and 14.")
+        int, typer.Option(min=2, max=100, help="Dashes of a long path; the release has 6, 9 and 14.")
     ] = 14,
     distractors: Annotated[
         bool, typer.Option("--distractors/--no_distractors", help="Whether short paths are drawn beside the two.")
     ] = True,
-    train: CountFlag = 160_000,
-    validation: CountFlag = 20_000,
-    test: CountFlag = 20_000,
-    seed: SeedFlag = 0,
-    workers: WorkersFlag = 2,
-    out: OutFlag = None,
+    train: Count = 160_000,
+    validation: Count = 20_000,
+    test: Count = 20_000,
+    seed: Seed = 0,
+    workers: Workers = 2,
+    out: Out = None,
 ) -> None:
     """Dashed paths: whether both marks are on one; drawn with LRA's parameters, or LRA's own pictures."""
     if size not in STYLES:
         raise UserError(f"--size: expected one of {', '.join(map(str, STYLES))}, found {size}")
+    _check_source(context, release, partial, _OF_DRAWING, "pictures")
     folder = out or HERE / "pathfinder" / f"data-{size}"
     if release is not None:
-        refuse_given(
-            context, ("train", "validation", "test", "workers"), "--release: its pictures are taken as they are"
-        )
         if not distractors:
             raise UserError("--no_distractors: expected no --release beside it, whose pictures are taken as they are")
         manifest = read_pathfinder(folder, release, size, contour, partial, seed)
     else:
-        if partial:
-            raise UserError("--partial: expected --release beside it; what is drawn is whole")
         sizes = {"train": train, "validation": validation, "test": test}
         manifest = draw_pathfinder(folder, size, contour, distractors, sizes, seed, workers)
     draw_samples(folder, manifest, size)
     typer.echo(describe(folder, manifest))
+
+
+def _check_source(
+    context: typer.Context, release: Path | None, partial: bool, of_drawing: tuple[str, ...], examples: str
+) -> None:
+    """Refuse flags of drawing beside a release, and --partial without one."""
+    if release is not None:
+        refuse_given(context, of_drawing, f"--release: its {examples} are taken as they are")
+    elif partial:
+        raise UserError("--partial: expected --release beside it; what is drawn is whole")
 
 
 if __name__ == "__main__":

@@ -1,19 +1,18 @@
-"""Which long passage is the other half of another: the nearest neighbours of an encoder's embeddings.
-
-`python results/minilm/longer.py --books DIR --out FILE --windows ORIGINAL --whole NAME=FOLDER ...`, which
-`results/minilm/run.py longer` starts. DIR holds `passages.jsonl`; ORIGINAL, an experiment folder, reads the first 512
-tokens of each half, and all of it in windows of 512; each other folder's encoder reads a half at once.
+"""Which long passage is the other half of another: the nearest neighbours of an encoder's embeddings. What the stage
+`longer` of experiments/studies/minilm.py starts.
 """
 
-import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
+import typer
 from torch import Tensor
 
+from nystromformer import studies
 from nystromformer.exchange.library import from_pretrained
 from nystromformer.files import write_json
 from nystromformer.machine import machine_facts
@@ -36,6 +35,12 @@ def encoder(folder: Path, tokens: int) -> Callable[[Sequence[int]], Iterator[Ten
             yield model.encoder(row, None)[0].mean(0)
 
     return embed
+
+
+def whole(folder: Path) -> Embed:
+    """Gives the mean over all of a half."""
+    embed = encoder(folder, HALF)
+    return lambda ids: next(embed(ids))
 
 
 def neighbours(halves: Sequence[tuple[Tensor, Tensor]], books: Sequence[str]) -> dict[str, object]:
@@ -64,31 +69,25 @@ def measure(path: Path, embeds: Mapping[str, Embed]) -> dict[str, dict[str, obje
     }
 
 
-def main() -> None:
-    """The command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--books", type=Path, required=True)
-    parser.add_argument("--windows", type=Path, required=True)
-    parser.add_argument("--whole", action="append", default=[], metavar="NAME=FOLDER")
-    parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args()
+def compare(
+    books: Annotated[Path, typer.Option(help="Folder with passages.jsonl.")],
+    windows: Annotated[Path, typer.Option(help="Experiment: reads a half's first 512 tokens, and it in windows.")],
+    out: Annotated[Path, typer.Option()],
+    whole_folders: Annotated[
+        list[str], typer.Option("--whole", metavar="NAME=FOLDER", help="An experiment that reads a half at once.")
+    ] = [],  # noqa: B006
+) -> None:
+    """Measure every kind of embedding."""
     torch.set_num_threads(1)
-    original = encoder(asked.windows, WINDOW)
-
-    def whole(folder: Path) -> Embed:
-        embed = encoder(folder, HALF)
-        return lambda ids: next(embed(ids))
-
+    original = encoder(windows, WINDOW)
     embeds: dict[str, Embed] = {
         "the first 512 tokens": lambda ids: next(original(ids)),
         "the mean of windows of 512": lambda ids: torch.stack(list(original(ids))).mean(0),
     }
-    for each in asked.whole:
-        name, _, folder = each.partition("=")
+    for name, _, folder in (each.partition("=") for each in whole_folders):
         embeds[name] = whole(Path(folder))
-    reached = measure(asked.books / "passages.jsonl", embeds)
-    write_json(asked.out, {"machine": machine_facts(), "embeddings": reached})
+    write_json(out, {"machine": machine_facts(), "embeddings": measure(books / "passages.jsonl", embeds)})
 
 
 if __name__ == "__main__":
-    main()
+    studies.run_commands(compare)

