@@ -10,18 +10,33 @@ has, at most eight, and shorter passages are those divided. What differs is how 
 Softmax and Nyström begin with the same weights, those of softmax-tiny-conv, which favours softmax.
 """
 
+import csv
 import itertools
+import logging
+import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-from authors_figures import AUTHORS, LENGTHS, WAYS, collect
+import numpy as np
 
 from nystromformer import studies
 from nystromformer.data.tokenizer import load_tokenizer
+from nystromformer.files import write_figure, write_json
+from nystromformer.runs.figures import Spread, power_note, smallest_difference
+from nystromformer.runs.record import find_runs
 from nystromformer.studies import Job, Stages, job
+from nystromformer.tables import markdown
+from nystromformer.training.log import read_log
 
+RESULTS = studies.RESULTS / "authors"
+AUTHORS = 18
+LENGTHS = (512, 2048, 8192)
+WAYS = ("first", "second")
+"""Which of an author's two books, by their years, is learned from; the other one is tested on."""
 KIND, CHECKPOINT = "softmax-tiny-conv", 2
 SHORTEST, LONGEST = min(LENGTHS), max(LENGTHS)
 MOST = 8
@@ -150,6 +165,159 @@ def cut_passages(books: Path, tokenizer_folder: Path) -> dict[int, list[tuple[st
                     piece = text[ends[number * size] : ends[(number + 1) * size]]
                     passages[length].append((author, way, number * size // longest, piece))
     return passages
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the table: one way to tell who wrote a passage."""
+
+    what: str
+    passage: int
+    accuracy: dict[str, float]
+    """By the book that was learned from."""
+    rows: int
+    tokens_per_second: float | None = None
+    """Of training, the median of the reports, with a thread and other work beside it; None for what has no steps."""
+    held_out: float | None = None
+    """The share that is right of passages of the book that was learned from, which were held out; mean of both ways."""
+
+    @property
+    def mean(self) -> float:
+        return sum(self.accuracy.values()) / len(self.accuracy)
+
+
+def collect(runs: Path = Path("runs/authors")) -> None:
+    """Write authors.json, authors.md with what `speed.py authors` has measured, and authors.png."""
+    if found := [*encoders(runs), *votes(runs), *guessers(runs)]:
+        rows = [asdict(line) for line in found]
+        write_json(RESULTS / "authors.json", {"began": studies.read_stages(runs), "rows": rows})
+    lines = [Line(**row) for row in studies.read_json(RESULTS / "authors.json")["rows"]]
+    means = [(Spread(line.mean, None), 1) for line in lines]
+    books = smallest_difference("accuracy", means, len(WAYS) * AUTHORS)
+    note = f"One of {AUTHORS} authors by chance: {100 / AUTHORS:.1f} %. One seed. Passages of one book are not"
+    power = power_note({"with a book as one example": books})
+    speed = studies.read_json(RESULTS / "speed.json")
+    studies.write_page(RESULTS / "authors.md", table(lines), f"{note} independent. {power}", costs(speed))
+    draw(lines)
+
+
+def encoders(runs: Path) -> list[Line]:
+    """Of the finished runs."""
+    lines = []
+    for folder in sorted(path.parent for path in runs.glob("*/config.json")):
+        accuracy: dict[str, float] = {}
+        held_out: list[float] = []
+        speeds: list[float] = []
+        passage, rows, what = 0, 0, ""
+        for run in find_runs(folder / "model", "classify"):
+            found = re.fullmatch(r"(first|second)-(\d+)", run.choices["table"])
+            if not found or "accuracy" not in run.test_metrics:
+                continue
+            passage, rows = int(found[2]), sum(run.test_rows.values())
+            accuracy[found[1]] = run.test_metrics["accuracy"]
+            held_out.append(run.last.metrics["accuracy"])
+            what = f"{run.attention[0]['name']}, {len(run.epochs)} epoch{'s' if len(run.epochs) > 1 else ''}"
+            what += f", mean of blocks of {run.length}" if run.length < passage else ""
+            records = read_log(run.folder / "log.jsonl")
+            speeds += [one["tokens_per_second"] for one in records if one["type"] == "train"]
+        if len(accuracy) == len(WAYS):
+            lines.append(Line(what, passage, accuracy, rows, median(speeds), sum(held_out) / len(held_out)))
+        else:
+            logger.info("%s: not finished", folder.name)
+    return lines
+
+
+def votes(runs: Path) -> list[Line]:
+    """Passages told by the mean of what the runs on the shortest rows say, as logarithms, of those that they are made
+    of: nothing more was trained.
+    """
+    lines = []
+    for name in ("nystrom", "softmax"):
+        found: dict[int, dict[str, list[bool]]] = {}
+        for path in sorted(runs.glob(f"{name}-{min(LENGTHS)}/model/documents/*/*/predictions/test.tsv")):
+            with path.open(encoding="utf-8", newline="") as file:
+                rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+            classes = [column for column in rows[0] if column.startswith("p_")]
+            logs_nC = np.log(np.maximum([[float(row[each]) for each in classes] for row in rows], 1e-6))
+            way = path.parts[-4].partition("-")[0]
+            for length in LENGTHS[1:]:
+                # A table has an author's passages in the order of the book.
+                count = length // min(LENGTHS)
+                labels = [{row["label"] for row in rows[at : at + count]} for at in range(0, len(rows), count)]
+                assert all(len(each) == 1 for each in labels), f"{path}: expected {count} rows of each passage"
+                chosen = logs_nC.reshape(-1, count, len(classes)).sum(1).argmax(1)
+                right = [classes[number][2:] in label for number, label in zip(chosen, labels, strict=True)]
+                found.setdefault(length, {})[way] = right
+        for length, ways in found.items():
+            if len(ways) == len(WAYS):
+                accuracy = {way: sum(right) / len(right) for way, right in ways.items()}
+                lines.append(Line(f"{name}, vote of rows of {min(LENGTHS)}", length, accuracy, len(ways[WAYS[0]])))
+    return lines
+
+
+def guessers(runs: Path) -> list[Line]:
+    """Without a network."""
+    lines = []
+    for path in sorted(runs.glob("guessers-*.json")):
+        rows = studies.read_json(path)
+        for guesser in dict.fromkeys(row["guesser"] for row in rows):
+            own = [row for row in rows if row["guesser"] == guesser]
+            accuracy = {row["way"]: row["accuracy"] for row in own}
+            lines.append(Line(guesser, own[0]["passage"], accuracy, own[0]["rows"]))
+    return lines
+
+
+def table(lines: list[Line]) -> str:
+    """Of all lines. Without errors: passages of one book are not independent."""
+    body = [
+        [
+            f"{line.passage:,}",
+            line.what,
+            *(f"{100 * line.accuracy[way]:.1f}" for way in WAYS),
+            f"{100 * line.mean:.1f}",
+            "" if line.held_out is None else f"{100 * line.held_out:.1f}",
+        ]
+        for line in sorted(lines, key=lambda line: (line.passage, line.tokens_per_second is None, line.what))
+    ]
+    header = ["tokens", "by", "learned from the first books, %", "from the second, %", "mean, %"]
+    return markdown([*header, "of the same book, held out, %"], body)
+
+
+def costs(speed: dict[str, Any]) -> str:
+    """A line for each attention and form, in seconds for as many tokens."""
+    passages = sorted({row["passage"] for row in speed["rows"]})
+    lines: dict[str, dict[int, str]] = {}
+    for row in speed["rows"]:
+        kind = row["attention"] + (f", blocks of {LENGTHS[0]}" if row["length"] < row["passage"] else "")
+        seconds = (row[key]["median"] / 1000 for key in ("train_ms", "predict_ms"))
+        lines.setdefault(kind, {})[row["passage"]] = ", ".join(f"{each:.2f}" for each in seconds)
+    header = [f"{speed['settings']['tokens']:,} tokens: a training step, a prediction, s"]
+    header += [f"in passages of {each:,}" for each in passages]
+    return markdown(header, [[kind, *(line.get(each, "") for each in passages)] for kind, line in lines.items()])
+
+
+def draw(lines: list[Line]) -> None:
+    """authors.png: accuracy over the length of a passage, both ways as a bar's ends."""
+    figure, (axis,) = studies.new_figure(1, 7, 4.4)
+    kinds = list(dict.fromkeys(line.what for line in lines))
+    for place, what in enumerate(kinds):
+        own = sorted((line for line in lines if line.what == what), key=lambda line: line.passage)
+        means = [100 * line.mean for line in own]
+        half = [100 * abs(line.accuracy["first"] - line.mean) for line in own]
+        look = {"marker": "o", "capsize": 3, "linestyle": "-" if own[0].tokens_per_second else ":"}
+        # A little aside of each other, so that none hides another.
+        aside = 1 + 0.03 * (place - len(kinds) / 2)
+        passages = [line.passage * aside for line in own]
+        axis.errorbar(passages, means, half, label=what, color=f"C{place}", **look)
+    axis.set_xscale("log", base=2)
+    lengths = sorted({line.passage for line in lines})
+    axis.set_xticks(lengths, [f"{length:,}" for length in lengths])
+    axis.set(xlabel="tokens of a passage", ylabel="passages whose author is told, %")
+    axis.legend(fontsize=8, frameon=False)
+    write_figure(RESULTS / "authors.png", figure, dpi=120)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import pandas as pd
 import typer
-from authors_figures import WAYS
+from authors import WAYS
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline

@@ -18,8 +18,7 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from authors import ATTENTIONS, BLOCKS, KIND, LONGEST, WHOLE, Encoder
-from authors_figures import AUTHORS
+from authors import ATTENTIONS, AUTHORS, BLOCKS, KIND, LONGEST, WHOLE, Encoder
 
 import nystromformer
 from nystromformer import studies
