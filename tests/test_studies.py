@@ -157,6 +157,6 @@ def test_every_script_can_be_imported_and_texts_name_its_stages(script: Path, mo
     kinds = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Stages)]
     stages = [name for kind in kinds if kind is not Stages for name in kind.names()]
     for text in TEXTS.values():
-        for words in re.findall(rf"{script.name} run((?:\s+(?:--\w+ \S+|\w+))*)", text):
-            named = re.sub(r"--\w+ \S+", "", words).split()
+        for words in re.findall(rf"{script.name} run((?:\s+(?:--\w+ [^\s`]+|\w+))*)", text):
+            named = re.sub(r"--\w+ [^\s`]+", "", words).split()
             assert set(named) <= set(stages), script.name

@@ -13,7 +13,6 @@ Softmax and Nyström begin with the same weights, those of softmax-tiny-conv, wh
 import csv
 import itertools
 import logging
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from nystromformer import studies
 from nystromformer.data.tokenizer import load_tokenizer
@@ -207,26 +207,19 @@ def collect(runs: Path = Path("runs/authors")) -> None:
 def encoders(runs: Path) -> list[Line]:
     """Of the finished runs."""
     lines = []
-    for folder in sorted(path.parent for path in runs.glob("*/config.json")):
-        accuracy: dict[str, float] = {}
-        held_out: list[float] = []
-        speeds: list[float] = []
-        passage, rows, what = 0, 0, ""
-        for run in find_runs(folder / "model", "classify"):
-            found = re.fullmatch(r"(first|second)-(\d+)", run.choices["table"])
-            if not found or "accuracy" not in run.test_metrics:
-                continue
-            passage, rows = int(found[2]), sum(run.test_rows.values())
-            accuracy[found[1]] = run.test_metrics["accuracy"]
-            held_out.append(run.last.metrics["accuracy"])
-            what = f"{run.attention[0]['name']}, {len(run.epochs)} epoch{'s' if len(run.epochs) > 1 else ''}"
-            what += f", mean of blocks of {run.length}" if run.length < passage else ""
-            records = read_log(run.folder / "log.jsonl")
-            speeds += [one["tokens_per_second"] for one in records if one["type"] == "train"]
-        if len(accuracy) == len(WAYS):
-            lines.append(Line(what, passage, accuracy, rows, median(speeds), sum(held_out) / len(held_out)))
-        else:
-            logger.info("%s: not finished", folder.name)
+    for each in (*WHOLE, *BLOCKS, *ONE_EPOCH):
+        found = {run.choices["table"]: run for run in find_runs(runs / each.name / "model", "classify")}
+        ways = {way: found[f"{way}-{each.passage}"] for way in WAYS if f"{way}-{each.passage}" in found}
+        if len(ways) < len(WAYS):
+            logger.info("%s: not finished", each.name)
+            continue
+        accuracy = {way: run.test_metrics["accuracy"] for way, run in ways.items()}
+        held_out = sum(run.last.metrics["accuracy"] for run in ways.values()) / len(ways)
+        records = [record for run in ways.values() for record in read_log(run.folder / "log.jsonl")]
+        speed = median(record["tokens_per_second"] for record in records if record["type"] == "train")
+        what = f"{each.attention}, {each.epochs} epoch{'s' if each.epochs > 1 else ''}"
+        what += f", mean of blocks of {each.length}" if each.length < each.passage else ""
+        lines.append(Line(what, each.passage, accuracy, sum(ways[WAYS[0]].test_rows.values()), speed, held_out))
     return lines
 
 
@@ -235,26 +228,20 @@ def votes(runs: Path) -> list[Line]:
     of: nothing more was trained.
     """
     lines = []
-    for name in ("nystrom", "softmax"):
-        found: dict[int, dict[str, list[bool]]] = {}
-        for path in sorted(runs.glob(f"{name}-{min(LENGTHS)}/model/documents/*/*/predictions/test.tsv")):
-            with path.open(encoding="utf-8", newline="") as file:
-                rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-            classes = [column for column in rows[0] if column.startswith("p_")]
-            logs_nC = np.log(np.maximum([[float(row[each]) for each in classes] for row in rows], 1e-6))
-            way = path.parts[-4].partition("-")[0]
-            for length in LENGTHS[1:]:
-                # A table has an author's passages in the order of the book.
-                count = length // min(LENGTHS)
-                labels = [{row["label"] for row in rows[at : at + count]} for at in range(0, len(rows), count)]
-                assert all(len(each) == 1 for each in labels), f"{path}: expected {count} rows of each passage"
-                chosen = logs_nC.reshape(-1, count, len(classes)).sum(1).argmax(1)
-                right = [classes[number][2:] in label for number, label in zip(chosen, labels, strict=True)]
-                found.setdefault(length, {})[way] = right
-        for length, ways in found.items():
-            if len(ways) == len(WAYS):
-                accuracy = {way: sum(right) / len(right) for way, right in ways.items()}
-                lines.append(Line(f"{name}, vote of rows of {min(LENGTHS)}", length, accuracy, len(ways[WAYS[0]])))
+    for name, length in itertools.product(ATTENTIONS, LENGTHS[1:]):
+        ways: dict[str, pd.Series] = {}
+        for path in sorted(runs.glob(f"{name}-{SHORTEST}/model/documents/*/*/predictions/test.tsv")):
+            rows = pd.read_csv(path, sep="\t", quoting=csv.QUOTE_NONE, dtype={"label": str})
+            # A table has an author's passages in the order of the book.
+            passages = rows.groupby(np.arange(len(rows)) // (length // SHORTEST))
+            labels = passages["label"].agg(["first", "nunique"])
+            assert (labels["nunique"] == 1).all(), f"{path}: expected {length // SHORTEST} rows of each passage"
+            logs = np.log(rows.filter(regex="^p_").clip(lower=1e-6))
+            chosen = logs.groupby(passages.ngroup()).sum().idxmax(axis=1).str.removeprefix("p_")
+            ways[path.parts[-4].partition("-")[0]] = chosen == labels["first"]
+        if len(ways) == len(WAYS):
+            accuracy = {way: float(right.mean()) for way, right in ways.items()}
+            lines.append(Line(f"{name}, vote of rows of {SHORTEST}", length, accuracy, len(ways[WAYS[0]])))
     return lines
 
 

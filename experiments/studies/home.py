@@ -34,7 +34,6 @@ SOFTMAX_STEPS, SOFTMAX_EPOCHS = 500, 8
 then it does not matter which attention spreads them."""
 CURRICULUM = {128: 500, 512: 500, 2048: 500}
 """Steps at each length, of 8,192 tokens each."""
-TOKENS = 8192
 WAYS = ("repeat", "continue", "interpolate")
 EXTENDED = 100
 """Steps after an extension."""

@@ -26,8 +26,6 @@ from nystromformer.tables import markdown
 RESULTS = studies.RESULTS / "minilm"
 SHOWN = (0, 25, 100, 400)
 """Steps of both stages together that the table has."""
-ALL = ("near_far", "nystrom", "mra", "linear", "local")
-"""What is converted."""
 WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """SHA-256 of model.safetensors."""
 LENGTH = 512
@@ -59,9 +57,9 @@ UNTRAINED: Mapping[str, str] = {
 CONVERTED: Mapping[str, str] = {
     "near_far": "near_far,num_landmarks=16,num_blocks=2",
     "nystrom": "nystrom",
-    "local": "local,block_size=32",
-    "linear": "linear",
     "mra": "mra",
+    "linear": "linear",
+    "local": "local,block_size=32",
 }
 LAYERS, END_TO_END = 100, 300
 """Steps of the two stages."""
@@ -279,7 +277,7 @@ def page(data: Mapping[str, Any], where: str) -> list[str]:
     for one in data["converted"].values():
         by_step = {step: f"{error:.3f} / {cosine:.3f}" for step, error, cosine in one["points"]}
         converted.append([f"`{one['attention']}`", *(by_step.get(step, "") for step in SHOWN)])
-    missing = [name for name in ALL if name not in data["converted"]]
+    missing = [name for name in CONVERTED if name not in data["converted"]]
     finetuned = [[name, str(Spread.of(values)), str(len(values))] for name, values in data["finetuned"].items()]
     parts = [
         "# Attentions in the place of all-MiniLM-L6-v2's softmax",

@@ -105,8 +105,8 @@ def tiny() -> None:
                 "train_ms": {key: value / BATCH for key, value in asdict(train[name]).items()},
                 "train_mib": peak_memory(classifiers[name].train),
             })  # fmt: skip
-    settings = {"batch": BATCH, "repeats": REPEATS, "landmarks": "null: softmax (SDPA)"}
-    _write("tiny", settings=settings, rows=rows)
+    conditions = {"batch": BATCH, "repeats": REPEATS, "landmarks": "null: softmax (SDPA)"}
+    _write("tiny", settings=conditions, rows=rows)
 
 
 def authors() -> None:

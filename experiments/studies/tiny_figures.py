@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from scipy.stats import binomtest
 
 from nystromformer import studies
@@ -159,50 +160,43 @@ def lengths(runs: Path) -> Rows:
     """The share of reviews that is right with rows of each length and in blocks, and how many changed. Those for
     validation are among them: the last epoch's weights count, and nothing was chosen.
     """
-    rows = []
+    rows: Rows = []
     for folder in sorted((runs / "lengths").glob("*")):
         found = {(run.length, run.kind == "classify"): run for run in find_runs(folder / "model", "imdb", "classify")}
-        right = {key: _right(run) for key, run in found.items()}
-        shortest = right[min(right)] if right else {}
+        right = {key: read_right(run) for key, run in found.items()}
+        shortest = right[min(right)] if right else pd.Series()
         for (length, in_blocks), run in found.items():
             own = right[length, in_blocks]
-            row = {
+            speeds = [one["tokens_per_second"] for one in read_log(run.folder / "log.jsonl") if one["type"] == "train"]
+            rows.append({
                 "kind": folder.name,
                 "length": length,
                 "in_blocks": in_blocks,
                 "rows": len(own),
-                "accuracy": sum(own.values()) / len(own),
+                "accuracy": float(own.mean()),
                 "test_accuracy": run.test_metrics["accuracy"],
                 "test_rows": sum(run.test_rows.values()),
                 "seed": run.settings.seed,
-                "tokens_per_second": _speed(run),
-            }
+                "tokens_per_second": sum(speeds) / len(speeds),
+            })  # fmt: skip
             if own is not shortest:
-                assert own.keys() == shortest.keys(), f"{folder}: other reviews"
-                row["gained"] = sum(own[name] and not shortest[name] for name in own)
-                row["lost"] = sum(shortest[name] and not own[name] for name in own)
-                row["p"] = float(binomtest(row["gained"], row["gained"] + row["lost"]).pvalue)
-            rows.append(row)
+                assert own.index.equals(shortest.index), f"{folder}: other reviews"
+                gained, lost = int((own & ~shortest).sum()), int((shortest & ~own).sum())
+                p = float(binomtest(gained, gained + lost).pvalue)
+                rows[-1] |= {"gained": gained, "lost": lost, "p": p}
     compared = [row for row in rows if "p" in row]
     for row in compared:  # as many tests as there are comparisons (Bonferroni)
         row["p"] = min(1.0, row["p"] * len(compared))
     return rows
 
 
-def _speed(run: Run) -> float:
-    speeds = [one["tokens_per_second"] for one in read_log(run.folder / "log.jsonl") if one["type"] == "train"]
-    return sum(speeds) / len(speeds)
-
-
-def _right(run: Run) -> dict[str, bool]:
-    """By the review's name, whether the last epoch's weights told it right, of both splits."""
+def read_right(run: Run) -> pd.Series:
+    """By split and name of a review, whether the last epoch's weights told it right."""
     assert run.tested_epoch == run.last.epoch
-    found = {}
-    for split in ("test", "validation"):
-        with (run.folder / "predictions" / f"{split}.tsv").open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
-                found[f"{split}/{row['id']}"] = row["label"] == row["prediction"]
-    return found
+    how = {"sep": "\t", "quoting": csv.QUOTE_NONE, "dtype": str, "index_col": "id"}
+    splits = {name: pd.read_csv(run.folder / "predictions" / f"{name}.tsv", **how) for name in ("test", "validation")}
+    rows = pd.concat(splits).sort_index()
+    return rows["label"] == rows["prediction"]
 
 
 def _guesses(runs: Path, length: int) -> dict[str, float]:
