@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,11 @@ from nystromformer.studies import (
     Runner,
     Stages,
     command_of,
-    described,
+    describe_machines,
     job,
     read_json,
     read_stages,
-    without_places,
+    shorten_paths,
     write_experiment,
     write_page,
 )
@@ -50,6 +51,13 @@ def test_all_are_run_and_a_failure_is_named(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"failed: bad, worse; see .*logs"):
         run([python("bad", "exit(3)"), python("good", "print('two')"), python("worse", "exit(2)")])
     assert (tmp_path / "logs" / "good.log").read_text() == "two\n"
+
+
+def test_what_is_done_is_not_run_again(tmp_path: Path) -> None:
+    result = tmp_path / "result"
+    write = replace(python("write", f"open({str(result)!r}, 'x')"), result=result)
+    for _ in range(2):
+        Runner(tmp_path, 1)([write])
 
 
 def test_words_are_cut_at_spaces_but_within_quotes() -> None:
@@ -140,9 +148,9 @@ def test_an_experiment_is_a_shipped_one_changed_and_stays(tmp_path: Path) -> Non
 
 def test_pages_say_where_figures_are_from_and_nothing_of_the_folders_there(tmp_path: Path) -> None:
     machines = [{"date": "1", "commit": "a"}, {"date": "2", "commit": "a"}]
-    assert described(machines, ("date", "commit")) == "date 1, 2; commit a"
+    assert describe_machines(machines, ("date", "commit")) == "date 1, 2; commit a"
     write_page(tmp_path / "page.md", "# Title", "", f"`--model {tmp_path / 'runs'}/x --data {ROOT}/data`")
-    without_places(tmp_path / "page.md", tmp_path / "runs", "tiny")
+    shorten_paths(tmp_path / "page.md", tmp_path / "runs", "tiny")
     assert (tmp_path / "page.md").read_text() == "# Title\n\n`--model runs/tiny/x --data data`\n"
 
 

@@ -47,14 +47,16 @@ class Job:
 
     name: str
     words: list[str]
+    result: Path | None = None
+    """Where this is there, the job is done."""
 
 
-def job(name: str, script: str, *parts: object) -> Job:
+def job(name: str, script: str, *parts: object, result: Path | None = None) -> Job:
     """A Python script of the checkout with flags; strings of several words are cut at their spaces, and paths within
     the checkout are named from its top, so that results tell nothing of the machine.
     """
     words = [word for part in parts for word in (shlex.split(part) if isinstance(part, str) else [_as_word(part)])]
-    return Job(name, [sys.executable, script, *words])
+    return Job(name, [sys.executable, script, *words], result)
 
 
 def _as_word(part: object) -> str:
@@ -81,12 +83,12 @@ class Runner:
             signal.signal(number, self._stop)
 
     def __call__(self, jobs: Iterable[Job]) -> None:
-        """Run them all, in this order.
+        """Run all that are not done, in this order.
 
         Raises:
             SystemExit: one failed; the others are done.
         """
-        jobs = list(jobs)
+        jobs = [job for job in jobs if job.result is None or not job.result.exists()]
         with ThreadPoolExecutor(self._width) as pool:
             failed = [job.name for job, status in zip(jobs, pool.map(self._run, jobs), strict=True) if status]
         if failed:
@@ -232,7 +234,7 @@ def write_experiment(
     return folder
 
 
-def experiment_from(source: Path, checkpoint: int, folder: Path) -> Path:
+def copy_experiment(source: Path, checkpoint: int, folder: Path) -> Path:
     """An experiment folder that begins with a checkpoint of another: its config, weights and tokenizer; made once."""
     if not (folder / "config.json").exists():
         weights = f"cp-{checkpoint:04d}.model"
@@ -261,13 +263,13 @@ def write_page(path: Path, *parts: str) -> None:
     write_text(path, "\n\n".join(part for part in parts if part) + "\n")
 
 
-def described(machines: Iterable[Mapping[str, Any]], keys: Sequence[str] = MACHINE) -> str:
+def describe_machines(machines: Iterable[Mapping[str, Any]], keys: Sequence[str] = MACHINE) -> str:
     """A line on where figures are from, each value once: `date 2026-11-24, 2026-11-25; commit …`."""
     found = list(machines)
     return "; ".join(f"{key} {', '.join(dict.fromkeys(str(each[key]) for each in found))}" for key in keys)
 
 
-def without_places(path: Path, runs: Path, study: str) -> None:
+def shorten_paths(path: Path, runs: Path, study: str) -> None:
     """Name folders in a text as somebody else would have them: runs/STUDY, and those of the checkout from its top."""
     text = path.read_text(encoding="utf-8")
     write_text(path, text.replace(str(runs.resolve()), f"runs/{study}").replace(f"{PROJECT}/", ""))

@@ -11,9 +11,10 @@ from typing import Any
 from nystromformer import studies
 from nystromformer.files import write_json, write_text
 from nystromformer.report.curves import Curve, draw_curves, read_curve
-from nystromformer.studies import RESULTS, Job, Stages, job
+from nystromformer.studies import Job, Stages, job
 from nystromformer.tables import markdown
 
+RESULTS = studies.RESULTS / "attend"
 LENGTH, TOKENS = 256, 8192
 """Of a row, and of a step."""
 STEPS, LONG_STEPS = 1000, 2000
@@ -63,11 +64,12 @@ class Attend(Stages):
     def put_in(self) -> None:
         """A softmax encoder of more steps, and other attentions in its place, untrained."""
         self.run([self._pretraining(SOURCE, LONG_STEPS, INITIAL["softmax-noconv"])])
-        if not (self.out / "put-in" / "approximation.json").exists():
-            attentions = " ".join(f"--attention {each}" for each in PUT_IN)
-            rows = "--parts loss --score_rows 1024 --adapt 0 --landmarks 32 --repeats 1 --threads 1"
-            place = ("--model", self.out / SOURCE, "--dataset", self.out / "rows", "--out", self.out / "put-in")
-            self.run([job("put-in", "code/run_benchmark.py", "approximation", *place, rows, attentions)])
+        out = self.out / "put-in"
+        place = ("--model", self.out / SOURCE, "--dataset", self.out / "rows", "--out", out)
+        flags = "--parts loss --score_rows 1024 --adapt 0 --landmarks 32 --repeats 1 --threads 1 "
+        flags += " ".join(f"--attention {each}" for each in PUT_IN)
+        result = out / "approximation.json"
+        self.run([job("put-in", "code/run_benchmark.py", "approximation", *place, flags, result=result)])
 
     def initial(self) -> None:
         """Encoders that begin with initial weights."""
@@ -105,23 +107,22 @@ def validations(run: Curve) -> dict[str, dict[str, float]]:
 
 def collect(runs: Path = Path("runs/attend")) -> None:
     """Write attend.json, attend.md, curves.png, and the tables of the stage `put_in`."""
-    results = RESULTS / "attend"
-    data = studies.read_json(results / "attend.json")
+    data = studies.read_json(RESULTS / "attend.json")
     if found := [read_curve(log.parents[1]) for log in sorted(runs.glob("*/model/log.jsonl"))]:
         data["began"] += [stage for stage in studies.read_stages(runs) if stage not in data["began"]]
         data["encoders"] |= {run.name: validations(run) for run in found}
-        draw_curves([run for run in found if run.name != SOURCE], results / "curves.png")
-    write_json(results / "attend.json", data)
+        draw_curves([run for run in found if run.name != SOURCE], RESULTS / "curves.png")
+    write_json(RESULTS / "attend.json", data)
     encoders = data["encoders"]
     steps = sorted({int(step) for one in encoders.values() for step in one})
     lines = [
         [name, *(f"{one[str(step)]['mlm_accuracy']:.1f}" if str(step) in one else "" for step in steps)]
         for name, one in sorted(encoders.items())
     ]
-    machines = studies.described(data["began"], ("date", "commit", "processor", "torch"))
+    machines = studies.describe_machines(data["began"], ("date", "commit", "processor", "torch"))
     command = "`python experiments/studies/attend.py run --data DIR`, `python experiments/studies/attend.py collect`"
     studies.write_page(
-        results / "attend.md",
+        RESULTS / "attend.md",
         "# Small encoders that attend",
         "4 layers of width 128, 2 heads, rows of 256 tokens, rotary positions, no dropout, learning rate 2e-3, 8,192 "
         f"tokens a step, one seed. Masked-token accuracy on validation rows in % after so many steps. "
@@ -131,8 +132,8 @@ def collect(runs: Path = Path("runs/attend")) -> None:
     )
     for name in ("approximation.json", "approximation.md"):
         if (runs / "put-in" / name).exists():
-            write_text(results / name, (runs / "put-in" / name).read_text(encoding="utf-8"))
-            studies.without_places(results / name, runs, "attend")
+            write_text(RESULTS / name, (runs / "put-in" / name).read_text(encoding="utf-8"))
+            studies.shorten_paths(RESULTS / name, runs, "attend")
 
 
 if __name__ == "__main__":

@@ -7,19 +7,22 @@ it reaches in the end.
 
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nystromformer import studies
 from nystromformer.config import attention_config
 from nystromformer.files import write_figure, write_json
+from nystromformer.report.curves import read_curve
 from nystromformer.runs.figures import Spread
-from nystromformer.studies import RESULTS, Job, Stages, job
+from nystromformer.studies import Job, Stages, job
 from nystromformer.tables import markdown
-from nystromformer.training.log import read_log
 
+RESULTS = studies.RESULTS / "attentions"
 EPOCHS, STEPS = 6, 100
 SEEDS = (0, 1, 2)
 TAPS = 33
@@ -65,12 +68,9 @@ class Encoder:
         return KINDS[self.kind] | ({"conv_kernel_size": TAPS} if self.convolved else {})
 
 
-def encoders(*seeds: int) -> Iterator[Encoder]:
-    """Seed after seed, so that what is there early compares everything."""
-    for seed in seeds:
-        for kind in KINDS:
-            for convolved in (False, True):
-                yield Encoder(kind, convolved, seed)
+def encoders(seed: int) -> list[Encoder]:
+    """All with this seed."""
+    return [Encoder(kind, convolved, seed) for kind in KINDS for convolved in (False, True)]
 
 
 class Attentions(Stages):
@@ -85,21 +85,11 @@ class Attentions(Stages):
         studies.unify_corpora(self.run, self.data, corpora)
         self.run([studies.rows_of_text("rows", corpora, self.out / "rows", 256, "train --vocab_size 4096")])
 
-    def seed_0(self) -> None:
-        """All encoders."""
-        self._train(0)
-
-    def seed_1(self) -> None:
-        """Once more."""
-        self._train(1)
-
-    def seed_2(self) -> None:
-        """And again."""
-        self._train(2)
-
-    def _train(self, seed: int) -> None:
-        self.run(self._training(one) for one in encoders(seed))
-        self.run(self._validation(one) for one in encoders(seed))
+    def pretrain(self) -> None:
+        """Seed after seed, so that what is there early compares everything."""
+        for seed in SEEDS:
+            self.run(self._training(one) for one in encoders(seed))
+            self.run(self._validation(one) for one in encoders(seed))
 
     def _training(self, one: Encoder) -> Job:
         studies.write_experiment(self.out / one.name, "softmax-demo-noconv")
@@ -119,18 +109,19 @@ class Attentions(Stages):
 
 def collect(runs: Path = Path("runs/attentions")) -> None:
     """Write attentions.json, attentions.md and curves.png."""
-    results = RESULTS / "attentions"
-    found = [one for one in encoders(*SEEDS) if (runs / one.name / "model" / "validation.json").is_file()]
+    found = [
+        one for seed in SEEDS for one in encoders(seed) if (runs / one.name / "model" / "validation.json").is_file()
+    ]
     if found:
         rows = [_read(one, runs) for one in found]
         data = {"began": studies.read_stages(runs), "steps": EPOCHS * STEPS, "rows": rows}
-        write_json(results / "attentions.json", data)
-        _draw(found, runs, results / "curves.png")
-    rows = studies.read_json(results / "attentions.json")["rows"]
+        write_json(RESULTS / "attentions.json", data)
+        _draw(found, runs, RESULTS / "curves.png")
+    rows = studies.read_json(RESULTS / "attentions.json")["rows"]
     baselines = ", ".join(f"{name} {100 * value:.2f} %" for name, value in rows[0]["baselines"].items())
     steps = f"{EPOCHS * STEPS} steps of 8 rows of 256 tokens, {VALIDATED:,} validation rows"
     note = f"{steps}; mean ± standard deviation where there are several seeds. Without a network: {baselines}."
-    studies.write_page(results / "attentions.md", _table(rows), note)
+    studies.write_page(RESULTS / "attentions.md", _table(rows), note)
 
 
 def _read(one: Encoder, runs: Path) -> dict[str, Any]:
@@ -141,7 +132,9 @@ def _read(one: Encoder, runs: Path) -> dict[str, Any]:
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
-    groups = {(kind, conv): [] for kind in KINDS for conv in (False, True)}
+    groups: dict[tuple[str, bool], list[dict[str, Any]]] = {
+        (kind, conv): [] for kind in KINDS for conv in (False, True)
+    }
     for row in rows:
         groups[row["kind"], row["conv"]].append(row)
 
@@ -164,15 +157,11 @@ def _draw(found: Sequence[Encoder], runs: Path, path: Path) -> None:
     figure, axes = studies.new_figure(2, 11, 4.6, sharey=True)
     for axis, convolved in zip(axes, (False, True), strict=True):
         for place, kind in enumerate(KINDS):
-            points: dict[int, list[float]] = {}
-            for one in found:
-                if (one.kind, one.convolved) == (kind, convolved):
-                    for record in read_log(runs / one.name / "model" / "log.jsonl"):
-                        if record["type"] == "validation":
-                            points.setdefault(record["step"], []).append(record["loss"])
-            means = [sum(values) / len(values) for values in points.values()]
+            own = [one for one in found if (one.kind, one.convolved) == (kind, convolved)]
+            curves = [read_curve(runs / one.name).series("validation", "loss") for one in own]
+            steps, means = (np.mean(values, axis=0) for values in zip(*curves, strict=True)) if curves else ([], [])
             look = {"color": f"C{place % 10}", "linestyle": "-" if place < 10 else "--", "linewidth": 1.2}
-            axis.plot(list(points), means, marker="o", markersize=3, label=kind, **look)
+            axis.plot(steps, means, marker="o", markersize=3, label=kind, **look)
         axis.set(xlabel="steps", title="with the convolution" if convolved else "without the convolution")
     axes[0].set_ylabel("loss on validation rows, mean over seeds")
     axes[1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8, frameon=False)

@@ -99,11 +99,12 @@ class Authors(Stages):
 
     def guessers(self) -> None:
         """A bag of words, and one of character n-grams."""
-        self.run(
-            job(f"guessers-{length}", "experiments/studies/authors_guessers.py", self.out / "tables",
-                "--length", length, "--out", self.out / f"guessers-{length}.json")
-            for length in LENGTHS
-        )  # fmt: skip
+        jobs = []
+        for length in LENGTHS:
+            out = self.out / f"guessers-{length}.json"
+            words = (self.out / "tables", "--length", length, "--out", out)
+            jobs.append(job(f"guessers-{length}", "experiments/studies/authors_guessers.py", *words, result=out))
+        self.run(jobs)
 
     def whole(self) -> None:
         """Nyström at each length, softmax at the first two."""
@@ -131,7 +132,7 @@ class Authors(Stages):
         rows += " --cut windows --overlap 0" if each.length < each.passage else ""
         batch = LONGEST // each.passage  # as many tokens in a step at every length
         flags = f"--batch_size {batch} --epoch {each.epochs} --lr 3e-4 --predict last"
-        folder = studies.experiment_from(self._source, CHECKPOINT, self.out / each.name)
+        folder = studies.copy_experiment(self._source, CHECKPOINT, self.out / each.name)
         model = f"--checkpoint {CHECKPOINT} {ATTENTIONS[each.attention]} --set model.pooling=mean --discard_weights"
         less = "--train_rows 18 --epoch 1" if self.rehearse else ""
         name = f"{each.name}-{way}"

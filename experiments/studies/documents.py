@@ -54,8 +54,8 @@ class Documents(Stages):
             assert texts.labels is not None
             labels = [LABELS[each] for each in texts.labels]
             tables[split] = self._table(f"reviews-{split}", ("body", "label"), zip(texts.first, labels, strict=True))
-        columns = ("--text body --label label", REVIEWS)
-        self._classify("reviews", "accuracy", tables["train"], tables["test"], *columns)
+        paths = [tables[split] for split in ("train", "test")]
+        self._classify("reviews", "accuracy", paths, f"--text body --label label {REVIEWS}")
 
     def news(self) -> None:
         """Articles by topic, each text once."""
@@ -65,7 +65,7 @@ class Documents(Stages):
         train = (row for number, row in enumerate(rows) if number % FIFTH)
         tables = {"train": train, "test": rows[::FIFTH]}
         paths = [self._table(f"news-{name}", ("text", "topic"), part) for name, part in tables.items()]
-        self._classify("news", "accuracy", *paths, "--text text --label topic --length 256 --epoch 3")
+        self._classify("news", "accuracy", paths, "--text text --label topic --length 256 --epoch 3")
 
     def pairs(self) -> None:
         """Whether one paper cites the other; 158 rows of evaluation, which say little: ± 8 points."""
@@ -74,7 +74,7 @@ class Documents(Stages):
             rows = read_tsv(self.data / "lra" / "retrieval" / f"new_aan_pairs.{split}.tsv")
             pairs = ((row[3], row[4], int(float(row[0]))) for row in rows)
             paths.append(self._table(f"pairs-{split}", ("first", "second", "cites"), pairs))
-        self._classify("pairs", "accuracy", *paths, "--text first,second --label cites --length 512 --epoch 2")
+        self._classify("pairs", "accuracy", paths, "--text first,second --label cites --length 512 --epoch 2")
 
     def values(self) -> None:
         """How alike two sentences are, from 0 to 5."""
@@ -85,15 +85,16 @@ class Documents(Stages):
             places = [header.index(name) for name in columns]
             paths.append(self._table(f"values-{split}", columns, ([row[place] for place in places] for row in rows)))
         flags = "--text sentence1,sentence2 --label score --kind value --length 128 --epoch 3 --train_rows 3000"
-        self._classify("values", "pearson", *paths, flags)
+        self._classify("values", "pearson", paths, flags)
 
     def _table(self, name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
         path = self.out / f"{name}.csv"
         studies.write_table(path, header, rows)
         return path
 
-    def _classify(self, name: str, metric: str, train: Path, test: Path, *flags: str) -> None:
-        self._run_both(name, metric, "code/run_classify.py", "--train", train, "--test", test, "--task", name, *flags)
+    def _classify(self, name: str, metric: str, tables: Sequence[Path], flags: str) -> None:
+        train, test = tables
+        self._run_both(name, metric, "code/run_classify.py", "--train", train, "--test", test, "--task", name, flags)
 
     def _run_both(self, name: str, metric: str, script: str, *flags: object) -> None:
         """One run that is left alone and one that is killed; what both say goes into a file."""
@@ -121,7 +122,7 @@ class Documents(Stages):
         write_json(done, facts)
 
     def _train(self, command: Job, ending: str) -> Run:
-        folder = studies.experiment_from(self._source, CHECKPOINT, self.out / f"{command.name}-{ending}")
+        folder = studies.copy_experiment(self._source, CHECKPOINT, self.out / f"{command.name}-{ending}")
         less = ["--train_rows", "64"] if self.rehearse else []
         place = ["--model", str(folder), "--checkpoint", str(CHECKPOINT)]
         words = [*command.words, *place, *less]

@@ -54,20 +54,19 @@ class Home(Stages):
         """A softmax encoder, and in transformers switched."""
         exported, source, rows = self.out / "exported", self.out / SOFTMAX, self._rows(SHORT)
         self.run([self._attending(SOFTMAX, {"attn_type": "softmax", "num_landmarks": None})])
-        if not exported.exists():
-            flags = "--format hf --checkpoint last --code transformers"
-            self.run([job("export", "code/run_export.py", "export", source, flags, "--out", exported)])
+        flags = ("--format hf --checkpoint last --code transformers --out", exported)
+        self.run([job("export", "code/run_export.py", "export", source, *flags, result=exported)])
         steps = f"--trained {SOFTMAX_EPOCHS * SOFTMAX_STEPS} {'--steps 2' if self.rehearse else ''}"
-        self.run(
-            job(f"switch-{name}", "experiments/studies/home_switch.py", exported, "--experiment", source,
-                "--dataset", rows, "--attention", name, steps, "--out", self.out / f"switch-{name}.json")
-            for name in SWITCHED
-        )  # fmt: skip
+        jobs = []
+        for name in SWITCHED:
+            out = self.out / f"switch-{name}.json"
+            place = (exported, "--experiment", source, "--dataset", rows, "--attention", name, steps, "--out", out)
+            jobs.append(job(f"switch-{name}", "experiments/studies/home_switch.py", *place, result=out))
+        self.run(jobs)
         errors = self.out / "approximation"
-        if not (errors / "approximation.json").exists():
-            flags = "--parts errors --rows 32 --landmarks 8,16,32,64 --repeats 1 --threads 1"
-            place = ("--model", source, "--dataset", rows, "--out", errors)
-            self.run([job("approximation", "code/run_benchmark.py", "approximation", *place, flags)])
+        parts = "--parts errors --rows 32 --landmarks 8,16,32,64 --repeats 1 --threads 1"
+        words = ("approximation", "--model", source, "--dataset", rows, "--out", errors, parts)
+        self.run([job("approximation", "code/run_benchmark.py", *words, result=errors / "approximation.json")])
 
     def attend(self) -> None:
         """Whether Nyström attention learns to attend where softmax does, without a convolution's help."""

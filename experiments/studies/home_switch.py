@@ -75,12 +75,10 @@ def switch(
     trained: Annotated[
         int, typer.Option(help="Steps of the experiment's own run: the rows after them are trained on.")
     ],
-    out: Annotated[Path, typer.Option(help="Where it is there, nothing is done.")],
+    out: Annotated[Path, typer.Option()],
     steps: int = max(VALIDATED_AFTER),
 ) -> None:
     """Validate, train and validate again."""
-    if out.exists():
-        return
     source = open_experiment(experiment)
     rows, setting = source.dataset(dataset), source.config.pretraining_setting
     preparation = RowPreparation(rows, source.config)

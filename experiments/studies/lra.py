@@ -73,9 +73,9 @@ class Lra(Stages):
         }
         for name, own in flags.items():
             out = self.out / "data" / name
-            if not (out / "manifest.json").exists():  # one by one: each uses all cores itself
-                words = (name.split("-")[0], own, "--out", out)
-                self.run([job(f"prepare-{name}", "experiments/lra/prepare.py", *words)])
+            words = (name.split("-")[0], own, "--out", out)
+            # One by one: each uses all cores itself.
+            self.run([job(f"prepare-{name}", "experiments/lra/prepare.py", *words, result=out / "manifest.json")])
 
     def listops_others(self) -> None:
         """Softmax and linear on ListOps at the Long Range Arena's sizes for a fifth of the steps, beside nystrom for as
@@ -155,17 +155,17 @@ def collect(
     page, data = RESULTS / "table3.md", RESULTS / "table3.json"
     earlier = studies.read_json(data)
     began = earlier.pop("began") + studies.read_stages(runs)
-    folders = [runs / name for name in FOLDERS if finished(runs / name)]
+    folders = [runs / name for name in FOLDERS if classification_runs(runs / name)]
     found = collect_runs(folders) if folders else Arena({}, [], [])
     write_arena(join(checked(Arena, {**earlier, "unfinished": []}), found), page, span)
     write_json(data, {"began": began, **studies.read_json(data)})
     for path in (page, data):
-        studies.without_places(path, runs, "lra")
+        studies.shorten_paths(path, runs, "lra")
     for picture in DRAWN:
         draw(runs, picture)
 
 
-def finished(folder: Path) -> list[Run]:
+def classification_runs(folder: Path) -> list[Run]:
     """Of classes: what self-pretraining began with has no accuracy."""
     return [run for run in find_runs(folder / "model", "lra") if "accuracy" in run.best.metrics]
 
@@ -190,7 +190,7 @@ def join(earlier: Arena, found: Arena) -> Arena:
 def draw(runs: Path, picture: str) -> None:
     """A panel for each folder."""
     panels = {
-        name: [run for run in finished(runs / name) if run.task == "lra/listops" and not run.settings.seed]
+        name: [run for run in classification_runs(runs / name) if run.task == "lra/listops" and not run.settings.seed]
         for name in DRAWN[picture]
     }
     panels = {name: found for name, found in panels.items() if found}

@@ -10,6 +10,7 @@ import random
 import sys
 import tarfile
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -118,15 +119,13 @@ class MiniLm(Stages):
         self.run(
             self._conversion(f"longer-{name}", attention, f"{steps} {rows}", books / "text")
             for name, (attention, steps) in kinds.items()
-            if not (self.out / f"longer-{name}" / "conversion.json").exists()
         )
         self._import_original()
-        if not out.exists():
-            whole = [f"--whole {name}={self.out / f'longer-{name}'}" for name in kinds]
-            place = ("--books", books, "--windows", self.out / "softmax", "--out", out)
-            self.run([job("longer", "experiments/studies/minilm_longer.py", *place, *whole)])
+        whole = [f"--whole {name}={self.out / f'longer-{name}'}" for name in kinds]
+        place = ("--books", books, "--windows", self.out / "softmax", "--out", out)
+        self.run([job("longer", "experiments/studies/minilm_longer.py", *place, *whole, result=out)])
 
-    @property
+    @cached_property
     def _model(self) -> Path:
         """The original.
 
@@ -140,8 +139,8 @@ class MiniLm(Stages):
 
     def _import_original(self) -> None:
         original = self.out / "softmax"
-        if not original.exists():
-            self.run([job("softmax", "code/run_export.py", "import", self._model, original, "--attention softmax")])
+        flags = ("import", self._model, original, "--attention softmax")
+        self.run([job("softmax", "code/run_export.py", *flags, result=original)])
 
     def _convert(self, kind: str, attentions: Mapping[str, str], steps: str) -> None:
         self._write_reviews()
@@ -149,12 +148,12 @@ class MiniLm(Stages):
         self.run(
             self._conversion(f"{kind}-{name}", attention, f"{steps} {rows}", self.out / "reviews.jsonl")
             for name, attention in attentions.items()
-            if not (self.out / f"{kind}-{name}" / "conversion.json").exists()
         )
 
     def _conversion(self, name: str, attention: str, flags: str, text: Path) -> Job:
-        place = (self._model, self.out / name, "--attention", attention, "--text", text)
-        return job(name, "code/run_export.py", "convert", *place, flags)
+        out = self.out / name
+        words = (self._model, out, "--attention", attention, "--text", text, flags)
+        return job(name, "code/run_export.py", "convert", *words, result=out / "conversion.json")
 
     def _finetuning(self, name: str, seed: int) -> Job:
         experiment = self.out / (name if name == "softmax" else f"converted-{name}")
@@ -210,7 +209,7 @@ def collect(runs: Path = Path("runs/minilm")) -> None:
     takes its place.
     """
     data = studies.read_json(RESULTS / "minilm.json")
-    for name, one in conversions(runs, "untrained").items():
+    for name, one in read_conversions(runs, "untrained").items():
         layers = one["before"]["attention_errors"]
         data["untrained"][name] = {
             "machine": facts_of(one),
@@ -220,7 +219,7 @@ def collect(runs: Path = Path("runs/minilm")) -> None:
             "layers": sum(layers) / len(layers),
             "time": one["before"]["time_ratio"],
         }
-    for name, one in conversions(runs, "converted").items():
+    for name, one in read_conversions(runs, "converted").items():
         data["converted"][name] = {
             "machine": facts_of(one),
             "attention": one["settings"]["attention"],
@@ -231,7 +230,9 @@ def collect(runs: Path = Path("runs/minilm")) -> None:
         }
     data["finetuned"] |= accuracies(runs)
     write_json(RESULTS / "minilm.json", data)
-    where = studies.described(one["machine"] for kind in ("untrained", "converted") for one in data[kind].values())
+    where = studies.describe_machines(
+        one["machine"] for kind in ("untrained", "converted") for one in data[kind].values()
+    )
     studies.write_page(RESULTS / "minilm.md", *page(data, where))
     draw(data["converted"], where)
 
@@ -241,7 +242,7 @@ def facts_of(one: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(one["machine"][key]) for key in studies.MACHINE}
 
 
-def conversions(runs: Path, kind: str) -> dict[str, dict[str, Any]]:
+def read_conversions(runs: Path, kind: str) -> dict[str, dict[str, Any]]:
     """By name: every conversion.json of a kind that is there; unfinished conversions lie beside them."""
     found = [path for path in sorted(runs.glob(f"{kind}-*/conversion.json")) if path.parent.suffix != ".conversion"]
     return {path.parent.name.removeprefix(f"{kind}-"): studies.read_json(path) for path in found}

@@ -175,7 +175,7 @@ class Tiny(Stages):
 
     def _finetuning(self, name: str, script: str, kind: str, use: str, rate: str, seeds: str, *flags: object) -> Job:
         """In an experiment folder of its own for each use, which begins with the pretrained weights."""
-        folder = studies.experiment_from(self._folder(kind), EPOCH, self.out / use / kind)
+        folder = studies.copy_experiment(self._folder(kind), EPOCH, self.out / use / kind)
         common = f"--lr {rate} --seed {seeds} --checkpoint {EPOCH} --set model.pooling=mean {self._fewer_rows}"
         return job(name, script, "--model", folder, *flags, common)
 

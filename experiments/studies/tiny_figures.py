@@ -82,7 +82,7 @@ def _write_tables(runs: Path) -> None:
         write_table2(folders, page)
         write_json(data, {"began": studies.read_stages(runs, name), **studies.read_json(data)})
         for path in (page, data):
-            studies.without_places(path, runs, "tiny")
+            studies.shorten_paths(path, runs, "tiny")
             write_text(path, re.sub(r"(--(glue|imdb) )[^ `\"]+", r"\1\2", path.read_text(encoding="utf-8")))
 
 
