@@ -4,8 +4,6 @@ A study is a script in experiments/studies/ with the commands `run` and `collect
 of them in results/NAME.
 """
 
-import csv
-import io
 import json
 import logging
 import os
@@ -30,6 +28,7 @@ from nystromformer.machine import machine_facts
 from nystromformer.paths import EXPERIMENTS, PROJECT
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -244,18 +243,20 @@ def copy_experiment(source: Path, checkpoint: int, folder: Path) -> Path:
     return folder
 
 
-def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a CSV file, whole or not at all."""
-    file = io.StringIO()
-    writer = csv.writer(file)
-    writer.writerow(header)
-    writer.writerows(rows)
-    write_text(path, file.getvalue())
+def write_table(path: Path, table: "pd.DataFrame") -> Path:
+    """Write a CSV file, whole or not at all. Texts with line ends of any kind are quoted."""
+    write_text(path, table.to_csv(index=False, lineterminator="\r\n"))
+    return path
 
 
 def read_json(path: Path) -> Any:
     """What a file holds."""
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def write_figures(path: Path, **figures: object) -> None:
+    """As JSON, with what they must be read with: hardware, versions, date and commit."""
+    write_json(path, {"machine": machine_facts(), **figures})
 
 
 def write_page(path: Path, *parts: str) -> None:

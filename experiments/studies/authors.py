@@ -87,15 +87,10 @@ class Authors(Stages):
         """Of each length a table of each side's passages, and one of those that the epoch is chosen by."""
         passages = cut_passages(self.data / "authors", self._source / "model" / "tokenizer")
         for length, way in itertools.product(LENGTHS, WAYS):
-            rows = [(author, text, number) for author, book, number, text in passages[length] if book == way]
-            last = max(number for _, _, number in rows)
-            parts = {
-                "held-out": [row for row in rows if row[2] == last],
-                "train": [row for row in rows if row[2] < last],
-                "all": rows,
-            }
-            for part, found in parts.items():
-                studies.write_table(self._table(part, way, length), ("author", "text", "passage"), found)
+            table = passages[passages["length"].eq(length) & passages["way"].eq(way)][["author", "text", "passage"]]
+            is_last = table["passage"].eq(table["passage"].max())
+            for part, rows in (("held-out", table[is_last]), ("train", table[~is_last]), ("all", table)):
+                studies.write_table(self._table(part, way, length), rows)
 
     def guessers(self) -> None:
         """A bag of words, and one of character n-grams."""
@@ -139,8 +134,9 @@ class Authors(Stages):
         return job(name, "code/run_classify.py", "--model", folder, *tables, rows, flags, model, less)
 
 
-def cut_passages(books: Path, tokenizer_folder: Path) -> dict[int, list[tuple[str, str, int, str]]]:
-    """Of each length: author, which of the two books, the number of the longest passage that this one is of, text."""
+def cut_passages(books: Path, tokenizer_folder: Path) -> pd.DataFrame:
+    """Columns: length, author, which of the two books (way), the number of the longest passage that this one is of
+    (passage), text."""
     tokenizer = load_tokenizer(tokenizer_folder)
     unit = SHORTEST - FREE
     texts: dict[str, list[tuple[str, list[int]]]] = {}
@@ -155,7 +151,7 @@ def cut_passages(books: Path, tokenizer_folder: Path) -> dict[int, list[tuple[st
     most = min(MOST, *(len(starts) // longest for pair in texts.values() for _, starts in pair))
     if most < 2:
         sys.exit(f"{books}: expected books of {2 * longest:,} tokens at least, found a shorter one")
-    passages: dict[int, list[tuple[str, str, int, str]]] = {length: [] for length in LENGTHS}
+    passages: list[tuple[int, str, str, int, str]] = []
     for author, pair in texts.items():
         for way, (text, starts) in zip(WAYS, pair, strict=True):
             # The last one's end; a book need not go on after it.
@@ -164,8 +160,8 @@ def cut_passages(books: Path, tokenizer_folder: Path) -> dict[int, list[tuple[st
                 size = unit * (length // SHORTEST)
                 for number in range(most * longest // size):
                     piece = text[ends[number * size] : ends[(number + 1) * size]]
-                    passages[length].append((author, way, number * size // longest, piece))
-    return passages
+                    passages.append((length, author, way, number * size // longest, piece))
+    return pd.DataFrame(passages, columns=["length", "author", "way", "passage", "text"])
 
 
 logger = logging.getLogger(__name__)

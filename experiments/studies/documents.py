@@ -15,9 +15,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from nystromformer import studies
 from nystromformer.files import write_json
@@ -53,48 +55,43 @@ class Documents(Stages):
         for split, texts in read_imdb(self.data / "imdb").items():
             assert texts.labels is not None
             labels = [LABELS[each] for each in texts.labels]
-            tables[split] = self._table(f"reviews-{split}", ("body", "label"), zip(texts.first, labels, strict=True))
-        paths = [tables[split] for split in ("train", "test")]
-        self._classify("reviews", "accuracy", paths, f"--text body --label label {REVIEWS}")
+            tables[split] = pd.DataFrame({"body": texts.first, "label": labels})
+        flags = f"--text body --label label {REVIEWS}"
+        self._classify("reviews", "accuracy", tables["train"], tables["test"], flags)
 
     def news(self) -> None:
         """Articles by topic, each text once."""
         with (self.data / "realnews" / "realnews.jsonl").open(encoding="utf-8") as file:
             articles = [json.loads(line) for line in file]
-        rows = list({article["text"]: article["category"] for article in articles if "category" in article}.items())
-        train = (row for number, row in enumerate(rows) if number % FIFTH)
-        tables = {"train": train, "test": rows[::FIFTH]}
-        paths = [self._table(f"news-{name}", ("text", "topic"), part) for name, part in tables.items()]
-        self._classify("news", "accuracy", paths, "--text text --label topic --length 256 --epoch 3")
+        topics = {article["text"]: article["category"] for article in articles if "category" in article}
+        table = pd.DataFrame(topics.items(), columns=["text", "topic"])
+        train, test = table[table.index % FIFTH > 0], table[::FIFTH]
+        self._classify("news", "accuracy", train, test, "--text text --label topic --length 256 --epoch 3")
 
     def pairs(self) -> None:
         """Whether one paper cites the other; 158 rows of evaluation, which say little: ± 8 points."""
-        paths = []
-        for split in ("train", "eval"):
-            rows = read_tsv(self.data / "lra" / "retrieval" / f"new_aan_pairs.{split}.tsv")
-            pairs = ((row[3], row[4], int(float(row[0]))) for row in rows)
-            paths.append(self._table(f"pairs-{split}", ("first", "second", "cites"), pairs))
-        self._classify("pairs", "accuracy", paths, "--text first,second --label cites --length 512 --epoch 2")
+        folder, names = self.data / "lra" / "retrieval", ["cites", "one", "other", "first", "second"]
+        tables = [read_tsv(folder / f"new_aan_pairs.{split}.tsv", names=names) for split in ("train", "eval")]
+        train, test = (
+            table[["first", "second"]].assign(cites=table["cites"].astype(float).astype(int)) for table in tables
+        )
+        flags = "--text first,second --label cites --length 512 --epoch 2"
+        self._classify("pairs", "accuracy", train, test, flags)
 
     def values(self) -> None:
         """How alike two sentences are, from 0 to 5."""
-        columns = ("sentence1", "sentence2", "score")
-        paths = []
-        for split in ("train", "dev"):
-            header, *rows = read_tsv(self.data / "glue" / "STS-B" / f"{split}.tsv")
-            places = [header.index(name) for name in columns]
-            paths.append(self._table(f"values-{split}", columns, ([row[place] for place in places] for row in rows)))
+        folder, names = self.data / "glue" / "STS-B", ["sentence1", "sentence2", "score"]
+        train, test = (read_tsv(folder / f"{split}.tsv")[names] for split in ("train", "dev"))
         flags = "--text sentence1,sentence2 --label score --kind value --length 128 --epoch 3 --train_rows 3000"
-        self._classify("values", "pearson", paths, flags)
+        self._classify("values", "pearson", train, test, flags)
 
-    def _table(self, name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
-        path = self.out / f"{name}.csv"
-        studies.write_table(path, header, rows)
-        return path
-
-    def _classify(self, name: str, metric: str, tables: Sequence[Path], flags: str) -> None:
-        train, test = tables
-        self._run_both(name, metric, "code/run_classify.py", "--train", train, "--test", test, "--task", name, flags)
+    def _classify(self, name: str, metric: str, train: pd.DataFrame, test: pd.DataFrame, flags: str) -> None:
+        paths = [
+            studies.write_table(self.out / f"{name}-{split}.csv", table)
+            for split, table in (("train", train), ("test", test))
+        ]
+        words = ("--train", paths[0], "--test", paths[1], "--task", name, flags)
+        self._run_both(name, metric, "code/run_classify.py", *words)
 
     def _run_both(self, name: str, metric: str, script: str, *flags: object) -> None:
         """One run that is left alone and one that is killed; what both say goes into a file."""
@@ -154,11 +151,14 @@ def kill_in_second_epoch(words: Sequence[str], folder: Path, log: Path) -> None:
         process.wait()
 
 
-def read_tsv(path: Path) -> list[list[str]]:
-    """Rows of a file that quotes nothing: a quotation mark there is one of the text."""
-    csv.field_size_limit(1 << 24)
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+def read_tsv(path: Path, names: Sequence[str] | None = None) -> pd.DataFrame:
+    """A table that quotes nothing: a quotation mark there is one of the text.
+
+    Args:
+        names: of the columns; None: they stand in the first line.
+    """
+    how = {"quoting": csv.QUOTE_NONE, "dtype": str, "keep_default_na": False}
+    return pd.read_csv(path, sep="\t", names=names, **how)
 
 
 def predictions_of(run: Run) -> dict[str, bytes]:

@@ -13,9 +13,7 @@ from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
 from nystromformer import studies
-from nystromformer.files import write_json
 from nystromformer.interop.drop_in import check, register
-from nystromformer.machine import machine_facts
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.pretraining.batches import PretrainingSteps, RowPreparation, ValidationBatches
 from nystromformer.training.trainable import Batch
@@ -101,7 +99,7 @@ def switch(
         torch.nn.utils.clip_grad_norm_(switched.model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-    write_json(out, {"machine": machine_facts(), "learning_rate": RATE, "rows": found})
+    studies.write_figures(out, learning_rate=RATE, rows=found)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nystromformer import studies
-from nystromformer.files import write_json
-from nystromformer.machine import machine_facts
 from nystromformer.tables import markdown
 from nystromformer.tasks.lra.listops import OPERATORS, TOKENS
 from nystromformer.tasks.lra.pathfinder import Drawing, Style, draw, paint
@@ -124,13 +122,12 @@ def run(runs: Path = Path("runs/lra")) -> None:
     """Write generators.json and generators.md."""
     data = runs / "data"
     facts = {
-        "machine": machine_facts(),
         "listops": describe_listops(data / "listops"),
         "rewritten": draw_rewritten(REWRITTEN),
         **{name: describe_pathfinder(data / name) for name in PATHFINDERS},
         "labels by path": follow_paths(data / "pathfinder"),
     }
-    write_json(RESULTS / "generators.json", facts)
+    studies.write_figures(RESULTS / "generators.json", **facts)
     collect()
 
 

@@ -14,8 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nystromformer import studies
-from nystromformer.files import write_json
-from nystromformer.machine import machine_facts
 from nystromformer.tasks.lra.store import Stored, open_stored
 
 BATCH, RATE, SEED = 32, 1e-3, 0
@@ -75,19 +73,16 @@ def run(data: Path = Path("runs/lra/data/pathfinder-6"), passes: int = 6) -> Non
         })  # fmt: skip
     counts = {"train": len(labels), "validation": len(held_out[1]), "test": len(test[1])}
     majority = max(np.bincount(test[1].numpy())) / len(test[1])
-    write_json(
+    studies.write_figures(
         studies.RESULTS / "lra" / "paths.json",
-        {
-            "machine": machine_facts(),
-            "rows": counts,
-            "parameters": sum(each.numel() for each in model.parameters()),
-            "batch_size": BATCH,
-            "learning_rate": RATE,
-            "seed": SEED,
-            "passes": history,
-            "test": accuracy(model, *test),
-            "majority": float(majority),
-        },
+        rows=counts,
+        parameters=sum(each.numel() for each in model.parameters()),
+        batch_size=BATCH,
+        learning_rate=RATE,
+        seed=SEED,
+        passes=history,
+        test=accuracy(model, *test),
+        majority=float(majority),
     )
 
 

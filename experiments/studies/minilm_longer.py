@@ -14,8 +14,6 @@ from torch import Tensor
 
 from nystromformer import studies
 from nystromformer.exchange.library import from_pretrained
-from nystromformer.files import write_json
-from nystromformer.machine import machine_facts
 
 HALF = 2048
 """Tokens that a half has, with [CLS] and [SEP]."""
@@ -86,7 +84,7 @@ def compare(
     }
     for name, _, folder in (each.partition("=") for each in whole_folders):
         embeds[name] = whole(Path(folder))
-    write_json(out, {"machine": machine_facts(), "embeddings": measure(books / "passages.jsonl", embeds)})
+    studies.write_figures(out, embeddings=measure(books / "passages.jsonl", embeds))
 
 
 if __name__ == "__main__":

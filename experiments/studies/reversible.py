@@ -11,8 +11,6 @@ import torch
 from nystromformer import studies
 from nystromformer.benchmark.timing import peak_memory
 from nystromformer.config import ModelConfig
-from nystromformer.files import write_json
-from nystromformer.machine import machine_facts
 from nystromformer.model import Encoder
 from nystromformer.tables import markdown
 
@@ -61,7 +59,7 @@ def run() -> None:
     """Measure, and write memory.json and memory.md."""
     rows = [memory_of(attention, way, layers) for attention in ATTENTIONS for way in WAYS for layers in LAYERS]
     shape = {"rows": ROWS, "tokens": LENGTH, "width": WIDTH, "precision": "float32"}
-    write_json(RESULTS / "memory.json", {"machine": machine_facts(), "encoder": shape, "rows": rows})
+    studies.write_figures(RESULTS / "memory.json", encoder=shape, rows=rows)
     collect()
 
 

@@ -10,8 +10,6 @@ import tempfile
 from pathlib import Path
 
 from nystromformer import studies
-from nystromformer.files import write_json
-from nystromformer.machine import machine_facts
 from nystromformer.paths import PROJECT
 
 sys.path.insert(0, str(PROJECT / "tests" / "support"))
@@ -46,7 +44,7 @@ def run() -> None:
         with tempfile.TemporaryDirectory() as folder:
             text = encoded(list(real_documents(name, Path(folder))))
         results |= {f"{name}, {length}": figures_of(text, length) for length in (512, 4096)}
-    write_json(studies.RESULTS / "sentence-order" / "order.json", {"machine": machine_facts(), "results": results})
+    studies.write_figures(studies.RESULTS / "sentence-order" / "order.json", results=results)
 
 
 if __name__ == "__main__":

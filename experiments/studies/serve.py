@@ -28,8 +28,6 @@ from typing import Any
 
 from nystromformer import studies
 from nystromformer.benchmark.one_step import run_of_one_step
-from nystromformer.files import write_json
-from nystromformer.machine import machine_facts
 from nystromformer.paths import PROJECT
 from nystromformer.tables import markdown
 
@@ -162,7 +160,7 @@ def run() -> None:
         finally:
             server.terminate()
             server.wait()
-    write_json(RESULTS / "serve.json", {"machine": machine_facts(), "rounds": rounds})
+    studies.write_figures(RESULTS / "serve.json", rounds=rounds)
     collect()
 
 

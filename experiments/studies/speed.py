@@ -23,10 +23,9 @@ from authors import ATTENTIONS, AUTHORS, BLOCKS, KIND, LONGEST, WHOLE, Encoder
 import nystromformer
 from nystromformer import studies
 from nystromformer.benchmark.timing import Timing, peak_memory, repeats_at, time_side_by_side
-from nystromformer.files import write_json
-from nystromformer.machine import machine_facts
 from nystromformer.model import ClassificationModel
 from nystromformer.paths import EXPERIMENTS, PROJECT
+from nystromformer.studies import RESULTS
 from nystromformer.tasks.experiment.folder import open_experiment
 
 LANDMARKS = (8, 16, 32, 64, 128)
@@ -106,7 +105,7 @@ def tiny() -> None:
                 "train_mib": peak_memory(classifiers[name].train),
             })  # fmt: skip
     conditions = {"batch": BATCH, "repeats": REPEATS, "landmarks": "null: softmax (SDPA)"}
-    _write("tiny", settings=conditions, rows=rows)
+    studies.write_figures(RESULTS / "tiny" / "speed.json", settings=conditions, rows=rows)
 
 
 def authors() -> None:
@@ -123,12 +122,19 @@ def authors() -> None:
         | {"train_ms": asdict(train[name]), "predict_ms": asdict(predict[name])}
         for name, each in every.items()
     ]
-    _write("authors", settings={"tokens": LONGEST, "repeats": AUTHORS_REPEATS}, rows=found)
+    studies.write_figures(
+        RESULTS / "authors" / "speed.json", settings={"tokens": LONGEST, "repeats": AUTHORS_REPEATS}, rows=found
+    )
 
 
 def exports(model: Annotated[Path, typer.Option(help="What is exported to ONNX.")]) -> None:
     """The attention in softmax's place in transformers, and an ONNX file."""
-    _write("home", repeats=EXPORT_REPEATS, replaced=time_replaced(), onnx=time_exported(model.resolve()))
+    studies.write_figures(
+        RESULTS / "home" / "speed.json",
+        repeats=EXPORT_REPEATS,
+        replaced=time_replaced(),
+        onnx=time_exported(model.resolve()),
+    )
 
 
 def time_replaced() -> list[dict[str, Any]]:
@@ -191,10 +197,6 @@ def time_exported(model_folder: Path) -> list[dict[str, Any]]:
             row = {"batch": batch, "tokens": length}
             rows += [{"what": what, **row, **asdict(timing)} for what, timing in timings.items()]
     return rows
-
-
-def _write(study: str, **parts: object) -> None:
-    write_json(studies.RESULTS / study / "speed.json", {"machine": machine_facts(), **parts})
 
 
 if __name__ == "__main__":

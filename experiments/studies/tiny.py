@@ -8,6 +8,7 @@ import random
 import sys
 from pathlib import Path
 
+import pandas as pd
 from tiny_figures import KINDS, collect
 
 from nystromformer import studies
@@ -101,8 +102,9 @@ class Tiny(Stages):
                 chosen = at_least(texts, LONG_TOKENS, tokenizer)
                 assert chosen.labels is not None
                 assert chosen.ids is not None
-                rows = zip(chosen.ids, chosen.first, (LABELS[label] for label in chosen.labels), strict=True)
-                studies.write_table(tables[split], ("id", "text", "label"), rows)
+                labels = [LABELS[label] for label in chosen.labels]
+                rows = pd.DataFrame({"id": chosen.ids, "text": chosen.first, "label": labels})
+                studies.write_table(tables[split], rows)
         cut = f"{LONG} --cut windows --overlap 0 --length {min(LENGTHS)} --discard_weights --predict last"
         columns = "--text text --label label --id id --task long"
         flags = ("--train", tables["train"], "--test", tables["test"], columns, cut)
