@@ -294,7 +294,7 @@ def page(data: Mapping[str, Any], where: str) -> list[str]:
         f"Not measured yet: {', '.join(missing)}." if missing else "",
     ]
     if finetuned:
-        parts += ["## Fine-tuned", "Accuracy on 1,000 reviews in %, after three epochs on 1,800."]
+        parts += ["## Fine-tuned", "Accuracy on 1,000 reviews in %, after two epochs on 1,800."]
         parts.append(markdown(["attention", "accuracy", "seeds"], finetuned))
     return parts
 
