@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -55,14 +56,15 @@ def run_works(
         # Ctrl-C goes to the whole group of processes: workers, which begin here, do not hear it, and are told to stop
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            futures = [pool.submit(_run, work) for work in works]
+            futures = deque(pool.submit(_run, work) for work in works)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        for index, future in enumerate(futures):
-            while not future.done():
-                wait([future], _SECONDS_BETWEEN_LOOKS)
+        for index in range(len(works)):
+            while not futures[0].done():
+                wait([futures[0]], _SECONDS_BETWEEN_LOOKS)
                 progress(*board.news())
-            yield index, future.result()
+            # not held on to: all results together may be larger than the memory
+            yield index, futures.popleft().result()
         progress(*board.news())
     except BrokenProcessPool as error:
         raise UserError(
