@@ -1,6 +1,7 @@
 """Docstrings: which files are read, what of them is kept, and that validation text is new."""
 
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
@@ -259,6 +260,16 @@ def test_short_modules_are_dropped_and_counted() -> None:
     assert [document.id for document in kept] == [module.id for module in modules]
     assert tally.dropped["document under 5 words"] == 1
     assert tally.dropped["docstring not English"] == 3
+
+
+def test_packages_without_text_may_get_some(tree: Path, tmp_path: Path) -> None:
+    source, out = tmp_path / "packages", tmp_path / "out"
+    (source / "empty").mkdir(parents=True)
+    (source / "empty" / "x.py").write_text("x = 1\n")
+    with pytest.raises(UserError, match="no document is left of 1 module: add packages"):
+        unify_docstrings(out, DocstringSettings([source]))
+    shutil.copytree(tree, source / "more")
+    assert unify_docstrings(out, DocstringSettings([source])) is not None
 
 
 def test_the_corpus_is_written(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

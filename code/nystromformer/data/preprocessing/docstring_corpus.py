@@ -26,6 +26,7 @@ from nystromformer.data.preprocessing.stages import StageOutput
 from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name
 from nystromformer.data.preprocessing.units import Unit
 from nystromformer.errors import UserError
+from nystromformer.wording import counted, number_of
 
 _SHARD_CHARACTERS = 1 << 22
 
@@ -90,6 +91,12 @@ def _write(
     for number, batch in enumerate(in_batches(documents, _SHARD_CHARACTERS)):
         output.files[shard_name(number)] = write_documents(out / shard_name(number), batch)
     output.result = tally.as_dict(with_groups=True)
+    if not tally.documents:
+        # before the stage counts as done: packages that are added later are no other parameters
+        raise UserError(
+            f"no document is left of {number_of(len(modules), 'module')}: add packages by --source, or lower "
+            f"--min_words. Dropped: {counted(tally.dropped)}"
+        )
     return output
 
 
