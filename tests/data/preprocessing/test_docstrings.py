@@ -207,6 +207,15 @@ def test_a_bad_file_is_counted(tmp_path: Path, content: bytes | None, problem: s
     assert read(tmp_path / "x.py") == Module("a/x.py", "a", problem=problem)
 
 
+def test_a_link_to_itself_is_a_bad_file(tree: Path, tmp_path: Path) -> None:
+    source = tmp_path / "packages"
+    shutil.copytree(tree, source)
+    (source / "loop.py").symlink_to("loop.py")
+    corpus = unify_docstrings(tmp_path / "out", DocstringSettings([source]))
+    assert corpus is not None
+    assert corpus.dropped["unreadable or undecodable file"] == 1
+
+
 @pytest.mark.filterwarnings("error")
 def test_encodings_and_warnings(tmp_path: Path) -> None:
     path = tmp_path / "x.py"

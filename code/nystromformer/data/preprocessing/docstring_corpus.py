@@ -73,12 +73,19 @@ def unify_docstrings(
         "limit_mb": settings.limit_mb,
     }
     files = find_sources(sources or installed_sources())
-    size = sum(file.path.stat().st_size for file in files if file.path.is_file())
+    size = sum(map(_size_of, files))
     work = partial(_write, out=out, files=files, settings=settings, workers=workers)
     # the run's parameters say all that decides it
     unit = Unit("corpus", "", size, work, verify=True)
     origin = [str(folder.resolve()) for folder in sources]
     return write_unified(out, "docstrings", described, origin, [unit], 1, overwrite)
+
+
+def _size_of(file: SourceFile) -> int:
+    try:
+        return file.path.stat().st_size
+    except OSError:  # it is read later, and what cannot be read is counted
+        return 0
 
 
 def _write(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import gc
 import hashlib
 import inspect
@@ -31,6 +32,8 @@ _SKIPPED_FOLDERS = frozenset({"test", "tests", "_vendor", "vendor", "site-packag
 _MIN_LETTER_SHARE = 0.6
 _MAX_FOREIGN_SHARE = 0.02
 _FILES_PER_BATCH = 32
+_OF_THE_FILE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOTDIR)
+"""Errors that a file will have another time, too."""
 _MOST_BYTES = 1 << 26
 """Of a file; larger ones are data."""
 _LETTERS = string.ascii_letters.encode()
@@ -139,7 +142,11 @@ def read_module(file: SourceFile, report: Report = lambda size, tokens: None) ->
         raw = read_bytes(file.path, _MOST_BYTES, "a Python file")
         report(len(raw), 0)
         text = raw.decode(tokenize.detect_encoding(io.BytesIO(raw).readline)[0])
-    except (FileNotFoundError, PermissionError, UserError, UnicodeDecodeError, SyntaxError, LookupError):
+    except OSError as error:
+        if error.errno not in _OF_THE_FILE:
+            raise
+        return Module(file.id, file.group, problem="unreadable or undecodable file")
+    except (UserError, UnicodeDecodeError, SyntaxError, LookupError):
         return Module(file.id, file.group, problem="unreadable or undecodable file")
     try:
         with warnings.catch_warnings():
