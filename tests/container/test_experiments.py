@@ -180,6 +180,15 @@ def test_data_in_the_experiment_folder(tmp_path: Path, dataset_folder: Path) -> 
     )
 
 
+@pytest.mark.parametrize("name", ["aclImdb_v1.tar.gz", "../reviews.tar.gz"])
+def test_a_file_where_the_config_says(tmp_path: Path, name: str) -> None:
+    folder = write_config(tmp_path / "experiment", imdb_dataset_folder=name)
+    (folder / name).touch()
+    made = spec("imdb", folder)
+    assert others(made) == ([Mount(str(tmp_path / name[3:]), f"/{name[3:]}", True)] if name[:2] == ".." else [])
+    assert made.argv == ("python3", "/code/run_imdb.py"), "which finds it there by config.json"
+
+
 def test_a_flag_goes_before_the_config(tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_config(tmp_path / "experiment", data_folder="/mnt/rows")
     monkeypatch.chdir(dataset_folder.parent)

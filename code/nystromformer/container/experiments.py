@@ -126,7 +126,8 @@ def _add_data(mounts: Mounts, script: Script, experiment: Experiment, flags: Scr
         source = Path(given) if given else experiment.path(name)
     if mounts.place.is_here:
         _check_data(data, source, experiment)
-        if source.is_file():
+        # What config.json names has its place in the container already.
+        if source.is_file() and (given or is_default):
             target = f"{target}/{source.name}"
             flags = flags.with_value(data.flag, target)
     if given or is_default:
