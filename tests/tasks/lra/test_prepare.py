@@ -146,6 +146,20 @@ def test_files_of_somebodys_are_refused(task: str, name: str, prepare: Prepare, 
     assert "choose another --out" in said
 
 
+def test_a_file_that_came_beside_the_parts_is_refused_before_they_are_joined(
+    prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as context:
+        context.setattr(Store, "publish", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt()))
+        assert prepare.run(*FLAGS) == 130
+    (prepare.out / "train.tokens.bin").write_text("a thesis")
+    assert prepare.run(*FLAGS) == 2
+    assert "train.tokens.bin: is there already" in " ".join(prepare.capsys.readouterr().err.split())
+    assert (prepare.out / "train.tokens.bin").read_text() == "a thesis"
+    (prepare.out / "train.tokens.bin").unlink()
+    assert prepare.run(*FLAGS) == 0
+
+
 @pytest.mark.usefixtures("chunks")
 def test_what_was_drawn_before_a_full_disk_is_not_drawn_again(
     prepare: Prepare, monkeypatch: pytest.MonkeyPatch, whole: dict[str, bytes], drawn: list[tuple[str, int]]

@@ -230,6 +230,8 @@ def _prepare(folder: Path, task: str, facts: Mapping[str, Any], write: Callable[
         with Store(folder / PARTS, f"experiments/lra/prepare.py {task}", facts, "choose another --out") as store:
             try:
                 if not store.publish_again(folder):
+                    # What came beside the parts of an earlier start is refused before hours of work, too.
+                    _check_free(folder)
                     write_manifest(store.whole, write(store))
                     files = [path.name for split in SPLITS for path in split_files(folder, split).values()]
                     store.publish(folder, [*files, MANIFEST_FILE])
