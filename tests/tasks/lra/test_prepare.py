@@ -239,6 +239,9 @@ def test_a_failed_drawing_removes_nothing_of_others(
     else:
         prepare.refuse("listops", "--longer_than", 1, "--shorter_than", 5, "--train", 2000, *sizes)
     assert [path.name for path in prepare.out.iterdir()] == ["model.bin"]
+    (prepare.out / "model.bin").unlink()
+    prepare.refuse("listops", "--longer_than", 1, "--shorter_than", 5, "--train", 2000, *sizes)
+    assert prepare.out.is_dir(), "it was somebody's, if empty"
 
 
 @pytest.fixture

@@ -226,6 +226,7 @@ def _prepare(folder: Path, task: str, facts: Mapping[str, Any], write: Callable[
     """
     if not (folder / PARTS / MARK).is_file():
         _check_free(folder)
+    is_new = not folder.exists()
     try:
         with Store(folder / PARTS, f"experiments/lra/prepare.py {task}", facts, "choose another --out") as store:
             try:
@@ -241,8 +242,9 @@ def _prepare(folder: Path, task: str, facts: Mapping[str, Any], write: Callable[
                 raise
             store.remove()
     except UserError:
-        with suppress(OSError):
-            folder.rmdir()  # where nothing is left in it
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()  # where nothing is left in it
         raise
     return open_stored(folder, task).manifest
 
