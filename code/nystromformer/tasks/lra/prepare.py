@@ -122,7 +122,9 @@ def prepare_read(
     def write(store: Store) -> Manifest:
         examples = dict(sources)
         if missing:
-            everything = list(examples["train"])
+            # One token more than is kept says that a sequence is cut.
+            end = None if longest is None else longest + 1
+            everything = [([each[:end] for each in whole], label) for whole, label in examples["train"]]
             count = len(everything)
             if settings.get(VALIDATE_ON_LAST):
                 parts = np.split(np.arange(count), [count - max(1, round(HELD_OUT * count))])
