@@ -1,5 +1,6 @@
 """Units of work in processes: results, progress, the first error, processes that share a run."""
 
+import errno
 import fcntl
 import os
 import signal
@@ -53,6 +54,21 @@ def test_results_and_progress(workers: int) -> None:
 
 def _make_set(report: Report) -> set[int]:
     return {1}
+
+
+def _fail_by_the_system(report: Report) -> None:
+    try:
+        raise OSError(errno.ENOSPC, "full")
+    except OSError as error:
+        raise UserError("no space left") from error
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_of_the_system_is_told_from_a_mistake(workers: int) -> None:
+    for work, is_of_system in ((_fail_by_the_system, True), (Square(0, fails=True), False)):
+        with pytest.raises(UserError) as error:
+            list(run_works([work, work], workers, Sum()))
+        assert isinstance(error.value.__cause__, OSError) == is_of_system
 
 
 def test_results_that_were_taken_are_let_go() -> None:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from multiprocessing.context import SpawnContext
 from typing import Any, TypeVar
@@ -64,7 +65,11 @@ def run_works(
                 wait([futures[0]], _SECONDS_BETWEEN_LOOKS)
                 progress(*board.news())
             # not held on to: all results together may be larger than the memory
-            yield index, futures.popleft().result()
+            result = futures.popleft().result()
+            if isinstance(result, _Failed):
+                raise result.error from None if result.reason is None else OSError(result.reason)
+            yield index, result
+            del result
         progress(*board.news())
     except BrokenProcessPool as error:
         raise UserError(
@@ -120,10 +125,21 @@ def _begin_worker(board: _Board) -> None:
     _board = board
 
 
-def _run(work: Work[Result]) -> Result:
+@dataclass(frozen=True)
+class _Failed:
+    """A unit that ended by a mistake or, for a reason, by an error of the system, which pickling would take from it."""
+
+    error: UserError
+    reason: str | None
+
+
+def _run(work: Work[Result]) -> Result | _Failed:
     assert _board is not None, "the worker was begun"
     _board.report(0, 0)
-    return work(_board.report)
+    try:
+        return work(_board.report)
+    except UserError as error:
+        return _Failed(error, str(error.__cause__) if isinstance(error.__cause__, OSError) else None)
 
 
 def end_with_parent() -> None:
