@@ -402,6 +402,9 @@ def test_paths_of_another_length_are_named_and_never_taken_for_the_arenas(releas
     short = (release / "pathfinder32" / "curv_contour_length_14").rename(release / "pathfinder32" / "curv_baseline")
     said = prepare.refuse("pathfinder", "--release", short, "--partial")
     assert "has paths of 6 dashes by its name, and 14 were asked for" in said
+    own = short.with_name("curv_of_mine")
+    shutil.copytree(short, own)
+    assert prepare("pathfinder", "--release", own, "--partial").manifest.task == "pathfinder"
     stored = prepare("pathfinder", "--release", release, "--contour", 6, "--partial")
     assert "not the Long Range Arena's Pathfinder: paths of 6 dashes" in stored.manifest.warnings[0]
 

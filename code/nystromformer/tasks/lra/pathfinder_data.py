@@ -1,6 +1,7 @@
 """Pathfinder's data: drawn, or the Long Range Arena's pictures; each pixel a token from 0 to 255, row by row."""
 
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial as partial_of
@@ -110,8 +111,8 @@ def find_pictures(release: Path, size: int, contour: int) -> Path:
             f"{', '.join(str(place) for place in places)}"
         )
     own_name = place.resolve().name
-    if own_name.startswith("curv_") and own_name != name:
-        own = _BASELINE if own_name == "curv_baseline" else own_name.rpartition("_")[2]
+    if own_name != name and (found := re.fullmatch(r"curv_(baseline|contour_length_(\d+))", own_name)):
+        own = found[2] or _BASELINE
         raise UserError(
             f"{place}: has paths of {own} dashes by its name, and {contour} were asked for: give --contour {own}, or "
             "another folder"
