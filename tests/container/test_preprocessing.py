@@ -207,6 +207,13 @@ def test_links_that_lead_round_in_circles(home: Path, tmp_path: Path) -> None:
     assert Container(spec).find("/data-preprocessing/wiki/dump/wiki_00") == tmp_path / "disk" / "wiki_00"
 
 
+def test_more_links_than_an_engine_mounts(home: Path, tmp_path: Path) -> None:
+    for number in range(201):
+        link(home / "wiki" / f"wiki_{number}", write(tmp_path / "disk" / f"wiki_{number}"))
+    with pytest.raises(UserError, match="more than 200 links lead out of the mounted folders"):
+        spec_and_words("wiki")
+
+
 def test_results_on_another_disk(home: Path, tmp_path: Path) -> None:
     for name in ("unified", "rows"):
         (tmp_path / "disk" / name).mkdir(parents=True)

@@ -12,6 +12,9 @@ from nystromformer.container.scripts import CODE_FOLDER
 from nystromformer.errors import UserError
 from nystromformer.paths import PROJECT
 
+_MOST_LINKS = 200
+"""Each is a mount, of which engines and kernels take some hundreds."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -45,6 +48,7 @@ class Mounts:
         self.place = place
         self._is_read_only: dict[tuple[str, str], bool] = {}
         self._walked: set[Path] = set()
+        self._links = 0
 
     @property
     def entries(self) -> tuple[Mount, ...]:
@@ -83,6 +87,12 @@ class Mounts:
             named = posixpath.normpath(posixpath.join(posixpath.dirname(views[0].target), path.readlink()))
             path = path.parent / path.readlink()
             if not any(view.target == named and read_only >= view.read_only for view in self.views(path)):
+                self._links += 1
+                if self._links > _MOST_LINKS:
+                    raise UserError(
+                        f"{path}: more than {_MOST_LINKS} links lead out of the mounted folders, each of which would be "
+                        "a mount. Link the folder that holds the files, or name that instead (--source, --corpora)"
+                    )
                 self.add(path, named, read_only)
                 return path.resolve()
         return path

@@ -279,6 +279,10 @@ def test_packages_without_text_may_get_some(tree: Path, tmp_path: Path) -> None:
         unify_docstrings(out, DocstringSettings([source]))
     shutil.copytree(tree, source / "more")
     assert unify_docstrings(out, DocstringSettings([source])) is not None
+    shutil.rmtree(source)
+    unify_docstrings(out, DocstringSettings([source]))  # a finished folder needs them no more
+    with pytest.raises(UserError, match="packages"):
+        unify_docstrings(tmp_path / "other", DocstringSettings([source]))
 
 
 def test_the_corpus_is_written(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,8 +72,12 @@ def unify_docstrings(
         "min_words": settings.min_words,
         "limit_mb": settings.limit_mb,
     }
-    files = find_sources(sources or installed_sources())
-    size = sum(map(_size_of, files))
+    files: Sequence[SourceFile] | UserError
+    try:
+        files = find_sources(sources or installed_sources())
+    except UserError as error:  # a finished folder needs its sources no more
+        files = error
+    size = 0 if isinstance(files, UserError) else sum(map(_size_of, files))
     work = partial(_write, out=out, files=files, settings=settings, workers=workers)
     # the run's parameters say all that decides it
     unit = Unit("corpus", "", size, work, verify=True)
@@ -89,8 +93,10 @@ def _size_of(file: SourceFile) -> int:
 
 
 def _write(
-    report: Report, *, out: Path, files: Sequence[SourceFile], settings: DocstringSettings, workers: int
+    report: Report, *, out: Path, files: Sequence[SourceFile] | UserError, settings: DocstringSettings, workers: int
 ) -> StageOutput:
+    if isinstance(files, UserError):
+        raise files
     modules = read_modules(files, settings.seed, settings.limit_mb, workers, report)
     tally = Tally()
     output = StageOutput()

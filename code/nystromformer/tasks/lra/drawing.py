@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from nystromformer.data.preprocessing.pool import Report, run_works
 from nystromformer.data.preprocessing.progress import ReadingProgress
 from nystromformer.errors import UserError
-from nystromformer.runs.store import Store
+from nystromformer.runs.store import Pieces, Store
 from nystromformer.tasks.lra.store import Example, SplitFacts, write_split
 from nystromformer.wording import number_of
 
@@ -21,6 +21,8 @@ Draw = Callable[[str, int, int], tuple[bytes, int]]
 """Tokens and label of an example, a pure function of its split, its number and the attempt at it; pickles."""
 _CHUNK = 1000
 """Examples of a unit of work."""
+_HEAD = struct.Struct("<IB")
+"""Of an example in a piece: how many tokens it has, and its label; the tokens follow, a byte each."""
 _MOST_ATTEMPTS = 100
 """At an example that there is already."""
 
@@ -31,8 +33,9 @@ class NoMoreExamples(UserError):
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Some examples of a split as a unit of work."""
+    """Some examples of a split as a unit of work, which writes its piece itself."""
 
+    pieces: Pieces
     draw: Draw
     split: str
     first: int
@@ -42,14 +45,26 @@ class _Chunk:
     def name(self) -> str:
         return f"{self.split}-{self.first}-{self.last}"
 
-    def __call__(self, report: Report) -> bytes:
-        """Their tokens and labels, as JSON."""
-        examples = []
+    def __call__(self, report: Report) -> None:
+        with self.pieces.write(self.name) as piece:
+            for number in range(self.first, self.last):
+                tokens, label = self.draw(self.split, number, 0)
+                piece.write(_HEAD.pack(len(tokens), label) + tokens)
+                report(len(tokens), 1)
+
+    def read(self) -> Iterator[tuple[int, bytes, int]]:
+        """Number, tokens and label of each example.
+
+        Raises:
+            UserError: the piece is not there.
+        """
+        content, at = self.pieces.read(self.name), 0
+        if content is None:
+            raise UserError(f"{self.pieces.folder}: the part {self.name} is gone: start the same command again")
         for number in range(self.first, self.last):
-            tokens, label = self.draw(self.split, number, 0)
-            examples.append((tokens.hex(), label))
-            report(len(tokens), 1)
-        return json.dumps(examples).encode()
+            size, label = _HEAD.unpack_from(content, at)
+            at += _HEAD.size + size
+            yield number, content[at - size : at], label
 
 
 def draw_splits(
@@ -67,26 +82,22 @@ def draw_splits(
         UserError: as `draw`.
     """
     chunks = [
-        _Chunk(draw, split, first, min(first + _CHUNK, size))
+        _Chunk(store.pieces, draw, split, first, min(first + _CHUNK, size))
         for split, size in sizes.items()
         for first in range(0, size, _CHUNK)
     ]
     missing = [chunk for chunk in chunks if store.pieces.read(chunk.name) is None]
     with ReadingProgress("drawing", 0, counted="examples") as progress:
-        for index, examples in run_works(missing, workers, progress):
-            with store.pieces.write(missing[index].name) as piece:
-                piece.write(examples)
+        for _ in run_works(missing, workers, progress):
+            pass
     seen: set[bytes] = set()
 
     def different_examples(split: str) -> Iterator[Example]:
         """The examples of a split in their order, with others in the place of those that were seen."""
         repeated = 0
         for chunk in (chunk for chunk in chunks if chunk.split == split):
-            content = store.pieces.read(chunk.name)
-            if content is None:
-                raise UserError(f"{store.folder}: the part {chunk.name} is gone: start the same command again")
-            for number, (tokens_as_hex, label) in enumerate(json.loads(content), start=chunk.first):
-                tokens, attempt = bytes.fromhex(tokens_as_hex), 1
+            for number, tokens, label in chunk.read():
+                attempt = 1
                 while (digest := hashlib.blake2b(tokens, digest_size=16).digest()) in seen:
                     if attempt == _MOST_ATTEMPTS:
                         raise NoMoreExamples(
