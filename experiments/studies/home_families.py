@@ -1,27 +1,23 @@
 """Tries `attn_implementation="nystrom"` on a tiny random model of each family of transformers' encoders.
 
-`python experiments/studies/home_families.py` writes families.json and families.md in results/home; names of families
-after it try these alone, print what they do, and write nothing. Nyström attention has more landmarks here than any row
-has tokens, with which it is exact: a model in which it works gives what the model gives without it. Batches of one and
-two rows, with padding in families that take a mask.
+`python experiments/studies/home_families.py` writes families.json and families.md in results/home. Nyström attention
+has more landmarks here than any row has tokens, with which it is exact: a model in which it works gives what the model
+gives without it. Batches of one and two rows, with padding in families that take a mask.
 
 Shapes: B batch, N tokens.
 """
 
 import logging
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 import transformers
-import typer
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from nystromformer import studies
-from nystromformer.errors import UserError
 from nystromformer.files import write_json
 from nystromformer.interop.drop_in import register
 from nystromformer.interop.drop_in.calls import Call
@@ -168,23 +164,16 @@ def attempt(family: str, rows: int) -> dict[str, Any]:
     return {"state": state, "said": said, "layers": layers, "difference": difference}
 
 
-def try_families(
-    families: Annotated[list[str] | None, typer.Argument(metavar="FAMILY", help="Default: all.")] = None,
-) -> None:
-    """Try the families that are named, or all."""
-    if unknown := set(families or []) - set(FAMILIES):
-        raise UserError(f"{', '.join(sorted(unknown))}: expected some of {', '.join(FAMILIES)}")
+def run() -> None:
+    """Try all families, and write families.json and families.md."""
     transformers.logging.set_verbosity_error()
     register(num_landmarks=LANDMARKS)
     rows = []
     with torch.no_grad():
-        for family in families or FAMILIES:
+        for family in FAMILIES:
             attempts = {f"batch of {size}": attempt(family, size) for size in (1, 2)}
             states = {each["state"] for each in attempts.values()}
             rows.append({"family": family, "state": states.pop() if len(states) == 1 else "wrong", **attempts})
-    if families:
-        sys.stdout.write("".join(f"{row['family']}: {row['state']} {row['batch of 2']['said']}\n" for row in rows))
-        return
     command = "python experiments/studies/home_families.py"
     facts = machine_facts() | {"transformers": transformers.__version__}
     write_json(RESULTS / "families.json", {"machine": facts, "command": command, "rows": rows})
@@ -199,4 +188,4 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    studies.run_commands(try_families)
+    studies.run_commands(run)

@@ -27,12 +27,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 RESULTS = studies.RESULTS / "lra"
-FOLDERS = ("listops", "listops-short", "listops-curriculum", "text", "retrieval", "image", "pathfinder", "pathfinder-6")
 DRAWN = {"curves.png": ("listops", "listops-short"), "curves-curriculum.png": ("listops-curriculum",)}
 """By picture, of whose runs on the track `paper` the accuracy is drawn over the steps; of several seeds the first
 one's. Where the runs of a picture are gone, it stays."""
-LISTED = 8
-"""Runs whose settings a legend within a panel has room for."""
 SHORT: dict[str, Sequence[str]] = {
     "nystrom": ("num_landmarks=32",),
     "performer": ("num_features=32",),
@@ -154,8 +151,9 @@ def collect(
     """
     page, data = RESULTS / "table3.md", RESULTS / "table3.json"
     earlier = studies.read_json(data)
-    began = earlier.pop("began") + studies.read_stages(runs)
-    folders = [runs / name for name in FOLDERS if classification_runs(runs / name)]
+    began = earlier.pop("began")
+    began += [stage for stage in studies.read_stages(runs) if stage not in began]
+    folders = [path.parent for path in sorted(runs.glob("*/config.json")) if classification_runs(path.parent)]
     found = collect_runs(folders) if folders else Arena({}, [], [])
     write_arena(join(checked(Arena, {**earlier, "unfinished": []}), found), page, span)
     write_json(data, {"began": began, **studies.read_json(data)})
@@ -203,23 +201,17 @@ def draw(runs: Path, picture: str) -> None:
 
 
 def draw_runs(axis: "Axes", runs: Sequence[Run]) -> None:
-    """A line for each run, dashed with the convolution. Of many runs the attentions' names stand beside the panel, once
-    each."""
+    """A line for each run, dashed with the convolution."""
     best_first = sorted(runs, key=lambda run: -run.best.metrics["accuracy"])
     kinds = list(dict.fromkeys(run.attention[0]["name"] for run in best_first))
-    many, alike = len(runs) > LISTED, len({len(run.epochs) for run in runs}) == 1
     for run in best_first:
         steps = [(epoch.epoch + 1) * (run.settings.every or 1) for epoch in run.epochs]
         accuracy = [100 * epoch.metrics["accuracy"] for epoch in run.epochs]
-        kind, convolved = run.attention[0]["name"], bool(run.attention[0].get("conv_kernel_size"))
-        label = attention_text(run.attention) + ("" if alike else f", {steps[-1]:,} steps")
-        if many:
-            label = "_unnamed" if convolved else kind
-        place = kinds.index(kind)
+        style = "--" if run.attention[0].get("conv_kernel_size") else "-"
+        place = kinds.index(run.attention[0]["name"])
         look = {"color": f"C{place % 10}", "marker": "" if place < 10 else ".", "linewidth": 1.2}
-        axis.plot(steps, accuracy, "--" if convolved else "-", label=label, **look)
-    beside = {"title": "dashed: with the convolution", "loc": "center left", "bbox_to_anchor": (1, 0.5)}
-    axis.legend(fontsize=8 if many else 7, title_fontsize=8, frameon=False, **(beside if many else {}))
+        axis.plot(steps, accuracy, style, label=f"{attention_text(run.attention)}, {steps[-1]:,} steps", **look)
+    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=6, frameon=False)
 
 
 if __name__ == "__main__":

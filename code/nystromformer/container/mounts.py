@@ -90,8 +90,8 @@ class Mounts:
                 self._links += 1
                 if self._links > _MOST_LINKS:
                     raise UserError(
-                        f"{path}: more than {_MOST_LINKS} links lead out of the mounted folders, each of which would be "
-                        "a mount. Link the folder that holds the files, or name that instead (--source, --corpora)"
+                        f"{path}: more than {_MOST_LINKS} links lead out of the mounted folders, each of which would "
+                        "be a mount. Link the folder that holds the files, or name that instead (--source, --corpora)"
                     )
                 self.add(path, named, read_only)
                 return path.resolve()
