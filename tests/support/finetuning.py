@@ -1,7 +1,6 @@
 """A pretrained experiment and labelled data small enough for tests."""
 
 import csv
-import io
 import json
 import random
 import tarfile
@@ -101,14 +100,10 @@ def write_imdb(folder: Path, train: int = 24, test: int = 20) -> Path:
     return folder
 
 
-def pack(folder: Path, archive: Path, *extra: tuple[str, bytes]) -> Path:
-    """The folder's files as a tar.gz with aclImdb/ at its top, and further members."""
+def pack(folder: Path, archive: Path) -> Path:
+    """The folder's files as a tar.gz with aclImdb/ at its top."""
     with tarfile.open(archive, "w:gz") as file:
         file.add(folder, "aclImdb")
-        for name, content in extra:
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            file.addfile(member, io.BytesIO(content))
     return archive
 
 
