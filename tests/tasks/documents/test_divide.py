@@ -92,8 +92,6 @@ def test_rows_of_one_time_stay_together() -> None:
         divide(given, Division(share=0.2), True, time=["1", "monday", "2", "3", "4", "5"])
     with pytest.raises(UserError, match="expected numbers or dates in t train, found both"):
         divide(given, Division(share=0.2), True, time=["1", "2026-01-31", "2", "3", "4", "5"])
-    with pytest.raises(UserError, match="--group: t train, row 2: expected a value, found an empty cell"):
-        divide(given, Division(), True, ["a", "b", "", "a", "b", "c"])
 
 
 def test_nothing_is_left() -> None:

@@ -84,6 +84,13 @@ def test_cells_that_are_no_text(tmp_path: Path) -> None:
         read_rows(open_table(path), QUESTION)
 
 
+@pytest.mark.parametrize("flag", ["group", "time"])
+def test_a_row_without_a_group_or_a_time(tmp_path: Path, flag: str) -> None:
+    table = open_table(write_table(tmp_path / "t.csv", ("body", "label", "when"), [("a", 1, 1), ("b", 2, " ")]))
+    with pytest.raises(UserError, match=rf"--{flag}: .*t\.csv, row 2: expected a value, found an empty cell"):
+        read_rows(table, replace(QUESTION, **{flag: "when"}), divided=True)  # type: ignore[arg-type]
+
+
 def test_empty_texts_are_counted(tmp_path: Path) -> None:
     rows = [("a", "x"), ("", "y"), (" \t", "x"), ("b", "y")]
     table = open_table(write_table(tmp_path / "t.csv", ("body", "label"), rows))

@@ -83,7 +83,7 @@ def divide(
         time: of each row; the latest are held out, and rows of one time stay together.
 
     Raises:
-        UserError: that leaves no rows on one side, or a group or a time is missing.
+        UserError: that leaves no rows on one side, or a time is none.
     """
     if not (group or time or division.folds) and is_class:
         return split_validation(texts, division.share, division.seed)
@@ -110,7 +110,7 @@ def _folds(texts: Texts, division: Division, is_class: bool, group: Sequence[Cel
     folds = division.folds
     assert folds is not None
     if group:
-        return _folds_of_groups(texts, group, folds, division.seed)
+        return _folds_of_groups(group, folds, division.seed)
     if folds > len(texts):
         raise UserError(f"--folds {folds}: {texts.name} has {number_of(len(texts), 'row')}: a fold would have none")
     of_rows = np.zeros(len(texts), dtype=np.int64)
@@ -125,8 +125,8 @@ def _folds(texts: Texts, division: Division, is_class: bool, group: Sequence[Cel
     return of_rows
 
 
-def _folds_of_groups(texts: Texts, group: Sequence[Cell], folds: int, seed: int) -> Ints:
-    names, of_rows = _groups(texts, group)
+def _folds_of_groups(group: Sequence[Cell], folds: int, seed: int) -> Ints:
+    names, of_rows = _groups(group)
     if folds > len(names):
         raise UserError(
             f"--folds {folds}: --group has {number_of(len(names), 'group')}, so that a fold would have no rows"
@@ -143,7 +143,7 @@ def _folds_of_groups(texts: Texts, group: Sequence[Cell], folds: int, seed: int)
 
 def _of_groups(texts: Texts, group: Sequence[Cell], division: Division) -> np.typing.NDArray[np.bool_]:
     """Whole groups, drawn until they have the share of the rows; at least one is left to train on."""
-    names, of_rows = _groups(texts, group)
+    names, of_rows = _groups(group)
     if len(names) < 2:
         raise UserError(f"--group: expected two groups or more, found {names[0]} in every row of {texts.name}")
     sizes = np.bincount(of_rows)
@@ -155,10 +155,9 @@ def _of_groups(texts: Texts, group: Sequence[Cell], division: Division) -> np.ty
     return np.isin(of_rows, held)
 
 
-def _groups(texts: Texts, group: Sequence[Cell]) -> tuple[list[str], Ints]:
+def _groups(group: Sequence[Cell]) -> tuple[list[str], Ints]:
     """Their names, and the number of each row's."""
-    spelt = [_spelt(texts, number, cell, "--group") for number, cell in enumerate(group)]
-    names, of_rows = np.unique(np.asarray(spelt), return_inverse=True)
+    names, of_rows = np.unique(np.asarray([str(cell).strip() for cell in group]), return_inverse=True)
     return names.tolist(), of_rows
 
 
@@ -178,24 +177,12 @@ def _moment(texts: Texts, number: int, cell: Cell) -> float | datetime:
     value = as_number(cell)
     if value is not None:
         return value
-    text = cell.isoformat() if isinstance(cell, date | datetime) else _spelt(texts, number, cell, "--time")
     try:
-        moment = datetime.fromisoformat(text.strip())
+        moment = datetime.fromisoformat(cell.isoformat() if isinstance(cell, date | datetime) else str(cell).strip())
     except ValueError:
+        row = number + 1 if texts.ids is None else texts.ids[number]
         raise UserError(
-            f"--time: {texts.name}, row {_row(texts, number)}: expected a number or a date such as 2026-01-31, found "
-            f"{cell!r:.40}"
+            f"--time: {texts.name}, row {row}: expected a number or a date such as 2026-01-31, found {cell!r:.40}"
         ) from None
     # Dates with and without a zone cannot be compared: without one it is that of Greenwich.
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
-def _spelt(texts: Texts, number: int, cell: Cell, flag: str) -> str:
-    text = "" if cell is None or cell != cell else str(cell)
-    if not text.strip():
-        raise UserError(f"{flag}: {texts.name}, row {_row(texts, number)}: expected a value, found an empty cell")
-    return text.strip()
-
-
-def _row(texts: Texts, number: int) -> str:
-    return texts.ids[number] if texts.ids is not None else str(number + 1)

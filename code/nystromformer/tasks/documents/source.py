@@ -10,7 +10,7 @@ from nystromformer.reading import half_character
 from nystromformer.tasks.documents.hub import PREFIX, open_hub
 from nystromformer.tasks.documents.label_cells import LabelCells, is_missing
 from nystromformer.tasks.documents.question import Question
-from nystromformer.tasks.documents.table import Cell, Table, columns_named, open_table
+from nystromformer.tasks.documents.table import Cell, Table, column_named, columns_named, open_table
 from nystromformer.wording import number_of
 
 
@@ -64,7 +64,7 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
         divided: whether the columns to divide it by (group, time) are read.
 
     Raises:
-        UserError: a column is missing, a row is none, or texts are empty (says how many).
+        UserError: a column is missing, a row is none, or texts are empty (says how many), or a group or a time.
     """
     text_columns = columns_named("--text", question.text, table)
     if len(text_columns) > 2:
@@ -76,7 +76,7 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
         raise UserError(f"--label {question.label}: expected another column than --text, found {taken[0]}")
     extra = {"--id": question.id}
     extra |= {"--group": question.group, "--time": question.time} if divided else {}
-    extra_names = {flag: _one(flag, name, table) for flag, name in extra.items() if name is not None}
+    extra_names = {flag: column_named(flag, name, table) for flag, name in extra.items() if name is not None}
     texts: list[tuple[str, ...]] = []
     numbers: list[int] = []
     label_cells: list[tuple[Cell, ...]] = []
@@ -92,8 +92,10 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
         texts.append(row)
         numbers.append(count)
         label_cells.append(tuple(next(left) for _ in label_names))
-        for flag in extra_names:
-            others[flag].append(next(left))
+        for flag, cell in zip(extra_names, left, strict=True):
+            if is_missing(cell) and flag != "--id":
+                raise UserError(f"{flag}: {table.place(count)}: expected a value, found an empty cell")
+            others[flag].append(cell)
     if empty and not question.skip_empty:
         raise UserError(empty_texts(table, len(empty), count, empty[0]))
     if not texts:
@@ -128,13 +130,6 @@ def text_of(table: Table, row: int, column: str, cell: Cell) -> str:
     if (half := half_character(cell)) is not None:
         raise UserError(f"{table.place(row)}: expected text in {column}, found a half of a character at {half}")
     return cell
-
-
-def _one(flag: str, name: str, table: Table) -> str:
-    columns = columns_named(flag, name, table)
-    if len(columns) > 1:
-        raise UserError(f"{flag} {name}: expected one column, found {len(columns)}")
-    return columns[0]
 
 
 def _has_all(table: Table, text: str) -> bool:

@@ -88,6 +88,18 @@ def columns_named(flag: str, text: str, table: Table) -> tuple[str, ...]:
     return names
 
 
+def column_named(flag: str, text: str, table: Table) -> str:
+    """The one column that a flag names.
+
+    Raises:
+        UserError: it is not there, or there are several.
+    """
+    names = columns_named(flag, text, table)
+    if len(names) > 1:
+        raise UserError(f"{flag} {text}: expected one column, found {len(names)}")
+    return names[0]
+
+
 def _columns(names: Sequence[str]) -> str:
     noun = "the column" if len(names) == 1 else "the columns"
     return f"{noun} {first_names(names)}"

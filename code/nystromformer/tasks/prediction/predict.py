@@ -8,7 +8,7 @@ from pathlib import Path
 from nystromformer.errors import UserError
 from nystromformer.runs.settings import Predict
 from nystromformer.tasks.documents.source import open_place
-from nystromformer.tasks.documents.table import columns_named
+from nystromformer.tasks.documents.table import column_named, columns_named
 from nystromformer.tasks.prediction.loaded import load_run
 from nystromformer.tasks.prediction.outputs import output_kind
 from nystromformer.tasks.prediction.stream import Job, predict_table
@@ -52,10 +52,8 @@ def run_predict(
             f"--text {text}: expected {len(run.recipe.text)} of the columns, as the run learned from "
             f"{', '.join(run.recipe.text)}"
         )
-    names = () if id_column is None else columns_named("--id", id_column, table)
-    if len(names) > 1:
-        raise UserError(f"--id {id_column}: expected one column, found {len(names)}")
+    name = None if id_column is None else column_named("--id", id_column, table)
     logger.info("%s, %s, on %s", run.result.task, run.weights, run.device)
     at_a_time = tokens_at_a_time or run.tokens_at_a_time
-    predict_table(run, Job(table, columns, names[0] if names else None, out, skip_empty, at_a_time))
+    predict_table(run, Job(table, columns, name, out, skip_empty, at_a_time))
     logger.info("predictions: %s", out)
