@@ -12,12 +12,12 @@ from small import ROOT, run_here
 
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
-from nystromformer.report.lra import TAY_TABLE_1, collect, write_lra
-from nystromformer.report.paper import LRA_TASKS, PAPER_TABLE_3, tables_of
+from nystromformer.report.lra import LRA_TASKS, PAPER_TABLE_3, TAY_TABLE_1, collect, read_arena, scores, write_lra
 from nystromformer.runs.baselines import BASELINES, Baselines, add_baselines
 from nystromformer.runs.call import Call
 from nystromformer.runs.figures import Spread
 from nystromformer.runs.record import Origin
+from nystromformer.tables import markdown
 
 SCRIPT = "code/run_report.py"
 SOFTMAX = {"name": "softmax", "conv_kernel_size": None}
@@ -101,37 +101,28 @@ def test_runs_stand_in_columns_where_the_attention_alone_differs(tmp_path: Path)
     assert both.hours.mean == pytest.approx(80 / 3600)
 
 
-def test_the_majority_class_stands_beside_and_marks_what_is_within_noise(tmp_path: Path) -> None:
+def test_guessers_stand_beside_and_marks_compare_with_the_strongest(tmp_path: Path) -> None:
     folder = experiment(tmp_path / "e")
-    write_run(folder, "softmax", 0, 0.40)
-    place = write_run(folder, "linear", 0, 0.17)
-    measure(place, {"majority class": 0.165})
-    out = tmp_path / "lra.md"
-    write_lra([folder], out)
-    (table, *_) = tables_of(out)
-    assert table.header == ["attention", "ListOps"]
-    assert [list(row) for row in table.rows] == [["majority class", "16.5"], ["linear", "17.0 ≈"], ["softmax", "40.0"]]
-    assert out.with_name("lra-listops.png").read_bytes().startswith(b"\x89PNG")
-    text = out.read_text()
-    assert (
-        "could have been shown (two-sided test at 5 %, power 80 %, examples not paired): ListOps at least 8.9" in text
-    )
-    assert "| best guesser, on the data above | 16.5 (majority class) |" in text
-    data = json.loads(out.with_suffix(".json").read_text())
-    assert {cell["attention"]: cell["test"]["mean"] for cell in data["cells"]} == {"softmax": 0.40, "linear": 0.17}
-    assert "drawn here" in text
-    assert "python code/run_lra.py --attention linear --seed 0" in text
-
-
-def test_marks_compare_with_the_strongest_guesser(tmp_path: Path) -> None:
-    folder = experiment(tmp_path / "e")
-    place = write_run(folder, "softmax", 0, 0.346)
+    write_run(folder, "softmax", 0, 0.60)
+    write_run(folder, "local", 0, 0.346)
+    place = write_run(folder, "linear", 0, 0.47)
     reached = {"majority class": 0.17, "outermost operator": 0.3465, "operator and direct digits": 0.48}
     measure(place, reached)
-    write_lra([folder], tmp_path / "lra.md")
-    (table, *_) = tables_of(tmp_path / "lra.md")
-    assert [row[0] for row in table.rows] == [*reached, "softmax"]
-    assert table.rows[-1][1] == "34.6 <", "a floor is no draw with the rule that stands on it"
+    out = tmp_path / "lra.md"
+    text = write_lra([folder], out)
+    arena = read_arena(out.with_suffix(".json"))
+    header, rows = scores(arena)
+    assert (arena, markdown(header, rows) in text) == (collect([folder]), True)
+    assert header == ["attention", "ListOps"]
+    # A floor is no draw with the rule that stands on it.
+    models = [["linear", "47.0 ≈"], ["local", "34.6 <"], ["softmax", "60.0"]]
+    assert rows == [*map(list, zip(reached, ["17.0", "34.6", "48.0"], strict=True)), *models]
+    assert out.with_name("lra-listops.png").read_bytes().startswith(b"\x89PNG")
+    power = "could have been shown (two-sided test at 5 %, power 80 %, examples not paired): ListOps at least "
+    assert power in text
+    assert "| best guesser, on the data above | 48.0 (operator and direct digits) |" in text
+    assert "drawn here" in text
+    assert "python code/run_lra.py --attention linear --seed 0" in text
 
 
 def test_another_model_or_other_data_stand_in_a_column_of_their_own(tmp_path: Path) -> None:
@@ -158,11 +149,12 @@ def test_no_score_is_lost_where_what_differs_is_not_told(tmp_path: Path) -> None
     folder = experiment(tmp_path / "e")
     for number, test in enumerate((0.30, 0.40)):
         write_run(folder, "softmax", number, test, family=f"f{number}")
-    write_lra([folder], tmp_path / "lra.md")
-    (table, *_) = tables_of(tmp_path / "lra.md")
-    rows = {row[0]: row[1].split()[0] for row in table.rows[1:]}
-    assert rows == {"softmax [a]": "30.0", "softmax [b]": "40.0"}
-    assert "letters in brackets differ in what" in (tmp_path / "lra.md").read_text()
+    text = write_lra([folder], tmp_path / "lra.md")
+    assert [row[:1] + row[1].split()[:1] for row in scores(collect([folder]))[1][1:]] == [
+        ["softmax [a]", "30.0"],
+        ["softmax [b]", "40.0"],
+    ]
+    assert "letters in brackets differ in what" in text
 
 
 def test_self_pretraining_costs_both_phases(tmp_path: Path) -> None:

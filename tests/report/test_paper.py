@@ -8,8 +8,7 @@ from papers import made_up_results
 from small import run_here
 
 from nystromformer.errors import UserError
-from nystromformer.report.paper import OURS, PAPER_TABLE_1, Table, table1, tables_of, write_paper
-from nystromformer.tables import markdown
+from nystromformer.report.paper import OURS, PAPER_TABLE_1, Table, table1, write_paper
 
 
 def test_ratios_stand_beside_the_papers(tmp_path: Path) -> None:
@@ -30,14 +29,6 @@ def test_what_the_tables_call_them_is_measured() -> None:
     assert set(OURS) == set(PAPER_TABLE_1)
 
 
-def test_a_table_of_markdown_is_read_as_it_was_written(tmp_path: Path) -> None:
-    header, rows = ["a | b", "c"], [["1", ""], ["x | y", "z"]]
-    (tmp_path / "file.md").write_text(f"Before.\n\n{markdown(header, rows)}\n")
-    (found,) = tables_of(tmp_path / "file.md")
-    assert (found.header, found.rows) == (header, rows)
-    assert tables_of(tmp_path / "missing.md") == []
-
-
 def test_everything_is_on_both_pages(tmp_path: Path) -> None:
     out = tmp_path / "page" / "paper.html"
     out.parent.mkdir()
@@ -52,7 +43,8 @@ def test_everything_is_on_both_pages(tmp_path: Path) -> None:
     assert all((beside.parent / link).is_file() for link in links)
     assert "<td>2 &lt;b&gt;</td>" in html, "cells are escaped"
     assert "nystrom 64" in html
-    assert "<td>x</td>" not in html, "the other table of that file"
+    assert "| softmax | 60.0 ≈ |" in text
+    assert "| best guesser, on the data above |  | 61.0 (bag of bytes) |" in text
 
 
 def test_what_is_missing_is_named_with_its_command(

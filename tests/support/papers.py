@@ -1,13 +1,11 @@
 """Results of which the paper's page can be made."""
 
-import json
 from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from nystromformer.files import write_figure
-from nystromformer.tables import markdown
+from nystromformer.files import write_figure, write_json
 
 
 def made_up_results(folder: Path) -> Path:
@@ -24,16 +22,22 @@ def made_up_results(folder: Path) -> Path:
         "cells": cells,
         "left_out": left_out,
     }
-    for name in ("efficiency", "approximation", "tiny"):
-        (folder / name).mkdir(parents=True)
-    (folder / "efficiency" / "efficiency.json").write_text(json.dumps(data))
+    row = {"kind": "nystrom-tiny-conv", "seed": 0, "mlm_loss": 5.0, "mlm_accuracy": 0.2, "sop_accuracy": 0.5}
+    loss = {"method": "nystrom", "width": 64, "steps": 0, "mlm_loss": 5.2, "mlm_accuracy": 0.2}
+    runs = {"column": "Text", "attention": "softmax", "seeds": [0], "best_steps": [20], "examples_per_second": None}
+    runs |= {name: {"mean": 0.6, "deviation": None} for name in ("test", "validation", "hours")}
+    runs |= {"memory_mib": 1.0, "parameters": {}, "commands": [], "device": "cpu", "warnings": [], "test_rows": 400}
+    written = {
+        "efficiency/efficiency": data,
+        "tiny/finetune": {"table": {"header": ["a | b", "c"], "rows": [["1", "2 <b>"]]}},
+        "tiny/pretraining": {"rows": [row]},
+        "lra/table3": {"columns": {"Text": "text"}, "cells": [runs | {"baselines": {"bag of bytes": 0.61}}]},
+        "approximation/approximation": {"losses": [loss]},
+    }
+    for name, content in written.items():
+        write_json(folder / f"{name}.json", content)
     for picture in ("efficiency/efficiency-attention", "approximation/maps", "approximation/factors", "tiny/curves"):
         write_figure(folder / f"{picture}.png", _drawn(), dpi=60)
-    (folder / "tiny" / "finetune.md").write_text(f"Text.\n\n{markdown(['a | b', 'c'], [['1', '2 <b>']])}\n\nMore.\n")
-    row = {"kind": "nystrom-tiny-conv", "seed": 0, "mlm_loss": 5.0, "mlm_accuracy": 0.2, "sop_accuracy": 0.5}
-    (folder / "tiny" / "pretraining.json").write_text(json.dumps({"rows": [row]}))
-    losses = markdown(["attention in softmax's place", "loss, untrained"], [["softmax", "5.1"], ["nystrom 64", "5.2"]])
-    (folder / "approximation" / "approximation.md").write_text(f"{markdown(['else'], [['x']])}\n\n{losses}\n")
     return folder
 
 

@@ -1,8 +1,9 @@
 """The finished fine-tuning runs of experiments; those that differ in their seeds alone together."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Repeats:
-    """The runs of a task's best settings; they differ in their seeds alone."""
+    """A model's runs of a column with the best settings; they differ in their seeds alone."""
 
+    label: str
+    """Of the model."""
+    column: Column
     runs: tuple[Run, ...]
     others: tuple[int, ...] = ()
     """Finished seeds of each other settings on the same data."""
@@ -46,6 +50,16 @@ class Repeats:
     @property
     def first(self) -> Run:
         return self.runs[0]
+
+    @property
+    def is_untested(self) -> bool:
+        """Whether the task is one that is measured on test data, and it was not."""
+        return self.column.task.on_test and not self.on_test
+
+    @property
+    def lacks_baselines(self) -> bool:
+        """Whether nobody measured those that the task has."""
+        return self.column.task.has_baselines and self.measured is None
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -122,6 +136,8 @@ class FinetunedModel:
 
     name: str
     """Of the experiment."""
+    label: str
+    """The name, and what tells models of one experiment apart."""
     origin: Origin
     attention: str
     tasks: dict[Column, Repeats]
@@ -146,19 +162,17 @@ def collect(folders: Sequence[Path]) -> Finished:
     different: dict[Path, Path] = {}
     for folder in folders:
         different.setdefault(folder.resolve(), folder)
-    names = [path.name for path in different]
+    names = Counter(path.name for path in different)
     found: dict[str, list[Run]] = {}
     unfinished: list[str] = []
     for path, folder in different.items():
-        name = path.name if names.count(path.name) == 1 else str(folder)
-        checkpoints = read_experiment(folder).checkpoints
-        found[name] = [run for run in find_runs(checkpoints) if declaration_of(run).table == "table2"]
-        begun = [f"{name}/{place.relative_to(checkpoints)}" for place in find_unfinished(checkpoints)]
+        name = path.name if names[path.name] == 1 else str(folder)
+        found[name], begun = read_runs(folder, name, "table2")
         if not found[name]:
             waiting = f" (not finished: {', '.join(begun)})" if begun else ""
             raise UserError(
-                f"{folder}: expected a finished fine-tuning run below {checkpoints}, found none{waiting}; run one "
-                f"first, such as python code/run_glue.py --task SST-2 --model {folder}"
+                f"{folder}: expected a finished fine-tuning run in it, found none{waiting}; run one first, such as "
+                f"python code/run_glue.py --task SST-2 --model {folder}"
             )
         unfinished += begun
     runs = [run for each in found.values() for run in each]
@@ -166,47 +180,54 @@ def collect(folders: Sequence[Path]) -> Finished:
     for task, place in dict.fromkeys((run.task, run.folder.parent) for run in runs):
         measured.setdefault(task, []).extend(read_baselines(place / BASELINES))
     columns = _columns(runs)
-    models = [model for name, results in found.items() for model in _models(name, results, columns)]
-    return Finished([_compared(model, measured) for model in models], unfinished)
+    models = [model for name, results in found.items() for model in _models(name, results, columns, measured)]
+    return Finished(models, unfinished)
 
 
-def declaration_of(run: Run) -> Task:
-    """What this version knows of a run's task.
+def read_runs(folder: Path, name: str, table: str) -> tuple[list[Run], list[str]]:
+    """An experiment's finished runs that a report shows, and the places of its unfinished ones.
+
+    Args:
+        name: the experiment as the places call it.
+        table: as of `Task.table`.
 
     Raises:
-        UserError: nothing.
+        UserError: no experiment, or a result cannot be read.
     """
-    try:
-        return task_of(run.kind)
-    except UserError as error:
-        raise run.refusal(str(error)) from None
+    checkpoints = read_experiment(folder).checkpoints
+    runs = [run for run in find_runs(checkpoints) if task_of(run.kind).table == table]
+    return runs, [f"{name}/{place.relative_to(checkpoints)}" for place in find_unfinished(checkpoints)]
 
 
-def _compared(model: FinetunedModel, measured: Mapping[str, Sequence[Baselines]]) -> FinetunedModel:
-    """A model whose runs know the baselines on their data, whichever experiment measured them."""
-    tasks = {}
-    for column, runs in model.tasks.items():
-        tested = runs.on_test[0].tested.data if runs.on_test and runs.on_test[0].tested is not None else None
-        tasks[column] = replace(runs, measured=find_baselines(measured[runs.first.task], runs.first.data, tested))
-    return replace(model, tasks=tasks)
-
-
-def _models(name: str, results: Sequence[Run], columns: Mapping[Path, Column]) -> list[FinetunedModel]:
+def _models(
+    name: str, results: Sequence[Run], columns: Mapping[Path, Column], measured: Mapping[str, Sequence[Baselines]]
+) -> list[FinetunedModel]:
     """Those of an experiment, of early checkpoints first.
 
     Args:
         columns: of each run, by its folder.
+        measured: baselines of each task, whichever experiment measured them.
     """
     together: dict[tuple[Any, ...], list[Run]] = {}
     for run in results:
         key = (run.origin.step, run.origin.checkpoint, run.origin.sha256, json.dumps(run.attention, sort_keys=True))
         together.setdefault(key, []).append(run)
+    origins, attentions = ({one(run) for run in results} for one in (lambda run: run.origin, _attention_of))
     models = []
     for _, runs in sorted(together.items()):
-        tasks = dict.fromkeys(columns[run.folder] for run in runs)
-        cells = {task: _best([run for run in runs if columns[run.folder] == task]) for task in tasks}
-        models.append(FinetunedModel(name, runs[0].origin, attention_text(runs[0].attention), cells))
+        origin, attention = runs[0].origin, _attention_of(runs[0])
+        parts = [name, *([str(origin)] if len(origins) > 1 else []), *([attention] if len(attentions) > 1 else [])]
+        label = ", ".join(parts)
+        alike: dict[Column, list[Run]] = {}
+        for run in runs:
+            alike.setdefault(columns[run.folder], []).append(run)
+        tasks = {column: _best(label, column, each, measured) for column, each in alike.items()}
+        models.append(FinetunedModel(name, label, origin, attention, tasks))
     return models
+
+
+def _attention_of(run: Run) -> str:
+    return attention_text(run.attention)
 
 
 def _columns(results: Sequence[Run]) -> dict[Path, Column]:
@@ -237,25 +258,26 @@ def _aspects(run: Run) -> dict[str, str]:
     return {name: f"{name} {text}" for name, text in tells_apart(run.texts).items()} | {"length": f"n={run.length}"}
 
 
-def _best(runs: Sequence[Run]) -> Repeats:
+def _best(label: str, column: Column, runs: Sequence[Run], measured: Mapping[str, Sequence[Baselines]]) -> Repeats:
     """The settings whose best epochs have the highest mean; those on complete data before others."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.family, []).append(run)
-    cells = [Repeats(tuple(sorted(group, key=lambda run: run.settings.seed))) for group in groups.values()]
-    best = max(cells, key=_completeness)
-    others = [
-        len(cell.runs) for cell in cells if cell is not best and _completeness(cell)[:2] == _completeness(best)[:2]
-    ]
-    return replace(best, others=tuple(others))
+    best = max(groups.values(), key=_completeness)
+    complete = [each for each in groups.values() if _completeness(each)[:2] == _completeness(best)[:2]]
+    best.sort(key=lambda run: run.settings.seed)
+    tested = next((run.tested.data for run in best if run.tested and run.main_metric in run.test_metrics), None)
+    baselines = find_baselines(measured[best[0].task], best[0].data, tested)
+    others = tuple(len(each) for each in complete if each is not best)
+    return Repeats(label, column, tuple(best), others, baselines)
 
 
-def _completeness(cell: Repeats) -> tuple[int, int, int, float]:
+def _completeness(runs: Sequence[Run]) -> tuple[int, int, int, float]:
     """More seeds go before a higher mean: the best of many single runs is luck, and so is a seed that did not diverge
     where others did.
     """
-    run = cell.first
-    return -len(run.every_warning), run.rows["train"], len(cell.runs), cell.best(run.main_metric).mean
+    mean = spread_of(runs, lambda run: run.best.metrics[run.main_metric]).mean
+    return -len(runs[0].every_warning), runs[0].rows["train"], len(runs), mean
 
 
 def attention_text(layers: Sequence[Mapping[str, Any]]) -> str:

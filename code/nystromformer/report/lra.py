@@ -3,27 +3,34 @@
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any
+from typing import Any, NamedTuple
 
 from nystromformer.checked_json import checked
 from nystromformer.config.network import NO_EFFECT
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of, write_figure, write_json, write_text
-from nystromformer.report.finetuning import attention_text, declaration_of
-from nystromformer.report.paper import LRA_TASKS, PAPER_TABLE_3
+from nystromformer.report.finetuning import attention_text, read_runs
 from nystromformer.runs.baselines import BASELINES, find_baselines, read_baselines
 from nystromformer.runs.figures import MARKS, SmallestDifference, Spread, mark, power_note, smallest_difference
-from nystromformer.runs.record import Run, find_runs, find_unfinished, spread_of
+from nystromformer.runs.record import Run, spread_of
 from nystromformer.tables import markdown
 from nystromformer.tasks.declaration import task_of
-from nystromformer.tasks.experiment.folder import read_experiment
 from nystromformer.training.log import read_log
 from nystromformer.wording import number_of
 
+LRA_TASKS = ("ListOps", "Text", "Retrieval", "Image", "Pathfinder", "average")
+# Table 3 of the paper: accuracy in percent.
+PAPER_TABLE_3: dict[str, tuple[float, ...]] = {
+    "Standard": (37.10, 65.02, 79.35, 38.20, 74.16, 58.77),
+    "Reformer": (19.05, 64.88, 78.64, 43.29, 69.36, 55.04),
+    "Linformer": (37.25, 55.91, 79.37, 37.84, 67.60, 55.59),
+    "Performer": (18.80, 63.81, 78.62, 37.07, 69.87, 53.63),
+    "Nyströmformer": (37.15, 65.52, 79.56, 41.58, 70.94, 58.95),
+}
 # Tay et al. 2021 (arXiv 2011.04006), Table 1: other sizes of model and other recipes than the paper's.
 TAY_TABLE_1: dict[str, tuple[float, ...]] = {
     "Transformer": (36.37, 64.27, 57.46, 42.44, 71.40, 54.39),
@@ -90,7 +97,15 @@ class Arena:
     columns: dict[str, str]
     """Headings, and what makes each column what it is."""
     cells: list[Cell]
-    unfinished: list[str]
+    unfinished: list[str] = field(default_factory=list)
+
+    @property
+    def guesses(self) -> dict[str, dict[str, float]]:
+        """The guessers of each column, whose runs are all on the same data."""
+        return {
+            column: next((cell.baselines for cell in self.cells if cell.column == column and cell.baselines), {})
+            for column in self.columns
+        }
 
 
 def write_lra(folders: Sequence[Path], out: Path, spans: Sequence[Path] = ()) -> str:
@@ -125,6 +140,16 @@ def write_arena(arena: Arena, out: Path, spans: Sequence[Path] = ()) -> str:
     return text
 
 
+def read_arena(path: Path) -> Arena:
+    """What `write_arena` wrote as JSON.
+
+    Raises:
+        OSError, ValueError, LookupError: no such file, or something else is in it.
+    """
+    data = json.loads(path.read_text(encoding="utf-8"))
+    return checked(Arena, {key: data[key] for key in ("columns", "cells")})
+
+
 def collect(folders: Sequence[Path]) -> Arena:
     """The finished runs of some experiment folders.
 
@@ -134,23 +159,19 @@ def collect(folders: Sequence[Path]) -> Arena:
     found: list[Run] = []
     unfinished: list[str] = []
     for folder in dict.fromkeys(path.resolve() for path in folders):
-        checkpoints = read_experiment(folder).checkpoints
-        found += [run for run in find_runs(checkpoints) if _is_shown(run)]
-        unfinished += [f"{folder.name}/{place.relative_to(checkpoints)}" for place in find_unfinished(checkpoints)]
+        runs, begun = read_runs(folder, folder.name, "lra")
+        found += [run for run in runs if "accuracy" in run.test_metrics]
+        unfinished += begun
     if not found:
-        begun = f" (not finished: {', '.join(unfinished)})" if unfinished else ""
+        waiting = f" (not finished: {', '.join(unfinished)})" if unfinished else ""
         raise UserError(
-            f"{', '.join(map(str, folders))}: expected finished runs, found none{begun}; run one first, such as "
+            f"{', '.join(map(str, folders))}: expected finished runs, found none{waiting}; run one first, such as "
             "python code/run_lra.py --task listops"
         )
     columns = _columns(sorted(found, key=_order))
     names = name_columns({text: task_of(runs[0].kind).name(runs[0].choices) for text, runs in columns.items()})
     cells = [cell for text, runs in columns.items() for cell in _cells(names[text], runs)]
     return Arena({names[text]: text for text in columns}, cells, unfinished)
-
-
-def _is_shown(run: Run) -> bool:
-    return declaration_of(run).table == "lra" and "accuracy" in run.test_metrics
 
 
 def _columns(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -225,10 +246,10 @@ def _cells(column: str, runs: Sequence[Run]) -> list[Cell]:
 
 def _cell(column: str, runs: Sequence[Run]) -> Cell:
     first = runs[0]
-    costs = [_cost(run) for run in runs]
-    paces = [cost.examples_per_second for cost in costs if cost.examples_per_second is not None]
+    phases = [[_read_times(folder) for folder in _phases(run)] for run in runs]
+    paces = [times[0].steps_per_second * first.settings.batch_size for times in phases if times[0].steps_per_second]
     warnings = list(first.every_warning)
-    if not all(cost.is_whole for cost in costs):
+    if any(run.origin.checkpoint and len(times) < 2 for run, times in zip(runs, phases, strict=True)):
         warnings.append("hours and memory are without the masked tokens that came first, whose run is not there")
     tested = first.tested.data if first.tested is not None else None
     measured = find_baselines(read_baselines(first.folder.parent / BASELINES), first.data, tested)
@@ -240,9 +261,9 @@ def _cell(column: str, runs: Sequence[Run]) -> Cell:
         test=spread_of(runs, lambda run: run.test_metrics["accuracy"]),
         validation=spread_of(runs, lambda run: run.best.metrics["accuracy"]),
         best_steps=[(run.best.epoch + 1) * (run.settings.every or 1) for run in runs],
-        hours=Spread.of([cost.seconds / 3600 for cost in costs]),
+        hours=Spread.of([sum(each.seconds for each in times) / 3600 for times in phases]),
         examples_per_second=statistics.median(paces) if paces else None,
-        memory_mib=max(cost.memory_mib for cost in costs),
+        memory_mib=max(each.memory_mib for times in phases for each in times),
         parameters=dict(first.attention[0]),
         commands=[str(run.call) for run in runs],
         device=first.device,
@@ -252,42 +273,33 @@ def _cell(column: str, runs: Sequence[Run]) -> Cell:
     )
 
 
-@dataclass(frozen=True)
-class _Cost:
+def _phases(run: Run) -> list[Path]:
+    """The run's folder and, of a run that began with what others learned from masked tokens, theirs, if it is there."""
+    own = run.folder.parent
+    before = own.with_name(f"{own.name}-tokens").glob(f"*/{run.origin.checkpoint}") if run.origin.checkpoint else ()
+    return [run.folder, *(path.parent for path in before if sha256_of(path) == run.origin.sha256)][:2]
+
+
+class _Times(NamedTuple):
     """Of a run, by its log."""
 
     seconds: float
     """Without what it waited between two starts."""
-    examples_per_second: float | None
-    """While it learned the classes, without validations."""
+    steps_per_second: float | None
+    """Without validations; None: too short a run to tell."""
     memory_mib: float
-    is_whole: bool
-    """Whether the seconds and the memory are those of all phases."""
+    """At the most."""
 
 
-def _cost(run: Run) -> _Cost:
-    seconds, paces, memory = _read_times(run.folder)
-    pace = statistics.median(paces) * run.settings.batch_size if paces else None
-    if not run.origin.checkpoint:
-        return _Cost(seconds, pace, memory, is_whole=True)
-    # It began with what a run of masked tokens has learned.
-    own = run.folder.parent
-    for weights in own.with_name(f"{own.name}-tokens").glob(f"*/{run.origin.checkpoint}"):
-        if sha256_of(weights) == run.origin.sha256:
-            its_seconds, _, its_memory = _read_times(weights.parent)
-            return _Cost(seconds + its_seconds, pace, max(memory, its_memory), is_whole=True)
-    return _Cost(seconds, pace, memory, is_whole=False)
-
-
-def _read_times(folder: Path) -> tuple[float, list[float], float]:
-    """A run's seconds, its steps a second between each two reports, and its memory at the most, in MiB."""
+def _read_times(folder: Path) -> _Times:
     records = read_log(folder / "log.jsonl")
     starts = [number for number, record in enumerate(records) if record["type"] == "start"]
     seconds = sum(records[end - 1]["time"] - records[start]["time"] for start, end in pairwise([*starts, len(records)]))
     reports = [record for record in records if record["type"] == "train"]
     # A validation stands between some two reports; the median pair has none.
     paces = [(b["step"] - a["step"]) / (b["time"] - a["time"]) for a, b in pairwise(reports) if b["time"] > a["time"]]
-    return seconds, paces, max((report["memory_mib"] for report in reports), default=0.0)
+    memory = max((report["memory_mib"] for report in reports), default=0.0)
+    return _Times(seconds, statistics.median(paces) if paces else None, memory)
 
 
 def _spans_table(folders: Sequence[Path]) -> str:
@@ -312,17 +324,8 @@ def as_markdown(arena: Arena, spans: str = "") -> str:
     Args:
         spans: the table of how far the models attend, if there is one.
     """
-    columns = list(arena.columns)
-    labels = list(dict.fromkeys(cell.attention for cell in arena.cells))
-    by_place = {(cell.attention, cell.column): cell for cell in arena.cells}
-    guesses = {column: _guessers(arena.cells, column) for column in columns}
-    guessers = dict.fromkeys(name for found in guesses.values() for name in found) or ["majority class"]
-    rows = [[name, *(_guess(guesses[column], name) for column in columns)] for name in guessers]
-    for label in labels:
-        cells = [by_place.get((label, column)) for column in columns]
-        rows.append([label, *("" if cell is None else _score(cell) for cell in cells)])
-    parts = ["# Long Range Arena", _LEGEND, markdown(["attention", *columns], rows), MARKS, RULES]
-    if note := power_note({column: _smallest(arena.cells, column) for column in columns}):
+    parts = ["# Long Range Arena", _LEGEND, markdown(*scores(arena)), MARKS, RULES]
+    if note := power_note({column: _smallest(arena.cells, column) for column in arena.columns}):
         parts.append(note)
     if any(cell.attention.endswith("]") for cell in arena.cells):
         parts.append(_OTHERWISE)
@@ -332,7 +335,7 @@ def as_markdown(arena: Arena, spans: str = "") -> str:
         parts += ["What keeps these from comparing with published figures:", "\n".join(sorted(said))]
     if arena.unfinished:
         parts.append("Not finished: " + ", ".join(arena.unfinished) + ".")
-    parts += ["## Reported elsewhere", _reported(arena, guesses), "## Each figure", _details(arena)]
+    parts += ["## Reported elsewhere", _reported(arena), "## Each figure", _details(arena)]
     if spans:
         parts += ["## Required attention span", spans]
     commands = dict.fromkeys(command for cell in arena.cells for command in cell.commands)
@@ -340,9 +343,15 @@ def as_markdown(arena: Arena, spans: str = "") -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _guessers(cells: Sequence[Cell], column: str) -> dict[str, float]:
-    """The guessers on a column's data, which are the same for all its runs."""
-    return next((cell.baselines for cell in cells if cell.column == column and cell.baselines), {})
+def scores(arena: Arena) -> tuple[list[str], list[list[str]]]:
+    """Header and rows: the test accuracy of each guesser and each attention in each column."""
+    guesses = arena.guesses
+    guessers = dict.fromkeys(name for found in guesses.values() for name in found) or ["majority class"]
+    rows = [[name, *(_guess(found, name) for found in guesses.values())] for name in guessers]
+    shown = {(cell.attention, cell.column): _score(cell) for cell in arena.cells}
+    for attention in dict.fromkeys(cell.attention for cell in arena.cells):
+        rows.append([attention, *(shown.get((attention, column), "") for column in arena.columns)])
+    return ["attention", *arena.columns], rows
 
 
 def _guess(guesses: Mapping[str, float], name: str) -> str:
@@ -361,47 +370,39 @@ def _smallest(cells: Sequence[Cell], column: str) -> SmallestDifference | None:
     return smallest_difference("accuracy", [(cell.test, len(cell.seeds)) for cell in own], own[0].test_rows)
 
 
-def _reported(arena: Arena, guesses: Mapping[str, Mapping[str, float]]) -> str:
-    """Published figures, and beside them the best guesser on the first column's data of each task."""
-    best: list[str] = []
+def best_guessers(arena: Arena) -> list[str]:
+    """Of each task of the paper's table the best guesser on the first column's data."""
+    best = []
     for task in LRA_TASKS:
-        first = next((column for column in arena.columns if column.split()[0] == task), None)
-        found = guesses.get(first, {}) if first is not None else {}
+        found: dict[str, float] = next((each for name, each in arena.guesses.items() if name.split()[0] == task), {})
         name = max(found, key=found.__getitem__, default=None)
         best.append("" if name is None else f"{100 * found[name]:.1f} ({name})")
-    rows = [["best guesser, on the data above", *best]]
-    rows += [[f"{name} (paper)", *(f"{value:.2f}" for value in values)] for name, values in PAPER_TABLE_3.items()]
-    rows += [[f"{name} (Tay et al.)", *(f"{value:.2f}" for value in values)] for name, values in TAY_TABLE_1.items()]
+    return ["best guesser, on the data above", *best]
+
+
+def _reported(arena: Arena) -> str:
+    rows = [best_guessers(arena)]
+    for source, table in (("paper", PAPER_TABLE_3), ("Tay et al.", TAY_TABLE_1)):
+        rows += [[f"{name} ({source})", *(f"{value:.2f}" for value in values)] for name, values in table.items()]
     return markdown(["", *LRA_TASKS], rows)
 
 
 def _details(arena: Arena) -> str:
-    header = [
-        "column",
-        "attention",
-        "seeds",
-        "test",
-        "best validation",
-        "at step",
-        "hours",
-        "examples/s",
-        "memory, MiB",
-    ]
     rows = [
-        [
-            cell.column,
-            cell.attention,
-            ", ".join(map(str, cell.seeds)),
-            str(cell.test),
-            str(cell.validation),
-            ", ".join(f"{step:,}" for step in cell.best_steps),
-            f"{cell.hours.mean:.2f}",
-            "" if cell.examples_per_second is None else f"{cell.examples_per_second:.1f}",
-            f"{cell.memory_mib:,.0f}",
-        ]
+        {
+            "column": cell.column,
+            "attention": cell.attention,
+            "seeds": ", ".join(map(str, cell.seeds)),
+            "test": str(cell.test),
+            "best validation": str(cell.validation),
+            "at step": ", ".join(f"{step:,}" for step in cell.best_steps),
+            "hours": f"{cell.hours.mean:.2f}",
+            "examples/s": "" if cell.examples_per_second is None else f"{cell.examples_per_second:.1f}",
+            "memory, MiB": f"{cell.memory_mib:,.0f}",
+        }
         for cell in arena.cells
     ]
-    return markdown(header, rows)
+    return markdown(list(rows[0]), [list(row.values()) for row in rows])
 
 
 def draw(cells: Sequence[Cell], title: str, path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from nystromformer.errors import UserError
 from nystromformer.files import write_text
 from nystromformer.report import document
+from nystromformer.report.lra import LRA_TASKS, PAPER_TABLE_3, best_guessers, read_arena, scores
 from nystromformer.report.table2 import PAPER as PAPER_TABLE_2
 from nystromformer.tables import markdown
 
@@ -34,15 +35,14 @@ OURS = {
     "Nyströmformer-32": "nystrom (num_landmarks 32)",
 }
 """What efficiency.json calls them. The paper's Transformer forms the N x N matrix, as softmax written out does."""
-# Table 3 of the paper: accuracy on the Long Range Arena, in percent.
-PAPER_TABLE_3: dict[str, tuple[float, ...]] = {
-    "Standard": (37.10, 65.02, 79.35, 38.20, 74.16, 58.77),
-    "Reformer": (19.05, 64.88, 78.64, 43.29, 69.36, 55.04),
-    "Linformer": (37.25, 55.91, 79.37, 37.84, 67.60, 55.59),
-    "Performer": (18.80, 63.81, 78.62, 37.07, 69.87, 53.63),
-    "Nyströmformer": (37.15, 65.52, 79.56, 41.58, 70.94, 58.95),
-}
-LRA_TASKS = ("ListOps", "Text", "Retrieval", "Image", "Pathfinder", "average")
+_TITLE = "The paper's tables and figures"
+_INTRODUCTION = (
+    "What Xiong et al. (AAAI 2021, arXiv 2102.03902) report, beside what was measured here. The paper's figures "
+    "are of GPUs and full corpora; this project's say on what, and how large, they are."
+)
+_APPROXIMATION = (
+    "python code/run_benchmark.py approximation --model softmax-tiny-noconv --dataset DIR --out results/approximation"
+)
 
 
 @dataclass(frozen=True)
@@ -84,48 +84,34 @@ def write_paper(results: Path, out: Path) -> Path:
         raise UserError(f"--results {results}: no such folder")
     if out.suffix != ".html":
         raise UserError(f"--out {out}: expected a file ending in .html; a .md of the same name is put beside it")
-    sections = [_made(make, results) for make in SECTIONS]
     try:
+        sections = [make(results) for make in SECTIONS]
         page = document.document(_TITLE, _as_html(sections))
-    except (OSError, ValueError) as error:
-        raise UserError(f"--results {results}: a picture cannot be used: {error}") from None
+    except (LookupError, TypeError, ValueError) as error:
+        raise UserError(
+            f"--results {results}: expected files as this version's commands write them, found something else "
+            f"({type(error).__name__}: {error})"
+        ) from None
     write_text(out, page)
     beside = out.with_suffix(".md")
     write_text(beside, _as_markdown(sections, out.parent))
     return beside
 
 
-def _made(make: Callable[[Path], Section], results: Path) -> Section:
-    try:
-        return make(results)
-    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
-        raise UserError(
-            f"--results {results}: {make.__name__}: expected files as this version's commands write them, found "
-            f"something else ({type(error).__name__}: {error})"
-        ) from None
-
-
-_TITLE = "The paper's tables and figures"
-_INTRODUCTION = (
-    "What Xiong et al. (AAAI 2021, arXiv 2102.03902) report, beside what was measured here. The paper's figures "
-    "are of GPUs and full corpora; this project's say on what, and how large, they are."
-)
-
-
 def table1(results: Path) -> Section:
     """Time and memory of the attention, as measured and as ratios to the Transformer, beside the paper's."""
     title = "Table 1: memory and time of the self-attention module"
-    path = results / "efficiency" / "efficiency.json"
-    command = "python code/run_benchmark.py efficiency --out results/efficiency"
     header = ["module", *map(str, LENGTHS)]
-    paper = {name: [f"{memory:g} / {time:g}" for memory, time in figures] for name, figures in PAPER_TABLE_1.items()}
+    paper = [[name, *(f"{memory:g} / {time:g}" for memory, time in figures)] for name, figures in PAPER_TABLE_1.items()]
     blocks: list[Block] = [
         "The paper, memory in MB / time in ms, one instance, GTX 1080 Ti:",
-        Table(header, [[name, *cells] for name, cells in paper.items()]),
+        Table(header, paper),
     ]
-    data = _json(path)
+    data = _read(results / "efficiency" / "efficiency.json")
     if data is None:
-        return Section(title, blocks, (f"this project's: `{command}`",))
+        return Section(
+            title, blocks, ("this project's: `python code/run_benchmark.py efficiency --out results/efficiency`",)
+        )
     measured = {
         (cell["method"], cell["length"]): (cell["forward_memory"], cell["forward"]["median"])
         for cell in data["cells"]
@@ -136,18 +122,19 @@ def table1(results: Path) -> Section:
     blocks += [
         f"Here, peak memory in MiB / time in ms, both forward, batch {data['settings']['batch']}, "
         f"{data['settings']['heads']} heads of {data['settings']['head_dim']}, {_on(data)}:",
-        Table(["module", *map(str, LENGTHS)], shown),
+        Table(header, shown),
         "Both over the Transformer of their own table, memory / time, the paper's first: what the method saves, "
         "whatever the machine.",
         Table(header, [[name, *_ratios(ours, name)] for name in OURS if name != "Transformer"]),
-        Picture(results / "efficiency" / "efficiency-attention.png", "time and memory of every attention"),
     ]
+    picture = Picture(results / "efficiency" / "efficiency-attention.png", "time and memory of every attention")
+    blocks += [picture] if picture.path.is_file() else []
     left_out = [
-        f"{one['method']} at {one['length']} tokens: {one['why']}"
+        f"left out, {one['method']} at {one['length']} tokens: {one['why']}"
         for one in data["left_out"]
         if one["part"] == "attention" and one["method"] in OURS.values() and one["length"] in LENGTHS
     ]
-    return Section(title, _with_pictures(blocks), [f"left out, {text}" for text in left_out])
+    return Section(title, blocks, left_out)
 
 
 def _ratios(ours: Mapping[str, Sequence[tuple[float, float] | None]], name: str) -> list[str]:
@@ -177,6 +164,7 @@ def _ratio(value: float) -> str:
 
 def table2(results: Path) -> Section:
     """Fine-tuning."""
+    title = "Table 2: natural language understanding"
     columns = ("glue/SST-2", "glue/MRPC", "glue/QNLI", "glue/QQP", "glue/MNLI", "imdb", "imdb (n=1024)")
     rows = [
         [name, *(" / ".join(f"{value:.1f}" for value in figures.get(column, ())) or "–" for column in columns)]
@@ -187,27 +175,28 @@ def table2(results: Path) -> Section:
         "The paper, in percent: F1 for MRPC and QQP, accuracy for the others; models of BERT-base's size.",
         Table(["model", *names], rows),
     ]
-    found = tables_of(results / "tiny" / "finetune.md")
-    if not found:
-        return Section(
-            "Table 2: natural language understanding",
-            blocks,
-            ("this project's: `python experiments/studies/tiny.py run --data DIR`, then `collect`",),
-        )
-    blocks += ["Here, encoders of 4 layers of width 128, pretrained for 1,500 steps on two cores:", found[0]]
-    missing = ("QQP and MNLI, and all of it at the paper's size, which needs GPUs and the full corpora",)
-    return Section("Table 2: natural language understanding", blocks, missing)
+    data = _read(results / "tiny" / "finetune.json")
+    if data is None:
+        missing = "this project's: `python experiments/studies/tiny.py run --data DIR`, then `collect`"
+        return Section(title, blocks, (missing,))
+    blocks.append("Here, encoders of 4 layers of width 128, pretrained for 1,500 steps on two cores:")
+    blocks.append(Table(data["table"]["header"], data["table"]["rows"]))
+    return Section(
+        title, blocks, ("QQP and MNLI, and all of it at the paper's size, which needs GPUs and the full corpora",)
+    )
 
 
 def table3(results: Path) -> Section:
     """The Long Range Arena."""
+    title, path = "Table 3: Long Range Arena", results / "lra" / "table3.json"
     rows = [[name, *(f"{value:.2f}" for value in figures)] for name, figures in PAPER_TABLE_3.items()]
-    found = tables_of(results / "lra" / "table3.md")
-    # The second table's first row: what simple rules reach.
-    rows += [list(row) for table in found[1:2] for row in table.rows[:1]]
-    blocks: list[Block] = ["The paper, accuracy in percent:", Table(["model", *LRA_TASKS], rows)]
-    missing = () if found else ("this project's: `python code/run_report.py lra --out results/lra/table3.md`",)
-    return Section("Table 3: Long Range Arena", [*blocks, *found[:1]], missing)
+    paper, paper_table = "The paper, accuracy in percent:", Table(["model", *LRA_TASKS], rows)
+    if not path.is_file():
+        missing = "this project's: `python code/run_report.py lra --out results/lra/table3.md`"
+        return Section(title, [paper, paper_table], (missing,))
+    arena = read_arena(path)
+    rows.append(best_guessers(arena))
+    return Section(title, [paper, paper_table, Table(*scores(arena))])
 
 
 def figure2(results: Path) -> Section:
@@ -230,11 +219,6 @@ def figure3(results: Path) -> Section:
     )
 
 
-_APPROXIMATION = (
-    "python code/run_benchmark.py approximation --model softmax-tiny-noconv --dataset DIR --out results/approximation"
-)
-
-
 def figure5(results: Path) -> Section:
     """Curves of pretraining."""
     section = _pictured(
@@ -247,7 +231,7 @@ def figure5(results: Path) -> Section:
         "The paper's models are of BERT-small's size; this project's have 4 layers of width 128.",
         *section.blocks,
     ]
-    data = _json(results / "tiny" / "pretraining.json")
+    data = _read(results / "tiny" / "pretraining.json")
     if data is None:
         return Section(section.title, blocks, section.missing)
     rows = [
@@ -261,43 +245,23 @@ def figure5(results: Path) -> Section:
 
 def figure6(results: Path) -> Section:
     """Pretraining that begins with a trained softmax model."""
-    found = tables_of(results / "approximation" / "approximation.md")
-    table = next((one for one in found if one.header[0] == "attention in softmax's place"), None)
     title = "Figure 6: pretraining from scratch and from a trained softmax model"
     text = (
         "The paper trains Nyströmformer at BERT-base's size, from scratch and from pretrained BERT. Here: a small "
         "softmax encoder with other attentions in softmax's place, before and after some more steps."
     )
-    missing = ["curves at BERT-base's size, which need GPUs and the full corpora"]
-    if table is None:
-        missing.insert(0, f"`{_APPROXIMATION}`")
-    return Section(title, [text, *([] if table is None else [table])], missing)
+    missing = "curves at BERT-base's size, which need GPUs and the full corpora"
+    data = _read(results / "approximation" / "approximation.json")
+    if data is None:
+        return Section(title, [text], (f"`{_APPROXIMATION}`", missing))
+    # Importing torch takes a second.
+    from nystromformer.benchmark.approximation.losses import Loss
+    from nystromformer.benchmark.approximation.report import losses_table
+
+    return Section(title, [text, Table(*losses_table([Loss(**loss) for loss in data["losses"]]))], (missing,))
 
 
 SECTIONS: Sequence[Callable[[Path], Section]] = (table1, table2, table3, figure2, figure3, figure5, figure6)
-
-
-def tables_of(path: Path) -> list[Table]:
-    """The tables of a Markdown file; none where there is no such file."""
-    if not path.is_file():
-        return []
-    found: list[Table] = []
-    lines: list[list[str]] = []
-    for line in [*path.read_text(encoding="utf-8").splitlines(), ""]:
-        if line.startswith("|"):
-            lines.append(_cells(line))
-        elif lines:
-            header, *rows = lines
-            rows = rows[1:]  # the line below the header
-            found.append(Table(header, rows))
-            lines = []
-    return found
-
-
-def _cells(line: str) -> list[str]:
-    """Of a row of a table of Markdown, in which `\\|` is no border."""
-    inner = line.strip().removeprefix("|").removesuffix("|").replace("\\|", "\0")
-    return [cell.strip().replace("\0", "|") for cell in inner.split("|")]
 
 
 def _pictured(title: str, path: Path, shows: str, command: str) -> Section:
@@ -306,21 +270,9 @@ def _pictured(title: str, path: Path, shows: str, command: str) -> Section:
     return Section(title, (Picture(path, shows),))
 
 
-def _with_pictures(blocks: Sequence[Block]) -> list[Block]:
-    """Without those that are not there."""
-    return [block for block in blocks if not isinstance(block, Picture) or block.path.is_file()]
-
-
-def _json(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path}: expected results as JSON, found something else ({error})") from None
-    if not isinstance(data, dict):
-        raise UserError(f"{path}: expected an object of results as JSON, found {type(data).__name__}")
-    return data
+def _read(path: Path) -> Any:
+    """Results in JSON; None where there are none."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def _on(data: Mapping[str, Any]) -> str:

@@ -70,7 +70,7 @@ def to_read(found: Findings, header: Sequence[str]) -> str:
     if found.nystrom_ms:
         blocks += ["## Nyström: the most exact for their time", _frontier_table(found)]
     if found.losses:
-        blocks += ["## What the error costs", _losses_table(found.losses)]
+        blocks += ["## What the error costs", markdown(*losses_table(found.losses))]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -157,7 +157,8 @@ def _frontier_table(found: Findings) -> str:
     return f"{note}\n\n{markdown(header, rows)}"
 
 
-def _losses_table(losses: Sequence[Loss]) -> str:
+def losses_table(losses: Sequence[Loss]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows: of each attention the loss and the accuracy after each number of steps."""
     steps = sorted({each.steps for each in losses})
     header = ["attention in softmax's place"]
     for count in steps:
@@ -171,4 +172,4 @@ def _losses_table(losses: Sequence[Loss]) -> str:
             one = by_key.get((method, width, count))
             cells += ["", ""] if one is None else [f"{one.mlm_loss:.3f}", f"{100 * one.mlm_accuracy:.2f}"]
         rows.append([label(method, width), *cells])
-    return markdown(header, rows)
+    return header, rows
