@@ -4,7 +4,6 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,8 +75,3 @@ def test_tokens_that_stand_for_nothing_are_named_and_what_was_cut_is_said() -> N
     one = Explained("a text that goes on", [(0, 0), (0, 1), (1, 6)], ["<s>", "a", " text"], weights, weights[0])
     found = parsed(page("review", {}, one))
     assert found.text == "<s>a text that goes on (cut off, not read)"
-
-
-def test_another_number_of_weights_is_refused() -> None:
-    with pytest.raises(ValueError, match="as many offsets, names and weights"):
-        Explained("a b", [(0, 1), (2, 3)], ["a", "b"], np.zeros((2, 3), np.float32), np.zeros(2, np.float32))

@@ -4,10 +4,10 @@ Shapes: B batch, H heads, N tokens, D head dim.
 """
 
 import logging
-import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ from torch import Tensor
 from nystromformer.attention import AttentionMask
 from nystromformer.attention.base import Attention
 from nystromformer.benchmark.attention import OURS, SOFTMAX
+from nystromformer.benchmark.efficiency.measure import carry_on
 from nystromformer.benchmark.peers import WrittenOutSoftmax
-from nystromformer.benchmark.timing import Timing, Work, peak_memory, summarise, time_side_by_side
+from nystromformer.benchmark.timing import Timing, peak_memory, repeats_at, time_side_by_side
 from nystromformer.checked_json import read_checked
 from nystromformer.config import ModelConfig, SoftmaxConfig
 from nystromformer.files import sha256_of
@@ -39,7 +40,6 @@ logger = logging.getLogger(__name__)
 WRITTEN_OUT = "softmax, written out"
 METHODS = (OURS, SOFTMAX, WRITTEN_OUT)
 
-_FEWEST_REPEATS = 3
 _MOST_OF_MEMORY = 0.8
 """The part of the free memory that a method may take: other programs go on."""
 
@@ -53,7 +53,7 @@ class CostSettings:
     seconds: float = 30
     """What would not fit into these is left out."""
     repeats: int = 9
-    """At up to 1024 tokens, in inverse proportion to the length at more, but three where there is time for them."""
+    """At up to 2048 tokens, see `repeats_at`; fewer where there is no time for them."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Cost:
     rows: list[CostRow]
     left_out: list[Omitted]
     positions: str = "learned"
-    """As in config.json; there were no others once."""
+    """As in config.json."""
 
 
 class WrittenOutAttention(Attention):
@@ -115,20 +115,14 @@ def kept_or_measured(results: Path, opened: OpenedScoring, settings: CostSetting
         results: the demo's results.json, which need not be there.
         opened: a trained experiment; the input's tokens come from its validation rows.
     """
-    weights = opened.checkpoints[-1]
-    earlier = _read(results)
-    if earlier is not None and (earlier.weights, earlier.settings) == (sha256_of(weights), settings):
-        logger.info("time and memory by length: measured already")
-        return earlier
-    return measure_cost(opened, settings)
-
-
-def _read(results: Path) -> Cost | None:
     try:
-        data = read_checked(results)
-        return TypeAdapter(Cost).validate_python(data.get("cost"))
-    except (ValueError, AttributeError):  # of pydantic's and JSON's kinds
-        return None  # none yet, one of another version, or an edited file
+        earlier = TypeAdapter(Cost).validate_python(read_checked(results)["cost"])
+    except (ValueError, LookupError, TypeError):
+        return measure_cost(opened, settings)  # none yet, one of another version, or an edited file
+    if (earlier.weights, earlier.settings) != (sha256_of(opened.checkpoints[-1]), settings):
+        return measure_cost(opened, settings)
+    logger.info("time and memory by length: measured already")
+    return earlier
 
 
 def measure_cost(opened: OpenedScoring, settings: CostSettings) -> Cost:
@@ -189,85 +183,33 @@ def _measure(
     rows: list[CostRow] = []
     left_out: dict[str, Omitted] = {}
     for length in settings.lengths:
-        expected = {m: _expected_seconds(rows, m, length) for m in encoders if m not in left_out}
-        needed = {WRITTEN_OUT: _matrices(heads, length)}
-        reasons = _too_much(expected, end - time.monotonic(), needed, free_memory(device.device))
-        left_out |= {method: Omitted(length, method, reason) for method, reason in reasons.items()}
-        works = {m: _forward(encoders[m], tokens_BN[:, :length], device) for m in expected if m not in reasons}
-        rows += _side_by_side(works, settings, length, end)
+        left, seconds = end - time.monotonic(), {}
+        free = free_memory(device.device) / 2**30
+        for method in (each for each in encoders if each not in left_out):
+            before = {row.length: row.time.median / 1e3 for row in rows if row.method == method}
+            expected = carry_on(before, length) if before else 0.0
+            # The scores and the weights of each head, N x N, which softmax written out holds at once.
+            matrices = 2 * 4 * heads * length**2 / 2**30 if method == WRITTEN_OUT else 0.0
+            if matrices > _MOST_OF_MEMORY * free:
+                reason = f"it takes {matrices:.1f} GiB of memory, and {free:.1f} GiB are free"
+            elif 2 * expected > left:  # a forward for the memory and one for the time
+                reason = f"it would take about {2 * expected:.1f} s, and {max(left, 0):.1f} s were left for it"
+            else:
+                left -= 2 * expected
+                seconds[method] = expected
+                continue
+            left_out[method] = Omitted(length, method, reason)
+        works = {method: partial(_forward, encoders[method], tokens_BN[:, :length], device) for method in seconds}
+        # The forward whose memory is measured is also the one that warms up.
+        memory = {method: peak_memory(work) for method, work in works.items()}
+        further = int(left / sum(seconds.values())) if any(seconds.values()) else settings.repeats
+        repeats = min(repeats_at(length, settings.repeats), 1 + further)
+        times = time_side_by_side(works, repeats, warmup=0)
+        rows += [CostRow(length, method, times[method], memory[method], repeats) for method in works]
         logger.info("  %d tokens: %d methods", length, len(works))
     return rows, list(left_out.values())
 
 
-def _side_by_side(works: Mapping[str, Work], settings: CostSettings, length: int, end: float) -> list[CostRow]:
-    begin = time.monotonic()
-    # Of the time that is left its share: most belongs to the lengths that follow.
-    end = begin + (end - begin) * length / sum(other for other in settings.lengths if other >= length)
-    # The forward whose memory is measured is also the one that warms up.
-    memory = {method: peak_memory(work) for method, work in works.items()}
-    samples: dict[str, list[float]] = {method: [] for method in works}
-    for _ in range(_repeats(settings, length)):
-        before = time.monotonic()
-        for method, timing in time_side_by_side(works, repeats=1, warmup=0).items():
-            samples[method].append(timing.median)
-        now = time.monotonic()
-        if now + (now - before) > end:
-            break
-    return [CostRow(length, m, summarise(samples[m]), memory[m], len(samples[m])) for m in works]
-
-
-def _forward(encoder: Encoder, tokens_BN: Tensor, device: Device) -> Work:
-    def work() -> object:
-        with device.autocast():
-            return encoder(tokens_BN)
-
-    return work
-
-
-def _expected_seconds(rows: Sequence[CostRow], method: str, length: int) -> float:
-    """Of one forward: the last one measured, which goes on to grow as it did, but no faster than the length's square
-    and no slower than the length; 0 where there is none yet.
-    """
-    mine = [(row.length, row.time.median / 1e3) for row in rows if row.method == method]
-    if not mine:
-        return 0.0
-    last, seconds = mine[-1]
-    power = 1.0
-    if len(mine) > 1:
-        before, seconds_before = mine[-2]
-        power = min(2.0, max(1.0, math.log(seconds / seconds_before) / math.log(last / before)))
-    return float(seconds * (length / last) ** power)
-
-
-def _matrices(heads: int, length: int) -> float:
-    """Bytes of the two N x N matrices that a head's written-out softmax holds at once, the scores and the weights."""
-    return 2 * 4.0 * heads * length**2
-
-
-def _too_much(expected: Mapping[str, float], left: float, needed: Mapping[str, float], free: float) -> dict[str, str]:
-    """Why a method is left out, of those that are.
-
-    Args:
-        expected: seconds of each one's forward.
-        left: seconds that all may take.
-        needed: bytes that are known beforehand.
-        free: bytes that there are.
-    """
-    reasons = {}
-    for method, seconds in expected.items():
-        # One forward for the memory and one for the time.
-        least = 2 * seconds
-        if needed.get(method, 0) > _MOST_OF_MEMORY * free:
-            reasons[method] = (
-                f"it takes {needed[method] / 2**30:.1f} GiB of memory, and {free / 2**30:.1f} GiB are free"
-            )
-        elif least > left:
-            reasons[method] = f"it would take about {least:.1f} s, and {max(left, 0):.1f} s were left for it"
-        else:
-            left -= least
-    return reasons
-
-
-def _repeats(settings: CostSettings, length: int) -> int:
-    """How often a length is timed at the most."""
-    return max(_FEWEST_REPEATS, settings.repeats * 1024 // max(length, 1024))
+def _forward(encoder: Encoder, tokens_BN: Tensor, device: Device) -> object:
+    with device.autocast():
+        return encoder(tokens_BN)

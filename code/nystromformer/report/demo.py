@@ -13,12 +13,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from nystromformer.checked_json import read_checked, write_checked
+from nystromformer.checked_json import write_checked
 from nystromformer.config import ExperimentConfig, load_config
-from nystromformer.data.manifest import MANIFEST_FILE, read_manifest
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.files import write_json
+from nystromformer.files import write_text
 from nystromformer.machine import machine_facts
 from nystromformer.paths import EXPERIMENTS, PROJECT
 from nystromformer.report.cost import Cost, CostSettings, kept_or_measured
@@ -76,7 +75,6 @@ def run_demo(settings: DemoSettings) -> DemoResult:
     started = time.monotonic()
     folder = settings.folder
     dataset = folder / "dataset"
-    _refuse_older(folder, dataset)
     runs = _write_configs(settings)
     model = load_config(runs[0] / "config.json").model
     corpora = folder / "corpora"
@@ -98,18 +96,6 @@ def run_demo(settings: DemoSettings) -> DemoResult:
     return _report(settings, runs, opened, cost, time.monotonic() - started)
 
 
-def _refuse_older(folder: Path, dataset: Path) -> None:
-    """Refuse a folder whose rows are of another version: nothing below could go on with them."""
-    if (dataset / MANIFEST_FILE).exists():
-        try:
-            read_manifest(dataset)
-        except UserError as error:
-            raise UserError(
-                f"{folder}: holds a demo of another version of nystromformer. Remove it with `make clean`, or use "
-                "another folder with --out."
-            ) from error
-
-
 def _write_configs(settings: DemoSettings) -> list[Path]:
     """The experiment folders, of the shipped configs."""
     folders = []
@@ -118,8 +104,13 @@ def _write_configs(settings: DemoSettings) -> list[Path]:
         if settings.quick:
             config["pretraining_setting"] |= {"epoch": 1, "batches_per_epoch": 20, "validate_batches_per_epoch": 1}
         path = settings.folder / name / "config.json"
-        _write_once(path, config)
-        load_config(path)
+        content = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+        if path.exists() and path.read_text(encoding="utf-8") != content:
+            raise UserError(
+                f"{path}: differs from what this demo would write, so it belongs to another demo or was edited. Remove "
+                "it with `make clean`, or use another folder with --out."
+            )
+        write_text(path, content)
         folders.append(path.parent)
     return folders
 
@@ -128,23 +119,6 @@ def _shipped_config(name: str) -> dict[str, Any]:
     config: dict[str, Any] = json.loads((EXPERIMENTS / name / "config.json").read_text(encoding="utf-8"))
     config.pop("$schema", None)  # its relative path holds in its own folder only
     return config
-
-
-def _write_once(path: Path, content: dict[str, Any]) -> None:
-    if path.exists() and not _says(path, content):
-        raise UserError(
-            f"{path}: differs from what this demo would write, so it belongs to another demo or was edited. Remove it "
-            "with `make clean`, or use another folder with --out."
-        )
-    if not path.exists():
-        write_json(path, content)
-
-
-def _says(path: Path, content: dict[str, Any]) -> bool:
-    try:
-        return bool(read_checked(path) == content)
-    except ValueError:
-        return False
 
 
 def _command(*words: str | Path) -> None:

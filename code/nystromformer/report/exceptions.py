@@ -1,15 +1,14 @@
 """The table of docs/library.md, which attention keeps what, made from what the modules declare.
 
-`python -m nystromformer.report.exceptions` writes it there.
+`python -m nystromformer.report.exceptions` prints it.
 """
 
 import json
+import sys
 from dataclasses import fields
-from pathlib import Path
 
 from nystromformer.attention import Holds, Needs, create_attention
 from nystromformer.config import ATTENTIONS
-from nystromformer.files import write_text
 from nystromformer.tables import markdown
 
 
@@ -29,14 +28,5 @@ def exceptions_table() -> str:
     return markdown(["attention", *(name.replace("_", " ") for name in properties), "needs"], rows)
 
 
-def with_table(text: str) -> str:
-    """A document with the table in the place of the one that it has."""
-    lines = text.splitlines()
-    first = next(n for n, line in enumerate(lines) if line.startswith("| attention | padding |"))
-    behind = next(n for n, line in enumerate([*lines[first:], ""], start=first) if not line.startswith("|"))
-    return "\n".join([*lines[:first], *exceptions_table().splitlines(), *lines[behind:]]) + "\n"
-
-
 if __name__ == "__main__":
-    page = Path(__file__).resolve().parents[3] / "docs" / "library.md"
-    write_text(page, with_table(page.read_text(encoding="utf-8")))
+    sys.stdout.write(exceptions_table() + "\n")

@@ -43,11 +43,6 @@ class Explained:
     """Weights by layer, see `model/explain.py`."""
     steepness_N: NDArray[np.float32]
 
-    def __post_init__(self) -> None:
-        counts = {len(self.offsets), len(self.names), self.attention_LN.shape[1], len(self.steepness_N)}
-        if len(counts) > 1:
-            raise ValueError(f"expected as many offsets, names and weights as tokens, found {sorted(counts)}")
-
     @property
     def attention_N(self) -> NDArray[np.float32]:
         """Mean over the layers."""
