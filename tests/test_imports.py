@@ -136,7 +136,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "exchange": (
         *PLAIN,
         *LIBRARY,
-        "extras",
+        "flags",
         "interop.formats",
         "checked_json",
         "machine",

@@ -19,9 +19,10 @@ from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassificatio
 
 from nystromformer.errors import UserError
 from nystromformer.exchange.exported import export_model
-from nystromformer.exchange.imported import ImportSettings, import_model
+from nystromformer.exchange.imported import import_model
 from nystromformer.exchange.layouts import MODULE_FILE
 from nystromformer.exchange.open_model import open_model
+from nystromformer.exchange.settings import ImportSettings
 from nystromformer.files import sha256_of
 from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.question import Question
@@ -173,21 +174,6 @@ def test_the_model_card(tmp_path: Path, dataset_folder: Path) -> None:
     (made.folder / "config.json").write_text(json.dumps(config))
     export_model(made.folder, "1", "hf", tmp_path / "hf", "auto", True)
     assert "tokens from made-up (" in (tmp_path / "hf" / "README.md").read_text()
-
-
-def test_a_log_that_cannot_be_read_costs_the_card_its_figures(
-    tmp_path: Path, dataset_folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    made = pretrained(tmp_path / "ours", dataset_folder)
-    log = made.checkpoints / "log.jsonl"
-    log.unlink()
-    log.symlink_to(log)
-    export_model(made.folder, "1", "hf", tmp_path / "hf", "auto", False)
-    assert "log.jsonl" in caplog.text
-    assert "without the figures of training" in caplog.text
-    card = (tmp_path / "hf" / "README.md").read_text()
-    assert "| validation at step 4: loss |" in card
-    assert "training at step" not in card
 
 
 @pytest.mark.parametrize("case", ["nystrom", "softmax", "pre-norm, rotary, mean"])

@@ -14,8 +14,9 @@ from small import write_experiment
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from nystromformer.exchange.exported import export_model
-from nystromformer.exchange.imported import ImportSettings, import_model
+from nystromformer.exchange.imported import import_model
 from nystromformer.exchange.open_model import open_model
+from nystromformer.exchange.settings import ImportSettings
 from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.folds import run_documents
 from nystromformer.tasks.documents.question import Question

@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from nystromformer.exchange.imported import ImportSettings, import_model
+from nystromformer.exchange.imported import import_model
+from nystromformer.exchange.settings import ImportSettings
 from nystromformer.model import ClassificationModel, PretrainingModel
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.training.archive import read_checkpoint

@@ -22,8 +22,9 @@ from nystromformer.data.dataset import Dataset, open_dataset
 from nystromformer.data.preprocessing.build import DatasetSettings, build_dataset
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.errors import UserError
-from nystromformer.exchange.imported import ImportSettings, import_model
+from nystromformer.exchange.imported import import_model
 from nystromformer.exchange.open_model import open_model
+from nystromformer.exchange.settings import ImportSettings
 from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.start import StartWeights, open_start_weights

@@ -14,7 +14,8 @@ from small import run_here
 import nystromformer
 from nystromformer.errors import UserError
 from nystromformer.exchange.hub import find_source, push
-from nystromformer.exchange.imported import ImportSettings, import_model
+from nystromformer.exchange.imported import import_model
+from nystromformer.exchange.settings import ImportSettings
 from nystromformer.model import ClassificationModel, PretrainingModel
 
 

@@ -16,9 +16,10 @@ from torch import Tensor
 from nystromformer.errors import UserError
 from nystromformer.exchange import programs
 from nystromformer.exchange.exported import export_model
-from nystromformer.exchange.imported import ImportSettings, import_model
+from nystromformer.exchange.imported import import_model
 from nystromformer.exchange.open_model import Opened, open_model
 from nystromformer.exchange.programs import ONNX_FILE, OPSET, TOLERANCE, TORCH_FILE, Exported, inputs
+from nystromformer.exchange.settings import ImportSettings
 
 LENGTHS, BATCHES = (1, 7, 8, 21, LENGTH), (1, 2, 5)
 

@@ -1,11 +1,8 @@
 """The model card: what an exported model is, where it comes from, and what was measured of it."""
 
 import json
-import logging
-import os
 import re
 from pathlib import Path
-from typing import Any
 
 from nystromformer.config import NystromConfig
 from nystromformer.data.manifest import MANIFEST_FILE, read_manifest
@@ -16,9 +13,6 @@ from nystromformer.runs.call import Call
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.training.log import figure, read_log
 
-logger = logging.getLogger(__name__)
-
-_LOG = "log.jsonl"
 _FOLDERS = re.compile(r"(^|=)(?=[/~]|\.\./).*/")
 _SHOWN = ("loss", "mlm_accuracy", "tokens_per_second")
 
@@ -51,9 +45,9 @@ def _what(opened: Opened) -> str:
     taps = sorted({a.conv_kernel_size for a in config.attentions if a.conv_kernel_size})
     extra = f", {', '.join(map(str, landmarks))} landmarks" if landmarks else ""
     extra += f", a convolution of {', '.join(map(str, taps))} taps over the values" if taps else ""
-    kind = "A model that guesses masked tokens" if opened.labels is None else "A model that classifies texts"
-    if opened.is_value:
-        kind = "A model that scores texts"
+    kind = "A model that guesses masked tokens"
+    if opened.labels is not None:
+        kind = f"A model that {'scores' if opened.problem == 'regression' else 'classifies'} texts"
     size = sum(weight.numel() for weight in opened.weights.values())
     return (
         f"{kind}: {config.num_layers} layers of width {config.transformer_dim} with {names} attention{extra}; at most "
@@ -139,21 +133,11 @@ def _figures(opened: Opened) -> list[tuple[str, str]]:
         figures = [
             (f"validation at step {last['step']:,}: {name}", f"{value:.4g}") for name, value in last["metrics"].items()
         ]
-    trained = [record for record in _log(opened.path.parent) if record["type"] == "train" and record["step"] <= step]
+    log = opened.path.parent / "log.jsonl"
+    records = read_log(log) if log.is_file() else []
+    trained = [record for record in records if record["type"] == "train" and record["step"] <= step]
     if trained:
         last = trained[-1]
         shown = [(name, value) for name in _SHOWN if (value := figure(last, name)) is not None]
         figures += [(f"training at step {last['step']:,}: {name}", f"{value:.4g}") for name, value in shown]
     return figures
-
-
-def _log(folder: Path) -> list[dict[str, Any]]:
-    """The run's record; nothing where there is none, which costs the card its figures alone."""
-    path = folder / _LOG
-    if not os.path.lexists(path):
-        return []
-    try:
-        return read_log(path)
-    except UserError as error:
-        logger.warning("%s: the card is written without the figures of training", error)
-        return []

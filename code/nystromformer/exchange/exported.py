@@ -8,7 +8,7 @@ from nystromformer.exchange.folders import check_free
 from nystromformer.exchange.hf import export_hf
 from nystromformer.exchange.layouts import CODES, Code
 from nystromformer.exchange.open_model import open_model
-from nystromformer.exchange.programs import export_onnx, export_torch, require_onnx
+from nystromformer.exchange.programs import export_checked, require_onnx
 
 FORMATS = ("hf", "onnx", "torch")
 
@@ -33,6 +33,6 @@ def export_model(folder: Path, checkpoint: str | None, form: str, out: Path | No
     if form == "hf":
         said = export_hf(opened, dest, cast(Code, code), force).same
     else:
-        worst = (export_onnx if form == "onnx" else export_torch)(opened, dest, force)
+        worst = export_checked(opened, dest, form, force)
         said = f"its logits differ from the model's by {worst:.1e} of the largest at most, on rows of three lengths"
     return f"{said}\nexported: {dest}"

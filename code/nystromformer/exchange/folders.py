@@ -1,14 +1,16 @@
 """Folders that appear under their name only when they are whole, and take nobody else's place."""
 
-import errno
 import os
-import secrets
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from nystromformer.errors import UserError
 from nystromformer.files import sync_folder, writing
+
+T = TypeVar("T")
 
 
 def check_free(folder: Path, force: bool, source: Path) -> None:
@@ -30,50 +32,30 @@ def check_free(folder: Path, force: bool, source: Path) -> None:
         raise UserError(f"{folder}: not empty: choose another folder, or give --force to replace all that is in it")
 
 
-def write_folder(folder: Path, write: Callable[[Path], object], force: bool, source: Path) -> None:
+def write_folder(folder: Path, write: Callable[[Path], T], force: bool, source: Path) -> T:
     """Let `write` fill a new folder, which takes the place of `folder` when it is done; on failure nothing is left.
 
     Raises:
-        UserError: as of `check_free` and `write`, it cannot be written, or something appeared in its place meanwhile.
+        UserError: as of `check_free` and `write`, or it cannot be written.
     """
     check_free(folder, force, source)
     # Through a link to a folder the folder itself is replaced.
     folder = folder.resolve()
-    # All that is temporary lies in one folder of a name that nobody else has.
-    work = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        work.mkdir()
+        work = Path(tempfile.mkdtemp(suffix=".tmp", prefix=f".{folder.name}.", dir=folder.parent))
+    new, old = work / "new", work / "old"
     try:
-        new = work / "new"
         with writing(folder):
             new.mkdir()
-        write(new)
+        result = write(new)
         with writing(folder):
-            _put_in_place(new, folder, work / "old" if force else None)
+            if force and folder.is_dir():
+                folder.rename(old)
+            new.rename(folder)  # fails where somebody put something there meanwhile
+            sync_folder(folder.parent)
     finally:
+        if old.exists() and not folder.exists():
+            old.rename(folder)
         shutil.rmtree(work, ignore_errors=True)
-
-
-def _put_in_place(new: Path, folder: Path, old: Path | None) -> None:
-    """Rename a folder to its name; what has the name goes to `old`, or None: it may be an empty folder alone."""
-    if old is not None and folder.is_dir():
-        folder.rename(old)
-    try:
-        new.rename(folder)  # fails where there is a file, or a folder with files
-    except OSError as error:
-        kept = ""
-        if old is not None and old.is_dir():
-            try:
-                old.rename(folder)
-            except OSError:
-                aside = folder.with_name(f"{folder.name}.{old.parent.suffixes[-2].removeprefix('.')}")
-                old.rename(aside)
-                kept = f"; what it had before is in {aside.name}"
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            raise
-        raise UserError(
-            f"{folder}: appeared, or was filled, while this command wrote; it stays as it is, and nothing was "
-            f"written{kept}. Start the command again with another folder, or once the other one is done"
-        ) from error
-    sync_folder(folder.parent)
+    return result

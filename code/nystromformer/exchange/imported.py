@@ -2,21 +2,23 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 
 import nystromformer
 from nystromformer.config import ExperimentConfig, experiment_config
 from nystromformer.config.attention_text import parse_attention
 from nystromformer.data.dataset import TOKENIZER_FOLDER
+from nystromformer.data.tokenizer import save_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.exchange.folders import check_free, write_folder
 from nystromformer.exchange.hub import find_source
-from nystromformer.exchange.tokenizers import ImportedTokenizer, import_tokenizer
+from nystromformer.exchange.settings import ImportSettings
+from nystromformer.exchange.tokenizers import import_tokenizer, sha256_as_saved
 from nystromformer.files import write_json
 from nystromformer.interop.formats import Source, open_source
 from nystromformer.interop.formats.source import SETTINGS, SEVERAL
@@ -27,31 +29,12 @@ from nystromformer.training.run_record import id_of
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINTS = "model"
+CHECKPOINTS, WEIGHTS = "model", f"{epoch_name(0)}.model"
 HEAD_FOLDER = "classification"
 """Where below the checkpoints a source's classification lies, as a fine-tuned model."""
 HEADLESS = "headless"
 """Of what a checkpoint says of its import: whether the source had no head for masked tokens."""
 _SKIP = ".attention.core.skip.weight"
-
-
-@dataclass(frozen=True)
-class ImportSettings:
-    """What of the imported network is chosen."""
-
-    compatible: bool = False
-    """Compute the attention as the source does: on the lengths that it takes, with what it does to padding."""
-    conv_kernel_size: int | None = None
-    """Of a warm start from BERT or RoBERTa: taps of the convolution, which begins at zero; 0: none; None: 33."""
-    num_landmarks: int | None = None
-    """Of a warm start with nystrom; None: 64."""
-    attention: str | None = None
-    """Of a warm start: as `parse_attention` takes it; None: nystrom."""
-
-    @property
-    def replaces(self) -> bool:
-        """Whether any of it is of the attention that takes softmax's place."""
-        return (self.conv_kernel_size, self.num_landmarks, self.attention) != (None, None, None)
 
 
 def import_model(
@@ -85,7 +68,16 @@ def import_model(
     notes += vocabulary.notes
 
     def write(folder: Path) -> None:
-        _write(folder, opened, described, vocabulary)
+        content = checkpoint_of(opened, described, sha256_as_saved(vocabulary.tokenizer))
+        write_experiment(folder, described, vocabulary.tokenizer, content)
+        if opened.head is not None:
+            encoder = {name: weight for name, weight in content["model"].items() if name.startswith("encoder.")}
+            head: dict[str, Any] = {"between": opened.head.activation, "labels": list(opened.head.labels)}
+            if opened.head.has_several:
+                head["problem_type"] = SEVERAL
+            classifier = content | {"model": encoder | dict(opened.head.weights), "head": head}
+            (folder / CHECKPOINTS / HEAD_FOLDER).mkdir()
+            write_checkpoint(classifier, folder / CHECKPOINTS / HEAD_FOLDER / WEIGHTS)
 
     write_folder(dest, write, force, source)
     if opened.head is not None:
@@ -138,35 +130,24 @@ def _replaced(settings: ImportSettings, text: str, notes: list[str]) -> dict[str
     return {"attn_type": {"name": attention.name, **own}, "conv_kernel_size": taps or None}
 
 
-def write_config(folder: Path, config: ExperimentConfig) -> None:
-    """Write the config.json of a new experiment: what is not default, and the attention."""
+def write_experiment(
+    folder: Path, config: ExperimentConfig, tokenizer: Tokenizer | None, content: Mapping[str, Any]
+) -> None:
+    """Write an experiment: of its config what is not default, and the attention; its tokenizer; a checkpoint."""
     plain = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     plain["model"]["attn_type"] = config.model_dump(mode="json")["model"]["attn_type"]
     write_json(folder / "config.json", plain)
-
-
-def _write(folder: Path, source: Source, config: ExperimentConfig, tokenizer: ImportedTokenizer) -> None:
-    write_config(folder, config)
     checkpoints = folder / CHECKPOINTS
     checkpoints.mkdir()
-    sha256 = tokenizer.write(checkpoints / TOKENIZER_FOLDER)
-    name = f"{epoch_name(0)}.model"
-    write_checkpoint(checkpoint(source, config, sha256, _weights(source, config)), checkpoints / name)
-    if source.head is not None:
-        classification = checkpoints / HEAD_FOLDER
-        classification.mkdir()
-        encoder = {key: value for key, value in _weights(source, config).items() if key.startswith("encoder.")}
-        content = checkpoint(source, config, sha256, encoder | dict(source.head.weights))
-        head = {"between": source.head.activation, "labels": list(source.head.labels)}
-        if source.head.has_several:
-            head["problem_type"] = SEVERAL
-        write_checkpoint(content | {"head": head}, classification / name)
+    if tokenizer is not None:
+        save_tokenizer(tokenizer, checkpoints / TOKENIZER_FOLDER)
+    write_checkpoint(content, checkpoints / WEIGHTS)
 
 
-def checkpoint(
-    source: Source, config: ExperimentConfig, tokenizer_sha256: str, weights: Mapping[str, Tensor]
-) -> dict[str, Any]:
-    """What a checkpoint of an imported model holds: a run's facts at step 0, and where it comes from."""
+def checkpoint_of(source: Source, config: ExperimentConfig, tokenizer_sha256: str) -> dict[str, Any]:
+    """What a checkpoint of an imported model holds: facts, where it comes from, and all weights of the experiment's
+    model: the source's, a convolution of zeros where it had none, and initial ones of a head that it has not.
+    """
     facts = {
         "version": nystromformer.__version__,
         "config": config.model_dump(mode="json", by_alias=True),
@@ -178,13 +159,16 @@ def checkpoint(
             HEADLESS: not any(name.startswith("mlm.") for name in source.weights),
         },
     }
+    torch.manual_seed(0)
+    model = PretrainingModel(config.model, config.pretraining_setting.objectives)
+    return initial_checkpoint(facts, initial_weights(model) | source.fitted(config.model))
+
+
+def initial_checkpoint(facts: Mapping[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """What a checkpoint at step 0 holds."""
     return {"format": FORMAT, "run_id": id_of(facts), **facts, "epoch": 0, "step": 0, "model": dict(weights)}
 
 
-def _weights(source: Source, config: ExperimentConfig) -> dict[str, Tensor]:
-    """All weights of the experiment's model: the source's, a convolution of zeros where it had none, and initial
-    values for a head that it has not."""
-    torch.manual_seed(0)
-    model = PretrainingModel(config.model, config.pretraining_setting.objectives)
-    weights = {name: torch.zeros_like(w) if name.endswith(_SKIP) else w for name, w in model.state_dict().items()}
-    return weights | source.fitted(config.model)
+def initial_weights(model: PretrainingModel) -> dict[str, Tensor]:
+    """A new model's, but convolutions begin at zero."""
+    return {name: torch.zeros_like(w) if name.endswith(_SKIP) else w for name, w in model.state_dict().items()}

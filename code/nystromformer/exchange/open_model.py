@@ -50,19 +50,22 @@ class Opened:
     """An experiment's own; of a run that with which it was trained."""
     tokenizer: Tokenizer | None
     """None where the model came without one."""
-    labels: tuple[str, ...] | None
+    labels: tuple[str, ...] | None = None
     """Of a classification: its classes, or one of a value; None of a model that guesses masked tokens."""
-    between: str
-    """Of a classification: what stands between its head's two linear maps."""
-    problem: Problem
-    """What a classification's outputs are, in transformers' words."""
-    result: Run | None
+    result: Run | None = None
     """Of a finished fine-tuning."""
 
     @property
-    def is_value(self) -> bool:
-        """Whether a classification's one output is a value."""
-        return self.problem == "regression"
+    def between(self) -> str:
+        """Of a classification: what stands between its head's two linear maps."""
+        return str(self.content.get("head", {}).get("between", "tanh"))
+
+    @property
+    def problem(self) -> Problem:
+        """What a classification's outputs are, in transformers' words."""
+        if self.content.get("head", {}).get("problem_type") == SEVERAL:
+            return SEVERAL
+        return "regression" if self.labels is not None and len(self.labels) == 1 else "single_label_classification"
 
     @property
     def which(self) -> str:
@@ -127,7 +130,7 @@ def _open_experiment(folder: Path, wanted: str) -> Opened:
     if _CLASSIFIER in content["model"]:
         raise UserError(f"{path}: a classification's weights, where a pretraining's were expected")
     tokenizer = _tokenizer(path, experiment.checkpoints, content["tokenizer"])
-    return _checked(folder.resolve().name, folder, path, content, experiment.config, tokenizer, None, None)
+    return _checked(Opened(folder.resolve().name, folder, path, content, experiment.config, tokenizer))
 
 
 def _open_run(folder: Path, wanted: str | None) -> Opened:
@@ -147,14 +150,15 @@ def _open_run(folder: Path, wanted: str | None) -> Opened:
             "values of texts (tables, GLUE, IMDB) have one"
         )
     config = experiment_config(content["config"], str(path))
-    if isinstance(content.get("head"), dict):  # an imported model's
+    if "head" in content:  # an imported model's
         checkpoints = folder.resolve().parent
-        labels, tokenizer = _labels(content), _tokenizer(path, checkpoints, content["tokenizer"])
-        return _checked(checkpoints.parent.name, folder, path, content, config, tokenizer, labels, None)
+        tokenizer = _tokenizer(path, checkpoints, content["tokenizer"])
+        labels = tuple(content["head"]["labels"])
+        return _checked(Opened(checkpoints.parent.name, folder, path, content, config, tokenizer, labels))
     content, labels = _as_in_transformers(recipe_in(content.get("texts"), path).answer, content, path)
     tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER if result is None else result.tokenizer)
     name = folder.resolve().name if result is None else f"{result.experiment}-{result.task.replace('/', '-')}"
-    return _checked(name, folder, path, content, config, tokenizer, labels, result)
+    return _checked(Opened(name, folder, path, content, config, tokenizer, labels, result))
 
 
 def _weights_of(folder: Path, result: Run, wanted: str) -> Path:
@@ -163,12 +167,12 @@ def _weights_of(folder: Path, result: Run, wanted: str) -> Path:
     Raises:
         UserError: the run has none of these, or another word.
     """
-    epochs = {"best": result.best.epoch, "last": result.last.epoch}
     there = find_weights(folder)
     numbers = ", ".join(map(str, there)) or "none"
-    if wanted not in epochs and not (wanted.isdecimal() and len(wanted) < 19):
+    words = {"best": result.best.epoch, "last": result.last.epoch}
+    if wanted not in words and not wanted.isdecimal():
         raise UserError(f"{folder}: expected --checkpoint best, last or one of {numbers}; found {wanted!r}")
-    epoch = epochs.get(wanted) if wanted in epochs else int(wanted)
+    epoch = words[wanted] if wanted in words else int(wanted)
     if epoch not in there:
         raise UserError(
             f"{folder}: --checkpoint {wanted} is epoch {epoch}, whose weights are not there: the run discarded them or "
@@ -199,34 +203,20 @@ def _as_in_transformers(answer: Answer, content: dict[str, Any], path: Path) -> 
     return {**content, "model": weights}, ("value",)
 
 
-def _checked(
-    name: str,
-    folder: Path,
-    path: Path,
-    content: dict[str, Any],
-    config: ExperimentConfig,
-    tokenizer: Tokenizer | None,
-    labels: tuple[str, ...] | None,
-    result: Run | None,
-) -> Opened:
-    head = content.get("head", {})
-    between = "tanh" if labels is None else head.get("between", "tanh")
-    problem: Problem = "regression" if labels is not None and len(labels) == 1 else "single_label_classification"
-    if head.get("problem_type") == SEVERAL:
-        problem = SEVERAL
-    opened = Opened(name, folder, path, content, config, tokenizer, labels, between, problem, result)
-    if tokenizer is not None:
-        size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
-        if size > config.model.vocab_size:
+def _checked(opened: Opened) -> Opened:
+    """The same, once its tokenizer and its weights are known to fit its config."""
+    if opened.tokenizer is not None:
+        size = max(opened.tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+        if size > opened.config.vocab_size:
             raise UserError(
-                f"{path}: its tokenizer does not fit the vocabulary: ids up to {size - 1}, embeddings for "
-                f"{config.model.vocab_size} tokens"
+                f"{opened.path}: its tokenizer does not fit the vocabulary: ids up to {size - 1}, embeddings for "
+                f"{opened.config.vocab_size} tokens"
             )
-        special_names(tokenizer)
+        special_names(opened.tokenizer)
     with torch.device("meta"):  # sizes are all that is needed
         expected = opened.initial().state_dict()
-    check_weights(expected, content["model"], path)
-    check_finite_weights(content["model"], path)
+    check_weights(expected, opened.content["model"], opened.path)
+    check_finite_weights(opened.content["model"], opened.path)
     return opened
 
 
@@ -239,10 +229,3 @@ def _tokenizer(path: Path, checkpoints: Path, sha256: str) -> Tokenizer | None:
     if (found := sha256_of(file)) != sha256:
         raise UserError(f"{file}: another tokenizer (sha256 {found[:12]}…) than the checkpoint's ({sha256[:12]}…)")
     return load_tokenizer(file.parent)
-
-
-def _labels(content: Mapping[str, Any]) -> tuple[str, ...]:
-    count, named = len(content["model"][_CLASSIFIER]), content["head"].get("labels")
-    if isinstance(named, list | tuple) and len(named) == count and all(isinstance(each, str) for each in named):
-        return tuple(named)
-    return tuple(f"LABEL_{number}" for number in range(count))

@@ -6,7 +6,7 @@ Shapes: B batch, N tokens, V vocabulary, C classes.
 import importlib.util
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -112,54 +112,50 @@ def refuse_fixed(opened: Opened) -> None:
         raise UserError(f"{opened.path}: reversible layers have no exported program")
 
 
-def export_torch(opened: Opened, dest: Path, force: bool = False) -> float:
-    """Write model.pt2 and the tokenizer; returns the largest difference from the model on rows of several lengths.
+def export_checked(opened: Opened, dest: Path, form: str, force: bool = False) -> float:
+    """Write model.pt2 or model.onnx, and the tokenizer; returns the largest difference of the program's logits from the
+    model's on rows of several lengths.
+
+    Args:
+        form: "torch" or "onnx".
 
     Raises:
-        UserError: as of `export_program`, or the program computes something else. Nothing is written then.
-    """
-    program = export_program(opened)
-    module = program.module()
-    difference = largest_difference(opened, lambda given: module(**given))
-
-    def write(folder: Path) -> None:
-        torch.export.save(program, folder / TORCH_FILE)
-        _write_words(opened, folder)
-
-    write_folder(dest, write, force, opened.path)
-    return difference
-
-
-def export_onnx(opened: Opened, dest: Path, force: bool = False) -> float:
-    """Write model.onnx and the tokenizer; returns the largest difference of onnxruntime's logits from the model's.
-
-    Raises:
-        UserError: as of `export_program`; packages are not installed, or onnxruntime computes something else. Nothing
+        UserError: as of `export_program`; packages are not installed, or the program computes something else. Nothing
             is written then.
     """
-    require_onnx()
     program = export_program(opened)
-    names = list(inputs(opened, 1, 1))
-    difference = 0.0
 
-    def write(folder: Path) -> None:
-        nonlocal difference
-        size = sum(weight.numel() * weight.element_size() for weight in opened.weights.values())
-        made = _converted(opened, program, names)
-        made.save(str(folder / ONNX_FILE), external_data=size > _MOST_IN_ONE_FILE)
-        difference = largest_difference(opened, _in_onnxruntime(folder / ONNX_FILE))
-        _write_words(opened, folder)
+    def write(folder: Path) -> float:
+        if form == "torch":
+            torch.export.save(program, folder / TORCH_FILE)
+            module = program.module()
+            difference = largest_difference(opened, lambda given: module(**given))
+        else:
+            size = sum(weight.numel() * weight.element_size() for weight in opened.weights.values())
+            made = _converted(opened, program)
+            made.save(str(folder / ONNX_FILE), external_data=size > _MOST_IN_ONE_FILE)
+            difference = largest_difference(opened, _in_onnxruntime(folder / ONNX_FILE))
+        if opened.tokenizer is not None:
+            write_tokenizer(opened, opened.tokenizer, folder)
+        about = {
+            "inputs": list(inputs(opened, 1, 1)),
+            "max_length": opened.config.max_seq_len,
+            "labels": None if opened.labels is None else list(opened.labels),
+            "checkpoint": opened.path.name,
+            "step": opened.content["step"],
+        }
+        write_json(folder / "about.json", about)
+        return difference
 
-    write_folder(dest, write, force, opened.path)
-    return difference
+    return write_folder(dest, write, force, opened.path)
 
 
-def _converted(opened: Opened, program: torch.export.ExportedProgram, names: list[str]) -> Any:
+def _converted(opened: Opened, program: torch.export.ExportedProgram) -> Any:
     try:
         with _quiet():
             return torch.onnx.export(
                 program,
-                input_names=names,
+                input_names=list(inputs(opened, 1, 1)),
                 output_names=["logits"],
                 opset_version=OPSET,
                 dynamo=True,
@@ -193,9 +189,7 @@ def require_onnx() -> None:
         )
 
 
-def largest_difference(
-    opened: Opened, run: Callable[[dict[str, Tensor]], Tensor], shapes: Sequence[tuple[int, int]] = ()
-) -> float:
+def largest_difference(opened: Opened, run: Callable[[dict[str, Tensor]], Tensor]) -> float:
     """How far a program's logits are from the model's, at tokens that count, as a share of the largest logit.
 
     Raises:
@@ -203,7 +197,7 @@ def largest_difference(
     """
     module, differences = Exported(opened.build()).eval(), []
     most = opened.config.max_seq_len
-    for batch, length in shapes or ((1, 1), (1, most), (3, max(1, most // 3))):
+    for batch, length in ((1, 1), (1, most), (3, max(1, most // 3))):
         given = inputs(opened, batch, length)
         with torch.no_grad():
             expected, found = module(**given), run(given)
@@ -234,20 +228,6 @@ def _in_onnxruntime(path: Path) -> Callable[[dict[str, Tensor]], Tensor]:
         return torch.from_numpy(logits)
 
     return run
-
-
-def _write_words(opened: Opened, folder: Path) -> None:
-    """The tokenizer, and what the program's inputs and outputs are."""
-    if opened.tokenizer is not None:
-        write_tokenizer(opened, opened.tokenizer, folder)
-    about = {
-        "inputs": list(inputs(opened, 1, 1)),
-        "max_length": opened.config.max_seq_len,
-        "labels": None if opened.labels is None else list(opened.labels),
-        "checkpoint": opened.path.name,
-        "step": opened.content["step"],
-    }
-    write_json(folder / "about.json", about)
 
 
 @contextmanager

@@ -1,12 +1,13 @@
 """The tokenizer of a model that comes from elsewhere."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokenizers import Tokenizer, pre_tokenizers
 
 from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
-from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, row_form, save_tokenizer, special_names
+from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, row_form, special_names
 from nystromformer.errors import UserError
 
 NONE = "none"
@@ -21,9 +22,10 @@ class ImportedTokenizer:
     """None where the model comes without one."""
     notes: tuple[str, ...] = ()
 
-    def write(self, folder: Path) -> str:
-        """Write it; returns the SHA-256 of its tokenizer.json, empty where there is none."""
-        return "" if self.tokenizer is None else save_tokenizer(self.tokenizer, folder)[TOKENIZER_FILE].sha256
+
+def sha256_as_saved(tokenizer: Tokenizer | None) -> str:
+    """The SHA-256 of the tokenizer.json that `save_tokenizer` writes; empty where there is no tokenizer."""
+    return "" if tokenizer is None else hashlib.sha256(tokenizer.to_str(pretty=True).encode()).hexdigest()
 
 
 def import_tokenizer(beside: Path, given: str | None, vocab_size: int) -> ImportedTokenizer:

@@ -1,14 +1,15 @@
 """`run_export.py convert`: an experiment with another attention in softmax's place, trained to be like its source."""
 
+import json
 import logging
 import os
 import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from signal import Signals
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -16,23 +17,22 @@ import nystromformer
 from nystromformer.checked_json import read_checked, write_checked
 from nystromformer.config import ExperimentConfig
 from nystromformer.config.attention_text import parse_attention
-from nystromformer.data.dataset import TOKENIZER_FOLDER
-from nystromformer.data.tokenizer import save_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.exchange.convert.comparison import compare
-from nystromformer.exchange.convert.original import Original, build, converted_config, open_original
+from nystromformer.exchange.convert.original import build, converted_config, has_head, open_original
 from nystromformer.exchange.convert.report import report
 from nystromformer.exchange.convert.rows import TextRows, read_text
 from nystromformer.exchange.convert.stages import Goal, Stage
 from nystromformer.exchange.folders import check_free, write_folder
-from nystromformer.exchange.imported import CHECKPOINTS, HEADLESS, write_config
-from nystromformer.files import write_json, write_text
+from nystromformer.exchange.imported import HEADLESS, initial_checkpoint, write_experiment
+from nystromformer.exchange.open_model import Opened
+from nystromformer.exchange.settings import Conversion
+from nystromformer.exchange.tokenizers import sha256_as_saved
+from nystromformer.files import sha256_of, write_json, write_text
 from nystromformer.machine import machine_facts
 from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.run import held_folder, newest, resume
 from nystromformer.training import Device, Group, Trainer, TrainingSettings, choose_device
-from nystromformer.training.archive import FORMAT, write_checkpoint
-from nystromformer.training.checkpoint import epoch_name
 from nystromformer.training.run_record import id_of
 
 logger = logging.getLogger(__name__)
@@ -41,39 +41,6 @@ WORK = ".conversion"
 """What the folder beside the new experiment is called behind its name, which holds the stages until all is done."""
 RECORD = "conversion.json"
 _WARM_UP = 0.05
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """What is asked for, as flags say it."""
-
-    attention: str
-    text: Path
-    steps: int
-    end_to_end: str | None = None
-    """"hidden" or "loss": the goal of the second stage; None: there is none."""
-    end_to_end_steps: int | None = None
-    """None: as many as `steps`."""
-    overrides: tuple[str, ...] = ()
-    text_column: str = "text"
-    rows: int = 8
-    length: int | None = None
-    """None: the longest that the new model takes."""
-    least_tokens: int = 1
-    held_out: int = 48
-    learning_rate: float = 2e-4
-    end_to_end_learning_rate: float = 3e-5
-    validate_every: int = 25
-    seed: int = 0
-
-    def stages(self) -> list[tuple[Goal, int]]:
-        """The goals and their steps, in order."""
-        found: list[tuple[Goal, int]] = [("layers", self.steps)]
-        if self.end_to_end is not None:
-            found.append(
-                (cast(Goal, self.end_to_end), self.steps if self.end_to_end_steps is None else self.end_to_end_steps)
-            )
-        return [(goal, steps) for goal, steps in found if steps]
 
 
 def convert_model(
@@ -99,9 +66,10 @@ def convert_model(
     check_free(dest, force, source)
     machine = machine_facts()
     original = open_original(source)
-    if asked.end_to_end == "loss" and not original.has_head:
+    assert original.tokenizer is not None, "it was checked"
+    if asked.end_to_end == "loss" and not has_head(original):
         raise UserError(f"--end_to_end loss: {source} has no head for masked tokens: take hidden")
-    new, old = converted_config(original, attention, list(asked.overrides))
+    new, old = converted_config(original, attention, asked.overrides or [])
     length = new.model.max_seq_len if asked.length is None else asked.length
     _check_length(asked, new, length)
     student, notes = build(original, new)
@@ -110,7 +78,7 @@ def convert_model(
         asked.text,
         asked.text_column,
         original.tokenizer,
-        original.tokenizer_sha256,
+        original.content["tokenizer"],
         length,
         asked.least_tokens,
         asked.held_out,
@@ -142,6 +110,13 @@ def convert_model(
     return f"{page}\nconverted: {dest}", None
 
 
+def _stages(asked: Conversion) -> list[tuple[Goal, int]]:
+    """The goals and their steps, in order."""
+    further = asked.steps if asked.end_to_end_steps is None else asked.end_to_end_steps
+    stages: list[tuple[Any, int]] = [("layers", asked.steps), (asked.end_to_end, further)]
+    return [(goal, steps) for goal, steps in stages if goal is not None and steps]
+
+
 def _check_length(asked: Conversion, config: ExperimentConfig, length: int) -> None:
     if not 3 <= length <= config.model.max_seq_len:
         raise UserError(
@@ -155,15 +130,17 @@ def _check_length(asked: Conversion, config: ExperimentConfig, length: int) -> N
             raise UserError(f"--attention {asked.attention}: it takes no rows of {length} tokens: {reason}")
 
 
-def _facts(original: Original, new: ExperimentConfig, asked: Conversion, text: TextRows, length: int) -> dict[str, Any]:
+def _facts(original: Opened, new: ExperimentConfig, asked: Conversion, text: TextRows, length: int) -> dict[str, Any]:
     """What decides the weights, as plain data."""
+    # Which weights are converted: a file, or those of a foreign folder.
+    stamp = sha256_of(original.path) if original.path.is_file() else json.dumps(original.content["imported"]["files"])
     said = {key: value for key, value in asdict(asked).items() if key not in ("text", "overrides", "validate_every")}
     return {
         "version": nystromformer.__version__,
         "config": new.model_dump(mode="json", by_alias=True),
         "dataset": text.fingerprint,
         "tokenizer": "",
-        "conversion": said | {"text": asked.text.name, "length": length, "source": original.stamp},
+        "conversion": said | {"text": asked.text.name, "length": length, "source": stamp},
     }
 
 
@@ -171,10 +148,7 @@ def _begin(work: Path, facts: Mapping[str, Any], force: bool) -> None:
     """Make the folder, or check that it holds this conversion."""
     record, decides = work / RECORD, {"id": id_of(facts)}
     if os.path.lexists(work):
-        try:
-            found = read_checked(record)
-        except ValueError as error:
-            raise UserError(f"{record}: {error}: remove {work} to convert anew") from None
+        found = read_checked(record)
         if found == decides:
             return
         if found is None:
@@ -209,7 +183,7 @@ def _train(
         write_checked(before, figures)
         logger.info("before: %s", {key: round(value, 4) for key, value in first.metrics().items()})
     curves: dict[str, Any] = {}
-    for goal, steps in asked.stages():
+    for goal, steps in _stages(asked):
         stage = Stage(student, teacher, goal, text, asked.rows, asked.seed, device)
         folder = work / goal
         folder.mkdir(exist_ok=True)
@@ -248,15 +222,10 @@ def _settings(asked: Conversion, goal: Goal, steps: int) -> TrainingSettings:
 
 
 def _write(
-    folder: Path, original: Original, config: ExperimentConfig, student: PretrainingModel, facts: dict[str, Any]
+    folder: Path, original: Opened, config: ExperimentConfig, student: PretrainingModel, facts: dict[str, Any]
 ) -> None:
     """Write the experiment."""
-    write_config(folder, config)
-    checkpoints = folder / CHECKPOINTS
-    checkpoints.mkdir()
-    sha256 = save_tokenizer(original.tokenizer, checkpoints / TOKENIZER_FOLDER)
-    told = {**facts, "tokenizer": next(iter(sha256.values())).sha256}
-    told |= {"imported": {"kind": "converted", "files": {}, HEADLESS: not original.has_head}}
+    imported = {"kind": "converted", "files": {}, HEADLESS: not has_head(original)}
     weights = {name: weight.detach().cpu().to(torch.float32) for name, weight in student.state_dict().items()}
-    content = {"format": FORMAT, "run_id": id_of(told), **told, "epoch": 0, "step": 0, "model": weights}
-    write_checkpoint(content, checkpoints / f"{epoch_name(0)}.model")
+    facts = facts | {"tokenizer": sha256_as_saved(original.tokenizer), "imported": imported}
+    write_experiment(folder, config, original.tokenizer, initial_checkpoint(facts, weights))

@@ -3,8 +3,10 @@
 Shapes: B rows, N tokens, E width.
 """
 
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -12,40 +14,30 @@ from nystromformer.model import PretrainingModel
 
 
 @dataclass(frozen=True)
-class Attended:
-    """A layer's attention in one forward pass."""
+class Recording:
+    """Of each layer what its attention was called with and gave, (B, N, E), and its output, (B, N, E)."""
 
-    arguments: tuple[Any, ...]
-    output_BNE: Tensor
+    attended: list[tuple[tuple[Any, ...], Tensor]] = field(default_factory=list)
+    hidden: list[Tensor] = field(default_factory=list)
 
 
-class Recorded:
-    """The inputs and outputs of each layer's attention, and each layer's output, in one forward pass.
+@contextmanager
+def recording(model: PretrainingModel) -> Iterator[Recording]:
+    """Within the block the model's encoder is called, once; behind it the recording has what its layers did."""
+    found = Recording()
 
-    Args:
-        model: whose encoder is called within the block.
-    """
+    def note_attention(module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
+        found.attended.append((arguments, output))
 
-    def __init__(self, model: PretrainingModel) -> None:
-        self._layers = model.encoder.layers
-        self.attended: list[Attended] = []
-        self.hidden: list[Tensor] = []
-        """Each layer's output, (B, N, E)."""
-        self._hooks: list[Any] = []
+    def note_layer(module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
+        found.hidden.append(output)
 
-    def __enter__(self) -> Self:
-        for layer in self._layers:
-            attention = layer.get_submodule("attention")
-            self._hooks.append(attention.register_forward_hook(self._note_attention))
-            self._hooks.append(layer.register_forward_hook(self._note_layer))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for hook in self._hooks:
+    hooks = []
+    for layer in model.encoder.layers:
+        hooks.append(layer.get_submodule("attention").register_forward_hook(note_attention))
+        hooks.append(layer.register_forward_hook(note_layer))
+    try:
+        yield found
+    finally:
+        for hook in hooks:
             hook.remove()
-
-    def _note_attention(self, module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
-        self.attended.append(Attended(arguments, output))
-
-    def _note_layer(self, module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
-        self.hidden.append(output)

@@ -14,7 +14,7 @@ from nystromformer.attention import AttentionMask
 from nystromformer.data.masking import prepare_rows
 from nystromformer.data.sampler import rows_of_step
 from nystromformer.exchange.convert.comparison import compare
-from nystromformer.exchange.convert.recording import Recorded
+from nystromformer.exchange.convert.recording import recording
 from nystromformer.exchange.convert.rows import TextRows, padded
 from nystromformer.interop.distance import relative_square
 from nystromformer.model import PretrainingModel
@@ -90,16 +90,15 @@ class Stage:
             mean = sums[0] / sums[2]
             return mean, torch.stack([mean.detach(), torch.ones_like(mean)])
         mask = AttentionMask(batch["mask_BN"]) if "mask_BN" in batch else None
-        with torch.no_grad(), Recorded(self._source) as wanted:
+        with torch.no_grad(), recording(self._source) as wanted:
             wanted_BNE = self._source.encoder(batch["tokens_BN"], mask)
         if self.goal == "layers":
             layers = zip(self._student.encoder.layers, wanted.attended, strict=True)
             pairs = [
-                (layer.get_submodule("attention")(*attended.arguments), attended.output_BNE)
-                for layer, attended in layers
+                (layer.get_submodule("attention")(*arguments), output_BNE) for layer, (arguments, output_BNE) in layers
             ]
         else:
-            with Recorded(self._student) as found:
+            with recording(self._student) as found:
                 found_BNE = self._student.encoder(batch["tokens_BN"], mask)
             # What follows the last layer, a norm or nothing, belongs to it.
             outputs = [*found.hidden[:-1], found_BNE], [*wanted.hidden[:-1], wanted_BNE]

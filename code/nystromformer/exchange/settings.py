@@ -1,0 +1,111 @@
+"""What imports and conversions are asked: the fields are flags of run_export.py. Imports no torch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nystromformer.config.ranges import MOST
+from nystromformer.flags import Overrides
+
+
+@dataclass(frozen=True)
+class ImportSettings:
+    """What of the imported network is chosen."""
+
+    compatible: Annotated[
+        bool,
+        typer.Option(
+            "--compatible",
+            help="Compute the attention exactly as the source does, on the lengths that it takes; else it takes any "
+            "length and padding.",
+        ),
+    ] = False
+    conv_kernel_size: Annotated[
+        int | None,
+        typer.Option(
+            "--conv_kernel_size",
+            min=0,
+            max=MOST,
+            help="From BERT or RoBERTa: taps of the convolution, which begins at zero; 0 for none. Default: 33, and 0 "
+            "beside --attention.",
+        ),
+    ] = None
+    num_landmarks: Annotated[
+        int | None,
+        typer.Option("--num_landmarks", min=1, max=MOST, help="From BERT or RoBERTa: landmarks. Default: 64."),
+    ] = None
+    attention: Annotated[
+        str | None,
+        typer.Option(
+            "--attention",
+            help="From BERT or RoBERTa: what takes softmax's place, its parameters behind commas, such as "
+            "near_far,block_size=32; softmax keeps the source as it is. Default: nystrom.",
+        ),
+    ] = None
+
+    @property
+    def replaces(self) -> bool:
+        """Whether any of it is of the attention that takes softmax's place."""
+        return (self.conv_kernel_size, self.num_landmarks, self.attention) != (None, None, None)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What a conversion is asked."""
+
+    attention: Annotated[
+        str,
+        typer.Option(
+            "--attention",
+            help="What takes softmax's place, its parameters behind commas, such as near_far,num_selected=32.",
+        ),
+    ]
+    text: Annotated[
+        Path,
+        typer.Option(
+            "--text",
+            help="Unlabelled text: a table (.csv, .tsv, .jsonl, .parquet), a .txt file of paragraphs, a folder of "
+            ".txt files, or a dataset that this project made with the model's tokenizer.",
+        ),
+    ]
+    steps: Annotated[
+        int,
+        typer.Option(
+            "--steps", min=0, max=MOST, help="Steps that train each layer's attention towards the source's output."
+        ),
+    ]
+    end_to_end: Annotated[
+        str | None,
+        typer.Option(
+            "--end_to_end",
+            help="Then train the whole model. hidden: towards the source's hidden vectors; loss: to guess masked "
+            "tokens.",
+        ),
+    ] = None
+    end_to_end_steps: Annotated[
+        int | None,
+        typer.Option("--end_to_end_steps", min=1, max=MOST, help="Steps of --end_to_end. Default: as --steps."),
+    ] = None
+    overrides: Overrides = None
+    text_column: Annotated[str, typer.Option("--text_column", help="The table's column with the text.")] = "text"
+    rows: Annotated[int, typer.Option("--rows", min=1, max=MOST, help="Rows of a step.")] = 8
+    length: Annotated[
+        int | None,
+        typer.Option("--length", min=3, max=MOST, help="Tokens of a row at most. Default: the model's max_seq_len."),
+    ] = None
+    least_tokens: Annotated[
+        int, typer.Option("--least_tokens", min=1, max=MOST, help="Tokens of the shortest row that is used.")
+    ] = 1
+    held_out: Annotated[int, typer.Option("--held_out", min=1, max=MOST, help="Rows that are kept for measuring.")] = 48
+    learning_rate: Annotated[
+        float, typer.Option("--learning_rate", min=0, max=1, help="Of --steps: its peak; it rises and falls linearly.")
+    ] = 2e-4
+    end_to_end_learning_rate: Annotated[
+        float, typer.Option("--end_to_end_learning_rate", min=0, max=1, help="The same of --end_to_end.")
+    ] = 3e-5
+    validate_every: Annotated[
+        int, typer.Option("--validate_every", min=1, max=MOST, help="Steps between two measurements and checkpoints.")
+    ] = 25
+    seed: Annotated[int, typer.Option("--seed", min=0, max=MOST, help="Of the rows' order.")] = 0
