@@ -10,7 +10,8 @@ import typer
 from nystromformer import cli
 from nystromformer.exchange.settings import Conversion, ImportSettings
 from nystromformer.flag_groups import with_flag_groups
-from nystromformer.flags import DeviceName, command_line
+from nystromformer.flags import DeviceName
+from nystromformer.runs.call import this_call
 
 Force = Annotated[bool, typer.Option("--force", help="Replace all that is in a target folder that is not empty.")]
 
@@ -64,7 +65,7 @@ def convert(
     """
     from nystromformer.exchange.convert.convert import convert_model
 
-    told, stopped_by = convert_model(source, dest, conversion, device, command_line(), force)
+    told, stopped_by = convert_model(source, dest, conversion, device, str(this_call()), force)
     typer.echo(told)
     if stopped_by is not None:
         raise typer.Exit(128 + stopped_by)

@@ -13,6 +13,8 @@ from nystromformer.paths import wrong_path
 _LONGEST_SHOWN = 60
 GIVEN: dict[str, tuple[str, ...]] = {}
 """The flags of this process' command, each with the words behind it as they were typed."""
+ARGUMENTS: list[str] = []
+"""The words before them: of a script with several commands the command's name, and the arguments."""
 
 
 class CheckedCommand(TyperCommand):
@@ -27,6 +29,9 @@ class CheckedCommand(TyperCommand):
         if left and not ctx.allow_extra_args:
             raise typer.BadParameter(_unexpected(args, left[0]), ctx)
         parameters = {each.name: each for each in self.get_params(ctx)}
+        typed = (words.get(name) for name, each in parameters.items() if each.param_type_name == "argument")
+        command = [] if ctx.parent is None else [ctx.info_name]
+        ARGUMENTS[:] = [*command, *(word for one in typed for word in _each(one) if isinstance(word, str))]
         GIVEN.clear()
         GIVEN.update(_given_flags(parameters, words))
         for name, parameter in parameters.items():

@@ -1,7 +1,5 @@
 """Flags that commands of all kinds have, declared once."""
 
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -40,11 +38,6 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", help="section.key=value: take this value instead of config.json's; repeatable."),
 ]
-
-
-def command_line() -> str:
-    """How the command was called, for the record."""
-    return shlex.join(["python", *sys.argv])
 
 
 def refuse_given(context: typer.Context, names: Sequence[str], why: str) -> None:

@@ -179,7 +179,9 @@ def test_positions_are_extended_on_the_way(convert: Any, place: Path, tmp_path: 
     table = build(original, new)[0].encoder.embeddings.position
     assert table is not None
     assert torch.equal(table.weight[:32], table.weight[64:])
-    assert figures(tmp_path / "new")["settings"]["length"] == 80
+    data = figures(tmp_path / "new")
+    assert data["settings"]["length"] == 80
+    assert f"run_export.py convert {place / 'bert'} {tmp_path / 'new'} --attention {NEAR} --text " in data["command"]
 
 
 @pytest.mark.parametrize("text", ["texts.txt", "books"])

@@ -56,13 +56,12 @@ def test_the_tokenizer_is_the_runs_own(tmp_path: Path) -> None:
 words = st.text(min_size=1).filter(lambda text: "\0" not in text)
 
 
-@given(st.dictionaries(words.map(lambda text: f"--{text}"), st.lists(words).map(tuple), max_size=4))
-def test_the_line_of_a_call_is_what_a_shell_reads(flags: dict[str, tuple[str, ...]]) -> None:
-    call = Call("code/run_glue.py", flags)
-    line = shlex.split(str(call))
-    assert line[:2] == ["python", "code/run_glue.py"]
+@given(st.dictionaries(words.map(lambda text: f"--{text}"), st.lists(words).map(tuple), max_size=4), words)
+def test_the_line_of_a_call_is_what_a_shell_reads(flags: dict[str, tuple[str, ...]], argument: str) -> None:
+    python, script, first, *line = shlex.split(str(Call("code/run_glue.py", flags, (argument,))))
+    assert [python, script, first] == ["python", "code/run_glue.py", argument]
     with_words = [word for flag, each in flags.items() for one in each for word in (flag, one)]
-    assert line[2:] == with_words + [flag for flag, each in flags.items() if not each]
+    assert line == with_words + [flag for flag, each in flags.items() if not each]
 
 
 READ_BY_NAME = re.compile(r"(^|/)result\\.json$")

@@ -94,7 +94,7 @@ def _origin(opened: Opened) -> list[str]:
 def _without_folders(call: Call) -> Call:
     """A command whose absolute paths are names alone: where they lie says something about one machine."""
     flags = {flag: tuple(map(_without_folder, words)) for flag, words in call.flags.items()}
-    return Call(_without_folder(call.script), flags)
+    return Call(_without_folder(call.script), flags, tuple(map(_without_folder, call.arguments)))
 
 
 def _without_folder(word: str) -> str:

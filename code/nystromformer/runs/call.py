@@ -7,22 +7,23 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from nystromformer.checked_command import GIVEN
+from nystromformer.checked_command import ARGUMENTS, GIVEN
 from nystromformer.checked_json import STRICT
 
 
 @dataclass(frozen=True)
 class Call:
-    """A script and the flags that it was given.
+    """A script and what it was given.
 
     script: as it was typed; flags: the words behind each, as they were typed, in the order of the script's help; none
-    behind a flag that takes none.
+    behind a flag that takes none; arguments: the words that belong to no flag.
     """
 
     __pydantic_config__ = STRICT
 
     script: str = ""
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
 
     def with_flags(self, changes: Mapping[str, str]) -> Call:
         """The same with other values of some flags."""
@@ -33,7 +34,7 @@ class Call:
         launcher = ["code/torchrun.py", "--standalone", "--nproc_per_node", str(count)] if count > 1 else []
         words = [word for flag, values in self.flags.items() for value in values for word in (flag, value)]
         alone = [flag for flag, values in self.flags.items() if not values]
-        return shlex.join(["python", *launcher, self.script, *words, *alone])
+        return shlex.join(["python", *launcher, self.script, *self.arguments, *words, *alone])
 
     def __str__(self) -> str:
         return self.in_processes(1)
@@ -41,4 +42,4 @@ class Call:
 
 def this_call() -> Call:
     """The call of this process' command."""
-    return Call(sys.argv[0], dict(GIVEN))
+    return Call(sys.argv[0], dict(GIVEN), tuple(ARGUMENTS))

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from nystromformer.benchmark.flags import Results, flag, numbers
 from nystromformer.config.ranges import MOST
-from nystromformer.flags import command_line
 from nystromformer.resources import most_processes
+from nystromformer.runs.call import this_call
 
 
 @dataclass(frozen=True)
@@ -46,4 +46,4 @@ def abilities(settings: Abilities, results: Results) -> str:
     """
     from nystromformer.benchmark.abilities.measure import measure_abilities
 
-    return measure_abilities(settings, results.out, command_line())
+    return measure_abilities(settings, results.out, str(this_call()))

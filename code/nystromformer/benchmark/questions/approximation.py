@@ -16,7 +16,8 @@ from nystromformer.benchmark.flags import (
     threads,
 )
 from nystromformer.config.ranges import LEAST_RIDGE, MOST, MOST_PINV_ITERATIONS, MOST_RIDGE
-from nystromformer.flags import DatasetFolder, DeviceName, ModelFolder, Overrides, command_line
+from nystromformer.flags import DatasetFolder, DeviceName, ModelFolder, Overrides
+from nystromformer.runs.call import this_call
 
 
 @dataclass(frozen=True)
@@ -63,4 +64,4 @@ def approximation(
     from nystromformer.training import Group
 
     chosen = run_device(experiment, device, Group())
-    return measure_approximation(experiment, dataset, chosen, settings, results.out, command_line())
+    return measure_approximation(experiment, dataset, chosen, settings, results.out, str(this_call()))

@@ -9,7 +9,8 @@ import typer
 from nystromformer.benchmark.flags import ATTENTIONS, MOST_REPEATS, REPEATS, Results, flag, names, numbers, threads
 from nystromformer.config.ranges import MOST, MOST_LAYERS
 from nystromformer.errors import UserError
-from nystromformer.flags import command_line, refuse_given
+from nystromformer.flags import refuse_given
+from nystromformer.runs.call import this_call
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ def efficiency(context: typer.Context, settings: Efficiency, results: Results, p
         from nystromformer.benchmark.attention import measure_beside_peers
 
         refuse_given(context, _NOT_BESIDE_PEERS, "--peers: the attention alone is measured, at every length")
-        return measure_beside_peers(settings, results.out, command_line())
+        return measure_beside_peers(settings, results.out, str(this_call()))
         return None
     from nystromformer.benchmark.efficiency.measure import measure_efficiency
 
-    return measure_efficiency(settings, results.out, command_line())
+    return measure_efficiency(settings, results.out, str(this_call()))

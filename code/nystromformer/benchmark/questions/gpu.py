@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import typer
 
 from nystromformer.benchmark.flags import Results, flag, names
-from nystromformer.flags import command_line
+from nystromformer.runs.call import this_call
 
 SECTIONS = ("check", "ceilings", "kernels", "attention", "training")
 
@@ -28,7 +28,7 @@ def gpu(settings: Gpu, results: Results) -> str:
     """
     from nystromformer.benchmark.gpu.run import measure_on_gpu
 
-    text, went_well = measure_on_gpu(settings, results.out, command_line())
+    text, went_well = measure_on_gpu(settings, results.out, str(this_call()))
     if went_well:
         return text
     typer.echo(text)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from nystromformer.benchmark.flags import CHECKPOINT, Results, flag
 from nystromformer.config.ranges import MOST
-from nystromformer.flags import DatasetFolder, DeviceName, command_line
+from nystromformer.flags import DatasetFolder, DeviceName
 from nystromformer.paths import experiment_folder
+from nystromformer.runs.call import this_call
 
 
 @dataclass(frozen=True)
@@ -39,4 +40,4 @@ def span(settings: Span, results: Results, dataset: DatasetFolder = None, device
     from nystromformer.training import choose_device
 
     chosen = choose_device(device, mixed_precision=False)
-    return measure_spans(settings, dataset, chosen, results.out, command_line())
+    return measure_spans(settings, dataset, chosen, results.out, str(this_call()))
