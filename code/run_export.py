@@ -38,7 +38,7 @@ def import_(
     force: Force = False,
 ) -> None:
     """Make an experiment folder of a model that others have trained."""
-    from nystromformer.exchange.imported import import_model
+    from nystromformer.exchange.import_model import import_model
 
     for line in import_model(source, dest, settings, config, tokenizer, force):
         typer.echo(line)
@@ -102,7 +102,7 @@ def export(
     force: Force = False,
 ) -> None:
     """Write a model for transformers, onnxruntime or torch.export."""
-    from nystromformer.exchange.exported import export_model
+    from nystromformer.exchange.export_model import export_model
 
     typer.echo(export_model(folder, checkpoint, form, out, code, force))
 

@@ -6,6 +6,7 @@ EXTRAS = {
     "docker": "docker",
     "fastapi": "serve",
     "uvicorn": "serve",
+    **dict.fromkeys(("onnx", "onnxscript", "onnxruntime"), "export"),
     **dict.fromkeys(
         (
             *("transformers", "datasets", "tokenizers", "tqdm", "filelock", "torchmetrics", "tensorboard", "pyarrow"),

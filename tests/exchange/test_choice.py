@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from finetuning import made_rows, pretrained, sweep, write_table
+from exported import of_table
+from finetuning import made_rows, pretrained, sweep
 from small import CPU, run_here
 
 import nystromformer
@@ -17,9 +18,6 @@ from nystromformer.exchange.layouts import lay_out
 from nystromformer.exchange.open_model import open_model
 from nystromformer.runs.call import Call
 from nystromformer.runs.record import EpochMetrics, Run, read_run
-from nystromformer.tasks.documents.divide import Division
-from nystromformer.tasks.documents.question import Question
-from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.training.archive import read_checkpoint, write_checkpoint
 
@@ -30,9 +28,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> R
     folder = tmp_path_factory.mktemp("choice")
     few = {"pretraining_setting__epoch": 1, "pretraining_setting__batches_per_epoch": 1}
     made = pretrained(folder / "ours", dataset_folder, **few)
-    table = write_table(folder / "t.csv", ("body", "label"), made_rows(24))
-    task = Documents(Question("t", str(table), "body", "label", kind="classes", division=Division(share=0.25)))
-    flags = {"--train": (str(table),), "--set": (f"x={folder}/y",), "--model": ("ours/it",), "--text": ("body",)}
+    task = of_table(folder, made_rows(24))
+    flags = {
+        "--train": (str(folder / "t.csv"),),
+        "--set": (f"x={folder}/y",),
+        "--model": ("ours/it",),
+        "--text": ("body",),
+    }
     (result,) = finetune(made, task, sweep(call=Call(f"{folder}/code/run_classify.py", flags)), CPU).results
     metrics = [{**result.last.metrics, result.main_metric: value} for value in (0.9, 0.4)]
     result = replace(result, epochs=tuple(EpochMetrics(number, each) for number, each in enumerate(metrics)))
@@ -108,9 +110,7 @@ def test_weights_that_are_no_numbers(run: Path, value: float) -> None:
 
 
 def test_a_mask_is_no_positions(trained: Run) -> None:
-    experiment = Path(trained.folder).parents[2]
-    while not (experiment / "config.json").is_file():
-        experiment = experiment.parent
+    experiment = next(each for each in Path(trained.folder).parents if (each / "config.json").is_file())
     model, tokenizer = nystromformer.from_pretrained(experiment)
     assert tokenizer is not None
     tokens = torch.tensor([tokenizer.encode("landmark <mask> token").ids])

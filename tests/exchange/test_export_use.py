@@ -8,19 +8,16 @@ from pathlib import Path
 import foreign
 import pytest
 import torch
-from exported import MADE, assert_equal, experiment, given, rows
-from finetuning import made_rows, sweep, write_table
+from exported import MADE, assert_equal, experiment, given, of_table, rows
+from finetuning import made_rows, sweep
 from small import write_experiment
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from nystromformer.exchange.exported import export_model
-from nystromformer.exchange.imported import import_model
+from nystromformer.exchange.export_model import export_model
+from nystromformer.exchange.import_model import import_model
 from nystromformer.exchange.open_model import open_model
 from nystromformer.exchange.settings import ImportSettings
-from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.folds import run_documents
-from nystromformer.tasks.documents.question import Question
-from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.prediction.loaded import load_run
 
 
@@ -65,12 +62,12 @@ def readme_prints(folder: Path) -> str:
 
 def test_a_run_from_scratch_has_its_tokenizer(tmp_path: Path) -> None:
     texts = made_rows(24)
-    table = write_table(tmp_path / "t.csv", ("body", "label"), texts)
-    task = Documents(Question("t", str(table), "body", "label", kind="classes", division=Division(share=0.25)))
     made = write_experiment(tmp_path / "ours")
     first = sweep(epochs=1, checkpoint="last")
     with pytest.raises(SystemExit, match=r"^0$"):
-        run_documents(made, task, first, "cpu", lambda line: None, from_scratch=True, vocab_size=300)
+        run_documents(
+            made, of_table(tmp_path, texts), first, "cpu", lambda line: None, from_scratch=True, vocab_size=300
+        )
     (result,) = (tmp_path / "ours").rglob("result.json")
     export_model(result.parent, None, "hf", tmp_path / "hf", "auto", False)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")

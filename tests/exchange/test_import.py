@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from nystromformer.exchange.imported import import_model
+from nystromformer.exchange.import_model import import_model
 from nystromformer.exchange.settings import ImportSettings
 from nystromformer.model import ClassificationModel, PretrainingModel
 from nystromformer.tasks.experiment.folder import open_experiment
@@ -54,9 +54,10 @@ def assert_equal(ours: Tensor, expected: Tensor) -> None:
     assert float((ours - expected).abs().max()) <= 1e-5 * max(1.0, float(expected.abs().max()))
 
 
+@pytest.mark.parametrize("act", ["gelu", "gelu_new"])
 @pytest.mark.parametrize("size", SIZES)
-def test_nystromformer(tmp_path: Path, size: str) -> None:
-    source = foreign.nystromformer(size)
+def test_nystromformer(tmp_path: Path, size: str, act: str) -> None:
+    source = foreign.nystromformer(size, hidden_act=act)
     model, said = imported(foreign.stored(source, tmp_path / "theirs"), tmp_path / "ours", COMPATIBLE)
     for batch in (1, 3):
         assert_equal(all_logits(model, tokens(batch)), theirs(source, tokens(batch)))
@@ -89,13 +90,6 @@ def test_transformers_default_of_64_and_64_is_softmax_and_is_reported(tmp_path: 
         assert_equal(all_logits(model, tokens(2, length)), theirs(source, tokens(2, length)))
 
 
-@pytest.mark.parametrize("act", ["gelu", "gelu_new"])
-def test_with_either_gelu(tmp_path: Path, act: str) -> None:
-    source = foreign.nystromformer(hidden_act=act)
-    model, _ = imported(foreign.stored(source, tmp_path / "theirs"), tmp_path / "ours", COMPATIBLE)
-    assert_equal(all_logits(model, tokens(2)), theirs(source, tokens(2)))
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_classification(tmp_path: Path, size: str) -> None:
     source = foreign.nystromformer(size, classes=3, id2label={0: "no", 1: "maybe", 2: "yes"})
@@ -108,29 +102,6 @@ def test_classification(tmp_path: Path, size: str) -> None:
     model.load_state_dict(content["model"])
     with torch.no_grad():
         assert_equal(model(tokens(4)), theirs(source, tokens(4)))
-
-
-def test_where_transformers_is_wrong() -> None:
-    """What the documents say of its module; the day that one of these fails, they are to be changed."""
-    source = foreign.nystromformer()
-    # Two rows of half the length share their landmarks: a row depends on its neighbour.
-    alone = tokens(2, LENGTH // 2)
-    changed = torch.cat([alone[:1], tokens(1, LENGTH // 2).flip(1)])
-    assert float((theirs(source, alone)[0] - theirs(source, changed)[0]).abs().max()) > 1e-3
-    # Of one row of twice the length it makes two, in one layer; more layers fail.
-    long = foreign.nystromformer("many heads", max_position_embeddings=2 * LENGTH)
-    assert theirs(long, tokens(1, 2 * LENGTH)).shape[0] == 2
-    with pytest.raises(RuntimeError):
-        theirs(foreign.nystromformer(max_position_embeddings=2 * LENGTH), tokens(1, 2 * LENGTH))
-    with pytest.raises(RuntimeError):
-        theirs(source, tokens(3, LENGTH // 2 + 3))
-    # A mask of zeros and ones crashes as soon as it masks a token.
-    mask = torch.ones(2, LENGTH, dtype=torch.int64)
-    mask[0, 20:] = 0
-    with pytest.raises(RuntimeError):
-        theirs(source, tokens(2), attention_mask=mask)
-    # A row depends on its neighbours in the batch by the start of the inverse, too.
-    assert not torch.equal(theirs(source, tokens(3))[0], theirs(source, tokens(3)[:1])[0])
 
 
 def test_bert_is_exact_where_tokens_are_no_more_than_landmarks(tmp_path: Path) -> None:
@@ -149,6 +120,8 @@ def test_bert_is_exact_where_tokens_are_no_more_than_landmarks(tmp_path: Path) -
         ours = model.mlm(model.encoder(short, mask, types), model.encoder.embeddings.word.weight)
     assert_equal(ours[mask], expected[mask])
     assert float((all_logits(model, tokens(1)) - theirs(source, tokens(1))).abs().max()) > 1e-3
+    model, _ = imported(folder, tmp_path / "without", ImportSettings(conv_kernel_size=0, num_landmarks=LANDMARKS))
+    assert model.encoder.layers[0].attention.core.skip is None  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -162,13 +135,6 @@ def test_bert_and_roberta_with_their_softmax(tmp_path: Path, kind: str, size: st
     tokens_BN = torch.where(mask, tokens(2), 1)
     expected = theirs(source, tokens_BN, attention_mask=mask.long())
     assert_equal(all_logits(model, tokens_BN, mask)[mask], expected[mask])
-
-
-def test_a_warm_start_without_a_convolution(tmp_path: Path) -> None:
-    folder = foreign.stored(foreign.bert(), tmp_path / "theirs")
-    imported(folder, tmp_path / "ours", ImportSettings(conv_kernel_size=0, num_landmarks=LANDMARKS))
-    (attention,) = set(open_experiment(tmp_path / "ours").config.model.attentions)
-    assert attention.conv_kernel_size is None
 
 
 @pytest.mark.parametrize("part", ["encoder alone", "with a pooler", "old names"])

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nystromformer.data.tokenizer import save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.exchange.imported import import_model
+from nystromformer.exchange.import_model import import_model
 from nystromformer.exchange.settings import ImportSettings
 from nystromformer.tasks.experiment.start import is_foreign
 
@@ -283,7 +283,7 @@ def test_a_failure_at_the_very_end_leaves_what_was_there(
     def full(*_: object) -> None:
         raise UserError("no space left on the device")
 
-    monkeypatch.setattr("nystromformer.exchange.imported.write_checkpoint", full)
+    monkeypatch.setattr("nystromformer.exchange.import_model.write_checkpoint", full)
     with pytest.raises(UserError, match="no space"):
         import_model(source, ours, ImportSettings(), force=True)
     assert {path: path.read_bytes() for path in ours.rglob("*") if path.is_file()} == before

@@ -22,7 +22,7 @@ from nystromformer.data.dataset import Dataset, open_dataset
 from nystromformer.data.preprocessing.build import DatasetSettings, build_dataset
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.errors import UserError
-from nystromformer.exchange.imported import import_model
+from nystromformer.exchange.import_model import import_model
 from nystromformer.exchange.open_model import open_model
 from nystromformer.exchange.settings import ImportSettings
 from nystromformer.model import PretrainingModel

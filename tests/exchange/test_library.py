@@ -14,7 +14,7 @@ from small import run_here
 import nystromformer
 from nystromformer.errors import UserError
 from nystromformer.exchange.hub import find_source, push
-from nystromformer.exchange.imported import import_model
+from nystromformer.exchange.import_model import import_model
 from nystromformer.exchange.settings import ImportSettings
 from nystromformer.model import ClassificationModel, PretrainingModel
 
@@ -31,14 +31,11 @@ def test_from_pretrained(tmp_path: Path, dataset_folder: Path) -> None:
         assert not torch.equal(model.encoder(tokens), earlier.encoder(tokens))
     with pytest.raises(UserError, match="expected --checkpoint last, all or one of 0, 1; found '9'"):
         nystromformer.from_pretrained(made.folder, checkpoint=9)
-
-
-def test_from_pretrained_of_a_classification(tmp_path: Path) -> None:
     foreign.stored(foreign.nystromformer(classes=3), tmp_path / "theirs")
-    import_model(tmp_path / "theirs", tmp_path / "ours", ImportSettings(), tokenizer="none")
-    model, tokenizer = nystromformer.from_pretrained(tmp_path / "ours" / "model" / "classification")
-    assert isinstance(model, ClassificationModel)
-    assert tokenizer is None
+    import_model(tmp_path / "theirs", tmp_path / "imported", ImportSettings(), tokenizer="none")
+    classifier, none = nystromformer.from_pretrained(tmp_path / "imported" / "model" / "classification")
+    assert isinstance(classifier, ClassificationModel)
+    assert none is None
 
 
 def test_nothing_else_is_there() -> None:

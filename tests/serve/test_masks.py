@@ -1,14 +1,12 @@
 """Masked tokens filled in by a pretrained model, and the command that serves it."""
 
 import json
-import math
 import re
-import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,12 +15,10 @@ from served import ask, ask_json
 from small import CPU, command, run_here
 
 from nystromformer.data.tokenizer import load_tokenizer
-from nystromformer.errors import UserError
-from nystromformer.serve import masks, server
+from nystromformer.serve import masks
 from nystromformer.serve.masks import FillMask
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
 from nystromformer.tasks.pretraining.validation import load_checkpoint
-from nystromformer.training.archive import read_checkpoint, write_checkpoint
 
 SCRIPT = "code/run_serve.py"
 
@@ -53,20 +49,6 @@ def test_it_says_what_the_model_says(experiment: Experiment, model: FillMask) ->
     assert not answer.cut
 
 
-def test_weights_that_are_no_numbers_are_refused(experiment: Experiment, tmp_path: Path) -> None:
-    folder = tmp_path / "broken"
-    shutil.copytree(experiment.folder, folder)
-    path = folder / "model" / "cp-0001.model"
-    content = read_checkpoint(path)
-    name = next(iter(content["model"]))
-    content["model"][name].view(-1)[-1] = math.inf
-    write_checkpoint(content, path)
-    with pytest.raises(
-        UserError, match=rf"cp-0001.model: {name}: expected finite weights, found NaN or infinity in 1 of"
-    ):
-        FillMask(replace(experiment, folder=folder), "last", None, CPU)
-
-
 def test_texts_of_several_lengths_and_masks_do_not_change_each_other(model: FillMask) -> None:
     texts = ["a <mask>", "landmark segment <mask> matrix <mask> value.", "<mask>"]
     together = model.answer(texts)
@@ -92,15 +74,11 @@ def test_texts_of_masks_alone_hold_few_logits(model: FillMask, monkeypatch: pyte
         assert [choice.probability for choice in one.choices] == pytest.approx(chances, rel=1e-4)
 
 
-def test_other_special_tokens_are_text(model: FillMask) -> None:
-    (plain,) = model.answer(["<mask> </s> <pad>"])
-    assert plain.tokens > 6, "spelt out"
-
-
-def test_a_longer_text_is_cut_and_a_mask_beyond_is_missed(model: FillMask) -> None:
-    (answer,) = model.answer(["<mask>" + " token" * 100])
-    assert answer.cut
-    assert answer.tokens == model.longest
+def test_which_tokens_are_read(model: FillMask) -> None:
+    plain, cut = model.answer(["<mask> </s> <pad>", "<mask>" + " token" * 100])
+    assert plain.tokens > 6, "other special tokens are spelt out"
+    assert cut.cut
+    assert cut.tokens == model.longest
     for text, words in (("token " * 100 + "<mask>", "among the first 32 tokens"), ("none", "expected <mask>")):
         with pytest.raises(ValueError, match=words):
             model.answer([text])
@@ -136,28 +114,21 @@ def test_the_command_serves_until_it_is_stopped(experiment: Experiment, number: 
     assert "Traceback" not in errors
 
 
-def test_a_port_in_use_is_told(
-    experiment: Experiment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        assert run_here(monkeypatch, SCRIPT, experiment.folder, "--port", port) == 2
-    assert f"--port {port}: is in use: choose another with --port" in capsys.readouterr().err
-
-
 def test_what_cannot_be_served_is_told(
     tmp_path: Path, experiment: Experiment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_here(monkeypatch, SCRIPT, tmp_path, "--port", 0) == 2
-    assert (
-        "expected the folder of a pretrained experiment, with config.json, or of a finished" in capsys.readouterr().err
-    )
-    assert run_here(monkeypatch, SCRIPT, experiment.folder, "--port", 0, "--checkpoint", 7) == 2
-    assert "expected --checkpoint last or one of 0, 1" in capsys.readouterr().err
-    assert run_here(monkeypatch, SCRIPT, experiment.folder, "--allowed_hosts", "http://a.example") == 2
-    assert "--allowed_hosts http://a.example: 'http://a.example' is no host name" in capsys.readouterr().err
-    assert run_here(monkeypatch, SCRIPT, experiment.folder, "--host", "no.such.host.invalid") == 2
-    assert "cannot be listened on" in capsys.readouterr().err
-    monkeypatch.setattr(server, "_NEEDED", ("fastapi", "no_such_library"))
-    assert run_here(monkeypatch, SCRIPT, experiment.folder, "--port", 0) == 2
-    assert "the service needs no_such_library, which is not installed" in capsys.readouterr().err
+    def refused(folder: Path, *flags: object) -> str:
+        assert run_here(monkeypatch, SCRIPT, folder, *(flags or ("--port", 0))) == 2
+        return capsys.readouterr().err
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert f"--port {port}: is in use: choose another with --port" in refused(experiment.folder, "--port", port)
+    assert "expected the folder of a pretrained experiment, with config.json, or of a finished" in refused(tmp_path)
+    assert "expected --checkpoint last or one of 0, 1" in refused(experiment.folder, "--checkpoint", 7, "--port", 0)
+    named = refused(experiment.folder, "--allowed_hosts", "http://a.example")
+    assert "--allowed_hosts http://a.example: 'http://a.example' is no host name" in named
+    assert "cannot be listened on" in refused(experiment.folder, "--host", "no.such.host.invalid")
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    monkeypatch.delitem(sys.modules, "nystromformer.serve.app", raising=False)
+    assert "this needs fastapi, which is not installed" in refused(experiment.folder)

@@ -1,14 +1,18 @@
 """Experiments of many kinds to hand on."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from finetuning import pretrained
+from finetuning import pretrained, write_table
 from small import VOCABULARY
 from torch import Tensor
 
 from nystromformer.model import ClassificationModel, PretrainingModel
+from nystromformer.tasks.documents.divide import Division
+from nystromformer.tasks.documents.question import Question
+from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.training.archive import read_checkpoint, write_checkpoint
 
@@ -62,6 +66,13 @@ def experiment(folder: Path, dataset: Path, **changes: Any) -> Experiment:
         weight.add_(0.2 * torch.randn(weight.shape, generator=generator))
     write_checkpoint(content, path)
     return made
+
+
+def of_table(folder: Path, examples: Sequence[tuple[str, str]], kind: Any = "classes") -> Documents:
+    """The task of texts and labels that are written as a table, of which a quarter is for validation."""
+    table = write_table(folder / "t.csv", ("body", "label"), examples)
+    division = Division(share=0.25)
+    return Documents(Question("t", str(table), "body", "label", separator=";", kind=kind, division=division))
 
 
 def rows(batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:

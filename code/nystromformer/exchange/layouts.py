@@ -157,17 +157,17 @@ def _common(opened: Opened) -> dict[str, Any]:
     return keys
 
 
-def _head(opened: Opened) -> str:
+def _name_of_head(opened: Opened) -> str:
     return "ForMaskedLM" if opened.labels is None else "ForSequenceClassification"
 
 
-def _kept(opened: Opened) -> dict[str, Tensor]:
+def _weights_of(opened: Opened) -> dict[str, Tensor]:
     """The weights without heads that nothing else has (sentence order)."""
     parts = ("encoder.", "mlm.") if opened.labels is None else ("encoder.", "head.")
     return {name: weight for name, weight in opened.weights.items() if name.startswith(parts)}
 
 
-def _renamed(weights: Mapping[str, Tensor], names: Names) -> dict[str, Tensor]:
+def _rename(weights: Mapping[str, Tensor], names: Names) -> dict[str, Tensor]:
     renamed = {}
     for name, weight in weights.items():
         theirs = names.theirs(name)
@@ -185,12 +185,12 @@ def _from_row(weights: dict[str, Tensor], config: ModelConfig, offset: int) -> N
 
 
 def _bert(opened: Opened) -> Layout:
-    weights = _kept(opened)
+    weights = _weights_of(opened)
     _from_row(weights, opened.config, 0)
     dropout = opened.config.dropout_prob
     keys = {
         "model_type": "bert",
-        "architectures": [f"Bert{_head(opened)}"],
+        "architectures": [f"Bert{_name_of_head(opened)}"],
         **_common(opened),
         "hidden_act": _ACTIVATIONS[opened.config.activation],
         "hidden_dropout_prob": dropout,
@@ -198,12 +198,12 @@ def _bert(opened: Opened) -> Layout:
         "attention_probs_dropout_prob": 0.0,
     }
     same = "transformers' own BERT computes the same for any length and any padding (positions begin at row 0 there)."
-    return Layout(keys, _renamed(weights, BERT), False, same)
+    return Layout(keys, _rename(weights, BERT), False, same)
 
 
 def _nystromformer(opened: Opened) -> Layout:
     config, first = opened.config, opened.config.attentions[0]
-    weights = _kept(opened)
+    weights = _weights_of(opened)
     _from_row(weights, config, _THEIR_OFFSET)
     taps = first.conv_kernel_size
     if taps is None:
@@ -214,7 +214,7 @@ def _nystromformer(opened: Opened) -> Layout:
     landmarks = 64 if is_exact else first.num_landmarks  # type: ignore[attr-defined]
     keys = {
         "model_type": "nystromformer",
-        "architectures": [f"Nystromformer{_head(opened)}"],
+        "architectures": [f"Nystromformer{_name_of_head(opened)}"],
         **_common(opened),
         "hidden_act": _ACTIVATIONS[config.activation],
         "hidden_dropout_prob": config.dropout_prob,
@@ -230,12 +230,12 @@ def _nystromformer(opened: Opened) -> Layout:
         else f"transformers' own Nystromformer computes the same for rows of exactly {config.max_seq_len} tokens, "
         "without padding, and fails, or mixes rows, on others."
     )
-    return Layout(keys, _renamed(weights, NYSTROMFORMER), False, same)
+    return Layout(keys, _rename(weights, NYSTROMFORMER), False, same)
 
 
 def _file(opened: Opened) -> Layout:
     config, module = opened.config, MODULE_FILE.removesuffix(".py")
-    head = _head(opened)
+    head = _name_of_head(opened)
     keys = {
         "model_type": "nystrom_encoder",
         "architectures": [f"NystromEncoder{head}"],
@@ -268,7 +268,7 @@ def _file(opened: Opened) -> Layout:
         same += (
             f" It needs the package nystromformer installed, for {' and '.join(others)}: `pip install -e .` in a clone."
         )
-    return Layout(keys, _kept(opened), True, same)
+    return Layout(keys, _weights_of(opened), True, same)
 
 
 def _attention(attention: AttentionConfig) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def _open_experiment(folder: Path, wanted: str) -> Opened:
     if _CLASSIFIER in content["model"]:
         raise UserError(f"{path}: a classification's weights, where a pretraining's were expected")
     tokenizer = _tokenizer(path, experiment.checkpoints, content["tokenizer"])
-    return _checked(Opened(folder.resolve().name, folder, path, content, experiment.config, tokenizer))
+    return _check(Opened(folder.resolve().name, folder, path, content, experiment.config, tokenizer))
 
 
 def _open_run(folder: Path, wanted: str | None) -> Opened:
@@ -154,11 +154,11 @@ def _open_run(folder: Path, wanted: str | None) -> Opened:
         checkpoints = folder.resolve().parent
         tokenizer = _tokenizer(path, checkpoints, content["tokenizer"])
         labels = tuple(content["head"]["labels"])
-        return _checked(Opened(checkpoints.parent.name, folder, path, content, config, tokenizer, labels))
+        return _check(Opened(checkpoints.parent.name, folder, path, content, config, tokenizer, labels))
     content, labels = _as_in_transformers(recipe_in(content.get("texts"), path).answer, content, path)
     tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER if result is None else result.tokenizer)
     name = folder.resolve().name if result is None else f"{result.experiment}-{result.task.replace('/', '-')}"
-    return _checked(Opened(name, folder, path, content, config, tokenizer, labels, result))
+    return _check(Opened(name, folder, path, content, config, tokenizer, labels, result))
 
 
 def _weights_of(folder: Path, result: Run, wanted: str) -> Path:
@@ -203,7 +203,7 @@ def _as_in_transformers(answer: Answer, content: dict[str, Any], path: Path) -> 
     return {**content, "model": weights}, ("value",)
 
 
-def _checked(opened: Opened) -> Opened:
+def _check(opened: Opened) -> Opened:
     """The same, once its tokenizer and its weights are known to fit its config."""
     if opened.tokenizer is not None:
         size = max(opened.tokenizer.get_vocab(with_added_tokens=True).values()) + 1

@@ -3,7 +3,7 @@
 Shapes: B batch, N tokens, V vocabulary, C classes.
 """
 
-import importlib.util
+import importlib
 import logging
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,7 +18,6 @@ from nystromformer.errors import UserError
 from nystromformer.exchange.folders import write_folder
 from nystromformer.exchange.hf import write_tokenizer
 from nystromformer.exchange.open_model import Opened
-from nystromformer.extras import how_to_install
 from nystromformer.files import write_json
 from nystromformer.model import ClassificationModel, PretrainingModel
 
@@ -27,7 +26,6 @@ OPSET = 18
 TOLERANCE = 1e-4
 """Of the largest logit: float32 sums in another order."""
 ONNX_FILE, TORCH_FILE = "model.onnx", "model.pt2"
-_ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _MOST_IN_ONE_FILE = 3 << 29
 """Bytes of weights; a file of ONNX's has at most 2 GiB."""
 
@@ -120,8 +118,7 @@ def export_checked(opened: Opened, dest: Path, form: str, force: bool = False) -
         form: "torch" or "onnx".
 
     Raises:
-        UserError: as of `export_program`; packages are not installed, or the program computes something else. Nothing
-            is written then.
+        UserError: as of `export_program`, or the program computes something else. Nothing is written then.
     """
     program = export_program(opened)
 
@@ -132,7 +129,7 @@ def export_checked(opened: Opened, dest: Path, form: str, force: bool = False) -
             difference = largest_difference(opened, lambda given: module(**given))
         else:
             size = sum(weight.numel() * weight.element_size() for weight in opened.weights.values())
-            made = _converted(opened, program)
+            made = _convert_to_onnx(opened, program)
             made.save(str(folder / ONNX_FILE), external_data=size > _MOST_IN_ONE_FILE)
             difference = largest_difference(opened, _in_onnxruntime(folder / ONNX_FILE))
         if opened.tokenizer is not None:
@@ -150,7 +147,7 @@ def export_checked(opened: Opened, dest: Path, form: str, force: bool = False) -
     return write_folder(dest, write, force, opened.path)
 
 
-def _converted(opened: Opened, program: torch.export.ExportedProgram) -> Any:
+def _convert_to_onnx(opened: Opened, program: torch.export.ExportedProgram) -> Any:
     try:
         with _quiet():
             return torch.onnx.export(
@@ -175,18 +172,6 @@ def _stable_sort(x: Any, stable: bool = True, dim: int = -1, descending: bool = 
     op: Any = importlib.import_module("onnxscript").opset18
     size = op.Gather(op.Shape(x), op.Constant(value_ints=[dim]))
     return op.TopK(x, size, axis=dim, largest=int(descending), sorted=1)
-
-
-def require_onnx() -> None:
-    """Check that what ONNX needs is installed.
-
-    Raises:
-        UserError: names what is not, and the extra that brings it.
-    """
-    if missing := [name for name in _ONNX_PACKAGES if importlib.util.find_spec(name) is None]:
-        raise UserError(
-            f"--format onnx needs {', '.join(missing)}: install the extra export: {how_to_install('export')}"
-        )
 
 
 def largest_difference(opened: Opened, run: Callable[[dict[str, Tensor]], Tensor]) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nystromformer.benchmark.attention import OURS, SOFTMAX
+from nystromformer.benchmark.results import new_figure
 from nystromformer.files import write_figure
 from nystromformer.report.cost import METHODS, WRITTEN_OUT, Cost, CostRow
 
@@ -55,13 +56,10 @@ def what_is_measured(cost: Cost) -> str:
 
 def draw_cost(cost: Cost, path: Path) -> None:
     """Time and peak memory over the length, both axes logarithmic."""
-    # Without a window system; imported here, because it takes a second.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    # Importing it takes a second.
     from matplotlib.ticker import FuncFormatter, LogLocator
 
-    figure = Figure(figsize=(11.2, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(11.2, 4.2)
     panels: dict[str, Callable[[CostRow], float]] = {
         "time of a forward, ms": lambda row: row.time.median,
         "peak memory of a forward, MiB": lambda row: row.memory,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from nystromformer.benchmark.results import new_figure
 from nystromformer.errors import UserError
 from nystromformer.files import write_figure
 from nystromformer.tasks.experiment.folder import read_experiment
@@ -81,14 +82,11 @@ def draw_curves(runs: Sequence[Curve], path: Path, baselines: dict[str, float] |
     """
     if path.suffix not in _PICTURES:
         raise UserError(f"{path}: expected a picture's name that ends in one of {', '.join(_PICTURES)}")
-    # Without a window system; imported here, because it takes a second.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    # Importing it takes a second.
     from matplotlib.lines import Line2D
 
     panels = list(dict.fromkeys(metric for run in runs for metric in run.panels))
-    figure = Figure(figsize=(5.6 * len(panels), 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(5.6 * len(panels), 4.2)
     axes = np.atleast_1d(figure.subplots(1, len(panels)))
     for axis, metric in zip(axes, panels, strict=True):
         for number, run in enumerate(runs):

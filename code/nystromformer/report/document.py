@@ -42,7 +42,7 @@ def document(title: str, body: Sequence[str]) -> str:
 def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """A table in a box of its own."""
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
-    return boxed(f"<table><thead><tr>{head}</tr></thead><tbody>{rows(lines)}</tbody></table>")
+    return box(f"<table><thead><tr>{head}</tr></thead><tbody>{rows(lines)}</tbody></table>")
 
 
 def rows(lines: Sequence[Sequence[str]]) -> str:
@@ -63,9 +63,9 @@ def picture(path: Path, what: str) -> str:
     if not content.startswith(b"\x89PNG"):
         raise ValueError(f"{path} is no PNG")
     image = base64.b64encode(content).decode("ascii")
-    return boxed(f'<img alt="{html.escape(what)}" src="data:image/png;base64,{image}">')
+    return box(f'<img alt="{html.escape(what)}" src="data:image/png;base64,{image}">')
 
 
-def boxed(content: str) -> str:
+def box(content: str) -> str:
     """In a box that scrolls where a window is narrow."""
     return f'<div class="box">{content}</div>'

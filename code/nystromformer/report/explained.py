@@ -67,7 +67,7 @@ def page(title: str, facts: Mapping[str, str], explained: Explained) -> str:
         table(("", ""), said),
         f'<input type="radio" name="by" id="attention" checked><label for="attention">{attention}</label>',
         f'<input type="radio" name="by" id="steepness"><label for="steepness">{steepness}</label>',
-        f'<div class="shaded">{_shaded(explained)}</div>',
+        f'<div class="shaded">{_shade(explained)}</div>',
         "<h2>The heaviest tokens</h2>",
         _heaviest(explained),
         "<p>Weights of an approximated softmax may be negative. Neither measure proves why a model predicts what it "
@@ -76,8 +76,8 @@ def page(title: str, facts: Mapping[str, str], explained: Explained) -> str:
     return document(title, body)
 
 
-def _shaded(explained: Explained) -> str:
-    dark_N, steep_N = _scaled(np.maximum(explained.attention_N, 0)), _scaled(np.abs(explained.steepness_N))
+def _shade(explained: Explained) -> str:
+    dark_N, steep_N = _scale(np.maximum(explained.attention_N, 0)), _scale(np.abs(explained.steepness_N))
     parts: list[str] = []
     at = 0
     for number, (begin, end) in enumerate(explained.offsets):
@@ -101,7 +101,7 @@ def _cut_off(text: str) -> str:
     return f"<small>{html.escape(text)} (cut off, not read)</small>"
 
 
-def _scaled(values_N: NDArray[np.float32]) -> NDArray[np.float32]:
+def _scale(values_N: NDArray[np.float32]) -> NDArray[np.float32]:
     """From 0 to 1."""
     highest = float(np.quantile(values_N, _QUANTILE)) or float(values_N.max(initial=0.0))
     return np.clip(values_N / highest, 0, 1) if highest > 0 else np.zeros_like(values_N)

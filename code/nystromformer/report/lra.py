@@ -9,6 +9,7 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, NamedTuple
 
+from nystromformer.benchmark.results import new_figure
 from nystromformer.checked_json import checked
 from nystromformer.config.network import NO_EFFECT
 from nystromformer.errors import UserError
@@ -416,9 +417,8 @@ def draw(cells: Sequence[Cell], title: str, path: Path) -> None:
     """
     # Importing it takes a second.
     from matplotlib.collections import PathCollection
-    from matplotlib.figure import Figure
 
-    figure_ = Figure(figsize=(10, 5.5), layout="constrained")
+    figure_ = new_figure(10, 5.5)
     axes = figure_.add_subplot()
     most = max(cell.memory_mib for cell in cells) or 1.0
     best_first = sorted(cells, key=lambda cell: -cell.test.mean)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nystromformer.files import write_text
-from nystromformer.report.document import boxed, document, picture, rows, table
+from nystromformer.report.document import box, document, picture, rows, table
 from nystromformer.tasks.pretraining.guess import Guess
 
 
@@ -51,7 +51,7 @@ def write_page(
         "<h2>What it guesses</h2>",
         *[_guesses(sentence, tokens) for sentence, tokens in guesses.items()],
         "<h2>How it was made</h2>",
-        boxed(f'<table class="text"><tbody>{rows(list(facts.items()))}</tbody></table>'),
+        box(f'<table class="text"><tbody>{rows(list(facts.items()))}</tbody></table>'),
     ]
     write_text(path, document("Nyströmformer demo", body))
 
@@ -72,4 +72,4 @@ def _guesses(sentence: str, guesses: Sequence[Guess]) -> str:
         f'<td style="text-align:left"><span class="bar" style="width:{12 * guess.probability:.2f}rem"></span></td></tr>'
         for guess in guesses
     )
-    return f"<p>{text}</p>{boxed(f'<table>{lines}</table>')}"
+    return f"<p>{text}</p>{box(f'<table>{lines}</table>')}"

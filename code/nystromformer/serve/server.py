@@ -1,13 +1,11 @@
 """Opening what is to be served, and listening."""
 
 import errno
-import importlib.util
 import logging
 import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from nystromformer import interrupt
 from nystromformer.config import ModelConfig
@@ -20,8 +18,6 @@ from nystromformer.tasks.experiment.opening import run_device
 from nystromformer.training import Device, Group
 
 logger = logging.getLogger(__name__)
-
-_NEEDED = ("fastapi", "uvicorn")
 
 
 def serve_run(
@@ -45,15 +41,16 @@ def serve_run(
         show: prints the address.
 
     Raises:
-        UserError: nothing to serve there, a port that is in use, a wrong host name, or a library that is missing.
+        UserError: nothing to serve there, a port that is in use, or a wrong host name.
     """
-    check_installed()
-    names = allowed_hosts(hosts, host)
-    with listening(host, port) as listener:
-        model, config, chosen = opened(run, checkpoint, tokenizer, device)
+    # At once, as they may be missing.
+    from nystromformer.serve.app import Limits, create_app
+    from nystromformer.serve.connections import Patience, Server
 
-        from nystromformer.serve.app import Limits, create_app
-        from nystromformer.serve.connections import Patience, Server
+    names = allowed_hosts(hosts, host)
+    with listen(host, port) as listener:
+        model, config, chosen = open_served(run, checkpoint, tokenizer, device)
+
         from nystromformer.serve.cost import measure_rows, with_softmax
 
         logger.info("measuring the encoder, and the same with softmax attention")
@@ -70,7 +67,7 @@ def serve_run(
             os._exit(interrupt.STATUS)
 
 
-def opened(run: Path, checkpoint: str, tokenizer: Path | None, device: str) -> tuple[Model, ModelConfig, Device]:
+def open_served(run: Path, checkpoint: str, tokenizer: Path | None, device: str) -> tuple[Model, ModelConfig, Device]:
     """What a folder holds, its config, and where it computes.
 
     Raises:
@@ -95,17 +92,7 @@ def opened(run: Path, checkpoint: str, tokenizer: Path | None, device: str) -> t
     return FillMask(experiment, checkpoint, tokenizer, chosen), experiment.config.model, chosen
 
 
-def check_installed() -> None:
-    """Raises UserError where a library is missing that only the service needs."""
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UserError(
-            f"the service needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed: "
-            "run `pip install fastapi uvicorn`"
-        )
-
-
-def listening(host: str, port: int) -> Any:
+def listen(host: str, port: int) -> socket.socket:
     """A socket that listens there, before anything is loaded.
 
     Raises:

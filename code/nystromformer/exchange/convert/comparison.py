@@ -12,7 +12,7 @@ from torch import Tensor
 from nystromformer.attention import AttentionMask
 from nystromformer.attention.near_far import PARTS, NearFarAttention
 from nystromformer.exchange.convert.recording import recording
-from nystromformer.exchange.convert.rows import TextRows, padded
+from nystromformer.exchange.convert.rows import TextRows, pad_rows
 from nystromformer.interop.distance import valid_alone
 from nystromformer.model import PretrainingModel
 from nystromformer.training import Device
@@ -104,6 +104,6 @@ def compare(
     model.eval()
     comparison = Comparison(len(model.encoder.layers))
     for start in range(0, len(rows.held_out), batch):
-        given = padded(rows.held_out[start : start + batch], rows.special.pad)
+        given = pad_rows(rows.held_out[start : start + batch], rows.special.pad)
         comparison.add(model, source, to_device(given, device.device))
     return comparison

@@ -24,7 +24,7 @@ from nystromformer.exchange.convert.report import report
 from nystromformer.exchange.convert.rows import TextRows, read_text
 from nystromformer.exchange.convert.stages import Goal, Stage
 from nystromformer.exchange.folders import check_free, write_folder
-from nystromformer.exchange.imported import HEADLESS, initial_checkpoint, write_experiment
+from nystromformer.exchange.import_model import HEADLESS, initial_checkpoint, write_experiment
 from nystromformer.exchange.open_model import Opened
 from nystromformer.exchange.settings import Conversion
 from nystromformer.exchange.tokenizers import sha256_as_saved

@@ -65,11 +65,11 @@ def read_text(
     """
     special = special_tokens(tokenizer)
     if path.is_dir() and (path / MANIFEST_FILE).is_file():
-        return _of_dataset(open_dataset(path), path, tokenizer_sha256, length, least, held_out, seed)
+        return _read_dataset(open_dataset(path), path, tokenizer_sha256, length, least, held_out, seed)
     documents: list[list[Row]] = []
     count = 0
-    for ids in _tokenized(_documents(path, column), tokenizer):
-        rows = [row for row in _cut(ids, length, special) if len(row) >= least]
+    for ids in _tokenize(_read_documents(path, column), tokenizer):
+        rows = [row for row in _cut_into_rows(ids, length, special) if len(row) >= least]
         if rows:
             documents.append(rows)
             count += len(rows)
@@ -80,10 +80,10 @@ def read_text(
     train: list[Row] = []
     for number in order:
         (kept if len(kept) < held_out else train).extend(documents[number])
-    return _checked(path, train, kept[:held_out], special, least, held_out)
+    return _check(path, train, kept[:held_out], special, least, held_out)
 
 
-def _of_dataset(
+def _read_dataset(
     dataset: Dataset, path: Path, tokenizer_sha256: str, length: int, least: int, held_out: int, seed: int
 ) -> TextRows:
     if (found := sha256_of(dataset.tokenizer_folder / TOKENIZER_FILE)) != tokenizer_sha256:
@@ -99,10 +99,10 @@ def _of_dataset(
         valid = (np.asarray(rows.tokens[number]) for number in chosen)
         cut = (row[row != dataset.special.pad].astype(np.int32) for row in valid)
         parts.append([row for row in cut if len(row) >= least])
-    return _checked(path, parts[0], parts[1], dataset.special, least, held_out)
+    return _check(path, parts[0], parts[1], dataset.special, least, held_out)
 
 
-def _checked(
+def _check(
     path: Path, train: Sequence[Row], kept: Sequence[Row], special: SpecialTokens, least: int, held_out: int
 ) -> TextRows:
     if not train or len(kept) < held_out:
@@ -116,14 +116,14 @@ def _checked(
     return TextRows(train, kept, special, digest.hexdigest()[:16])
 
 
-def _documents(path: Path, column: str) -> Iterator[str]:
+def _read_documents(path: Path, column: str) -> Iterator[str]:
     if path.is_dir():
         files = sorted(path.glob("*.txt"))
         if not files:
             raise UserError(f"{path}: expected text files (*.txt), or a dataset with {MANIFEST_FILE}, found neither")
-        yield from map(_text, files)
+        yield from map(_read_file, files)
     elif path.suffix.lower() == ".txt":
-        yield from (part for part in _text(path).split("\n\n") if part.strip())
+        yield from (part for part in _read_file(path).split("\n\n") if part.strip())
     elif path.suffix.lower() in ENDINGS or path.exists():
         table = open_table(path)
         for number, (cell,) in enumerate(table.rows((column,)), start=1):
@@ -135,7 +135,7 @@ def _documents(path: Path, column: str) -> Iterator[str]:
         raise UserError(f"--text {path}: no such file or folder")
 
 
-def _text(path: Path) -> str:
+def _read_file(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -144,7 +144,7 @@ def _text(path: Path) -> str:
         raise UserError(f"{path}: expected UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def _tokenized(documents: Iterator[str], tokenizer: Tokenizer) -> Iterator[list[int]]:
+def _tokenize(documents: Iterator[str], tokenizer: Tokenizer) -> Iterator[list[int]]:
     batch: list[str] = []
     for document in documents:
         batch.append(document)
@@ -154,12 +154,12 @@ def _tokenized(documents: Iterator[str], tokenizer: Tokenizer) -> Iterator[list[
     yield from (each.ids for each in tokenizer.encode_batch(batch, add_special_tokens=False))
 
 
-def _cut(ids: Sequence[int], length: int, special: SpecialTokens) -> Iterator[Row]:
+def _cut_into_rows(ids: Sequence[int], length: int, special: SpecialTokens) -> Iterator[Row]:
     for start in range(0, len(ids), length - 2):
         yield np.array([special.bos, *ids[start : start + length - 2], special.eos], dtype=np.int32)
 
 
-def padded(rows: Sequence[Row], pad: int) -> dict[str, Tensor]:
+def pad_rows(rows: Sequence[Row], pad: int) -> dict[str, Tensor]:
     """`tokens_BN`, int64, and `mask_BN`, bool, which is left out where all rows are of one length."""
     longest = max(map(len, rows))
     tokens = np.full((len(rows), longest), pad, dtype=np.int64)

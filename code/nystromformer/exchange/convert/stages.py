@@ -15,7 +15,7 @@ from nystromformer.data.masking import prepare_rows
 from nystromformer.data.sampler import rows_of_step
 from nystromformer.exchange.convert.comparison import compare
 from nystromformer.exchange.convert.recording import recording
-from nystromformer.exchange.convert.rows import TextRows, padded
+from nystromformer.exchange.convert.rows import TextRows, pad_rows
 from nystromformer.interop.distance import relative_square
 from nystromformer.model import PretrainingModel
 from nystromformer.training import Device, Step
@@ -65,7 +65,7 @@ class Stage:
         for step in range(first, last):
             numbers = rows_of_step(self._seed, step, self._batch, len(self.rows.train))
             chosen = [self.rows.train[number] for number in numbers]
-            batch = padded(chosen, self.rows.special.pad)
+            batch = pad_rows(chosen, self.rows.special.pad)
             if self.goal == "loss":
                 batch |= self._masked(batch["tokens_BN"], step, numbers)
             yield Step([batch], sum(map(len, chosen)))
@@ -120,7 +120,7 @@ class Stage:
         """On the rows that are held out, masked alike every time."""
         total = torch.zeros(3, dtype=torch.float64)
         for start in range(0, len(self.rows.held_out), self._batch):
-            batch = padded(self.rows.held_out[start : start + self._batch], self.rows.special.pad)
+            batch = pad_rows(self.rows.held_out[start : start + self._batch], self.rows.special.pad)
             numbers = np.arange(start, start + len(batch["tokens_BN"]))
             batch |= self._masked(batch["tokens_BN"], _HELD_OUT, numbers)
             total += self._masked_sums(to_device(batch, self._device.device)).double().cpu()

@@ -8,7 +8,7 @@ from nystromformer.exchange.folders import check_free
 from nystromformer.exchange.hf import export_hf
 from nystromformer.exchange.layouts import CODES, Code
 from nystromformer.exchange.open_model import open_model
-from nystromformer.exchange.programs import export_checked, require_onnx
+from nystromformer.exchange.programs import export_checked
 
 FORMATS = ("hf", "onnx", "torch")
 
@@ -28,7 +28,7 @@ def export_model(folder: Path, checkpoint: str | None, form: str, out: Path | No
     dest = out or folder / f"export-{form}"
     check_free(dest, force, folder)
     if form == "onnx":
-        require_onnx()
+        import onnx  # noqa: F401  # at once, as they may be missing
     opened = open_model(folder, checkpoint)
     if form == "hf":
         said = export_hf(opened, dest, cast(Code, code), force).same
