@@ -28,9 +28,9 @@ def demo(
     Ends with two pictures, a report to open in a browser, and results.json. Started again, it goes on where it was
     stopped and keeps what is done.
     """
-    from nystromformer.report.demo import DemoSettings, run_demo
+    from nystromformer.report.demo import run_demo
 
-    result = run_demo(DemoSettings(out or Path("demo-quick" if quick else "demo"), quick))
+    result = run_demo(out or Path("demo-quick" if quick else "demo"), quick)
     typer.echo(result.summary)
     typer.echo(f"\npictures: {', '.join(map(str, result.pictures))}\nreport:   {result.page}")
 

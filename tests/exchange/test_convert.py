@@ -22,7 +22,9 @@ from nystromformer.config.attention_text import parse_attention
 from nystromformer.exchange.convert.convert import RECORD, WORK
 from nystromformer.exchange.convert.original import build, converted_config, open_original
 from nystromformer.exchange.hf import export_hf
+from nystromformer.exchange.import_model import import_model
 from nystromformer.exchange.open_model import open_model
+from nystromformer.exchange.settings import ImportSettings
 from nystromformer.interop.distance import relative_square
 from nystromformer.training.archive import read_checkpoint
 
@@ -90,10 +92,9 @@ def test_training_brings_it_nearer(goal: str, convert: Any, place: Path, tmp_pat
 
 
 def test_without_training_it_is_the_source_with_another_attention(convert: Any, place: Path, tmp_path: Path) -> None:
-    assert (
-        convert("new", "--attention", "near_far,block_size=64,num_landmarks=4", steps=0) == 2
-    )  # does not fit 32 tokens
-    assert convert("new", "--attention", "near_far,block_size=32,num_landmarks=4", steps=0) == 0
+    attention = "near_far,block_size={},num_landmarks=4"
+    assert convert("new", "--attention", attention.format(64), steps=0) == 2  # does not fit 32 tokens
+    assert convert("new", "--attention", attention.format(32), steps=0) == 0
     data = figures(tmp_path / "new")
     assert max(data["before"]["hidden_errors"]) < 1e-5  # one block is all of the row
     ours = open_model(tmp_path / "new")
@@ -148,9 +149,8 @@ def test_what_is_there_stays_until_all_is_done(
 
 
 def test_a_converted_model_goes_where_others_go(convert: Any, tmp_path: Path) -> None:
-    assert (
-        convert("new", "--attention", "local,block_size=8", "--set", "model.conv_kernel_size=3", source="softmax") == 0
-    )
+    flags = ("--attention", "local,block_size=8", "--set", "model.conv_kernel_size=3")
+    assert convert("new", *flags, source="softmax") == 0
     opened = open_model(tmp_path / "new")
     layout = export_hf(opened, tmp_path / "theirs")
     assert layout.with_file
@@ -249,19 +249,13 @@ def test_convert_without_text_or_head_or_softmax(
     words = ("convert", place / "bert", tmp_path / "x", "--attention", "local", "--steps", 1)
     assert run_here(monkeypatch, "code/run_export.py", *words) == 2
     assert "--text" in capsys.readouterr().err
-    headless = foreign.bert().bert
-    foreign.stored(headless, tmp_path / "headless", bert_tokens=True)
-    imported = tmp_path / "imported"
-    assert (
-        run_here(monkeypatch, "code/run_export.py", "import", tmp_path / "headless", imported, "--attention", "softmax")
-        == 0
-    )
-    for source in (tmp_path / "headless", imported):
-        assert convert("new", "--end_to_end", "loss", source=str(source)) == 2
+    foreign.stored(foreign.bert().bert, tmp_path / "headless", bert_tokens=True)
+    import_model(tmp_path / "headless", tmp_path / "imported", ImportSettings(attention="softmax"))
+    for source in ("headless", "imported"):
+        assert convert("new", "--end_to_end", "loss", source=str(tmp_path / source)) == 2
         assert "has no head for masked tokens" in capsys.readouterr().err
-    nystrom = tmp_path / "nystrom"
-    assert run_here(monkeypatch, "code/run_export.py", "import", place / "bert", nystrom, "--num_landmarks", 4) == 0
-    assert convert("new", source=str(nystrom)) == 2
+    import_model(place / "bert", tmp_path / "nystrom", ImportSettings(num_landmarks=4))
+    assert convert("new", source=str(tmp_path / "nystrom")) == 2
     assert "expected softmax in all layers, which is converted; found nystrom" in capsys.readouterr().err
 
 

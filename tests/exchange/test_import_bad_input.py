@@ -84,21 +84,18 @@ def big_tokenizer(folder: Path) -> None:
     )(folder)
 
 
-EVIL_INDEX = json.dumps({"weight_map": {"a": "../other.safetensors"}}).encode()
+INDEX = "model.safetensors.index.json"
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "another model": (in_config(model_type="gpt2"), "unsupported architecture, model_type 'gpt2'; supported: Nystrom"),
     "no model's type": (in_config(model_type=["a"]), r"unsupported architecture, model_type \['a'\]; supported"),
     "a head that is not there": (
         in_weights(without("cls.")),
-        "cls.predictions.transform.dense.weight: missing, expected",
+        "cls.predictions.transform.dense.weight: missing, expect",
     ),
-    "another head": (
-        in_config(architectures=["NystromformerForTokenClassification"]),
-        "unsupported .*; supported: ",
-    ),
-    "a bias is missing in all layers": (
+    "another head": (in_config(architectures=["NystromformerForTokenClassification"]), "unsupported .*; supported: "),
+    "no bias in any layer": (
         in_weights(without("output.dense.bias")),
-        "nystromformer.encoder.layer.0-1.attention.output.dense.bias: missing",
+        "layer.0-1.attention.output.dense.bias: missing",
     ),
     "no config": (lambda at: (at / "config.json").unlink(), r"no config.json there: expected a folder as transformers"),
     "config cut short": (instead("config.json", b'{"model'), r"config.json: expected JSON"),
@@ -114,26 +111,16 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "landmarks": (in_config(num_landmarks=7), "num_landmarks = 7 does not divide segment_means_seq_len = 32"),
     "long": (in_config(segment_means_seq_len=64), "segment_means_seq_len = 64 is more than its 32 positions"),
     "even": (in_config(conv_kernel_size=4), "conv_kernel_size: expected an odd number, found 4"),
-    "no weights": (
-        lambda at: (at / "model.safetensors").unlink(),
-        "no weights there: expected one of model.safe",
-    ),
+    "no weights": (lambda at: (at / "model.safetensors").unlink(), "no weights there: expected one of model.safe"),
     "weights cut short": (instead("model.safetensors", b"\x08"), "model.safetensors: truncated or damaged"),
     "a pickle with code": (with_code, "refused: the file holds more than tensors and plain data, .* run code"),
     "damaged bin": (instead("pytorch_model.bin", b"PK\x03\x04nothing"), "pytorch_model.bin: truncated or damaged"),
-    "no dict": (
-        lambda at: (instead("pytorch_model.bin", b"")(at), torch.save([1], at / "pytorch_model.bin")),
-        "a dict of",
-    ),
-    "an index without files": (
-        instead("model.safetensors.index.json", b'{"weight_map": {"a": "x.safetensors"}}'),
-        "names files that are not there: x.safetensors",
-    ),
+    "an index without files": (instead(INDEX, b'{"weight_map": {"a": "x.safetensors"}}'), "not there: x.safetensors"),
     "an index of files elsewhere": (
-        instead("model.safetensors.index.json", EVIL_INDEX),
-        "expected names of files",
+        instead(INDEX, b'{"weight_map": {"a": "../x.safetensors"}}'),
+        "expected names of f",
     ),
-    "an index of nothing": (instead("model.safetensors.index.json", b"{}"), "expected a weight_map"),
+    "an index of nothing": (instead(INDEX, b"{}"), "expected a weight_map"),
     "an output of its own": (
         in_weights(lambda w: w.update({"cls.predictions.decoder.weight": torch.ones(VOCABULARY, 16)})),
         "decoder.weight differs from .*not tied",
@@ -206,14 +193,8 @@ def test_all_that_does_not_fit_is_named(tmp_path: Path, source: Path) -> None:
 
 
 AUTHORS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no config": (
-        lambda at: (at.parents[1] / "config.json").unlink(),
-        "no config.json that says its.*--config",
-    ),
-    "another attention": (
-        lambda at: section(at, attn_type="reformer"),
-        "expected nystrom or softmax, found 're",
-    ),
+    "no config": (lambda at: (at.parents[1] / "config.json").unlink(), "no config.json that says its.*--config"),
+    "another attention": (lambda at: section(at, attn_type="reformer"), "expected nystrom or softmax, found 're"),
     "keys are missing": (lambda at: section(at, num_head=None, seq_len=None), "found no num_head, seq_len"),
     "no section": (lambda at: (at.parents[1] / "config.json").write_text("{}"), "with a section model"),
     "landmarks as text": (lambda at: section(at, num_landmarks="8"), "expected positive integers"),
@@ -247,10 +228,7 @@ def test_the_command(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPat
     for flags, message in [
         ((source, ours), "not empty: choose another folder, or give --force"),
         ((source / "config.json", tmp_path / "new"), f"expected the folder that it is part of: name {source}"),
-        (
-            (tmp_path / "nowhere", tmp_path / "new"),
-            "no such folder or file. Of a model on the Hugging Face hub get",
-        ),
+        ((tmp_path / "nowhere", tmp_path / "new"), "no such folder or file. Of a model on the Hugging Face hub get"),
         ((source, ours / "notes.txt"), "expected a folder, or nothing, found a file"),
         ((source, source, "--force"), "which is read: choose another folder"),
         ((source, tmp_path, "--force"), "which is read: choose another folder"),
@@ -276,18 +254,18 @@ def test_flags_that_do_not_go_together(tmp_path: Path, source: Path) -> None:
 def test_a_failure_at_the_very_end_leaves_what_was_there(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours = tmp_path / "ours"
-    import_model(source, ours, ImportSettings())
-    before = {path: path.read_bytes() for path in ours.rglob("*") if path.is_file()}
-
     def full(*_: object) -> None:
         raise UserError("no space left on the device")
 
+    def listing() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    import_model(source, tmp_path / "ours", ImportSettings())
+    before = listing()
     monkeypatch.setattr("nystromformer.exchange.import_model.write_checkpoint", full)
     with pytest.raises(UserError, match="no space"):
-        import_model(source, ours, ImportSettings(), force=True)
-    assert {path: path.read_bytes() for path in ours.rglob("*") if path.is_file()} == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["ours", "theirs"]
+        import_model(source, tmp_path / "ours", ImportSettings(), force=True)
+    assert listing() == before
 
 
 def test_what_is_foreign(tmp_path: Path, source: Path) -> None:
@@ -295,10 +273,5 @@ def test_what_is_foreign(tmp_path: Path, source: Path) -> None:
     import_model(source, tmp_path / "ours", ImportSettings())
     assert is_foreign(source)
     assert is_foreign(path)
-    for other in (
-        tmp_path / "ours",
-        tmp_path / "ours/model/cp-0000.model",
-        tmp_path / "nowhere",
-        source / "config.json",
-    ):
-        assert not is_foreign(other)
+    for other in ("ours", "ours/model/cp-0000.model", "nowhere", "theirs/config.json"):
+        assert not is_foreign(tmp_path / other)

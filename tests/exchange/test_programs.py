@@ -24,6 +24,16 @@ from nystromformer.exchange.settings import ImportSettings
 LENGTHS, BATCHES = (1, 7, 8, 21, LENGTH), (1, 2, 5)
 
 
+ONNX = [
+    "nystrom",
+    "one start for the batch",
+    "pre-norm, rotary, mean",
+    "near and far",
+    "blocks of two resolutions",
+    "softmax",
+]
+
+
 def assert_serves_all(opened: Opened, run: Any) -> None:
     """Five lengths and three batch sizes, with padding and without, equal to 1e-4 of the largest logit."""
     module = Exported(opened.build()).eval()
@@ -44,17 +54,7 @@ def assert_serves_all(opened: Opened, run: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "case",
-    [
-        "nystrom",
-        "one start for the batch",
-        "pre-norm, rotary, mean",
-        "near and far",
-        "blocks of two resolutions",
-        "softmax",
-    ],
-)
+@pytest.mark.parametrize("case", ONNX)
 def test_onnx(tmp_path: Path, dataset_folder: Path, case: str) -> None:
     import onnx
 

@@ -109,14 +109,3 @@ def test_the_workflow_runs_what_must_pass() -> None:
     versions = job["strategy"]["matrix"]["python"]
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert versions == re.findall(r"Python :: (3\.\d+)", project), "those that pyproject.toml names, quoted"
-
-
-def test_a_report_is_asked_for_what_finds_the_mistake() -> None:
-    form = read_yaml(GITHUB / "ISSUE_TEMPLATE" / "bug.yml")
-    assert {"name", "description", "body"} <= set(form)
-    fields = {each["id"]: each for each in form["body"] if "id" in each}  # type: ignore[attr-defined]
-    assert {"command", "config", "log", "versions"} <= set(fields)
-    assert "log.jsonl" in str(fields["log"])
-    for each in form["body"]:  # type: ignore[attr-defined]
-        assert each["type"] in ("markdown", "textarea", "input", "dropdown", "checkboxes")
-    assert isinstance(read_yaml(GITHUB / "ISSUE_TEMPLATE" / "config.yml")["blank_issues_enabled"], bool)

@@ -1,5 +1,6 @@
 """In which of transformers' forms a model can be stored, so that it computes the same there."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -119,20 +120,17 @@ def _why_no_file(config: ModelConfig) -> str | None:
                 f"layer {number} has {attention.name} attention; the exported file projects queries, keys and values, "
                 "each by itself"
             )
-        if attention.ignore_mask:
-            return f"layer {number} ignores its mask (ignore_mask), which the exported file does not"
-        if isinstance(attention, NystromConfig) and attention.segments != "valid":
+        unlike = {"ignore_mask": attention.ignore_mask}
+        if isinstance(attention, NystromConfig):
+            unlike["segments"] = attention.segments != "valid"
+            unlike["landmarks"] = attention.landmarks == "kmeans"
+            unlike["pinv_ridge"] = attention.pinv_ridge is not None
+            unlike["pinv_iterations"] = attention.pinv_iterations > 12  # these are in float64, the file's in float32
+        for key in (key for key, is_unlike in unlike.items() if is_unlike):
             return (
-                f'layer {number} has segments "{attention.segments}", which the exported file has not: set '
-                '"segments" to "valid" in config.json\'s attn_type for an attention that takes any length, or export '
-                "to onnx or torch"
+                f"layer {number} has {key} {json.dumps(getattr(attention, key))}, which the exported file has not: set "
+                "another in config.json's attn_type, or export to onnx or torch"
             )
-        if isinstance(attention, NystromConfig) and attention.landmarks == "kmeans":
-            return f"layer {number} has landmarks kmeans; the exported file has segment_means and strided"
-        if isinstance(attention, NystromConfig) and attention.pinv_ridge is not None:
-            return f"layer {number} has pinv_ridge {attention.pinv_ridge:g}; the exported file has iterations alone"
-        if isinstance(attention, NystromConfig) and attention.pinv_iterations > 12:
-            return f"layer {number} has {attention.pinv_iterations} iterations, in float64; the file has float32"
     return None
 
 

@@ -49,15 +49,6 @@ QUICK_COST = CostSettings(lengths=(512, 1024, 2048), seconds=10, repeats=3)
 
 
 @dataclass(frozen=True)
-class DemoSettings:
-    """What a demo run costs."""
-
-    folder: Path
-    quick: bool = False
-    """A few steps on little text: shows that everything runs, learns nothing."""
-
-
-@dataclass(frozen=True)
 class DemoResult:
     """What the demo ends with."""
 
@@ -66,20 +57,22 @@ class DemoResult:
     page: Path
 
 
-def run_demo(settings: DemoSettings) -> DemoResult:
+def run_demo(folder: Path, quick: bool = False) -> DemoResult:
     """Prepare text, train, validate, measure, draw; every part that is done already is kept.
+
+    Args:
+        quick: a few steps on little text: shows that everything runs, learns nothing.
 
     Raises:
         UserError: a part failed, or the folder holds a demo with other settings.
     """
     started = time.monotonic()
-    folder = settings.folder
     dataset = folder / "dataset"
-    runs = _write_configs(settings)
+    runs = _write_configs(folder, quick)
     model = load_config(runs[0] / "config.json").model
     corpora = folder / "corpora"
     # More text than the steps will read would only cost time.
-    limit = "1" if settings.quick else "10"
+    limit = "1" if quick else "10"
     _command(
         "data-preprocessing/docstrings/preprocess.py", "--out", corpora / "docstrings/unified", "--limit_mb", limit
     )
@@ -92,18 +85,18 @@ def run_demo(settings: DemoSettings) -> DemoResult:
         _command("code/run_validation.py", "--model", run, "--dataset", dataset, "--rows", "500", "--baselines")
     first = open_experiment(runs[0])
     opened = open_scoring(first, dataset, run_device(first, "auto", Group()), "last")
-    cost = kept_or_measured(folder / RESULTS_FILE, opened, QUICK_COST if settings.quick else COST)
-    return _report(settings, runs, opened, cost, time.monotonic() - started)
+    cost = kept_or_measured(folder / RESULTS_FILE, opened, QUICK_COST if quick else COST)
+    return _report(folder, quick, runs, opened, cost, time.monotonic() - started)
 
 
-def _write_configs(settings: DemoSettings) -> list[Path]:
+def _write_configs(folder: Path, quick: bool) -> list[Path]:
     """The experiment folders, of the shipped configs."""
     folders = []
     for name in KINDS:
         config = _shipped_config(name)
-        if settings.quick:
+        if quick:
             config["pretraining_setting"] |= {"epoch": 1, "batches_per_epoch": 20, "validate_batches_per_epoch": 1}
-        path = settings.folder / name / "config.json"
+        path = folder / name / "config.json"
         content = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
         if path.exists() and path.read_text(encoding="utf-8") != content:
             raise UserError(
@@ -152,18 +145,20 @@ def _wait_and_forward_signals(process: subprocess.Popen[bytes]) -> int:
 _STOPPED = {128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM}
 
 
-def _report(settings: DemoSettings, runs: list[Path], opened: OpenedScoring, cost: Cost, seconds: float) -> DemoResult:
+def _report(
+    folder: Path, quick: bool, runs: list[Path], opened: OpenedScoring, cost: Cost, seconds: float
+) -> DemoResult:
     results = {run.name: read_validation(read_experiment(run).checkpoints / RESULTS) for run in runs}
     shown = results[KINDS[0]]
-    pictures = curves, cost_curves = settings.folder / "curves.png", settings.folder / "cost.png"
-    page = settings.folder / "report.html"
+    pictures = curves, cost_curves = folder / "curves.png", folder / "cost.png"
+    page = folder / "report.html"
     draw_curves([read_curve(run) for run in runs], curves, shown.baselines)
     draw_cost(cost, cost_curves)
     guesses = _guesses(opened)
     learned = PageFigures(_results(results, shown.baselines), _differences(results), curves)
     costs = PageFigures(cost_table(cost), cost_findings(cost), cost_curves)
     write_checked(
-        settings.folder / RESULTS_FILE,
+        folder / RESULTS_FILE,
         {
             "machine": machine_facts(),
             "seconds": round(seconds),
@@ -172,7 +167,7 @@ def _report(settings: DemoSettings, runs: list[Path], opened: OpenedScoring, cos
         },
     )
     write_page(page, learned, costs, what_is_measured(cost), guesses, _facts(opened.config, shown, seconds))
-    lines = [*_summary(learned, guesses, shown, settings.quick), *_why(costs)]
+    lines = [*_summary(learned, guesses, shown, quick), *_why(costs)]
     return DemoResult("\n".join(lines), pictures, page)
 
 
