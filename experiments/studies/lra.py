@@ -17,9 +17,8 @@ from nystromformer.checked_json import checked
 from nystromformer.config.attention import ATTENTIONS
 from nystromformer.files import write_figure, write_json
 from nystromformer.report.finetuning import attention_text
-from nystromformer.report.lra import Arena, Cell, name_columns, write_arena
+from nystromformer.report.lra import LRA_TASKS, Arena, Cell, name_columns, write_arena
 from nystromformer.report.lra import collect as collect_runs
-from nystromformer.report.paper import LRA_TASKS
 from nystromformer.runs.record import Run, find_runs
 from nystromformer.studies import Job, Stages, job
 
