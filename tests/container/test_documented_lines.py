@@ -10,8 +10,8 @@ import pytest
 from container_engine import Engine
 from corpora import write_wiki
 from finetuning import write_sst2
-from launching import last_step, wait_until
-from run_files import records
+from launching import wait_until
+from run_files import last_step, records
 from small import ROOT, write_dataset, write_experiment
 from wikihop_files import write_wikihop
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from container_engine import Engine
-from launching import Launcher, last_step, wait_until
-from run_files import assert_same_weights, records
+from launching import Launcher, wait_until
+from run_files import assert_same_weights, last_step, records
 from small import write_experiment
 from ssh_program import on_path, write_ssh
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from container_engine import Engine
-from launching import Launcher, last_step, wait_until
-from run_files import records
+from launching import Launcher, wait_until
+from run_files import last_step, records
 from small import write_experiment
 
 from nystromformer.container.engine import Engine as Connection

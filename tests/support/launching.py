@@ -3,11 +3,9 @@
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from container_engine import Engine
-from run_files import records
 from small import command
 
 _SECONDS = 120.0
@@ -45,7 +43,3 @@ def wait_until(holds: Callable[[], Any], what: str, seconds: float = _SECONDS) -
     while not holds():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.05)
-
-
-def last_step(experiment: Path) -> int:
-    return max((record["step"] for record in records(experiment)), default=0)

@@ -17,6 +17,11 @@ def records(experiment: Path, *kinds: str) -> list[dict[str, Any]]:
     return [line for line in lines if not kinds or line["type"] in kinds]
 
 
+def last_step(experiment: Path) -> int:
+    """The last step of its log; 0 without one."""
+    return max((line["step"] for line in records(experiment)), default=0)
+
+
 def weights(experiment: Path, name: str) -> dict[str, Tensor]:
     """Those of a checkpoint."""
     content: dict[str, Tensor] = read_checkpoint(experiment / "model" / name)["model"]

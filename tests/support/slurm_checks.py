@@ -12,13 +12,13 @@ from pathlib import Path
 
 import torch
 from corpora import contents, sentence, write_unified
+from run_files import last_step, records
 from slurm_cluster import Cluster, ClusterError, wait_until
 from small import ROOT, write_dataset, write_experiment
 
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import find_checkpoints
-from nystromformer.training.log import read_log
 
 YOURS = "# Up to here it is yours to edit.\n"
 TOLERANCE = 1e-5
@@ -54,10 +54,7 @@ class Job:
 
     @property
     def step(self) -> int:
-        """The last step of its log."""
-        log = self.experiment / "model" / "log.jsonl"
-        steps = re.findall(r'"step": (\d+)', log.read_text()) if log.exists() else []
-        return max(map(int, steps), default=0)
+        return last_step(self.experiment)
 
 
 class Checks:
@@ -169,7 +166,7 @@ class Checks:
         words = [sys.executable, ROOT / "code/torchrun.py", *flags, "--model", folder, "--dataset", self.rows]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         _expect(done.returncode == 0, "the run that measures the speed failed", done.stderr)
-        times = {r["step"]: r["time"] for r in read_log(folder / "model" / "log.jsonl") if r["type"] == "train"}
+        times = {r["step"]: r["time"] for r in records(folder, "train")}
         pace = (times[120] - times[20]) / 100
         return max(400, 100 * round(_SECONDS / pace / 100))
 
