@@ -200,8 +200,8 @@ def test_baselines_are_scored_on_the_reviews_that_the_encoders_are_tested_on(
     (line,) = (line for line in out.splitlines() if line.startswith("test accuracy of the best epoch's weights: "))
     assert f"; majority class 50.0; bag of words {measured.baselines['bag of words']['accuracy_test']}" in line
     table = write_table2([experiment.folder], experiment.folder / "table2.md")
-    cells = {label: cells[0] for label, cells in table.rows}
-    assert table.tasks == ["IMDB"]
+    cells = {label: cell for label, cell in table.rows}
+    assert table.header[1:] == ["IMDB"]
     assert cells["majority class"] == "50.0", "of the same data"
     assert cells["bag of words"] == str(measured.baselines["bag of words"]["accuracy_test"])
 
@@ -223,6 +223,6 @@ def test_reviews_of_at_least_so_many_tokens(source: Path, tmp_path: Path, review
         name for name, length in zip(TEST_IDS, test.lengths, strict=True) if length >= least
     ]
     table = write_table2([experiment.folder], tmp_path / "table2.md")
-    assert table.tasks == [f"IMDB from {least} tokens"]
+    assert table.header[1:] == [f"IMDB from {least} tokens"]
     with pytest.raises(UserError, match="--min_tokens 999: IMDB train has no row of so many tokens; its longest"):
         finetune(experiment, Imdb(reviews, 0.25, 0, 999), sweep(), CPU)
