@@ -14,8 +14,8 @@ from small import ROOT
 from torch import Tensor
 
 from nystromformer.benchmark.abilities.learning import Cell, Setting, learn
-from nystromformer.benchmark.abilities.measure import combinations, measure_abilities, read_cells
-from nystromformer.benchmark.abilities.report import budgets, tabulate, to_read
+from nystromformer.benchmark.abilities.measure import list_combinations, measure_abilities, read_cells
+from nystromformer.benchmark.abilities.report import find_budgets, tabulate, to_read
 from nystromformer.benchmark.abilities.tasks import KINDS, NO_ANSWER, TASKS, VALUES, Rows
 from nystromformer.benchmark.questions.abilities import Abilities
 from nystromformer.config import ATTENTIONS
@@ -118,19 +118,20 @@ def test_softmax_learns_and_one_landmark_does_not() -> None:
 
 
 def test_finished_cells_stay_and_more_time_begins_anew_what_did_not_get_there(tmp_path: Path) -> None:
-    asked = {"tasks": ("needle",), "attentions": ("softmax", "linear"), "lengths": (16,), "workers": 1}
+    asked = {"tasks": ("needle",), "attentions": ("softmax", "local,block_size=2/4"), "lengths": (16,), "workers": 1}
     measure_abilities(Abilities(**asked, seconds=0.05), tmp_path, "first")
     first, _ = read_cells(tmp_path / "abilities.json")
     text = measure_abilities(Abilities(**asked, seconds=0.05), tmp_path, "second")
     again, commands = read_cells(tmp_path / "abilities.json")
     assert again == first
-    assert len(first) == 2
+    assert len(first) == 3
     assert "needle" in text
     measure_abilities(Abilities(**asked, seconds=0.1), tmp_path, "third")
     more, commands = read_cells(tmp_path / "abilities.json")
     assert {cell.setting.seconds for cell in more} == {0.1}
     assert commands == ["first", "third"]
-    assert (tmp_path / "abilities.png").is_file()
+    assert json.loads((tmp_path / "abilities.json").read_text())["machine"]["processor"]
+    assert {path.name for path in tmp_path.glob("*.png")} == {"abilities.png", "budgets.png"}
     (tmp_path / "abilities.json").write_text("{}")
     with pytest.raises(UserError, match="Move the file away"):
         read_cells(tmp_path / "abilities.json")
@@ -144,10 +145,10 @@ def cell(landmarks: int, solved: bool, seed: int = 0, taps: int | None = None) -
 
 def test_the_least_budget_is_that_from_which_on_every_seed_gets_there() -> None:
     cells = [cell(8, True), cell(8, False, 1), cell(16, False), cell(16, True, 1), cell(32, True), cell(32, True, 1)]
-    (found,) = budgets(tabulate([*cells, cell(32, True, taps=9)]))
+    (found,) = find_budgets(tabulate([*cells, cell(32, True, taps=9)]))
     assert found.enough == 32
     assert found.parameter == "num_landmarks"
-    (none,) = budgets(tabulate([cell(8, True), cell(16, False)]))
+    (none,) = find_budgets(tabulate([cell(8, True), cell(16, False)]))
     assert none.enough is None
     page = to_read(tabulate(cells), "here", ["a command"])
     for part in ("**32** (8, 16, 32)", "**99.5 (99.5 to 99.5)** (3 s)", "commits abc"):
@@ -157,22 +158,13 @@ def test_the_least_budget_is_that_from_which_on_every_seed_gets_there() -> None:
 
 
 def test_default_has_every_attention_and_slashes_give_several_values() -> None:
-    settings = combinations(Abilities(tasks=["needle"]))
+    settings = list_combinations(Abilities(tasks=["needle"]))
     assert {setting.attention["name"] for setting in settings} == set(ATTENTIONS)
-    grid = combinations(Abilities(["lookup"], ["local,block_size=4/8,neighbours=1/2"], (32,), (4, 8), (0, 9), 2))
+    grid = list_combinations(Abilities(["lookup"], ["local,block_size=4/8,neighbours=1/2"], (32,), (4, 8), (0, 9), 2))
     assert len(grid) == 2 * 2 * 2 * 2 * 2
     lists = ['{"name": "longformer", "window": 4, "dilation": [1, 2]}'] * 2
-    (listed,) = combinations(Abilities(["lookup"], lists, (32,)))
-    assert budgets(tabulate([Cell(listed, 1.0, 0.1, True, 100, 3.0, "learned", "abc")])) == []
-
-
-def test_the_command_writes_figures_and_tables(tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
-    flags = ["--task", "shift_1", "--attention", "local,block_size=2/4", "--length", "16", "--seconds", "1"]
-    assert "shift_1" in run_benchmark("abilities", *flags, "--out", tmp_path)
-    data = json.loads((tmp_path / "abilities.json").read_text())
-    assert len(data["cells"]) == 2
-    assert data["machine"]["processor"]
-    assert (tmp_path / "budgets.png").is_file()
+    (listed,) = list_combinations(Abilities(["lookup"], lists, (32,)))
+    assert find_budgets(tabulate([Cell(listed, 1.0, 0.1, True, 100, 3.0, "learned", "abc")])) == []
 
 
 def test_processes_end_with_the_command(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from small import run_here
 
 from nystromformer.attention import AttentionMask, reference
-from nystromformer.benchmark.approximation.candidates import candidates, why_not
+from nystromformer.benchmark.approximation.candidates import choose_candidates, why_not
 from nystromformer.benchmark.approximation.errors import (
     EXACT,
     NystromError,
@@ -21,7 +21,7 @@ from nystromformer.benchmark.approximation.errors import (
     output_errors,
     ridge_name,
 )
-from nystromformer.benchmark.approximation.report import Findings, frontier
+from nystromformer.benchmark.approximation.report import Findings, find_frontier
 from nystromformer.benchmark.checkpoints import RANDOM, Inputs
 from nystromformer.benchmark.timing import Timing
 from nystromformer.config import ATTENTIONS, attention_config
@@ -43,7 +43,7 @@ def test_exact_weights_are_softmaxs() -> None:
 
 
 def test_an_attention_that_is_exact_has_no_error() -> None:
-    found, missing = candidates(["nystrom,num_landmarks=8", "local,block_size=24"], (), 25)
+    found, missing = choose_candidates(["nystrom,num_landmarks=8", "local,block_size=24"], (), 25)
     assert not missing
     nystrom, local = (each.output_error for each in output_errors(found, [inputs()]))
     assert local < 1e-6, "one block of all tokens and its neighbour"
@@ -84,11 +84,11 @@ def test_the_frontier_has_what_nothing_beats() -> None:
     found = Findings(nystrom_ms=[time for time, _ in given], nystrom_errors=[error for _, error in given])
     # On random input all would be otherwise, which counts for nothing.
     found.nystrom_errors += [replace(error, layer=RANDOM, output_error=9 - error.output_error) for _, error in given]
-    assert [(time.landmarks, error) for time, error in frontier(found)] == [(2, 0.5), (1, 0.2), (5, 0.1)]
+    assert [(time.landmarks, error) for time, error in find_frontier(found)] == [(2, 0.5), (1, 0.2), (5, 0.1)]
 
 
 def test_what_has_learned_parts_cannot_stand_in() -> None:
-    found, missing = candidates((), (8, 16), 512)
+    found, missing = choose_candidates((), (8, 16), 512)
     names = {one.config.name for one in found}
     assert names | set(missing) | {"softmax"} == set(ATTENTIONS)
     assert {"linformer", "conv_linformer", "synthesizer", "reformer"} <= set(missing)
@@ -96,9 +96,9 @@ def test_what_has_learned_parts_cannot_stand_in() -> None:
     assert "tied" in missing["reformer"]
     assert "learned" in str(why_not(attention_config("longformer", global_projections=True)))
     with pytest.raises(UserError, match="--attention reformer: it cannot stand in softmax's place"):
-        candidates(["reformer"], (8,), 512)
+        choose_candidates(["reformer"], (8,), 512)
     with pytest.raises(UserError, match="no attention can be tried at 8 tokens"):
-        candidates(["local"], (8,), 8)
+        choose_candidates(["local"], (8,), 8)
 
 
 @pytest.fixture(scope="module")

@@ -11,16 +11,16 @@ import torch
 from small import run_here, small_data
 
 from nystromformer.attention import AttentionMask, create_attention
-from nystromformer.benchmark.span.compare import RowSpan, span, spans_of_rows, watch_spans
+from nystromformer.benchmark.span.compare import RowSpan, mean_distance, spans_of_rows, watch_spans
 from nystromformer.config import ModelConfig
 from nystromformer.model import Encoder
 
 
 def test_the_span_is_the_mean_distance_by_weight() -> None:
     weights = torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.0, -0.5], [0.0, 0.0, 3.0]]])
-    assert span(weights) == pytest.approx((0 + 1 + 0) / 3)
-    assert span(torch.eye(5)[None]) == 0
-    assert span(torch.ones(2, 7, 7)) == pytest.approx(RowSpan(0, 7, 0, 0, 0).even)
+    assert mean_distance(weights) == pytest.approx((0 + 1 + 0) / 3)
+    assert mean_distance(torch.eye(5)[None]) == 0
+    assert mean_distance(torch.ones(2, 7, 7)) == pytest.approx(RowSpan(0, 7, 0, 0, 0).even)
 
 
 def attended(name: str, mask: AttentionMask | None, **settings: object) -> list[RowSpan]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from nystromformer.benchmark.abilities.learning import HEADS, Cell, Setting, learn
-from nystromformer.benchmark.abilities.report import budgets, draw_budgets, draw_table, tabulate, to_read
+from nystromformer.benchmark.abilities.report import draw_budgets, draw_table, find_budgets, tabulate, to_read
 from nystromformer.benchmark.abilities.tasks import MOST_PAIRS, TASKS
 from nystromformer.benchmark.efficiency.methods import parse_method
 from nystromformer.benchmark.pieces import MEASURED, Piece, measure_in_processes
@@ -58,9 +58,9 @@ def measure_abilities(flags: Abilities, folder: Path, command: str) -> str:
         command: what repeats it.
 
     Raises:
-        UserError: as of `combinations`; `abilities.json` is invalid.
+        UserError: as of `list_combinations`; `abilities.json` is invalid.
     """
-    settings = combinations(flags)
+    settings = list_combinations(flags)
     folder.mkdir(parents=True, exist_ok=True)  # before the hours of measuring
     path = folder / "abilities.json"
     cells, commands = read_cells(path)
@@ -88,7 +88,7 @@ def measure_abilities(flags: Abilities, folder: Path, command: str) -> str:
     header, table = on_one_line(facts), tabulate(cells)
     write_text(folder / "abilities.md", to_read(table, header, commands))
     draw_table(table, folder / "abilities.png", header)
-    if budgets(table):
+    if find_budgets(table):
         draw_budgets(table, folder / "budgets.png", header)
     return with_place(f"{to_read(table, '', []).strip()}\n", folder)
 
@@ -118,7 +118,7 @@ def _title(setting: Setting) -> str:
     return f"{setting.column}, at {setting.length} tokens, {setting.label}{taps}, seed {setting.seed}"
 
 
-def combinations(flags: Abilities) -> list[Setting]:
+def list_combinations(flags: Abilities) -> list[Setting]:
     """Each once: all attentions of a task before the next task, all of a seed before the next seed.
 
     Raises:

@@ -73,7 +73,7 @@ class Budget:
         return int(solved.idxmax()) if solved.any() else None
 
 
-def budgets(table: pd.DataFrame) -> list[Budget]:
+def find_budgets(table: pd.DataFrame) -> list[Budget]:
     """Of each attention that was measured with several values of a parameter: these, task by task.
 
     The parameter is the one of which there are most values; what else differs is another label.
@@ -114,7 +114,7 @@ def to_read(table: pd.DataFrame, header: str, commands: Sequence[str]) -> str:
     parts = [_head(table, header, commands)] if commands else []
     for title, panel in _panels(table):
         parts += [f"## {title[0].upper()}{title[1:]}", _panel_table(panel)]
-    if found := budgets(table):
+    if found := find_budgets(table):
         parts += ["## The least budget that is enough", _ENOUGH, _budget_table(found)]
     return "\n\n".join(parts) + "\n"
 
@@ -202,7 +202,7 @@ def draw_budgets(table: pd.DataFrame, path: Path, header: str) -> None:
     """
     from matplotlib import colormaps
 
-    found = budgets(table)
+    found = find_budgets(table)
     measured = {budget.task for budget in found}
     tasks = [name for name in table.sort_values("place", kind="stable").column.unique() if name in measured]
     panels = [(title, panel) for title, panel in _panels(table) if title in {budget.panel for budget in found}]

@@ -59,7 +59,7 @@ def why_not(config: AttentionConfig) -> str | None:
     return None
 
 
-def candidates(
+def choose_candidates(
     attentions: Sequence[str], landmarks: Sequence[int], length: int
 ) -> tuple[list[Candidate], dict[str, str]]:
     """All that can be tried at a length, and of the attentions that cannot, why.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from nystromformer.benchmark.approximation.candidates import Candidate, candidates
+from nystromformer.benchmark.approximation.candidates import Candidate, choose_candidates
 from nystromformer.benchmark.approximation.errors import (
     Inverse,
     forward_times,
@@ -60,7 +60,7 @@ def measure_approximation(
         raise UserError(f"--landmarks: expected fewer than the {length} tokens of a row, found {wrong}")
     if "loss" in settings.parts:
         check_is_softmax(opened.config.model, experiment.config_file)
-    chosen, missing = candidates(settings.attentions, settings.landmarks, length)
+    chosen, missing = choose_candidates(settings.attentions, settings.landmarks, length)
     folder.mkdir(parents=True, exist_ok=True)  # before the minutes of computing
     facts = machine_facts()
     of = f"{experiment.name}, {opened.checkpoints[0].stem}"

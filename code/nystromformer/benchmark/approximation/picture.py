@@ -14,7 +14,7 @@ from nystromformer.benchmark.approximation.errors import EXACT, exact_weights
 from nystromformer.benchmark.approximation.report import (
     PAPERS_ITERATIONS,
     Findings,
-    frontier,
+    find_frontier,
     inverse_label,
     mean_errors,
     mean_figures,
@@ -81,7 +81,7 @@ def draw_nystrom(found: Findings, path: Path, header: str) -> None:
             heights = [errors[one.setting] for one in mine]
             name = f"{rule}, {'iterations' if kind is int else 'ridges'}"
             right.plot(times, heights, marker, color=f"C{place}", markersize=4, alpha=0.6, label=name)
-    best = frontier(found)
+    best = find_frontier(found)
     right.plot([one.ms.median for one, _ in best], [error for _, error in best], "k-", linewidth=1, label="the best")
     right.set(xscale="log", yscale="log", xlabel="forward, ms")
     right.legend(fontsize=8, frameon=False)

@@ -112,7 +112,7 @@ def inverse_label(inverse: Inverse) -> str:
     return number_of(inverse, "iteration") if isinstance(inverse, int) else inverse
 
 
-def frontier(found: Findings) -> list[tuple[NystromTime, float]]:
+def find_frontier(found: Findings) -> list[tuple[NystromTime, float]]:
     """Settings than which no other is both as fast and as exact, the fastest first, with the output's error."""
     errors = mean_figures(found.nystrom_errors)
     best: list[tuple[NystromTime, float]] = []
@@ -146,7 +146,7 @@ def _frontier_table(found: Findings) -> str:
     ]
     rows = [
         [kind, one.rule, str(one.landmarks), inverse_label(one.inverse), str(one.ms), f"{error:.3f}"]
-        for kind, ones in (("frontier", frontier(found)), ("the paper's", usual))
+        for kind, ones in (("frontier", find_frontier(found)), ("the paper's", usual))
         for one, error in ones
     ]
     header = ["", "rule", "landmarks", "inverse", "ms", "output's error"]

@@ -19,7 +19,7 @@ from nystromformer.attention import Attention, AttentionMask, NystromAttention, 
 from nystromformer.benchmark.checkpoints import factors_product, watch_attention
 from nystromformer.benchmark.questions.span import Span
 from nystromformer.benchmark.results import new_figure, on_one_line
-from nystromformer.benchmark.span.sources import Source, all_sources
+from nystromformer.benchmark.span.sources import Source, open_sources
 from nystromformer.errors import UserError
 from nystromformer.files import write_figure, write_json, write_text
 from nystromformer.machine import machine_facts
@@ -50,7 +50,7 @@ class RowSpan:
         return (self.tokens**2 - 1) / (3 * self.tokens)
 
 
-def span(weights_HNN: Tensor) -> float:
+def mean_distance(weights_HNN: Tensor) -> float:
     """Mean over heads and queries of Σ |w| · distance / Σ |w|."""
     size = weights_HNN.abs()
     places = torch.arange(size.shape[-1], device=size.device)
@@ -80,7 +80,7 @@ def spans_of_rows(core: Attention, q: Tensor, k: Tensor, mask: AttentionMask | N
         weights = _weights(core, own_q, own_k, own_mask)[0]
         exact = softmax.weights(own_q, own_k, None, queries=range(count))[0]
         negative = float(-weights.clamp(max=0).sum() / weights.abs().sum())
-        yield RowSpan(layer, count, span(weights), negative, span(exact))
+        yield RowSpan(layer, count, mean_distance(weights), negative, mean_distance(exact))
 
 
 def _weights(core: Attention, q: Tensor, k: Tensor, mask: AttentionMask | None) -> Tensor:
@@ -160,7 +160,7 @@ def measure_spans(settings: Span, dataset: Path | None, device: Device, folder: 
         raise UserError("expected at least one --model or --run, trained models to look at")
     facts = machine_facts()
     found: list[Spans] = []
-    for source in all_sources(settings, dataset, device):
+    for source in open_sources(settings, dataset, device):
         with watch_spans(source.encoder) as seen, torch.no_grad(), device.autocast():
             try:
                 source.run(settings.rows)

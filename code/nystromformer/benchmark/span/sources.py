@@ -37,7 +37,7 @@ class Source:
     run: Callable[[int], None]
 
 
-def pretrained(folder: Path, dataset: Path | None, checkpoint: str, device: Device) -> Source:
+def open_pretrained(folder: Path, dataset: Path | None, checkpoint: str, device: Device) -> Source:
     """An experiment's checkpoint, on masked validation rows.
 
     Raises:
@@ -58,7 +58,7 @@ def pretrained(folder: Path, dataset: Path | None, checkpoint: str, device: Devi
     return Source(folder.resolve().name, attention, "pretraining", model.encoder, run)
 
 
-def finetuned(folder: Path, data: Mapping[str, Path | None], device: Device) -> Source:
+def open_finetuned(folder: Path, data: Mapping[str, Path | None], device: Device) -> Source:
     """A finished run's tested weights, on its task's validation data.
 
     Args:
@@ -119,10 +119,10 @@ def _most_global(config: ModelConfig) -> int | None:
     return min((most for each in config.attentions if (most := each.most_global) is not None), default=None)
 
 
-def all_sources(settings: Span, dataset: Path | None, device: Device) -> Iterator[Source]:
+def open_sources(settings: Span, dataset: Path | None, device: Device) -> Iterator[Source]:
     """One after the other, so that one model is held at a time."""
     data = {name: getattr(settings, name) for name in ("glue", "imdb", "wikihop", "lra")}
     for folder in settings.models:
-        yield pretrained(folder, dataset, settings.checkpoint, device)
+        yield open_pretrained(folder, dataset, settings.checkpoint, device)
     for folder in settings.runs:
-        yield finetuned(folder, data, device)
+        yield open_finetuned(folder, data, device)

@@ -1,35 +1,44 @@
-"""The benchmark of a pretraining step: its rows, its models and its batches."""
+"""The benchmarks of steps of pretraining and fine-tuning: their rows, their models and their batches."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from nystromformer.benchmark import pretrain
+from nystromformer.benchmark import finetune, pretrain
 from nystromformer.benchmark.models import lengths_of_sentences, made_up_batch, masked_lm_step, our_config
 from nystromformer.benchmark.pretrain import PretrainRow, SparseHead, peer_model, table
+from nystromformer.benchmark.questions.finetune import Finetuning
 from nystromformer.benchmark.questions.pretrain import Pretraining
 from nystromformer.benchmark.timing import Timing
 from nystromformer.data.masking import IGNORED_LABEL
-from nystromformer.model import PretrainingModel, count_parameters
+from nystromformer.model import ClassificationModel, PretrainingModel, count_parameters
 from nystromformer.training.device import Device
 
 SMALL = Pretraining(vocab_size=500, width=64, num_layers=2)
 CPU = torch.device("cpu")
+FEW = ("--width", 64, "--layers", 1, "--vocab_size", 500, "--repeats", 1, "--threads", 1)
 
 
 def test_the_pretraining_step_beside_transformers(tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
-    small = ["--sizes", "128x2", "--width", 64, "--layers", 1, "--vocab_size", 500, "--repeats", 1, "--threads", 1]
-    assert "128 x 2: nystromformer, rows 96% full with their mask" in run_benchmark(
-        "pretrain", *small, "--out", tmp_path
-    )
+    shown = run_benchmark("pretrain", "--sizes", "128x2", *FEW, "--out", tmp_path)
+    assert "128 x 2: nystromformer, rows 96% full with their mask" in shown
     rows = {row["method"]: row for row in json.loads((tmp_path / "pretrain.json").read_text())["rows"]}
     both = [name for full, padded in pretrain.PADDED.items() for name in (full, padded)]
     assert list(rows) == [*both, pretrain.PEER, pretrain.SPARSE]
     assert rows[pretrain.OURS]["memory"] < rows[pretrain.SPARSE]["memory"] < rows[pretrain.PEER]["memory"]
     assert rows[pretrain.PADDED["softmax"]]["tokens"] < rows["softmax"]["tokens"] == 256
+
+
+def test_fine_tuning_steps_beside_transformers(tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
+    shown = run_benchmark("finetune", *FEW, "--pad_to", 128, "--batch", 4, "--batches", 2, "--out", tmp_path)
+    assert "transformers, padded" in shown
+    rows = json.loads((tmp_path / "finetune.json").read_text())["rows"]
+    assert [row["rows"] for row in rows] == [8, 4, 4]
+    assert rows[0]["tokens"] < 66 < 128 == rows[1]["tokens"] == rows[2]["tokens"]
 
 
 def test_the_models_that_are_compared_are_of_one_size() -> None:
@@ -40,6 +49,9 @@ def test_the_models_that_are_compared_are_of_one_size() -> None:
     assert count_parameters(SparseHead(theirs, our_config(SMALL, 128))) == count_parameters(theirs)
     softmax = PretrainingModel(our_config(SMALL, 128, "softmax"), ["mlm"])
     assert count_parameters(ours) - count_parameters(softmax) == 2 * 33, "the convolution of each layer's one head"
+    settings = Finetuning(vocab_size=500, width=64, num_layers=2)
+    classifying, other = ClassificationModel(our_config(settings, settings.pad_to), 2), finetune.peer_model(settings)
+    assert count_parameters(other) - count_parameters(classifying) in range(2 * 64 + 1)
 
 
 def test_their_encoder_under_our_head_has_their_loss() -> None:
@@ -55,6 +67,15 @@ def test_their_encoder_under_our_head_has_their_loss() -> None:
     expected = peer(batch["tokens_BN"], labels=batch["labels_BN"]).loss
     sums = sparse(batch["tokens_BN"], batch["positions_BK"], batch["labels_BK"])
     torch.testing.assert_close(sums[0] / sums[2], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_made_up_rows_are_as_long_as_sst2s() -> None:
+    rows = finetune.MadeUpRows(5000, 500)
+    assert 3 <= rows.lengths.min() < rows.lengths.max() <= 66
+    assert 8 <= np.median(rows.lengths) <= 13
+    batch = rows.batch(np.arange(4), 70)
+    assert batch["mask_BN"].sum(1).tolist() == rows.lengths[:4].tolist()
+    assert (batch["tokens_BN"][~batch["mask_BN"]] == 1).all()
 
 
 @pytest.mark.parametrize(("length", "rows"), [(512, 8), (4096, 1), (512, 3), (128, 2)])
