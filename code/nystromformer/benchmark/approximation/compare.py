@@ -63,8 +63,7 @@ def measure_approximation(
     chosen, missing = choose_candidates(settings.attentions, settings.landmarks, length)
     folder.mkdir(parents=True, exist_ok=True)  # before the minutes of computing
     facts = machine_facts()
-    of = f"{experiment.name}, {opened.checkpoints[0].stem}"
-    header = f"{of}; {on_one_line(facts)}"
+    header = f"{experiment.name}, {opened.checkpoints[0].stem}; {on_one_line(facts)}"
     found = Findings(left_out=missing)
     described = asdict(settings) | {
         "model": str(experiment.folder),
@@ -91,8 +90,7 @@ def measure_approximation(
             if found.nystrom_errors:
                 draw_nystrom(found, folder / "nystrom.png", header)
     if "loss" in settings.parts:
-        for loss in score_untrained(opened, chosen, settings.score_rows):
-            found.losses.append(loss)
+        found.losses += score_untrained(opened, chosen, settings.score_rows)
         write()
         if settings.adapt:
             usual = _usual(chosen)
@@ -108,8 +106,7 @@ def _errors(found: Findings, chosen: Sequence[Candidate], layers: Sequence[Input
     inverses: list[Inverse] = [*settings.iterations, *map(ridge_name, settings.ridges)]
     found.forward_ms = forward_times(chosen, layers[0], settings.repeats)
     logger.info("%d settings timed", len(found.forward_ms))
-    for output in output_errors(chosen, layers):
-        found.output_errors.append(output)
+    found.output_errors += output_errors(chosen, layers)
     if any(one.config.name == "nystrom" for one in chosen):
         found.nystrom_ms = nystrom_times(layers[0], settings.landmarks, inverses, settings.repeats)
         logger.info("%d settings of Nyström attention timed", len(found.nystrom_ms))

@@ -75,8 +75,8 @@ def measure_efficiency(settings: Efficiency, folder: Path, command: str) -> str:
             found.left_out += more.left_out
             if found.cells:
                 _write(settings, found, folder, facts, command)
-    names = ", ".join(f"efficiency{ending}" for ending in (".json", ".csv", ".md"))
-    return f"{for_terminal(found)}\n\nresults: {folder} ({names}, and a picture of each part)"
+    names = "efficiency.json, efficiency.csv, efficiency.md, and a picture of each part"
+    return f"{for_terminal(found)}\n\nresults: {folder} ({names})"
 
 
 def _free() -> float:
