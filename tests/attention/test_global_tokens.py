@@ -2,24 +2,17 @@
 
 import pytest
 import torch
-from attention_cases import qkv, random_mask, suffix_mask
+from attention_cases import random_mask, suffix_mask
 from torch import Tensor
 
 from nystromformer.attention import AttentionMask
-from nystromformer.attention.blocks import Extra, attend_to_neighbours
-from nystromformer.attention.global_tokens import GlobalTokens, attend_from_global
+from nystromformer.attention.global_tokens import GlobalTokens
 
 CAPACITY = "a row has 9 tokens that are marked as global .beside its first 1., expected at most global_capacity = 8"
 
 
 def marked(batch: int, length: int) -> Tensor:
     return random_mask(batch, length, seed=7, share=0.3)
-
-
-def with_three_rows(length: int = 40) -> AttentionMask:
-    keep = random_mask(3, length)
-    keep[2] = False
-    return AttentionMask(keep, marked(3, length))
 
 
 @pytest.mark.parametrize("num_first", [0, 1, 5, 60])
@@ -73,42 +66,3 @@ def test_where_one_cannot_look_it_is_an_error_of_the_graph() -> None:
     assert compiled(keep, marks).sum() == 9
     with pytest.raises(RuntimeError, match="global_capacity = 8"):
         compiled(keep, torch.arange(30)[None] < 10)
-
-
-def test_they_attend_to_all_valid_tokens_and_nothing_comes_of_empty_slots() -> None:
-    mask = with_three_rows()
-    q, k, v = qkv(3, 40, dtype=torch.float64)
-    tokens = mask.global_tokens(2, 40)
-    lengths = mask.lengths_B
-    own = attend_from_global(tokens.taken(q), k, v, lengths)
-    out = tokens.placed(own, torch.zeros_like(q))
-    for row in range(3):
-        count = int(lengths[row])
-        scores = q[row, :, :count] @ k[row, :, :count].mT / q.shape[3] ** 0.5
-        expected = torch.softmax(scores, -1) @ v[row, :, :count]
-        places = tokens.is_global_BN[row][:count]
-        torch.testing.assert_close(out[row][:, :count][:, places], expected[:, places])
-        assert (out[row][:, :count][:, ~places] == 0).all()
-        assert (out[row][:, count:] == 0).all()
-    # The last row is empty: of its slots nothing was read, nothing is learned from it.
-    for gradient in torch.autograd.grad(out.square().sum(), (q, k, v)):
-        assert (gradient[2] == 0).all()
-        assert (gradient[0] != 0).any()
-
-
-def test_keys_that_all_blocks_have_in_common_are_attended_to_once() -> None:
-    mask = with_three_rows()
-    x = qkv(3, 40, dtype=torch.float64)
-    q, k, v = (a * (torch.arange(40) < mask.lengths_B[:, None])[:, None, :, None] for a in x)
-    tokens = mask.global_tokens(2, 40)
-    extra = Extra(tokens.taken(k), tokens.taken(v), tokens.there_BG, tokens.is_global_BN)
-    out = attend_to_neighbours(q, k, v, mask.lengths_B, 4, 1, 3, extra)
-    near = (torch.arange(40)[:, None] - torch.arange(40)).abs() <= 3
-    for row in range(2):
-        count = int(mask.lengths_B[row])
-        allowed = (near | tokens.is_global_BN[row])[:count, :count]
-        scores = q[row, :, :count] @ k[row, :, :count].mT / q.shape[3] ** 0.5
-        expected = torch.softmax(scores.masked_fill(~allowed, float("-inf")), -1) @ v[row, :, :count]
-        torch.testing.assert_close(out[row, :, :count], expected)
-    for gradient in torch.autograd.grad(out[:, :, :8].sum(), x):
-        assert torch.isfinite(gradient).all()

@@ -35,6 +35,10 @@ class Grid:
         starts_C = (torch.arange(self.num_blocks, device=self.device) - around) * self.size
         return starts_C[:, None] + torch.arange((2 * around + 1) * self.size, device=self.device)
 
+    def tokens(self) -> Tensor:
+        """(B or 1, N) bool: which count."""
+        return torch.arange(self.length, device=self.device) < self.ends_B[:, None]
+
     def there(self) -> Tensor:
         """(B or 1, C, S) bool: the places that have a token that counts."""
         return self.places() < self.ends_B[:, None, None]
@@ -46,10 +50,12 @@ class Grid:
         return (x_BHCSD * there_BCS[:, None, ..., None]).sum(3) / there_BCS.sum(2).clamp(min=1)[:, None, :, None]
 
     def of(self, x_BHND: Tensor, around: int = 0) -> Tensor:
-        """(B, H, C, W·S, D): each block with so many on either side; what stands beyond the row has no meaning."""
+        """(B, H, C, W·S, D): each block with so many on either side, zeros beyond the N tokens."""
         B, H, N, D = x_BHND.shape
         if is_exporting():
-            return x_BHND[:, :, self.places(around).clamp(0, N - 1)]
+            places = self.places(around)
+            inside = ((places >= 0) & (places < N))[..., None]
+            return torch.where(inside, x_BHND[:, :, places.clamp(0, N - 1)], 0)
         blocks, size = self.num_blocks, self.size
         # Padding and concatenation are of three sizes: of more, what PyTorch gives differs in its layout from what it
         # expects when it compiles.

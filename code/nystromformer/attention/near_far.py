@@ -102,7 +102,7 @@ class NearFarAttention(RowsAttention):
     def _selected(self, q: Tensor, k: Tensor, grid: Grid) -> _Selected:
         """The keys that draw most attention from means of queries."""
         B, H, N, D = q.shape
-        there_BN = (torch.arange(N, device=q.device) < grid.ends_B[:, None]).expand(B, -1)
+        there_BN = grid.tokens().expand(B, -1)
 
         def select() -> Tensor:
             segments = Segments.of_mask(there_BN, there_BN.sum(1), PROBES)
@@ -160,7 +160,7 @@ class NearFarAttention(RowsAttention):
     def _clusters(self, k: Tensor, v: Tensor, grid: Grid, seen: groups.Seen, selected: _Selected) -> Keys:
         """Of each block what it does not see of the clusters."""
         M, N = self.config.num_landmarks, grid.length
-        there_BN = (torch.arange(N, device=k.device) < grid.ends_B[:, None]).expand(k.shape[0], -1)
+        there_BN = grid.tokens().expand(k.shape[0], -1)
         with torch.no_grad():
             starts = segment_means(k, Segments.of_mask(there_BN, there_BN.sum(1), M))
             clusters_BHN = lloyd_clusters(k, starts, there_BN, LLOYD_ITERATIONS)

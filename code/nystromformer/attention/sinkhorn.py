@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nystromformer.attention.base import default_scale, is_exporting
+from nystromformer.attention.grid import Grid
 from nystromformer.attention.rows import RowsAttention
 from nystromformer.config.attention.sinkhorn import SinkhornConfig
 
@@ -34,25 +35,19 @@ class SinkhornAttention(RowsAttention):
     config: SinkhornConfig
 
     def attend_rows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
-        B, H, N, D = q.shape
-        S = self.config.block_size
-        q_XCSD, k_XCSD, v_XCSD = (_cut(x, S) for x in (q, k, v))
-        if lengths_B is None and (is_exporting() or N % S):
-            lengths_B = torch.zeros_like(q[:, 0, 0, 0], dtype=torch.int64) + N
+        B, H, N, _ = q.shape
+        grid = Grid(q, lengths_B, self.config.block_size)
+        q_XCSD, k_XCSD, v_XCSD = (grid.of(x.flatten(0, 1)[:, None])[:, 0] for x in (q, k, v))
         places = None
-        if lengths_B is not None:
-            places = _Places(lengths_B[:, None].expand(-1, H).flatten(), q_XCSD.shape[1], S)
+        if lengths_B is not None or is_exporting() or N % grid.size:
+            places = _Places(grid.ends_B[:, None].expand(B, H).flatten(), grid.num_blocks, grid.size)
         with torch.autocast(q.device.type, enabled=False):
             logs_XCC = self._sorting(q_XCSD, k_XCSD, places)
             sorting_XCC = logs_XCC.exp().to(q.dtype)
             keys_XCJD, values_XCJD = (_beside(sorting_XCC, x) for x in (k_XCSD, v_XCSD))
             bias = None if places is None else places.bias(logs_XCC).to(q.dtype)
         out_XCSD = F.scaled_dot_product_attention(q_XCSD, keys_XCJD, values_XCJD, attn_mask=bias)
-        if is_exporting():
-            tokens_N = torch.arange(N, device=q.device)
-            return out_XCSD[:, tokens_N // S, tokens_N % S].unflatten(0, (B, H))
-        out_BHND = out_XCSD.reshape(B, H, -1, D)
-        return out_BHND[:, :, :N] if N % S else out_BHND
+        return grid.flat(out_XCSD[:, None])[:, 0].unflatten(0, (B, H))
 
     def _sorting(self, q_XCSD: Tensor, k_XCSD: Tensor, places: "_Places | None") -> Tensor:
         """log R, (X, C, C)."""
@@ -117,20 +112,6 @@ class _Places:
             self.places_S >= left_X11, shares_XC1.masked_fill(is_alone_X11, float("-inf")), torch.zeros_like(shares_XC1)
         )
         return torch.cat([own_XCS, sorted_XCS], dim=2)[:, :, None]
-
-
-def _cut(x_BHND: Tensor, size: int) -> Tensor:
-    """(X, C, S, D), zeros behind the last token."""
-    N, x_XND = x_BHND.shape[2], x_BHND.flatten(0, 1)
-    if is_exporting():  # no view asks for a length that blocks divide; behind the last block stands another
-        blocks = (N + size - 1) // size + 1
-        tokens_CS = torch.arange(blocks, device=x_BHND.device)[:, None] * size
-        tokens_CS = tokens_CS + torch.arange(size, device=x_BHND.device)
-        inside_CS1 = (tokens_CS < N)[..., None].to(x_BHND.dtype)
-        return x_XND[:, tokens_CS.clamp(max=N - 1)] * inside_CS1
-    if N % size:
-        x_XND = F.pad(x_XND, (0, 0, 0, -N % size))
-    return x_XND.unflatten(1, (-1, size))
 
 
 def _beside(sorting_XCC: Tensor, x_XCSD: Tensor) -> Tensor:

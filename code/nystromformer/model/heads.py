@@ -141,23 +141,20 @@ class PooledHead(nn.Module):
         return logits_BC
 
 
-class TwoTowerHead(nn.Module):
+class TwoTowerHead(PooledHead):
     """An MLP over [x0, x1, x0·x1, x0 − x1] of two rows' vectors (the authors' LRA retrieval): 2B rows -> (B, C).
 
     The encoder sees both towers in one call: rows 0 … B-1 are the first documents, B … 2B-1 the second.
     """
 
     def __init__(self, width: int, hidden: int, num_classes: int) -> None:
-        super().__init__()
-        self.mlp = nn.Sequential(nn.Linear(4 * width, hidden), nn.ReLU(), nn.Linear(hidden, num_classes))
-        self.apply(initialize)
+        super().__init__(4 * width, hidden, num_classes)
 
     def forward(self, pooled_2BE: Tensor) -> Tensor:
         if pooled_2BE.shape[0] % 2:
             raise ValueError(f"expected the rows of both towers, an even number, found {pooled_2BE.shape[0]}")
         x0_BE, x1_BE = pooled_2BE.chunk(2)
-        logits: Tensor = self.mlp(torch.cat([x0_BE, x1_BE, x0_BE * x1_BE, x0_BE - x1_BE], dim=-1))
-        return logits
+        return super().forward(torch.cat([x0_BE, x1_BE, x0_BE * x1_BE, x0_BE - x1_BE], dim=-1))
 
 
 class CandidateHead(nn.Module):

@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+import torch
 
 from nystromformer.attention.kernels import plan
 
@@ -37,3 +38,14 @@ def test_a_block_for_the_filter_sees_all_its_neighbours(taps: int) -> None:
     cut = plan.make_plan(12, 1000, 64, 64, taps, 2, plan.HOPPER_ROOM)
     assert cut.taps_block >= 16
     assert cut.taps_block + taps - 1 <= cut.taps_window < 2 * (cut.taps_block + taps - 1)
+
+
+def test_the_mark_of_a_constant_is_the_compilers_own() -> None:
+    def ours() -> int:
+        return 3
+
+    def theirs() -> int:
+        return 3
+
+    assert plan.constant_when_compiled(ours) is ours
+    assert vars(ours) == vars(torch.compiler.assume_constant_result(theirs)) != {}

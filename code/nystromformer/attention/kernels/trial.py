@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nystromformer.attention.compiled import constant_when_compiled
 from nystromformer.attention.kernels import fused_attention
+from nystromformer.attention.kernels.plan import constant_when_compiled
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.pinv import iterative_pinv
 

@@ -146,7 +146,8 @@ class DropIn:
         if is_causal:
             self._refuse(where, "it is causal, and no landmark can hide what follows from a token")
         if sliding_window is not None:
-            return self._own(module, query, key, value, attention_mask, dropout, scaling, sliding_window, others)
+            options = {"dropout": dropout, "scaling": scaling, "is_causal": False, "sliding_window": sliding_window}
+            return self._own(module, query, key, value, attention_mask, **options, **others)
         self._check(where, module, query, key, value, others)
         if dropout > 0 and self.attention_dropout == "refuse":
             self._refuse(
@@ -172,11 +173,9 @@ class DropIn:
         key: Tensor,
         value: Tensor,
         attention_mask: Tensor | None,
-        dropout: float,
-        scaling: float | None,
-        sliding_window: int,
-        others: dict[str, Any],
+        **options: Any,
     ) -> tuple[Tensor, None]:
+        """A layer's own attention, sdpa."""
         if not self._said and not torch.compiler.is_compiling():
             self._said = True
             logger.warning(
@@ -189,13 +188,7 @@ class DropIn:
             attention_mask = attention_mask[:, None, None]
         for observe in self.observers:
             observe(Call(module, None))
-        options: dict[str, Any] = {
-            "dropout": dropout,
-            "scaling": scaling,
-            "is_causal": False,
-            "sliding_window": sliding_window,
-        }
-        out, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **options, **others)
+        out, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return out, None
 
     def _check(

@@ -158,15 +158,9 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def _chosen(model: nn.Module) -> str | None:
-    """The `attn_implementation` that a model runs."""
-    chosen: str | None = getattr(getattr(model, "config", None), "_attn_implementation", None)
-    return chosen
-
-
 def _why_nothing(model: nn.Module, own: int) -> str:
     name = type(model).__name__
-    chosen = _chosen(model)
+    chosen = getattr(getattr(model, "config", None), "_attn_implementation", None)
     if own:
         return f"{name}: all {own} layers have sliding windows and keep their own attention; nothing is swapped"
     if chosen not in REGISTERED:
