@@ -200,7 +200,7 @@ def test_baselines_are_scored_on_the_reviews_that_the_encoders_are_tested_on(
     (line,) = (line for line in out.splitlines() if line.startswith("test accuracy of the best epoch's weights: "))
     assert f"; majority class 50.0; bag of words {measured.baselines['bag of words']['accuracy_test']}" in line
     table = write_table2([experiment.folder], experiment.folder / "table2.md")
-    cells = {label: cell for label, cell in table.rows}
+    cells = dict(table.rows)
     assert table.header[1:] == ["IMDB"]
     assert cells["majority class"] == "50.0", "of the same data"
     assert cells["bag of words"] == str(measured.baselines["bag of words"]["accuracy_test"])
