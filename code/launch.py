@@ -1,6 +1,6 @@
 """Run experiments in containers: one for each folder with a config.json."""
 
-import nystromformer.interrupt  # first of all: for Ctrl-C within the imports below
+import nystromformer.command_line.interrupt  # first of all: for Ctrl-C within the imports below
 
 import re
 from collections.abc import Callable
@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from nystromformer import cli
-from nystromformer.checked_command import CheckedCommand
+from nystromformer.command_line import cli
+from nystromformer.command_line.checked_command import CheckedCommand
+from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.container import commands
 from nystromformer.container.command_line import PassingAll, ScriptFlags, passing_flags_to
 from nystromformer.container.options import LaunchOptions
 from nystromformer.container.scripts import SCRIPTS, function_of
 from nystromformer.errors import UserError
-from nystromformer.flag_groups import Without, with_flag_groups
 from nystromformer.tasks.finetuning.flags import FinetuningFlags
 from nystromformer.tasks.glue.catalog import find_tasks
 
@@ -119,5 +119,5 @@ def launcher() -> typer.Typer:
 
 
 if __name__ == "__main__":
-    with nystromformer.interrupt.ignored_afterwards():
+    with nystromformer.command_line.interrupt.ignored_afterwards():
         launcher()()

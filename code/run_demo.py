@@ -1,13 +1,13 @@
 """The demonstration behind `make demo`."""
 
-import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nystromformer import cli
+from nystromformer.command_line import cli
 
 
 def demo(

@@ -1,14 +1,14 @@
 """Explain a prediction: which tokens a finished run's answer goes by, as a page and as numbers."""
 
-import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nystromformer import cli
-from nystromformer.flags import DeviceName
+from nystromformer.command_line import cli
+from nystromformer.command_line.flags import DeviceName
 
 
 def explain(
@@ -27,8 +27,8 @@ def explain(
 ) -> None:
     """Shade a text by what a prediction goes by: attention of what is pooled, over layers, and gradient x input."""
     from nystromformer.errors import UserError
-    from nystromformer.files import check_new_file
-    from nystromformer.reading import JSON_BYTES, read_text
+    from nystromformer.files.reading import JSON_BYTES, read_text
+    from nystromformer.files.writing import check_new_file
 
     if out.suffix != ".html":
         raise UserError(f"--out {out}: expected a name that ends in .html; a .json of the same name stands beside it")

@@ -1,16 +1,16 @@
 """Bring models of others into experiment folders, and experiments into what others load."""
 
-import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nystromformer import cli
+from nystromformer.command_line import cli
+from nystromformer.command_line.flag_groups import with_flag_groups
+from nystromformer.command_line.flags import DeviceName
 from nystromformer.exchange.settings import Conversion, ImportSettings
-from nystromformer.flag_groups import with_flag_groups
-from nystromformer.flags import DeviceName
 from nystromformer.runs.call import this_call
 
 Force = Annotated[bool, typer.Option("--force", help="Replace all that is in a target folder that is not empty.")]

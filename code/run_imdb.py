@@ -1,15 +1,15 @@
 """Fine-tune a pretrained model on IMDB reviews; run again, it goes on where it was stopped."""
 
-import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nystromformer import cli
+from nystromformer.command_line import cli
+from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.config.ranges import MOST
-from nystromformer.flag_groups import with_flag_groups
 from nystromformer.tasks.finetuning.flags import FinetuningFlags
 
 

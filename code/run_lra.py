@@ -1,17 +1,17 @@
 """Train on a task of the Long Range Arena; run again, it goes on where it was stopped."""
 
-import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nystromformer import cli
+from nystromformer.command_line import cli
+from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
-from nystromformer.flag_groups import Without, with_flag_groups
-from nystromformer.paths import EXPERIMENTS
+from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, open_experiment
 from nystromformer.tasks.finetuning.flags import FinetuningFlags
 from nystromformer.tasks.lra.recipe import (

@@ -1,13 +1,13 @@
 """Predict new rows with a finished fine-tuning run; run again, it goes on where it was stopped."""
 
-import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nystromformer import cli, flags
+from nystromformer.command_line import cli, flags
 from nystromformer.config.ranges import MOST
 
 

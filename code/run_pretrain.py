@@ -1,14 +1,14 @@
 """Pretrain the model of an experiment folder; run again, it goes on where it was stopped."""
 
-import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nystromformer import cli
-from nystromformer.flags import DatasetFolder, DeviceName, ModelFolder, Overrides, Verify
+from nystromformer.command_line import cli
+from nystromformer.command_line.flags import DatasetFolder, DeviceName, ModelFolder, Overrides, Verify
 
 
 def pretrain(

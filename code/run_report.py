@@ -1,14 +1,14 @@
 """Pictures and tables of finished and running experiments."""
 
-import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nystromformer import cli
-from nystromformer.paths import EXPERIMENTS, experiment_folder
+from nystromformer.command_line import cli
+from nystromformer.files.paths import EXPERIMENTS, experiment_folder
 
 
 def pretraining(

@@ -1,16 +1,16 @@
 """Serve a trained model: a local page, and a JSON API."""
 
-import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nystromformer import cli
+from nystromformer.command_line import cli
+from nystromformer.command_line.flags import DeviceName
 from nystromformer.config.ranges import MOST
-from nystromformer.flags import DeviceName
-from nystromformer.paths import experiment_folder
+from nystromformer.files.paths import experiment_folder
 
 _MOST_PORT = 65_535
 

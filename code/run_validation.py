@@ -1,14 +1,14 @@
 """Score the checkpoints of an experiment folder on the validation rows, with the same masks every time."""
 
-import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nystromformer import cli
-from nystromformer.flags import DatasetFolder, DeviceName, ModelFolder, Overrides, Verify
+from nystromformer.command_line import cli
+from nystromformer.command_line.flags import DatasetFolder, DeviceName, ModelFolder, Overrides, Verify
 
 
 def validation(

@@ -2,7 +2,7 @@
 
 import sys
 
-from nystromformer.torchrun import launch
+from nystromformer.command_line.torchrun import launch
 
 if __name__ == "__main__":
     sys.exit(launch(sys.argv[1:]))

@@ -1,10 +1,10 @@
 """Make a pretraining dataset of rows of 4096 tokens, with a third of Stories and of RealNews added."""
 
-import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
 from pathlib import Path
 
-from nystromformer import cli
+from nystromformer.command_line import cli
 from nystromformer.data.preprocessing.commands import dataset_command
 
 MIXTURE = ("wiki", "bookcorpus", "realnews=1/3", "stories=1/3")

@@ -1,10 +1,10 @@
 """Make the paper's pretraining dataset of rows of 512 tokens: Wikipedia and BookCorpus."""
 
-import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
 from pathlib import Path
 
-from nystromformer import cli
+from nystromformer.command_line import cli
 from nystromformer.data.preprocessing.commands import dataset_command
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = "nystromformer"
 
-PLAIN = ("errors", "files", "reading", "paths", "resources", "wording")
+PLAIN = ("errors", "files", "resources", "wording")
 LIBRARY = ("config", "attention", "model", "interop")
 TASKS = (
     "tasks.declaration",
@@ -30,24 +30,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # What everything may stand on, and knows nothing of the rest.
     "errors": (),
     "files": ("errors",),
-    "checked_json": ("errors", "files", "config"),
-    "reading": ("errors",),
-    "interrupt": (),
-    "allocator": (),
-    "paths": (),
-    "checked_command": ("paths",),
+    "files.checked_json": ("errors", "files", "config"),
+    "command_line": ("errors", "files", "resources", "wording"),
     "machine": (),
     "tables": (),
     "wording": (),
     "resources": ("errors",),
     "progress": (),
-    "flag_groups": (),
-    "flags": ("errors", "flag_groups", "paths"),
-    "torchrun": (),
-    "studies": ("errors", "files", "machine", "paths"),
-    "console": ("extras",),
-    "extras": (),
-    "cli": (*PLAIN, "allocator", "extras", "interrupt", "checked_command", "torchrun"),
+    "studies": ("errors", "files", "machine"),
     # The library: one way, each only what stands before it.
     "config": PLAIN,
     "attention": ("config",),
@@ -58,19 +48,19 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # For models of other people: tasks have their own.
     "nn": ("config", "attention", "model"),
     # What training reads, and the loop: neither knows the other, a model or a task.
-    "data": (*PLAIN, "checked_json"),
-    "data.preprocessing": (*PLAIN, "checked_json", "progress", "flag_groups", "data"),
-    "training": (*PLAIN, "torchrun"),
+    "data": (*PLAIN, "files.checked_json"),
+    "data.preprocessing": (*PLAIN, "files.checked_json", "progress", "command_line", "data"),
+    "training": (*PLAIN, "command_line"),
     "tasks.declaration": ("errors",),
     # What a run keeps in its folder.
-    "runs": (*PLAIN, "checked_json", "checked_command"),
+    "runs": (*PLAIN, "files.checked_json", "command_line"),
     # Tasks: what all experiments share; pretraining and fine-tuning side by side; each data set by itself.
     "tasks.experiment": (*PLAIN, *LIBRARY, "interop.formats", "data", "training"),
     "tasks.pretraining": (
         *PLAIN,
         *LIBRARY,
         "interop.formats",
-        "checked_json",
+        "files.checked_json",
         "tables",
         "machine",
         "progress",
@@ -81,7 +71,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "tasks.finetuning": (
         *PLAIN,
         *LIBRARY,
-        "flags",
+        "command_line",
         "tables",
         "machine",
         "data",
@@ -92,7 +82,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "tasks.documents": (
         *PLAIN,
         *LIBRARY,
-        "checked_json",
+        "files.checked_json",
         "tables",
         "data",
         "training",
@@ -106,7 +96,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "tasks.lra": (
         *PLAIN,
         *LIBRARY,
-        "checked_json",
+        "files.checked_json",
         "data",
         "data.preprocessing",
         "training",
@@ -136,9 +126,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "exchange": (
         *PLAIN,
         *LIBRARY,
-        "flags",
+        "command_line",
         "interop.formats",
-        "checked_json",
+        "files.checked_json",
         "machine",
         "tables",
         "data",
@@ -156,9 +146,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *PLAIN,
         *LIBRARY,
         *TASKS,
-        "checked_json",
-        "flag_groups",
-        "flags",
+        "files.checked_json",
+        "command_line",
         "runs",
         "tables",
         "machine",
@@ -166,14 +155,23 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "data.preprocessing",
         "training",
     ),
-    "report": (*PLAIN, *LIBRARY, *TASKS, "checked_json", "runs", "tables", "machine", "data", "training", "benchmark"),
-    "serve": (*PLAIN, *LIBRARY, *TASKS, "interrupt", "runs", "data", "training", "report"),
+    "report": (
+        *PLAIN,
+        *LIBRARY,
+        *TASKS,
+        "files.checked_json",
+        "runs",
+        "tables",
+        "machine",
+        "data",
+        "training",
+        "benchmark",
+    ),
+    "serve": (*PLAIN, *LIBRARY, *TASKS, "command_line", "runs", "data", "training", "report"),
     # Containers know scripts by their names and experiments by their folders.
     "container": (
         *PLAIN,
-        "cli",
-        "checked_command",
-        "flag_groups",
+        "command_line",
         "progress",
         "tables",
         "config",
@@ -187,17 +185,11 @@ with."""
 NOT_WHEN_IMPORTED = {"torch", "transformers", "datasets", "triton", "sklearn", "matplotlib", "tensorboard"}
 """Libraries that take a second or more to import."""
 QUICK = (
-    "reading",
-    "paths",
     "resources",
-    "checked_command",
+    "command_line",
     "errors",
     "files",
-    "interrupt",
-    "flag_groups",
-    "flags",
-    "cli",
-    "torchrun",
+    "command_line",
     "config",
     "container",
     "data",

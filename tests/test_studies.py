@@ -14,7 +14,7 @@ import pytest
 from documents import TEXTS
 
 from nystromformer.errors import UserError
-from nystromformer.paths import EXPERIMENTS
+from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.studies import (
     Job,
     Runner,

@@ -19,7 +19,7 @@ def __getattr__(name: str) -> object:
     try:
         module = import_module(f"{__name__}.{_DOORS[name]}")
     except ModuleNotFoundError as error:
-        from nystromformer.extras import what_is_missing
+        from nystromformer.command_line.extras import what_is_missing
 
         if (missing := what_is_missing(error)) is None:
             raise

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from nystromformer.errors import UserError
-from nystromformer.files import write_json, write_text
+from nystromformer.files.paths import EXPERIMENTS, PROJECT
+from nystromformer.files.writing import write_json, write_text
 from nystromformer.machine import machine_facts
-from nystromformer.paths import EXPERIMENTS, PROJECT
 
 if TYPE_CHECKING:
     import pandas as pd

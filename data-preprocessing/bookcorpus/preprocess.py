@@ -1,10 +1,10 @@
 """BookCorpus, one sentence a line, in the unified format."""
 
-import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
 from pathlib import Path
 
-from nystromformer import cli
+from nystromformer.command_line import cli
 from nystromformer.data.preprocessing.commands import corpus_command
 from nystromformer.data.preprocessing.corpora.formats import FORMATS
 

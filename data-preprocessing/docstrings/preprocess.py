@@ -1,14 +1,14 @@
 """English docstrings of the installed Python packages, in the unified format."""
 
-import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
 from pathlib import Path
 from typing import Annotated
 
-from nystromformer import cli
+from nystromformer.command_line import cli
+from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.data.preprocessing.commands import ALL_WORK, Documents, WorkFlags
 from nystromformer.data.preprocessing.docstring_corpus import DocstringSettings, unify_docstrings
-from nystromformer.flag_groups import Without, with_flag_groups
 
 HERE = Path(__file__).resolve().parent
 

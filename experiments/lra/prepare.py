@@ -1,6 +1,6 @@
 """Prepare the data of a task of the Long Range Arena: from its release, from the data it is made of, or drawn."""
 
-import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
 import logging
 from pathlib import Path
@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from nystromformer import cli
+from nystromformer.command_line import cli
+from nystromformer.command_line.flags import refuse_given
 from nystromformer.errors import UserError
-from nystromformer.flags import refuse_given
 from nystromformer.tasks.lra.image_data import read_image
 from nystromformer.tasks.lra.listops import Expressions
 from nystromformer.tasks.lra.listops_data import draw_listops, read_listops

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer import studies
-from nystromformer.files import write_json, write_text
+from nystromformer.files.writing import write_json, write_text
 from nystromformer.report.curves import Curve, draw_curves, read_curve
 from nystromformer.studies import Job, Stages, job
 from nystromformer.tables import markdown

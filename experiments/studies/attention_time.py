@@ -5,8 +5,8 @@
 from pathlib import Path
 
 from nystromformer import studies
-from nystromformer.files import write_figure
-from nystromformer.paths import PROJECT
+from nystromformer.files.paths import PROJECT
+from nystromformer.files.writing import write_figure
 
 LINES = {
     # Method: name, colour, width, the side of its last point on which the name stands, and by how many points higher.

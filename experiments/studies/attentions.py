@@ -16,7 +16,7 @@ import numpy as np
 
 from nystromformer import studies
 from nystromformer.config import attention_config
-from nystromformer.files import write_figure, write_json
+from nystromformer.files.writing import write_figure, write_json
 from nystromformer.report.curves import read_curve
 from nystromformer.runs.figures import Spread
 from nystromformer.studies import Job, Stages, job

@@ -25,7 +25,7 @@ import pandas as pd
 
 from nystromformer import studies
 from nystromformer.data.tokenizer import load_tokenizer
-from nystromformer.files import write_figure, write_json
+from nystromformer.files.writing import write_figure, write_json
 from nystromformer.runs.figures import Spread, power_note, smallest_difference
 from nystromformer.runs.record import find_runs
 from nystromformer.studies import Job, Stages, job

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from nystromformer import studies
-from nystromformer.files import write_json
+from nystromformer.files.writing import write_json
 
 STRENGTHS = (1.0, 10.0, 100.0, 1000.0)
 """Inverse penalties to choose from."""

@@ -22,9 +22,9 @@ from typing import Any
 import pandas as pd
 
 from nystromformer import studies
-from nystromformer.files import write_json
+from nystromformer.files.paths import PROJECT
+from nystromformer.files.writing import write_json
 from nystromformer.machine import machine_facts
-from nystromformer.paths import PROJECT
 from nystromformer.runs.baselines import BASELINES, find_baselines, read_baselines
 from nystromformer.runs.record import Run, find_runs
 from nystromformer.studies import Job, Stages, job

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from nystromformer import studies
-from nystromformer.files import write_json
+from nystromformer.files.writing import write_json
 from nystromformer.interop.drop_in import register
 from nystromformer.interop.drop_in.calls import Call
 from nystromformer.interop.drop_in.names import REGISTERED

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nystromformer import studies
-from nystromformer.checked_json import checked
 from nystromformer.config.attention import ATTENTIONS
-from nystromformer.files import write_figure, write_json
+from nystromformer.files.checked_json import checked
+from nystromformer.files.writing import write_figure, write_json
 from nystromformer.report.finetuning import attention_text
 from nystromformer.report.lra import LRA_TASKS, Arena, Cell, name_columns, write_arena
 from nystromformer.report.lra import collect as collect_runs

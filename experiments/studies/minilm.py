@@ -18,7 +18,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from nystromformer import studies
-from nystromformer.files import sha256_of, write_figure, write_json, write_text
+from nystromformer.files.writing import sha256_of, write_figure, write_json, write_text
 from nystromformer.runs.figures import Spread
 from nystromformer.runs.record import find_runs
 from nystromformer.studies import Job, Stages, job

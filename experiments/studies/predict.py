@@ -33,7 +33,7 @@ import nystromformer
 from nystromformer import studies
 from nystromformer.benchmark.one_step import VOCABULARY, run_of_one_step
 from nystromformer.benchmark.timing import time_side_by_side
-from nystromformer.files import write_json
+from nystromformer.files.writing import write_json
 from nystromformer.machine import machine_facts
 from nystromformer.tables import markdown
 from nystromformer.training.processor import fast_products

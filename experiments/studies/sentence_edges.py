@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from nystromformer import studies
-from nystromformer.paths import PROJECT
+from nystromformer.files.paths import PROJECT
 
 sys.path.insert(0, str(PROJECT / "tests" / "support"))
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from nystromformer import studies
 from nystromformer.benchmark.one_step import run_of_one_step
-from nystromformer.paths import PROJECT
+from nystromformer.files.paths import PROJECT
 from nystromformer.tables import markdown
 
 RESULTS = studies.RESULTS / "serve"

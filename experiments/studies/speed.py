@@ -23,8 +23,8 @@ from authors import ATTENTIONS, AUTHORS, BLOCKS, KIND, LONGEST, WHOLE, Encoder
 import nystromformer
 from nystromformer import studies
 from nystromformer.benchmark.timing import Timing, peak_memory, repeats_at, time_side_by_side
+from nystromformer.files.paths import EXPERIMENTS, PROJECT
 from nystromformer.model import ClassificationModel
-from nystromformer.paths import EXPERIMENTS, PROJECT
 from nystromformer.studies import RESULTS
 from nystromformer.tasks.experiment.folder import open_experiment
 

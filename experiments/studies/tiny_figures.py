@@ -10,7 +10,7 @@ import pandas as pd
 from scipy.stats import binomtest
 
 from nystromformer import studies
-from nystromformer.files import write_figure, write_json, write_text
+from nystromformer.files.writing import write_figure, write_json, write_text
 from nystromformer.report.curves import draw_curves, read_curve
 from nystromformer.report.finetuning import collect as collect_runs
 from nystromformer.report.table2 import write_table2

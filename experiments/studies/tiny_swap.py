@@ -11,7 +11,7 @@ import typer
 from nystromformer import studies
 from nystromformer.config import ModelConfig
 from nystromformer.data.tokenizer import load_tokenizer
-from nystromformer.files import write_json
+from nystromformer.files.writing import write_json
 from nystromformer.runs.record import Run, find_runs
 from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.examples import Examples

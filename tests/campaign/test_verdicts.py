@@ -342,10 +342,10 @@ def test_scenes_have_names_of_their_own() -> None:
 def test_an_interrupt_before_a_scripts_first_line_is_the_interpreters() -> None:
     before = (
         'Traceback (most recent call last):\n  File "/x/code/run_glue.py", line 3, in <module>\n'
-        "    import nystromformer.interrupt  # first of all\n"
+        "    import nystromformer.command_line.interrupt  # first of all\n"
         '  File "<frozen importlib._bootstrap>", line 1176, in _find_and_load\nKeyboardInterrupt\n'
     )
-    later = before.replace("import nystromformer.interrupt", "from nystromformer import cli")
+    later = before.replace("import nystromformer.command_line.interrupt", "from nystromformer.command_line import cli")
     assert is_before_the_script(before)
     assert not is_before_the_script(later)
     assert not is_before_the_script("")

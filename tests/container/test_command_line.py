@@ -14,7 +14,7 @@ from small import write_experiment
 from typer.main import get_command
 
 from launch import FUNCTIONS
-from nystromformer import cli
+from nystromformer.command_line import cli
 from nystromformer.container import control
 from nystromformer.container.jobs import QUEUE_LABEL, WAITING, find_jobs
 from nystromformer.container.scripts import CODE_FOLDER, SCRIPTS

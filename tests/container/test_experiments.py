@@ -17,7 +17,7 @@ from nystromformer.container.options import LaunchOptions, Mount
 from nystromformer.container.scripts import CODE_FOLDER, SCRIPTS
 from nystromformer.container.spec import RunSpec
 from nystromformer.errors import UserError
-from nystromformer.paths import EXPERIMENTS, PROJECT
+from nystromformer.files.paths import EXPERIMENTS, PROJECT
 
 CPU = LaunchOptions(gpus="none")
 HERE = Place(is_here=True, user="1000:1000")

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import run_glue
 import run_pretrain
-from nystromformer import cli
+from nystromformer.command_line import cli
 from nystromformer.container.command_line import PassingAll, ScriptFlags, passing_flags_to
 
 

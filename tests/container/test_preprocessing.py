@@ -13,7 +13,7 @@ from nystromformer.container.preprocessing import how_to_make, preprocess_spec
 from nystromformer.container.scripts import CODE_FOLDER
 from nystromformer.container.spec import RunSpec
 from nystromformer.errors import UserError
-from nystromformer.paths import PROJECT
+from nystromformer.files.paths import PROJECT
 
 HERE = Place(is_here=True, user="1000:1000")
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from corpora import write_unified
 
-from nystromformer.checked_json import read_checked, write_checked
 from nystromformer.data.dataset import Dataset, open_dataset
 from nystromformer.data.manifest import Manifest
 from nystromformer.data.preprocessing import build as building
@@ -20,6 +19,7 @@ from nystromformer.data.preprocessing.build import TRAIN, DatasetSettings, build
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.data.verification import MEMORY_FILE
 from nystromformer.errors import UserError
+from nystromformer.files.checked_json import read_checked, write_checked
 
 SETTINGS = DatasetSettings(32, ("sample",), TRAIN, 300, validation=0.2, seed=3)
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]

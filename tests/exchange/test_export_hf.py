@@ -23,7 +23,7 @@ from nystromformer.exchange.import_model import import_model
 from nystromformer.exchange.layouts import MODULE_FILE
 from nystromformer.exchange.open_model import open_model
 from nystromformer.exchange.settings import ImportSettings
-from nystromformer.files import sha256_of
+from nystromformer.files.writing import sha256_of
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.prediction.loaded import load_run
 from nystromformer.training.archive import read_checkpoint, write_checkpoint

@@ -12,9 +12,9 @@ from small import CPU, LENGTH, VOCABULARY, write_experiment
 
 from nystromformer.benchmark.attention import OURS, SOFTMAX
 from nystromformer.benchmark.timing import summarise
-from nystromformer.checked_json import write_checked
 from nystromformer.data.dataset import open_dataset
-from nystromformer.files import sha256_of
+from nystromformer.files.checked_json import write_checked
+from nystromformer.files.writing import sha256_of
 from nystromformer.report import cost as cost_module
 from nystromformer.report.cost import (
     METHODS,

@@ -11,7 +11,7 @@ from records import a_run
 from small import ROOT, run_here
 
 from nystromformer.errors import UserError
-from nystromformer.files import sha256_of
+from nystromformer.files.writing import sha256_of
 from nystromformer.report.lra import LRA_TASKS, PAPER_TABLE_3, TAY_TABLE_1, collect, read_arena, scores, write_lra
 from nystromformer.runs.baselines import BASELINES, Baselines, add_baselines
 from nystromformer.runs.call import Call

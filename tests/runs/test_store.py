@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from nystromformer.errors import UserError
-from nystromformer.files import NewFile, place_new
+from nystromformer.files.writing import NewFile, place_new
 from nystromformer.runs import store as module
 from nystromformer.runs.store import Store
 

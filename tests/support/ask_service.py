@@ -3,7 +3,7 @@
 A pattern stands for the run's folder, whose name has a digest in it.
 """
 
-import nystromformer.interrupt  # noqa: F401  # first of all, as in each script
+import nystromformer.command_line.interrupt  # noqa: F401  # first of all, as in each script
 
 import functools
 import glob
@@ -20,8 +20,8 @@ from typing import Any
 import served
 import typer
 
-from nystromformer import cli
-from nystromformer.files import write_json
+from nystromformer.command_line import cli
+from nystromformer.files.writing import write_json
 from nystromformer.serve import server
 from run_serve import serve
 

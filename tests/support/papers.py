@@ -5,7 +5,7 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from nystromformer.files import write_figure, write_json
+from nystromformer.files.writing import write_figure, write_json
 
 
 def made_up_results(folder: Path) -> Path:

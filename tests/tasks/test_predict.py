@@ -18,7 +18,7 @@ from small import CPU, run_here
 
 import nystromformer
 from nystromformer.errors import UserError
-from nystromformer.files import NewFile
+from nystromformer.files.writing import NewFile
 from nystromformer.report.explain_run import explain_text
 from nystromformer.runs.record import Run
 from nystromformer.runs.store import Store

@@ -17,7 +17,7 @@ from small import ROOT, write_experiment
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError
 
-from nystromformer import torchrun
+from nystromformer.command_line import torchrun
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import find_checkpoints
 from nystromformer.training.stop import StopSignal

@@ -42,7 +42,7 @@ from nystromformer.benchmark.timing import (
 from nystromformer.config import AttentionConfig
 from nystromformer.config.attention.nystrom import NystromConfig
 from nystromformer.errors import UserError
-from nystromformer.files import write_figure, write_text
+from nystromformer.files.writing import write_figure, write_text
 from nystromformer.machine import machine_facts
 from nystromformer.tables import Column, aligned, markdown
 

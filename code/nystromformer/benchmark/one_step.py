@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nystromformer.files import write_json, write_text
-from nystromformer.paths import EXPERIMENTS, PROJECT
+from nystromformer.files.paths import EXPERIMENTS, PROJECT
+from nystromformer.files.writing import write_json, write_text
 from nystromformer.runs.record import find_runs
 
 VOCABULARY = 4096

@@ -36,7 +36,7 @@ _BATCH_SENTENCES = 4096
 _GENERATED_VOCABULARY = 8192
 _COMMAND = """
 from pathlib import Path
-from nystromformer import cli
+from nystromformer.command_line import cli
 from nystromformer.data.preprocessing.commands import dataset_command
 cli.run(dataset_command({length}, ("text",), Path({folder!r}), tokenizer_limit={length}))
 """

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nystromformer.files import write_json, write_text
+from nystromformer.files.writing import write_json, write_text
 from nystromformer.machine import machine_facts
 from nystromformer.tables import Column, aligned
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from ..paths import wrong_path
+from ..files.paths import wrong_path
 from .messages import ImpossibleError, Problem, quoted
 
 MOST = 10**9

@@ -10,8 +10,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from nystromformer import cli
-from nystromformer.checked_command import CheckedCommand
+from nystromformer.command_line import cli
+from nystromformer.command_line.checked_command import CheckedCommand
 
 _NOT_PASSED_ON = ("--model", "--help")
 _SCRIPT = f"{__name__}.script"

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from docker.errors import NotFound
 
+from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.container import control, queue
 from nystromformer.container.build import build_image, build_line
 from nystromformer.container.command_line import ScriptFlags
@@ -24,8 +25,7 @@ from nystromformer.container.scripts import SCRIPTS, Script
 from nystromformer.container.spec import RunSpec
 from nystromformer.container.status import progress_of_job, table
 from nystromformer.errors import UserError
-from nystromformer.flag_groups import with_flag_groups
-from nystromformer.paths import PROJECT
+from nystromformer.files.paths import PROJECT
 
 DryRun = Annotated[bool, typer.Option("--dry_run", help="Only print the docker command that does the same.")]
 Follow = Annotated[

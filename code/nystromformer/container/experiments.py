@@ -17,7 +17,7 @@ from nystromformer.container.preprocessing import how_to_make
 from nystromformer.container.scripts import PRETRAINING, Script
 from nystromformer.container.spec import RunSpec, container_name, gpu_ids
 from nystromformer.errors import UserError
-from nystromformer.paths import PROJECT, experiment_folder, shipped_experiments
+from nystromformer.files.paths import PROJECT, experiment_folder, shipped_experiments
 from nystromformer.tasks.declaration import Data
 from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, Experiment, open_experiment
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from nystromformer.container.options import Mount
 from nystromformer.container.scripts import CODE_FOLDER
 from nystromformer.errors import UserError
-from nystromformer.paths import PROJECT
+from nystromformer.files.paths import PROJECT
 
 _MOST_LINKS = 200
 """Each is a mount, of which engines and kernels take some hundreds."""

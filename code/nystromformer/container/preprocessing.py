@@ -15,7 +15,7 @@ from nystromformer.container.mounts import Mounts, Place
 from nystromformer.container.options import LaunchOptions
 from nystromformer.container.spec import RunSpec, container_name
 from nystromformer.errors import UserError
-from nystromformer.paths import PROJECT
+from nystromformer.files.paths import PROJECT
 
 _HOME = PROJECT / "data-preprocessing"
 _INSIDE = PurePosixPath("/data-preprocessing")

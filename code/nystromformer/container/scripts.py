@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nystromformer.paths import PROJECT
+from nystromformer.files.paths import PROJECT
 from nystromformer.tasks.declaration import Data, declared_tasks
 
 CODE_FOLDER = PROJECT / "code"

@@ -22,7 +22,7 @@ from nystromformer.data.manifest import (
 from nystromformer.data.tokenizer import TOKENIZER_FILE, SpecialTokens
 from nystromformer.data.verification import MAKE_ANEW, Verification
 from nystromformer.errors import UserError
-from nystromformer.files import sha256_of
+from nystromformer.files.writing import sha256_of
 
 TOKENIZER_FOLDER = "tokenizer"
 

@@ -10,10 +10,10 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from nystromformer.checked_json import checked, read_checked, write_checked
 from nystromformer.data.tokenizer import SpecialTokens
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp
+from nystromformer.files.checked_json import checked, read_checked, write_checked
+from nystromformer.files.writing import FileStamp
 
 T = TypeVar("T")
 

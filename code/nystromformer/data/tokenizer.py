@@ -10,8 +10,8 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp, NewFile, write_json
-from nystromformer.reading import JSON_BYTES, read_bytes
+from nystromformer.files.reading import JSON_BYTES, read_bytes
+from nystromformer.files.writing import FileStamp, NewFile, write_json
 
 TOKENIZER_FILE = "tokenizer.json"
 _CONFIG_FILE = "tokenizer_config.json"

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from nystromformer.data.manifest import MANIFEST_FILE, SPLITS
 from nystromformer.errors import UserError
-from nystromformer.files import sha256_of, temporary_name
-from nystromformer.reading import read_json
+from nystromformer.files.reading import read_json
+from nystromformer.files.writing import sha256_of, temporary_name
 
 if TYPE_CHECKING:
     from nystromformer.data.dataset import Dataset

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from nystromformer.errors import UserError
-from nystromformer.files import sync_folder, writing
+from nystromformer.files.writing import sync_folder, writing
 
 T = TypeVar("T")
 

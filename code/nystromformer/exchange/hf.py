@@ -11,7 +11,7 @@ from nystromformer.exchange.card import model_card
 from nystromformer.exchange.folders import write_folder
 from nystromformer.exchange.layouts import MODULE_FILE, Code, Layout, lay_out
 from nystromformer.exchange.open_model import Opened
-from nystromformer.files import NewFile, write_json, write_text
+from nystromformer.files.writing import NewFile, write_json, write_text
 
 
 def export_hf(opened: Opened, dest: Path, code: Code = "auto", force: bool = False) -> Layout:

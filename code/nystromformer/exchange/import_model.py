@@ -19,7 +19,7 @@ from nystromformer.exchange.folders import check_free, write_folder
 from nystromformer.exchange.hub import find_source
 from nystromformer.exchange.settings import ImportSettings
 from nystromformer.exchange.tokenizers import import_tokenizer, sha256_as_saved
-from nystromformer.files import write_json
+from nystromformer.files.writing import write_json
 from nystromformer.interop.formats import Source, open_source
 from nystromformer.interop.formats.source import SETTINGS, SEVERAL
 from nystromformer.model import PretrainingModel

@@ -13,7 +13,7 @@ from nystromformer.config import ExperimentConfig, ModelConfig, experiment_confi
 from nystromformer.data.dataset import TOKENIZER_FOLDER
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, special_names
 from nystromformer.errors import UserError
-from nystromformer.files import sha256_of
+from nystromformer.files.writing import sha256_of
 from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.interop.formats.source import SEVERAL
 from nystromformer.model import ClassificationModel, PretrainingModel

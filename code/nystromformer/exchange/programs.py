@@ -18,7 +18,7 @@ from nystromformer.errors import UserError
 from nystromformer.exchange.folders import write_folder
 from nystromformer.exchange.hf import write_tokenizer
 from nystromformer.exchange.open_model import Opened
-from nystromformer.files import write_json
+from nystromformer.files.writing import write_json
 from nystromformer.model import ClassificationModel, PretrainingModel
 
 OPSET = 18

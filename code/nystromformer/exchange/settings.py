@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from nystromformer.command_line.flags import Overrides
 from nystromformer.config.ranges import MOST
-from nystromformer.flags import Overrides
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from nystromformer.benchmark.attention import OURS, SOFTMAX
 from nystromformer.benchmark.efficiency.measure import carry_on
 from nystromformer.benchmark.peers import WrittenOutSoftmax
 from nystromformer.benchmark.timing import Timing, peak_memory, repeats_at, time_side_by_side
-from nystromformer.checked_json import read_checked
 from nystromformer.config import ModelConfig, SoftmaxConfig
-from nystromformer.files import sha256_of
+from nystromformer.files.checked_json import read_checked
+from nystromformer.files.writing import sha256_of
 from nystromformer.interop.transfer import transfer_weights
 from nystromformer.machine import machine_facts
 from nystromformer.model import Encoder, PretrainingModel

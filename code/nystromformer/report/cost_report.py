@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nystromformer.benchmark.attention import OURS, SOFTMAX
 from nystromformer.benchmark.results import new_figure
-from nystromformer.files import write_figure
+from nystromformer.files.writing import write_figure
 from nystromformer.report.cost import METHODS, WRITTEN_OUT, Cost, CostRow
 
 _AS_MUCH = 0.02

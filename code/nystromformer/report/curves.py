@@ -9,7 +9,7 @@ import numpy as np
 
 from nystromformer.benchmark.results import new_figure
 from nystromformer.errors import UserError
-from nystromformer.files import write_figure
+from nystromformer.files.writing import write_figure
 from nystromformer.tasks.experiment.folder import read_experiment
 from nystromformer.training.log import figure, read_log
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from nystromformer.checked_json import write_checked
 from nystromformer.config import ExperimentConfig, load_config
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.files import write_text
+from nystromformer.files.checked_json import write_checked
+from nystromformer.files.paths import EXPERIMENTS, PROJECT
+from nystromformer.files.writing import write_text
 from nystromformer.machine import machine_facts
-from nystromformer.paths import EXPERIMENTS, PROJECT
 from nystromformer.report.cost import Cost, CostSettings, kept_or_measured
 from nystromformer.report.cost_report import cost_findings, cost_table, draw_cost, what_is_measured
 from nystromformer.report.curves import draw_curves, read_curve

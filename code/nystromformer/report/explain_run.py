@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from nystromformer.errors import UserError
-from nystromformer.files import write_json, write_text
+from nystromformer.files.writing import write_json, write_text
 from nystromformer.model.explain import Explanation, explain
 from nystromformer.report.explained import Explained, page
 from nystromformer.tasks.documents.targets import class_scores

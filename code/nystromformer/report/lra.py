@@ -10,10 +10,10 @@ from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 from nystromformer.benchmark.results import new_figure
-from nystromformer.checked_json import checked
 from nystromformer.config.network import NO_EFFECT
 from nystromformer.errors import UserError
-from nystromformer.files import sha256_of, write_figure, write_json, write_text
+from nystromformer.files.checked_json import checked
+from nystromformer.files.writing import sha256_of, write_figure, write_json, write_text
 from nystromformer.report.finetuning import attention_text, read_runs
 from nystromformer.runs.baselines import BASELINES, find_baselines, read_baselines
 from nystromformer.runs.figures import MARKS, SmallestDifference, Spread, mark, power_note, smallest_difference

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nystromformer.files import write_text
+from nystromformer.files.writing import write_text
 from nystromformer.report.document import box, document, picture, rows, table
 from nystromformer.tasks.pretraining.guess import Guess
 

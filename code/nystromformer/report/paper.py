@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.errors import UserError
-from nystromformer.files import write_text
+from nystromformer.files.writing import write_text
 from nystromformer.report import document
 from nystromformer.report.lra import LRA_TASKS, PAPER_TABLE_3, best_guessers, read_arena, scores
 from nystromformer.report.table2 import PAPER as PAPER_TABLE_2

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.errors import UserError
-from nystromformer.files import write_json, write_text
+from nystromformer.files.writing import write_json, write_text
 from nystromformer.report.finetuning import Column, Finished, Repeats, collect
 from nystromformer.runs.baselines import Baselines
 from nystromformer.runs.figures import MARKS, SmallestDifference, Spread, power_note, smallest_difference

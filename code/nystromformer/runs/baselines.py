@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from nystromformer.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.errors import UserError
+from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.runs.call import Call
 from nystromformer.runs.figures import Spread
 

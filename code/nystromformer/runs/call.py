@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from nystromformer.checked_command import ARGUMENTS, GIVEN
-from nystromformer.checked_json import STRICT
+from nystromformer.command_line.checked_command import ARGUMENTS, GIVEN
+from nystromformer.files.checked_json import STRICT
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
 
-from nystromformer.checked_json import STRICT
+from nystromformer.files.checked_json import STRICT
 
 Mark = Literal["", "≈", "<"]
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from nystromformer.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp, sha256_of
+from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
+from nystromformer.files.writing import FileStamp, sha256_of
 from nystromformer.runs.call import Call
 from nystromformer.runs.figures import Spread
 from nystromformer.runs.settings import Count, Predict, RunSettings, Share

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from nystromformer.checked_json import STRICT
+from nystromformer.files.checked_json import STRICT
 
 Predict = Literal["best", "last"]
 """An epoch: with the highest main metric on the validation data, or the last one."""

@@ -23,7 +23,7 @@ from typing import Any
 
 from nystromformer import __version__
 from nystromformer.errors import UserError
-from nystromformer.files import (
+from nystromformer.files.writing import (
     NewFile,
     is_temporary_name,
     open_ordinary,

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 import nystromformer
-from nystromformer.reading import half_character
+from nystromformer.files.reading import half_character
 from nystromformer.serve.answers import Answer, Model
 from nystromformer.serve.batching import Batcher, Full
 from nystromformer.serve.limits import LOOPBACK, BodyLimit, HostCheck

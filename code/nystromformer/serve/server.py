@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from nystromformer import interrupt
+from nystromformer.command_line import interrupt
 from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
 from nystromformer.runs.record import is_finished

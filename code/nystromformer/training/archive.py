@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import torch
 
 from nystromformer.errors import UserError, reading
-from nystromformer.files import DISK_FULL, sync_folder
+from nystromformer.files.writing import DISK_FULL, sync_folder
 
 FORMAT = 2
 _TRAILER = re.compile(rb"\nsha256 ([0-9a-f]{64})\n")

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
+from nystromformer.command_line.torchrun import tell_launcher
 from nystromformer.errors import UserError
-from nystromformer.torchrun import tell_launcher
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import Any
 from tqdm import tqdm
 
 from nystromformer.errors import UserError
-from nystromformer.files import NewFile, writing
+from nystromformer.files.writing import NewFile, writing
 
 logger = logging.getLogger(__name__)
 

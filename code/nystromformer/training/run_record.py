@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.errors import UserError
-from nystromformer.files import write_json
-from nystromformer.reading import JSON_BYTES, read_bytes
+from nystromformer.files.reading import JSON_BYTES, read_bytes
+from nystromformer.files.writing import write_json
 from nystromformer.training.archive import read_facts
 
 RECORD = "run.json"

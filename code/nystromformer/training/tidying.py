@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nystromformer.errors import UserError
-from nystromformer.files import sync_folder
+from nystromformer.files.writing import sync_folder
 from nystromformer.training.archive import TEMPORARY, looks_whole, read_checkpoint, write_checkpoint
 from nystromformer.training.checkpoint import (
     between_name,

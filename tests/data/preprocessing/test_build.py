@@ -29,7 +29,7 @@ from nystromformer.data.preprocessing.rows import encode_documents
 from nystromformer.data.preprocessing.unified import read_corpus
 from nystromformer.data.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.files import sha256_of
+from nystromformer.files.writing import sha256_of
 
 LENGTH = 32
 RULES = {

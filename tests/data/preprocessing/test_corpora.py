@@ -13,7 +13,6 @@ from corpora import WRITE, contents, paragraph, sentence, write_bookcorpus, writ
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nystromformer.checked_json import write_checked
 from nystromformer.data.preprocessing.build import DatasetSettings
 from nystromformer.data.preprocessing.corpora import files as files_module
 from nystromformer.data.preprocessing.corpora import text as text_module
@@ -27,6 +26,7 @@ from nystromformer.data.preprocessing.corpus import Document, read_documents, wr
 from nystromformer.data.preprocessing.progress import ReadingProgress
 from nystromformer.data.preprocessing.unified import read_corpus
 from nystromformer.errors import UserError
+from nystromformer.files.checked_json import write_checked
 
 RULES = {
     "wiki": Rules(min_words=128),

@@ -15,7 +15,7 @@ from nystromformer.data.preprocessing.corpus import (
     write_documents,
 )
 from nystromformer.errors import UserError
-from nystromformer.files import sha256_of
+from nystromformer.files.writing import sha256_of
 
 DOCUMENTS = [
     Document("a/b.py", "a", ("First sentence.", "Zweiter Satz: ä, 中, \u2028.")),

@@ -17,7 +17,7 @@ from nystromformer.data.preprocessing.progress import ReadingProgress
 from nystromformer.data.preprocessing.stages import StageOutput, Stages
 from nystromformer.data.preprocessing.units import Unit, run_units
 from nystromformer.errors import UserError
-from nystromformer.files import write_json
+from nystromformer.files.writing import write_json
 from nystromformer.resources import usable_cores
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from nystromformer import interrupt
+from nystromformer.command_line import interrupt
 
 ROOT = Path(__file__).resolve().parents[3]
 Hook = Callable[[], None]

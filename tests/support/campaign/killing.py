@@ -17,7 +17,7 @@ _REAL_OF = 3
 _TRIES = 3
 _SIGNALS = (*(signal.SIGKILL,) * 6, signal.SIGTERM, signal.SIGINT)
 _STOPPED = (0, *(sign for number in (signal.SIGTERM, signal.SIGINT) for sign in (-number, 128 + number)))
-_FIRST_LINE = "import nystromformer.interrupt"
+_FIRST_LINE = "import nystromformer.command_line.interrupt"
 
 
 def kills(attempt: Attempt) -> Outcome:

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from nystromformer.checked_json import read_checked, write_checked
+from nystromformer.files.checked_json import read_checked, write_checked
 
 Tree = dict[str, str]
 """Paths below a folder, and of each a word for what it is: `file:SHA-256`, `folder`, `link:target`, `fifo`."""

@@ -12,7 +12,7 @@ from small import CPU, ROOT, VOCABULARY, run_here, small_data, write_dataset, wr
 from nystromformer.config import experiment_config
 from nystromformer.data.dataset import Dataset, open_dataset
 from nystromformer.errors import UserError
-from nystromformer.files import sha256_of
+from nystromformer.files.writing import sha256_of
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.start import initial_model, open_start_weights
 from nystromformer.tasks.pretraining.pretrain import pretrain

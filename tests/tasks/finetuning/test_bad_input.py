@@ -17,7 +17,7 @@ from small import ROOT, run_here, small_data
 from wikihop_files import RECORDS, record, write_records
 
 from nystromformer.data.tokenizer import TOKENIZER_FILE, train_tokenizer
-from nystromformer.files import sha256_of
+from nystromformer.files.writing import sha256_of
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training.archive import FORMAT, read_checkpoint, write_checkpoint
 from nystromformer.training.folder import RunLock
@@ -446,7 +446,7 @@ def test_a_config_is_refused_before_torch_is_imported(tmp_path: Path, script: st
     said = "\n".join(line for line in lines if not line.startswith("import time:"))
     assert said.count("error:") == 1
     assert_says(said, "model.num_landmark", "num_landmarks")
-    assert "nystromformer.flags" in imported
+    assert "nystromformer.command_line.flags" in imported
     assert not imported & {"torch", "datasets", "transformers", "pyarrow"}
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 from small import run_here
 
 from nystromformer.errors import UserError
-from nystromformer.files import NewFile
+from nystromformer.files.writing import NewFile
 from nystromformer.runs import store
 from nystromformer.runs.store import Store
 from nystromformer.tasks.lra import drawing, image_data, listops_data

@@ -12,10 +12,10 @@ import pytest
 from forking import Forked, as_torchrun
 from small import CPU, run_here, write_experiment
 
-from nystromformer.checked_json import write_checked
 from nystromformer.data.verification import MEMORY_FILE, Verification
 from nystromformer.errors import UserError
-from nystromformer.files import sha256_of
+from nystromformer.files.checked_json import write_checked
+from nystromformer.files.writing import sha256_of
 from nystromformer.tasks.experiment.opening import verify_beside
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 from nystromformer.tasks.pretraining.pretrain import pretrain

@@ -231,7 +231,7 @@ class TestCache:
 
         source = write_records(tmp_path / "train.json")
         with monkeypatch.context() as patch:
-            patch.setattr("nystromformer.files.NewFile.__exit__", killed)
+            patch.setattr("nystromformer.files.writing.NewFile.__exit__", killed)
             with pytest.raises(KeyboardInterrupt):
                 open_tokens(source, tokenizer, tmp_path / "cache")
         assert caches(tmp_path) == []

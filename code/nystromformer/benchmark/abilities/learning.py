@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from nystromformer.benchmark.abilities.tasks import NO_ANSWER, TASKS, Rows, Task
 from nystromformer.benchmark.efficiency.methods import label_attention
-from nystromformer.checked_json import STRICT
 from nystromformer.config import AttentionConfig, ModelConfig, attention_config
+from nystromformer.files.checked_json import STRICT
 from nystromformer.model.encoder import Encoder
 
 LAYERS, WIDTH, HEADS = 2, 64, 2

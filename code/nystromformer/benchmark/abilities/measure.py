@@ -18,10 +18,10 @@ from nystromformer.benchmark.efficiency.methods import parse_method
 from nystromformer.benchmark.pieces import MEASURED, Piece, measure_in_processes
 from nystromformer.benchmark.questions.abilities import Abilities
 from nystromformer.benchmark.results import on_one_line, with_place
-from nystromformer.checked_json import checked, read_checked, write_checked
 from nystromformer.config import ATTENTIONS, attention_config
 from nystromformer.errors import UserError
-from nystromformer.files import write_text
+from nystromformer.files.checked_json import checked, read_checked, write_checked
+from nystromformer.files.writing import write_text
 from nystromformer.machine import commit_of, machine_facts
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from nystromformer.benchmark.abilities.learning import HEADS, LAYERS, RATE, ROWS
 from nystromformer.benchmark.abilities.tasks import TASKS
 from nystromformer.benchmark.efficiency.methods import label_attention
 from nystromformer.benchmark.results import new_figure
-from nystromformer.files import write_figure
+from nystromformer.files.writing import write_figure
 from nystromformer.tables import markdown
 
 _ENOUGH = (

@@ -23,7 +23,7 @@ from nystromformer.benchmark.checkpoints import Inputs, capture_inputs, draw_lik
 from nystromformer.benchmark.questions.approximation import Approximation
 from nystromformer.benchmark.results import on_one_line
 from nystromformer.errors import UserError
-from nystromformer.files import write_json, write_text
+from nystromformer.files.writing import write_json, write_text
 from nystromformer.machine import machine_facts
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.opening import OpenedScoring

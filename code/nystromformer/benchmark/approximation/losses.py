@@ -15,7 +15,7 @@ from nystromformer import __version__
 from nystromformer.benchmark.approximation.candidates import SOFTMAX, Candidate
 from nystromformer.config import AttentionConfig, ModelConfig
 from nystromformer.errors import UserError
-from nystromformer.files import write_json
+from nystromformer.files.writing import write_json
 from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
 from nystromformer.tasks.experiment.opening import OpenedScoring

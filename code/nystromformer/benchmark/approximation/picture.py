@@ -21,7 +21,7 @@ from nystromformer.benchmark.approximation.report import (
 )
 from nystromformer.benchmark.checkpoints import RANDOM, Inputs, factors_product
 from nystromformer.benchmark.results import new_figure
-from nystromformer.files import write_figure
+from nystromformer.files.writing import write_figure
 
 _MOST_LAYERS = 4
 """That are shown beside each other."""

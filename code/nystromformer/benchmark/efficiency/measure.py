@@ -26,7 +26,7 @@ from nystromformer.benchmark.questions.efficiency import Efficiency
 from nystromformer.benchmark.results import on_one_line
 from nystromformer.benchmark.timing import Passes, check_memory, peak_memory, repeats_at, time_side_by_side
 from nystromformer.errors import UserError
-from nystromformer.files import write_json, write_text
+from nystromformer.files.writing import write_json, write_text
 from nystromformer.machine import machine_facts
 from nystromformer.resources import check_room, free_memory
 from nystromformer.training.device import choose_device

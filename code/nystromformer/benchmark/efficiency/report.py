@@ -12,7 +12,7 @@ import pandas as pd
 from nystromformer.benchmark.efficiency.methods import BASELINES, CONTROL, SDPA, WRITTEN_OUT
 from nystromformer.benchmark.results import new_figure, table_of
 from nystromformer.benchmark.timing import Timing, figure
-from nystromformer.files import write_figure
+from nystromformer.files.writing import write_figure
 from nystromformer.tables import Column, markdown
 
 FROM = 2048

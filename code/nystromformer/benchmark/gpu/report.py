@@ -14,7 +14,7 @@ from nystromformer.benchmark.gpu.figures import MET, MISSED, PARTS, UNITS, UNKNO
 from nystromformer.benchmark.gpu.training import NYSTROM, TrainingRow
 from nystromformer.benchmark.results import new_figure
 from nystromformer.benchmark.timing import Timing, figure
-from nystromformer.files import write_figure
+from nystromformer.files.writing import write_figure
 from nystromformer.tables import Column, aligned, markdown
 
 DRY_RUN = "dry run: figures mean nothing"

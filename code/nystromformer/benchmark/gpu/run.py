@@ -25,7 +25,7 @@ from nystromformer.benchmark.gpu.training import ATTENTIONS, NYSTROM, prepare_tr
 from nystromformer.benchmark.pieces import Outcome, Piece, measure_here, measure_in_processes
 from nystromformer.benchmark.questions.gpu import Gpu
 from nystromformer.benchmark.results import with_place
-from nystromformer.files import write_json, write_text
+from nystromformer.files.writing import write_json, write_text
 from nystromformer.machine import machine_facts
 from nystromformer.training.compile import missing_compiler
 

@@ -15,8 +15,8 @@ from nystromformer.benchmark.models import made_up_batch, masked_lm_step, step_m
 from nystromformer.benchmark.pieces import LeftOut, NoFigure, Piece, attempt
 from nystromformer.benchmark.timing import Timing, Work
 from nystromformer.config import ModelConfig, load_config
+from nystromformer.files.paths import PROJECT
 from nystromformer.model import PretrainingModel, count_parameters
-from nystromformer.paths import PROJECT
 from nystromformer.training.compile import compile_units, missing_compiler
 
 ATTENTIONS = NYSTROM, SOFTMAX = "nystrom", "softmax"

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from nystromformer.flag_groups import with_flag_groups
+from nystromformer.command_line.flag_groups import with_flag_groups
 
 
 def find_commands() -> list[Callable[..., None]]:

@@ -15,8 +15,8 @@ from nystromformer.benchmark.flags import (
     numbers,
     threads,
 )
+from nystromformer.command_line.flags import DatasetFolder, DeviceName, ModelFolder, Overrides
 from nystromformer.config.ranges import LEAST_RIDGE, MOST, MOST_PINV_ITERATIONS, MOST_RIDGE
-from nystromformer.flags import DatasetFolder, DeviceName, ModelFolder, Overrides
 from nystromformer.runs.call import this_call
 
 

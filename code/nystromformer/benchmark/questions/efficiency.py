@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from nystromformer.benchmark.flags import ATTENTIONS, MOST_REPEATS, REPEATS, Results, flag, names, numbers, threads
+from nystromformer.command_line.flags import refuse_given
 from nystromformer.config.ranges import MOST, MOST_LAYERS
 from nystromformer.errors import UserError
-from nystromformer.flags import refuse_given
 from nystromformer.runs.call import this_call
 
 

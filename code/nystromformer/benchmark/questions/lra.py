@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Annotated
 
 from nystromformer.benchmark.flags import BATCHES, MOST_REPEATS, Results, flag, threads
-from nystromformer.flag_groups import Without
-from nystromformer.flags import Overrides
-from nystromformer.paths import EXPERIMENTS
+from nystromformer.command_line.flag_groups import Without
+from nystromformer.command_line.flags import Overrides
+from nystromformer.files.paths import EXPERIMENTS
 
 
 @dataclass(frozen=True)

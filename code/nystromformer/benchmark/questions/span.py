@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nystromformer.benchmark.flags import CHECKPOINT, Results, flag
+from nystromformer.command_line.flags import DatasetFolder, DeviceName
 from nystromformer.config.ranges import MOST
-from nystromformer.flags import DatasetFolder, DeviceName
-from nystromformer.paths import experiment_folder
+from nystromformer.files.paths import experiment_folder
 from nystromformer.runs.call import this_call
 
 

@@ -21,7 +21,7 @@ from nystromformer.benchmark.questions.span import Span
 from nystromformer.benchmark.results import new_figure, on_one_line
 from nystromformer.benchmark.span.sources import Source, open_sources
 from nystromformer.errors import UserError
-from nystromformer.files import write_figure, write_json, write_text
+from nystromformer.files.writing import write_figure, write_json, write_text
 from nystromformer.machine import machine_facts
 from nystromformer.model import Encoder
 from nystromformer.tables import markdown

@@ -48,7 +48,7 @@ from nystromformer.data.tokenizer import (
 )
 from nystromformer.data.verification import MEMORY_FILE
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp, sha256_of
+from nystromformer.files.writing import FileStamp, sha256_of
 from nystromformer.wording import counted, number_of
 
 log = logging.getLogger(__name__)

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.data.preprocessing.build import build_dataset
 from nystromformer.data.preprocessing.corpora.formats import Format, Rules
 from nystromformer.data.preprocessing.corpora.unify import unify
 from nystromformer.data.preprocessing.settings import TRAIN, DatasetSettings
 from nystromformer.errors import UserError
-from nystromformer.flag_groups import Without, with_flag_groups
 from nystromformer.resources import PROCESSES_PER_CORE, most_processes, usable_cores
 
 Documents = Annotated[Path, typer.Option("--out", help="Folder to write the documents to.")]

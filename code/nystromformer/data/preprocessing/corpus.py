@@ -12,8 +12,8 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp, NewFile
-from nystromformer.reading import read_lines
+from nystromformer.files.reading import read_lines
+from nystromformer.files.writing import FileStamp, NewFile
 
 MAX_LINE = 1 << 24
 """Bytes of a line of text, which is held in memory."""

@@ -25,7 +25,7 @@ from pathlib import Path
 from nystromformer.data.preprocessing.corpus import split_sentences, stable_hash
 from nystromformer.data.preprocessing.pool import Report, run_works
 from nystromformer.errors import UserError
-from nystromformer.reading import read_bytes
+from nystromformer.files.reading import read_bytes
 
 # tests have few docstrings and much code; vendored packages are near-copies, which a split by package would leak
 _SKIPPED_FOLDERS = frozenset({"test", "tests", "_vendor", "vendor", "site-packages", "dist-packages", "__pycache__"})

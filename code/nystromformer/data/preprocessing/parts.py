@@ -20,7 +20,7 @@ from nystromformer.data.preprocessing.rows import RowWriter, encode_documents
 from nystromformer.data.preprocessing.stages import StageOutput, Stamps
 from nystromformer.data.tokenizer import load_tokenizer, special_tokens
 from nystromformer.errors import UserError, reading
-from nystromformer.files import FileStamp, NewFile
+from nystromformer.files.writing import FileStamp, NewFile
 
 PARTS_FOLDER = "parts"
 _COPY_BYTES = 1 << 20

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from nystromformer.checked_json import checked
 from nystromformer.data.hub import reason_of
 from nystromformer.data.preprocessing.byte_level import check_byte_level, check_ids
 from nystromformer.data.tokenizer import TOKENIZER_FILE, added_tokens, row_form, special_tokens
 from nystromformer.errors import UserError
-from nystromformer.reading import JSON_BYTES, read_bytes, read_json
+from nystromformer.files.checked_json import checked
+from nystromformer.files.reading import JSON_BYTES, read_bytes, read_json
 
 _CONFIG_FILE = "tokenizer_config.json"
 _VOCAB_FILE, _MERGES_FILE = "vocab.json", "merges.txt"

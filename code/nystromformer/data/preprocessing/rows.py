@@ -18,7 +18,7 @@ from nystromformer.data.manifest import little_endian, splits_file, storage_dtyp
 from nystromformer.data.preprocessing.corpus import Document, in_batches
 from nystromformer.data.preprocessing.packing import Packer
 from nystromformer.data.tokenizer import SpecialTokens
-from nystromformer.files import FileStamp, NewFile
+from nystromformer.files.writing import FileStamp, NewFile
 
 _BATCH_CHARACTERS = 1 << 18
 

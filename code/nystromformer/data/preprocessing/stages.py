@@ -13,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from nystromformer.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp, NewFile, sha256_of
+from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
+from nystromformer.files.writing import FileStamp, NewFile, sha256_of
 from nystromformer.wording import first_names, number_of
 
 log = logging.getLogger(__name__)

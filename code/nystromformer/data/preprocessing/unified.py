@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from nystromformer.checked_json import write_checked
 from nystromformer.data.manifest import check_size, read_record
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp
+from nystromformer.files.checked_json import write_checked
+from nystromformer.files.writing import FileStamp
 from nystromformer.wording import counted, number_of
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 import nystromformer
-from nystromformer.checked_json import read_checked, write_checked
 from nystromformer.config import ExperimentConfig
 from nystromformer.config.attention_text import parse_attention
 from nystromformer.errors import UserError
@@ -28,7 +27,8 @@ from nystromformer.exchange.import_model import HEADLESS, initial_checkpoint, wr
 from nystromformer.exchange.open_model import Opened
 from nystromformer.exchange.settings import Conversion
 from nystromformer.exchange.tokenizers import sha256_as_saved
-from nystromformer.files import sha256_of, write_json, write_text
+from nystromformer.files.checked_json import read_checked, write_checked
+from nystromformer.files.writing import sha256_of, write_json, write_text
 from nystromformer.machine import machine_facts
 from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.run import held_folder, newest, resume

@@ -18,7 +18,7 @@ from nystromformer.data.dataset import Dataset, open_dataset
 from nystromformer.data.manifest import MANIFEST_FILE
 from nystromformer.data.tokenizer import TOKENIZER_FILE, SpecialTokens, special_tokens
 from nystromformer.errors import UserError
-from nystromformer.files import sha256_of
+from nystromformer.files.writing import sha256_of
 from nystromformer.tasks.documents.table import ENDINGS, open_table
 
 Row = NDArray[np.int32]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nystromformer.errors import UserError
-from nystromformer.reading import read_json
+from nystromformer.files.reading import read_json
 from nystromformer.wording import number_of
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")

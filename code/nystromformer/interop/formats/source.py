@@ -13,7 +13,8 @@ from torch import Tensor
 
 from nystromformer.config import ModelConfig, experiment_config
 from nystromformer.errors import UserError
-from nystromformer.files import sha256_of
+from nystromformer.files.reading import read_json
+from nystromformer.files.writing import sha256_of
 from nystromformer.interop.formats.files import check_finite_weights, in_float32, read_pickled, read_weights
 from nystromformer.interop.formats.names import AUTHORS, BERT, NYSTROMFORMER, OWN, ROBERTA, Names
 from nystromformer.interop.formats.translate import (
@@ -25,7 +26,6 @@ from nystromformer.interop.formats.translate import (
 )
 from nystromformer.interop.transfer import grouped
 from nystromformer.model import PretrainingModel
-from nystromformer.reading import read_json
 from nystromformer.wording import listed
 
 CONFIG = "config.json"

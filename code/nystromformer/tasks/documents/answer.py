@@ -9,8 +9,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from nystromformer.checked_json import STRICT
 from nystromformer.errors import UserError
+from nystromformer.files.checked_json import STRICT
 from nystromformer.tasks.documents.label_cells import LabelCells, as_number, whole_number
 from nystromformer.tasks.finetuning.examples import Labels
 from nystromformer.wording import listed, number_of

@@ -15,9 +15,9 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from nystromformer.checked_json import STRICT
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
+from nystromformer.files.checked_json import STRICT
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, longest_first
 from nystromformer.tasks.finetuning.examples import Ints, Texts
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.files import write_json
+from nystromformer.files.writing import write_json
 from nystromformer.runs.figures import Spread, shown
 from nystromformer.runs.record import Run, best_combination, by_combination, spread_of
 from nystromformer.tasks.documents.task import Documents

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nystromformer.errors import UserError
-from nystromformer.reading import half_character
+from nystromformer.files.reading import half_character
 from nystromformer.tasks.documents.table import Cell
 from nystromformer.wording import number_of
 

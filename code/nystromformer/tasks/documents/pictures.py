@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nystromformer.files import write_figure
+from nystromformer.files.writing import write_figure
 from nystromformer.tables import printable
 
 BINS = 10

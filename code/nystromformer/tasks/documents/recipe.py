@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from nystromformer.checked_json import STRICT, checked
 from nystromformer.errors import UserError
+from nystromformer.files.checked_json import STRICT, checked
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.finetuning.texts import without_breaks

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nystromformer.errors import UserError
-from nystromformer.reading import half_character
+from nystromformer.files.reading import half_character
 from nystromformer.tasks.documents.hub import PREFIX, open_hub
 from nystromformer.tasks.documents.label_cells import LabelCells, is_missing
 from nystromformer.tasks.documents.question import Question

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.errors import UserError
-from nystromformer.reading import json_problem, read_lines
+from nystromformer.files.reading import json_problem, read_lines
 from nystromformer.wording import first_names, number_of
 
 Cell = Any

@@ -10,7 +10,7 @@ import nystromformer
 from nystromformer.config import ExperimentConfig, load_config, overridden, peek_config
 from nystromformer.data.dataset import Dataset, check_fits, open_dataset
 from nystromformer.errors import UserError
-from nystromformer.paths import wrong_path
+from nystromformer.files.paths import wrong_path
 from nystromformer.tasks.experiment.shape import SHAPE, recall_shape, run_shape
 
 CONTAINER_MODEL = Path("/model")

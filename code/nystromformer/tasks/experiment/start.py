@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nystromformer.config import ExperimentConfig
 from nystromformer.data.dataset import Dataset
 from nystromformer.errors import UserError
-from nystromformer.files import sha256_of
+from nystromformer.files.writing import sha256_of
 from nystromformer.interop.formats import is_foreign, open_source
 from nystromformer.interop.transfer import DoesNotFit, transfer_weights
 from nystromformer.model import PretrainingModel

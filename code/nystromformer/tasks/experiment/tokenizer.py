@@ -7,8 +7,8 @@ from tokenizers import Tokenizer
 from nystromformer.data.dataset import TOKENIZER_FOLDER, Dataset
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer
 from nystromformer.errors import UserError, reading
-from nystromformer.files import NewFile, sha256_of
-from nystromformer.reading import read_json
+from nystromformer.files.reading import read_json
+from nystromformer.files.writing import NewFile, sha256_of
 from nystromformer.tasks.experiment.folder import Experiment
 
 

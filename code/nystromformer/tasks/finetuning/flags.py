@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nystromformer import flags
+from nystromformer.command_line import flags
 from nystromformer.config.ranges import LEAST_RATE, MOST, MOST_RATE, MOST_SEED
 from nystromformer.errors import UserError
 from nystromformer.runs.call import this_call

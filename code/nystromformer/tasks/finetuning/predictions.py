@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp, sha256_of
+from nystromformer.files.writing import FileStamp, sha256_of
 from nystromformer.runs.record import Run, Tested
 from nystromformer.tasks.experiment.run import held_folder, say
 from nystromformer.tasks.finetuning.definition import Splits

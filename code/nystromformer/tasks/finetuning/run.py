@@ -17,7 +17,7 @@ from nystromformer.config import AttentionConfig, ExperimentConfig
 from nystromformer.config.attention import what_decides
 from nystromformer.config.network import NO_EFFECT
 from nystromformer.data.tokenizer import TOKENIZER_FILE, save_tokenizer
-from nystromformer.files import sha256_of
+from nystromformer.files.writing import sha256_of
 from nystromformer.model import count_parameters
 from nystromformer.runs.record import TOKENIZER, EpochMetrics, Origin, Run, read_run
 from nystromformer.runs.settings import RunSettings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from nystromformer.files import NewFile
+from nystromformer.files.writing import NewFile
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.wording import number_of
 

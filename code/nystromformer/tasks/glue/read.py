@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from nystromformer.errors import UserError
-from nystromformer.reading import is_there
+from nystromformer.files.reading import is_there
 from nystromformer.tasks.documents.source import text_of
 from nystromformer.tasks.documents.table import Cell, open_table
 from nystromformer.tasks.finetuning.examples import Labels, Texts

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from nystromformer.errors import UserError, reading
-from nystromformer.reading import read_bytes, too_large
+from nystromformer.files.reading import read_bytes, too_large
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.finetuning.texts import without_breaks
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nystromformer.data.hub import load_split, reason_of
 from nystromformer.errors import UserError
-from nystromformer.reading import read_bytes
+from nystromformer.files.reading import read_bytes
 from nystromformer.tasks.lra.prepare import HELD_OUT, TaskData, find_files, prepare_read
 from nystromformer.tasks.lra.store import VALIDATE_ON_LAST, Example, Manifest
 

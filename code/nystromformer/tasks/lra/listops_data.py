@@ -7,7 +7,7 @@ from functools import partial as partial_of
 from pathlib import Path
 
 from nystromformer.errors import UserError
-from nystromformer.reading import read_lines
+from nystromformer.files.reading import read_lines
 from nystromformer.tasks.lra.listops import BRACKETS, CLASSES, TOKENS, Expressions, draw, evaluate, parse
 from nystromformer.tasks.lra.prepare import TaskData, find_files, prepare_drawn, prepare_read
 from nystromformer.tasks.lra.store import Example, Manifest

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from nystromformer.errors import UserError
-from nystromformer.files import write_figure
+from nystromformer.files.writing import write_figure
 from nystromformer.tasks.lra.pathfinder import Style, draw, find_style, paint
 from nystromformer.tasks.lra.prepare import (
     PICTURE,

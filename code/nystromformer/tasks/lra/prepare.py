@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
-from nystromformer.reading import is_there
+from nystromformer.files.reading import is_there
 from nystromformer.runs.store import MARK, Store
 from nystromformer.tasks.lra.drawing import Draw, NoMoreExamples, draw_splits
 from nystromformer.tasks.lra.store import (

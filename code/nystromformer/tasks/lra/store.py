@@ -17,9 +17,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nystromformer.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp, NewFile, sha256_of
+from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
+from nystromformer.files.writing import FileStamp, NewFile, sha256_of
 
 VALIDATE_ON_LAST = "validate_on_last"
 """The setting of Image's data whose validation examples are the last of the training examples."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nystromformer.errors import UserError
-from nystromformer.reading import read_lines
+from nystromformer.files.reading import read_lines
 from nystromformer.tasks.imdb.read import OFFICIAL_SIZE, read_imdb
 from nystromformer.tasks.lra.prepare import TaskData, find_files, prepare_read
 from nystromformer.tasks.lra.store import SPLITS, Example, Manifest

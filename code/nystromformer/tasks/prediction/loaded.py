@@ -20,9 +20,9 @@ from torch import Tensor
 from nystromformer.config import ExperimentConfig, experiment_config
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
+from nystromformer.files.reading import half_character
 from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.model import ClassificationModel
-from nystromformer.reading import half_character
 from nystromformer.runs.record import Run, open_run
 from nystromformer.runs.settings import Predict
 from nystromformer.tasks.documents.cut import encode_cut

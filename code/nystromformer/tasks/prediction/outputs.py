@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from nystromformer.errors import UserError
-from nystromformer.files import NewFile
+from nystromformer.files.writing import NewFile
 from nystromformer.tasks.documents.targets import as_text
 from nystromformer.tasks.prediction.loaded import Predictions
 

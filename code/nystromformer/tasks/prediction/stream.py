@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
-from nystromformer.files import NewFile, check_new_file, sha256_of
+from nystromformer.files.writing import NewFile, check_new_file, sha256_of
 from nystromformer.runs.store import MARK, Pieces, Store
 from nystromformer.tasks.documents.source import empty_texts, text_of
 from nystromformer.tasks.documents.table import Cell, Table

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from nystromformer.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.data.manifest import SPLITS
 from nystromformer.errors import UserError
+from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.interop.transfer import mentioned
 from nystromformer.model import PretrainingModel

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
-from nystromformer.files import write_json
-from nystromformer.reading import is_there
+from nystromformer.files.reading import is_there
+from nystromformer.files.writing import write_json
 from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.plan import subset

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp, NewFile, sha256_of, sync_folder, write_json
+from nystromformer.files.writing import FileStamp, NewFile, sha256_of, sync_folder, write_json
 from nystromformer.tasks.finetuning.encoded import literal
 from nystromformer.tasks.wikihop.chunks import InstanceTokens
 from nystromformer.tasks.wikihop.read import Instance, check_file, read_instances

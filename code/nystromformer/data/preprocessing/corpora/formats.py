@@ -24,7 +24,7 @@ from nystromformer.data.preprocessing.corpora.text import (
 )
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.errors import UserError
-from nystromformer.reading import half_character, json_problem
+from nystromformer.files.reading import half_character, json_problem
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 """The clone; of an image without one, the root of its files."""
 EXPERIMENTS = PROJECT / "experiments"
 

@@ -10,7 +10,7 @@ import pytest
 PAGES = 16_384  # of 4 KiB
 PROGRAM = f"""
 import resource, sys
-from nystromformer.allocator import keep_freed_memory
+from nystromformer.command_line.allocator import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
 def faults():

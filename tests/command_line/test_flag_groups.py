@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from nystromformer import cli
-from nystromformer.flag_groups import Without, with_flag_groups
+from nystromformer.command_line import cli
+from nystromformer.command_line.flag_groups import Without, with_flag_groups
 
 
 @dataclass(frozen=True)

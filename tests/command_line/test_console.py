@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small import ROOT, write_experiment
 
-from nystromformer import console
+from nystromformer.command_line import console
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -52,7 +52,7 @@ def test_the_attention_needs_torch_numpy_and_pydantic_alone() -> None:
 def test_every_script_is_installed_and_has_a_command() -> None:
     scripts = {path.stem for path in (ROOT / "code").glob("run_*.py")} - {"run_demo"}
     assert set(PROJECT["tool"]["setuptools"]["py-modules"]) == scripts == set(console.COMMANDS.values())
-    assert PROJECT["project"]["scripts"] == {"nystromformer": "nystromformer.console:main"}
+    assert PROJECT["project"]["scripts"] == {"nystromformer": "nystromformer.command_line.console:main"}
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: object) -> object:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from small import SHIPPED
 
-from nystromformer.paths import experiment_folder, shipped_experiments
+from nystromformer.files.paths import experiment_folder, shipped_experiments
 
 
 def test_a_shipped_experiment_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

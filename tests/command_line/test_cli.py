@@ -11,8 +11,8 @@ import typer
 from small import ROOT
 from typer.testing import CliRunner
 
-from nystromformer import cli
-from nystromformer.extras import EXTRAS
+from nystromformer.command_line import cli
+from nystromformer.command_line.extras import EXTRAS
 
 ROOM = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
 

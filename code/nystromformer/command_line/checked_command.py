@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from nystromformer.paths import wrong_path
+from nystromformer.files.paths import wrong_path
 
 _LONGEST_SHOWN = 60
 GIVEN: dict[str, tuple[str, ...]] = {}

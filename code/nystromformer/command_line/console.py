@@ -4,7 +4,7 @@ import runpy
 import sys
 from importlib.util import find_spec
 
-from nystromformer.extras import how_to_install
+from nystromformer.command_line.extras import how_to_install
 
 COMMANDS = {
     "pretrain": "run_pretrain",

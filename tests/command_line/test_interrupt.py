@@ -16,7 +16,7 @@ SCRIPTS = sorted(
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_script_is_ready_for_it_before_it_imports_anything(path: Path) -> None:
     first = next(line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith(("import", "from")))
-    assert first.startswith("import nystromformer.interrupt ")
+    assert first.startswith("import nystromformer.command_line.interrupt ")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,8 @@ def test_while_a_library_is_imported(words: tuple[str, ...], library: str, tmp_p
 def test_what_is_taken_down_at_the_end_is_not_shown(tmp_path: Path) -> None:
     """Ctrl-C once all is done: libraries that clean up behind themselves would end in a traceback."""
     (tmp_path / "script.py").write_text(
-        "import nystromformer.interrupt\nimport atexit, os, signal\nfrom nystromformer import cli\n"
+        "import nystromformer.command_line.interrupt\nimport atexit, os, signal\n"
+        "from nystromformer.command_line import cli\n"
         "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\ncli.run(lambda: print('done'))\n"
     )
     ended = subprocess.run(command(tmp_path / "script.py"), capture_output=True, text=True, timeout=60)
@@ -50,7 +51,7 @@ def test_what_is_taken_down_at_the_end_is_not_shown(tmp_path: Path) -> None:
 def test_within_a_finalizer(tmp_path: Path) -> None:
     """Python prints what a finalizer raises, and goes on: an interrupt would be lost."""
     (tmp_path / "script.py").write_text(
-        "import nystromformer.interrupt\nimport os, signal\nfrom nystromformer import cli\n"
+        "import nystromformer.command_line.interrupt\nimport os, signal\nfrom nystromformer.command_line import cli\n"
         "class Finalized:\n    def __del__(self):\n        os.kill(os.getpid(), signal.SIGINT)\n"
         "def work():\n    Finalized()\n    print('went on')\n"
         "cli.run(work)\n"

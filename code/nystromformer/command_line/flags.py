@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nystromformer.errors import UserError
-from nystromformer.paths import experiment_folder
+from nystromformer.files.paths import experiment_folder
 
 ModelFolder = Annotated[
     Path,

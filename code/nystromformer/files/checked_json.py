@@ -12,7 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from nystromformer.config.messages import dotted, quoted
 from nystromformer.config.parse import parse_json
 from nystromformer.errors import UserError
-from nystromformer.files import write_json
+from nystromformer.files.writing import write_json
 
 T = TypeVar("T")
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import typer
 
-from nystromformer import interrupt
-from nystromformer.allocator import keep_freed_memory
-from nystromformer.checked_command import CheckedCommand
+from nystromformer.command_line import interrupt
+from nystromformer.command_line.allocator import keep_freed_memory
+from nystromformer.command_line.checked_command import CheckedCommand
+from nystromformer.command_line.extras import what_is_missing
+from nystromformer.command_line.torchrun import tell_launcher_of_mistake
 from nystromformer.errors import UserError
-from nystromformer.extras import what_is_missing
-from nystromformer.files import DISK_FULL
-from nystromformer.torchrun import tell_launcher_of_mistake
+from nystromformer.files.writing import DISK_FULL
 
 # Huge pages for torch's large CPU tensors, read when torch is imported: without them a third of a CPU step's time goes
 # into mapping fresh pages.

@@ -1,0 +1,1 @@
+"""What every command does before and after its own work: flags, interrupts, errors, processes."""
