@@ -16,7 +16,7 @@ from nystromformer.container.command_line import PassingAll, ScriptFlags, passin
 from nystromformer.container.options import LaunchOptions
 from nystromformer.container.scripts import SCRIPTS, function_of
 from nystromformer.errors import UserError
-from nystromformer.tasks.finetuning.flags import FinetuningFlags
+from nystromformer.tasks.finetuning.settings import FinetuningFlags
 from nystromformer.tasks.glue.catalog import find_tasks
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {name: function_of(script) for name, script in SCRIPTS.items()}

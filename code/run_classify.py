@@ -10,7 +10,7 @@ import typer
 from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.config.ranges import MOST, MOST_SEED
-from nystromformer.tasks.finetuning.flags import FinetuningFlags
+from nystromformer.tasks.finetuning.settings import FinetuningFlags
 
 
 @with_flag_groups

@@ -9,7 +9,7 @@ import typer
 
 from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import with_flag_groups
-from nystromformer.tasks.finetuning.flags import FinetuningFlags
+from nystromformer.tasks.finetuning.settings import FinetuningFlags
 
 
 @with_flag_groups
@@ -43,7 +43,7 @@ def glue(
     tasks = find_tasks(",".join(task))
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.finetuning.sweeps import run_sweeps
+    from nystromformer.tasks.finetuning.sweep import run_sweeps
     from nystromformer.tasks.glue.task import Glue
 
     folder = Path(glue) if glue else experiment.path(experiment.config.glue_dataset_folder)

@@ -10,7 +10,7 @@ import typer
 from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.config.ranges import MOST
-from nystromformer.tasks.finetuning.flags import FinetuningFlags
+from nystromformer.tasks.finetuning.settings import FinetuningFlags
 
 
 @with_flag_groups
@@ -47,7 +47,7 @@ def imdb(
     experiment, sweep = shared.open()
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.finetuning.sweeps import run_sweeps
+    from nystromformer.tasks.finetuning.sweep import run_sweeps
     from nystromformer.tasks.imdb.task import Imdb
 
     source = imdb or experiment.path(experiment.config.imdb_dataset_folder)

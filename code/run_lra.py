@@ -13,7 +13,7 @@ from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, open_experiment
-from nystromformer.tasks.finetuning.flags import FinetuningFlags
+from nystromformer.tasks.finetuning.settings import FinetuningFlags
 from nystromformer.tasks.lra.recipe import (
     CLASS_RATES,
     TASKS,
@@ -152,7 +152,7 @@ def lra(
         experiment = open_experiment(folder, overrides)
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.finetuning.sweeps import run_baselines, run_sweeps
+    from nystromformer.tasks.finetuning.sweep import run_baselines, run_sweeps
     from nystromformer.tasks.lra.phases import divide_steps, run_phases
     from nystromformer.tasks.lra.task import Arena, TokensOf
 

@@ -9,7 +9,7 @@ import typer
 
 from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import Without, with_flag_groups
-from nystromformer.tasks.finetuning.flags import FinetuningFlags
+from nystromformer.tasks.finetuning.settings import FinetuningFlags
 
 _DEFAULTS = FinetuningFlags(epoch=15)
 
@@ -48,7 +48,7 @@ def wikihop(
     experiment, sweep = shared.open()
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.finetuning.sweeps import run_sweeps
+    from nystromformer.tasks.finetuning.sweep import run_sweeps
     from nystromformer.tasks.wikihop.task import WikiHop
 
     source = wikihop or experiment.path(experiment.config.wikihop_dataset_folder)

@@ -36,7 +36,7 @@ from nystromformer.benchmark.timing import time_side_by_side
 from nystromformer.files.writing import write_json
 from nystromformer.machine import machine_facts
 from nystromformer.tables import markdown
-from nystromformer.training.processor import fast_products
+from nystromformer.training.device import fast_products
 
 RESULTS = studies.RESULTS / "predict"
 COUNTS = {("full rows", 512): 32, ("mixed lengths", 512): 64, ("full rows", 4096): 8}

@@ -15,7 +15,7 @@ from nystromformer import studies
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.runs.record import find_runs
 from nystromformer.studies import Job, Stages, job
-from nystromformer.tasks.finetuning.texts import at_least
+from nystromformer.tasks.finetuning.encoded import at_least
 from nystromformer.tasks.imdb.read import LABELS, read_imdb
 
 EPOCH = 2

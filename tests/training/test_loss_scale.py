@@ -13,8 +13,8 @@ from small import CPU
 
 from nystromformer.training import Device, Step, Trainer, TrainingSettings
 from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.finite import Diverged
 from nystromformer.training.log import read_log
+from nystromformer.training.optim import Diverged
 
 FP16 = Device(torch.device("cpu"), torch.float16)
 STEPS = 8

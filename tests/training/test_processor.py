@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from nystromformer.training import Device, processor
-from nystromformer.training.processor import fast_products, products_are_float32
+from nystromformer.training import Device, device
+from nystromformer.training.device import fast_products, products_are_float32
 
 MKLDNN: Any = torch.backends.mkldnn
 
@@ -23,7 +23,7 @@ def untouched() -> Iterator[None]:
 
 
 def on(monkeypatch: pytest.MonkeyPatch, facts: str) -> None:
-    monkeypatch.setattr(processor, "_facts", lambda: facts)
+    monkeypatch.setattr(device, "_facts", lambda: facts)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
 
 
@@ -47,12 +47,12 @@ def test_other_processors_keep_their_library(monkeypatch: pytest.MonkeyPatch, fa
 
 def test_a_library_that_is_less_exact_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     on(monkeypatch, "AuthenticAMD avx512f")
-    exact = processor._products
+    exact = device._products
 
     def rounded(a: torch.Tensor) -> list[torch.Tensor]:
         return exact(a if a.dtype == torch.float64 else a.bfloat16().float())
 
-    monkeypatch.setattr(processor, "_products", rounded)
+    monkeypatch.setattr(device, "_products", rounded)
     with fast_products() as are_fast:
         assert not are_fast
         assert MKLDNN.matmul.fp32_precision == "none"
@@ -79,11 +79,11 @@ def test_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32, on a CPU, of wide models."""
     on(monkeypatch, "AuthenticAMD avx512f")
     cpu = torch.device("cpu")
-    for device, width, expected in (
+    for chosen, width, expected in (
         (Device(cpu, None), 256, True),
         (Device(cpu, None), 128, False),
         (Device(cpu, torch.bfloat16), 256, False),
         (Device(torch.device("cuda"), None), 256, False),
     ):
-        with device.products(width):
+        with chosen.products(width):
             assert (MKLDNN.matmul.fp32_precision == "bf16") == (expected and products_are_float32())

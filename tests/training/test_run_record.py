@@ -15,8 +15,7 @@ from nystromformer.tasks.experiment.run import Saved, newest
 from nystromformer.training import Group, Trainer, checkpoint
 from nystromformer.training.archive import UnreadableCheckpoint, read_checkpoint
 from nystromformer.training.checkpoint import choose_weights, mend_weights, read_latest
-from nystromformer.training.folder import RunLock
-from nystromformer.training.run_record import RECORD, id_of, read_record
+from nystromformer.training.run_record import RECORD, RunLock, id_of, read_record
 
 STEPS = 4
 

@@ -21,7 +21,7 @@ from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
 from nystromformer.model import ClassificationModel, count_parameters
 from nystromformer.runs.settings import RunSettings
 from nystromformer.tables import Column
-from nystromformer.tasks.experiment.memory import check_room_to_train
+from nystromformer.tasks.experiment.checks import check_room_to_train
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Ints
 from nystromformer.tasks.finetuning.plan import LEAST_POOLS

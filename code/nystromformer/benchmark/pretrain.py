@@ -29,7 +29,7 @@ from nystromformer.errors import UserError
 from nystromformer.model import MaskedLMHead, PretrainingModel, count_parameters
 from nystromformer.model.layers import at_positions
 from nystromformer.tables import Column
-from nystromformer.tasks.experiment.memory import check_room_to_train
+from nystromformer.tasks.experiment.checks import check_room_to_train
 from nystromformer.training.compile import compile_units, missing_compiler
 from nystromformer.training.device import Device, choose_device
 

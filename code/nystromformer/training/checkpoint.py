@@ -17,8 +17,7 @@ from nystromformer.training.archive import (
     read_facts,
     write_checkpoint,
 )
-from nystromformer.training.folder import RunLock
-from nystromformer.training.run_record import RunRecord, bears_its_name, read_record
+from nystromformer.training.run_record import RunLock, RunRecord, bears_its_name, read_record
 
 logger = logging.getLogger(__name__)
 

@@ -24,17 +24,14 @@ from nystromformer.training.distributed import (
     unwrapped,
     whole,
 )
-from nystromformer.training.finite import check_finite, check_loss_scale
-from nystromformer.training.fitting import load_weights
+from nystromformer.training.fitting import check_whole_state, load_weights
 from nystromformer.training.group import Group
 from nystromformer.training.log import RunLog, SilentLog, check_log
-from nystromformer.training.optim import build_optimizer, learning_rate
+from nystromformer.training.optim import build_optimizer, check_finite, check_loss_scale, learning_rate
 from nystromformer.training.prefetch import copy_steps
-from nystromformer.training.resumable import check_whole_state
 from nystromformer.training.run_record import RunRecord, id_of, kept_record, read_record
 from nystromformer.training.seeds import dropout_seed
-from nystromformer.training.settings import TrainingSettings
-from nystromformer.training.state import RunState
+from nystromformer.training.state import RunState, TrainingSettings
 from nystromformer.training.stop import StopSignal
 from nystromformer.training.tidying import make_place, remove_leftovers, remove_old
 from nystromformer.training.trainable import Step, Trainable, to_device

@@ -15,9 +15,9 @@ from nystromformer.config import ExperimentConfig, load_config
 from nystromformer.config.size import encoder_weights
 from nystromformer.errors import UserError
 from nystromformer.model import Encoder, count_parameters
-from nystromformer.tasks.experiment import memory
+from nystromformer.tasks.experiment import checks
+from nystromformer.tasks.experiment.checks import check_room_to_compute, check_room_to_train
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.tasks.experiment.memory import check_room_to_compute, check_room_to_train
 from nystromformer.tasks.experiment.opening import open_pretraining
 from nystromformer.tasks.finetuning.start import finetuning_config
 from nystromformer.training import Group
@@ -56,7 +56,7 @@ def test_those_of_shipped_experiments_too(path: Path) -> None:
 
 
 def allowed(monkeypatch: pytest.MonkeyPatch, size: float) -> None:
-    monkeypatch.setattr(memory, "free_memory", lambda device=None, swap=False: size)
+    monkeypatch.setattr(checks, "free_memory", lambda device=None, swap=False: size)
 
 
 def test_what_fits_exactly_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:

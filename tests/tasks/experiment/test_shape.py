@@ -13,8 +13,7 @@ from small import CPU, VOCABULARY, run_here, small_data
 
 from nystromformer.config import overridden
 from nystromformer.errors import UserError
-from nystromformer.tasks.experiment.folder import open_experiment, read_experiment
-from nystromformer.tasks.experiment.shape import SHAPE, run_shape
+from nystromformer.tasks.experiment.folder import SHAPE, open_experiment, read_experiment, run_shape
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training.archive import read_checkpoint, write_checkpoint
 from nystromformer.training.checkpoint import newest_facts

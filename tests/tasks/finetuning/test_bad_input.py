@@ -20,7 +20,7 @@ from nystromformer.data.tokenizer import TOKENIZER_FILE, train_tokenizer
 from nystromformer.files.writing import sha256_of
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training.archive import FORMAT, read_checkpoint, write_checkpoint
-from nystromformer.training.folder import RunLock
+from nystromformer.training.run_record import RunLock
 
 GLUE, IMDB, WIKIHOP = "code/run_glue.py", "code/run_imdb.py", "code/run_wikihop.py"
 FIXED_SEGMENTS = 'model.attn_type={"name": "nystrom", "segments": "padded"}'

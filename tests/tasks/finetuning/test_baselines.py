@@ -26,7 +26,7 @@ from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.metrics import score
 from nystromformer.tasks.documents.targets import Ordered, Several
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.finetuning import sweeps
+from nystromformer.tasks.finetuning import sweep as sweep_module
 from nystromformer.tasks.finetuning.bag_of_words import STRENGTHS, Regression, Sample, features_of, samples
 from nystromformer.tasks.finetuning.baselines import text_baselines
 from nystromformer.tasks.finetuning.definition import Definition, Splits
@@ -355,16 +355,16 @@ def shown(
     """What the command prints after a sweep of two finished runs."""
     result = a_run(values=(0.25,), rows={"train": 100, "validation": 40}, batch_size=8, learning_rate=1e-3)
     splits = Splits(train, {"": train})
-    monkeypatch.setattr(sweeps, "run_sweep", lambda _: Finetuned([result], splits=splits))
+    monkeypatch.setattr(sweep_module, "run_sweep", lambda _: Finetuned([result], splits=splits))
     metrics = accuracy_of if isinstance(target, Classes) else error_of
     named = {"name": "made-up", "target": target, "metrics": metrics, "check": lambda: None}
     definition = cast(Definition, SimpleNamespace(**named, rules=lambda *_: {}))
     lines: list[str] = []
     sweep = Sweep((8,), (1e-3,), (0, 1), 1, baselines=wanted)
     setup = SimpleNamespace(experiment=Experiment(folder, small_config()), definition=definition, sweep=sweep)
-    monkeypatch.setattr(sweeps, "open_sweeps", lambda *_: [setup])
+    monkeypatch.setattr(sweep_module, "open_sweeps", lambda *_: [setup])
     with pytest.raises(SystemExit) as exit_info:
-        sweeps.run_sweeps(write_experiment(folder), [definition], sweep, "cpu", lines.append)
+        sweep_module.run_sweeps(write_experiment(folder), [definition], sweep, "cpu", lines.append)
     return exit_info.value.code, "\n".join(lines)
 
 

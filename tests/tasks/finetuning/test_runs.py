@@ -535,7 +535,7 @@ def test_baselines_are_kept(
     def refuse(*_: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr("nystromformer.tasks.finetuning.sweeps.text_baselines", refuse)
+    monkeypatch.setattr("nystromformer.tasks.finetuning.sweep.text_baselines", refuse)
     assert run_here(monkeypatch, "code/run_glue.py", *flags, "--device", "cpu") == 0
     assert capsys.readouterr().out == first
     assert "bag of words" in first
@@ -545,7 +545,7 @@ def test_a_result_of_another_program_is_refused(experiment: Experiment, glue_fol
     (result,) = run(experiment, glue_folder, epochs=1).results
     path = Path(result.folder) / "result.json"
     data = json.loads(path.read_text())
-    assert data["call"] == {"script": result.call.script, "flags": {}}
+    assert data["call"] == {"script": result.call.script, "flags": {}, "arguments": []}
     del data["sha256"]
     for broken in ("{", "[]", json.dumps(data | {"more": 1}), json.dumps(data | {"format": 9})):
         path.write_text(broken)

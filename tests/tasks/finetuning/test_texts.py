@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from nystromformer.data.tokenizer import special_tokens, train_tokenizer
-from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.encoded import EncodedTexts, describe, reduce
 from nystromformer.tasks.finetuning.examples import Texts
-from nystromformer.tasks.finetuning.texts import describe, reduce
 
 TOKENIZER: Tokenizer = train_tokenizer(["a landmark is a mean of a segment of tokens"] * 20, 300)
 SPECIAL = special_tokens(TOKENIZER)

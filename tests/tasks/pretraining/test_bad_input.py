@@ -13,7 +13,7 @@ from small import CPU, run_command, run_here, small_data, write_dataset, write_e
 from nystromformer.data.manifest import read_manifest, write_manifest
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training.archive import FORMAT, read_checkpoint, write_checkpoint
-from nystromformer.training.folder import RunLock
+from nystromformer.training.run_record import RunLock
 
 PRETRAIN, VALIDATE = "code/run_pretrain.py", "code/run_validation.py"
 

@@ -20,10 +20,8 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.opening import OpenedFinetuning
 from nystromformer.tasks.experiment.run import say
 from nystromformer.tasks.finetuning.definition import Definition
-from nystromformer.tasks.finetuning.flags import FinetuningFlags
-from nystromformer.tasks.finetuning.settings import Sweep
-from nystromformer.tasks.finetuning.sweep import Finetuned
-from nystromformer.tasks.finetuning.sweeps import run_sweeps
+from nystromformer.tasks.finetuning.settings import FinetuningFlags, Sweep
+from nystromformer.tasks.finetuning.sweep import Finetuned, run_sweeps
 from nystromformer.training import Device, Group
 
 

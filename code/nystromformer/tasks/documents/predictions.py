@@ -17,7 +17,7 @@ from nystromformer.tasks.documents.metrics import calibration_error
 from nystromformer.tasks.documents.pictures import BINS, confusion_of, draw_calibration, draw_confusion, draw_values
 from nystromformer.tasks.documents.targets import as_text, names_of, predicted, probabilities
 from nystromformer.tasks.finetuning.examples import Texts
-from nystromformer.tasks.finetuning.score_tables import write_rows
+from nystromformer.tasks.finetuning.predictions import write_rows
 from nystromformer.tasks.finetuning.target import Target
 
 _WORST = 50

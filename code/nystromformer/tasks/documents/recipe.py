@@ -9,7 +9,7 @@ from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.cut import Cut
-from nystromformer.tasks.finetuning.texts import without_breaks
+from nystromformer.tasks.finetuning.encoded import without_breaks
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,9 @@ from nystromformer.tasks.documents.source import Rows, open_place, read_rows
 from nystromformer.tasks.documents.table import Table
 from nystromformer.tasks.documents.targets import balanced_weights, target_of
 from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
-from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.encoded import EncodedTexts, describe, reduce
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.target import Target
-from nystromformer.tasks.finetuning.texts import describe, reduce
 from nystromformer.wording import number_of
 
 

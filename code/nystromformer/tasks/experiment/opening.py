@@ -22,13 +22,14 @@ from nystromformer.tasks.experiment.checks import (
     check_has_training_rows,
     check_is_of_a_run,
     check_resumable,
+    check_room_to_compute,
+    check_room_to_train,
     check_same_objectives,
     check_same_run,
     check_same_tokenizer,
     check_shared_equally,
 )
 from nystromformer.tasks.experiment.folder import Experiment, checkpoint_facts
-from nystromformer.tasks.experiment.memory import check_room_to_compute, check_room_to_train
 from nystromformer.tasks.experiment.run import Saved, held_folder, newest, say
 from nystromformer.tasks.experiment.start import (
     Pretrained,

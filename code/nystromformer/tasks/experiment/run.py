@@ -16,8 +16,7 @@ from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import epoch_name, read_latest
 from nystromformer.training.compile import compile_units
 from nystromformer.training.distributed import distribute
-from nystromformer.training.folder import RunLock
-from nystromformer.training.run_record import kept_record
+from nystromformer.training.run_record import RunLock, kept_record
 from nystromformer.training.tidying import complete_weights, remove_leftovers, remove_old, reopen_epoch
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from nystromformer.tasks.finetuning.examples import Texts
-from nystromformer.tasks.finetuning.score_tables import write_rows, write_scored
+from nystromformer.tasks.finetuning.predictions import write_rows, write_scored
 from nystromformer.tasks.glue.table_task import GlueTask
 
 

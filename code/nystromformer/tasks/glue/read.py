@@ -17,8 +17,8 @@ from nystromformer.errors import UserError
 from nystromformer.files.reading import is_there
 from nystromformer.tasks.documents.source import text_of
 from nystromformer.tasks.documents.table import Cell, open_table
+from nystromformer.tasks.finetuning.encoded import size_warning
 from nystromformer.tasks.finetuning.examples import Labels, Texts
-from nystromformer.tasks.finetuning.texts import size_warning
 from nystromformer.tasks.glue.catalog import EVERY_TASK
 from nystromformer.tasks.glue.table_task import GlueSplit, GlueTask
 from nystromformer.wording import first_names

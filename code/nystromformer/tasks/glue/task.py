@@ -10,10 +10,9 @@ from torch import Tensor
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.recipe import Recipe
 from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
-from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.encoded import EncodedTexts, describe, encode, reduce
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.target import Classes, Target, Value
-from nystromformer.tasks.finetuning.texts import describe, encode, reduce
 from nystromformer.tasks.glue.hub import read_hub_split
 from nystromformer.tasks.glue.metrics import score
 from nystromformer.tasks.glue.predictions import write_predictions

@@ -13,8 +13,8 @@ import numpy as np
 
 from nystromformer.errors import UserError, reading
 from nystromformer.files.reading import read_bytes, too_large
+from nystromformer.tasks.finetuning.encoded import without_breaks
 from nystromformer.tasks.finetuning.examples import Texts
-from nystromformer.tasks.finetuning.texts import without_breaks
 
 ARCHIVE_FILE = "aclImdb_v1.tar.gz"
 FOLDER = "aclImdb"

@@ -14,11 +14,10 @@ from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.recipe import Recipe
 from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
 from nystromformer.tasks.finetuning.divide import split_validation
-from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.encoded import EncodedTexts, at_least, describe, encode, reduce, size_warning
 from nystromformer.tasks.finetuning.examples import Examples, Texts
-from nystromformer.tasks.finetuning.score_tables import write_scored
+from nystromformer.tasks.finetuning.predictions import write_scored
 from nystromformer.tasks.finetuning.target import Classes, Target, accuracy
-from nystromformer.tasks.finetuning.texts import at_least, describe, encode, reduce, size_warning
 from nystromformer.tasks.imdb.read import LABELS, OFFICIAL_SIZE, read_imdb
 
 

@@ -14,11 +14,10 @@ from nystromformer.tasks.experiment.run import say
 from nystromformer.tasks.experiment.start import Pretrained, pretrained_in
 from nystromformer.tasks.finetuning.run import files_of, train
 from nystromformer.tasks.finetuning.settings import Sweep
-from nystromformer.tasks.finetuning.sweep import load_splits, plan_setup, run_sweep
-from nystromformer.tasks.finetuning.sweeps import summary
+from nystromformer.tasks.finetuning.sweep import load_splits, plan_setup, run_sweep, summary
 from nystromformer.tasks.lra.task import Arena, TokensOf
 from nystromformer.training import join_group
-from nystromformer.training.finite import Diverged
+from nystromformer.training.optim import Diverged
 
 
 def run_phases(

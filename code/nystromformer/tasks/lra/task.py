@@ -16,7 +16,7 @@ from nystromformer.runs.figures import Spread
 from nystromformer.tasks.finetuning.definition import Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples, Ints
 from nystromformer.tasks.finetuning.plan import subset
-from nystromformer.tasks.finetuning.score_tables import write_rows
+from nystromformer.tasks.finetuning.predictions import write_rows
 from nystromformer.tasks.finetuning.target import Target, accuracy
 from nystromformer.tasks.lra.declaration import TASK
 from nystromformer.tasks.lra.examples import StoredExamples

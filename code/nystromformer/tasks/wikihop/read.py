@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from nystromformer.config.messages import dotted, quoted
 from nystromformer.errors import UserError
 from nystromformer.files.reading import read_bytes
-from nystromformer.tasks.finetuning.texts import size_warning
+from nystromformer.tasks.finetuning.encoded import size_warning
 
 _OFFICIAL_SIZES = {"WikiHop": {"train": 43_738, "dev": 5_129}, "MedHop": {"train": 1_620, "dev": 342}}
 _MOST_BYTES = 4 << 30

@@ -1,0 +1,4 @@
+from nystromformer.exchange.library import from_pretrained as from_pretrained
+from nystromformer.tasks.prediction.loaded import load_run as load_run
+
+__version__: str
