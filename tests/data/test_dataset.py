@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from corpora import write_unified
+from corpora import open_verified, write_unified
 
 from nystromformer.data.dataset import Dataset, open_dataset
 from nystromformer.data.manifest import Manifest
@@ -62,7 +62,7 @@ def folder(reference: Path, tmp_path: Path) -> Path:
 
 def test_what_is_written_is_read(reference: Path) -> None:
     assert not list(reference.rglob("*.tmp"))
-    dataset = open_dataset(reference, verify=True)
+    dataset = open_verified(reference)
     assert (dataset.length, dataset.vocab_size) == (32, dataset.manifest.vocab_size)
     assert dataset.special.mask == 4
     assert (dataset.tokenizer_folder / "tokenizer_config.json").is_file()
@@ -294,7 +294,7 @@ def test_changed_documents_are_found_as_they_are_read(corpora: Path, tmp_path: P
 def test_overwrite_replaces_a_run_and_nothing_else(corpora: Path, folder: Path) -> None:
     (folder / "notes.txt").write_text("mine")
     manifest = build(corpora, folder, overwrite=True, length=40)
-    assert manifest.length == open_dataset(folder, verify=True).length == 40
+    assert manifest.length == open_verified(folder).length == 40
     assert (folder / "notes.txt").read_text() == "mine"
 
 

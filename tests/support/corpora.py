@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from nystromformer.data.dataset import Dataset, open_dataset
 from nystromformer.data.preprocessing.corpora.text import Tally
 from nystromformer.data.preprocessing.corpus import Document, write_documents
 from nystromformer.data.preprocessing.stages import Stages
 from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name, write_corpus
-from nystromformer.data.verification import MEMORY_FILE
+from nystromformer.data.verification import MEMORY_FILE, Verification
 
 WORDS = [
     "a",
@@ -118,6 +119,13 @@ def write_unified(
     }
     write_corpus(folder, UnifiedCorpus(name=name, settings={}, shards=shards, **tally.as_dict(with_groups)))
     return folder
+
+
+def open_verified(folder: Path) -> Dataset:
+    """A dataset whose rows are as they were written."""
+    dataset = open_dataset(folder)
+    Verification(dataset).run(force=True)
+    return dataset
 
 
 def contents(folder: Path) -> dict[str, bytes]:

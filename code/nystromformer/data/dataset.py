@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nystromformer.data.manifest import (
+    MAKE_ANEW,
     MANIFEST_FILE,
     SPLITS,
     Manifest,
@@ -20,7 +21,6 @@ from nystromformer.data.manifest import (
     tokens_file,
 )
 from nystromformer.data.tokenizer import TOKENIZER_FILE, SpecialTokens
-from nystromformer.data.verification import MAKE_ANEW, Verification
 from nystromformer.errors import UserError
 from nystromformer.files.writing import sha256_of
 
@@ -127,12 +127,8 @@ class Dataset:
         return self.manifest.fingerprint
 
 
-def open_dataset(folder: Path, verify: bool = False) -> Dataset:
-    """Open a dataset folder.
-
-    Args:
-        verify: also compare the content of the rows' files with the manifest. Their sizes, and the tokenizer, are
-            always compared.
+def open_dataset(folder: Path) -> Dataset:
+    """Open a dataset folder. Sizes and the tokenizer are compared with the manifest, rows' content by `Verification`.
 
     Raises:
         UserError: the folder or its manifest is missing, or a file does not match the manifest.
@@ -148,10 +144,7 @@ def open_dataset(folder: Path, verify: bool = False) -> Dataset:
             f"{tokenizer}: another tokenizer than the rows were made with: expected SHA-256 "
             f"{manifest.tokenizer_sha256}, found {sha256}. {MAKE_ANEW}"
         )
-    dataset = Dataset(folder, manifest, Rows(folder, "train", manifest), Rows(folder, "validation", manifest))
-    if verify:
-        Verification(dataset).run(force=True)
-    return dataset
+    return Dataset(folder, manifest, Rows(folder, "train", manifest), Rows(folder, "validation", manifest))
 
 
 def check_fits(dataset: Dataset, max_seq_len: int, vocab_size: int) -> None:

@@ -18,6 +18,7 @@ from nystromformer.files.writing import FileStamp
 T = TypeVar("T")
 
 MANIFEST_FILE = "manifest.json"
+MAKE_ANEW = "Copy it again if it was copied, or make the dataset again: its preprocessing command with --overwrite."
 FORMAT_VERSION = 3
 """Rises when a dataset of the version before cannot be read any more."""
 SPLITS = ("train", "validation")

@@ -13,15 +13,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from nystromformer.data.manifest import MANIFEST_FILE, SPLITS
+from nystromformer.data.dataset import Dataset
+from nystromformer.data.manifest import MAKE_ANEW, MANIFEST_FILE, SPLITS
 from nystromformer.errors import UserError
 from nystromformer.files.reading import read_json
 from nystromformer.files.writing import sha256_of, temporary_name
-
-if TYPE_CHECKING:
-    from nystromformer.data.dataset import Dataset
 
 MEMORY_FILE = "verified.json"
 _MOST_REMEMBERED = 256
@@ -127,6 +125,3 @@ def _read_memory(path: Path) -> list[Entry]:
     except (OSError, UserError):
         return []
     return entries if isinstance(entries, list) else []
-
-
-MAKE_ANEW = "Copy it again if it was copied, or make the dataset again: its preprocessing command with --overwrite."

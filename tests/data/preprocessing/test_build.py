@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import WRITE, contents, meet_at_the_end, write_unified
+from corpora import WRITE, contents, meet_at_the_end, open_verified, write_unified
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
@@ -102,7 +102,7 @@ def expected_tokens(corpora: Path, tokenizer: Tokenizer, **changes: object) -> d
 @pytest.mark.parametrize("mixture", [MIXTURE, ("bookcorpus=2",)], ids=str)
 def test_all_text_is_in_the_rows_as_often_as_it_shall_be(corpora: Path, tmp_path: Path, mixture: tuple[str]) -> None:
     build(corpora, tmp_path, mixture=mixture)
-    dataset = open_dataset(tmp_path, verify=True)
+    dataset = open_verified(tmp_path)
     tokenizer = load_tokenizer(dataset.tokenizer_folder)
     special = (dataset.special.bos, dataset.special.eos, dataset.special.pad)
     for split, expected in expected_tokens(corpora, tokenizer, mixture=mixture).items():
@@ -259,12 +259,12 @@ def test_an_overwritten_run_leaves_nothing_behind(
     if moment != "stages.Stamps.remove":
         assert contents(copy) == {}, "the disk has room for the new run"
     build_dataset(corpora, copy, settings_with(length=40), overwrite=True)
-    assert open_dataset(copy, verify=True).length == 40
+    assert open_verified(copy).length == 40
 
 
 def test_a_dataset_for_validation_only(corpora: Path, tmp_path: Path) -> None:
     manifest = build(corpora, tmp_path, validation=1, mixture=tuple(WRITE))
-    dataset = open_dataset(tmp_path, verify=True)
+    dataset = open_verified(tmp_path)
     assert (len(dataset.train), dataset.train.tokens.shape, len(dataset.train.splits)) == (0, (0, LENGTH), 0)
     assert manifest.validation.documents == sum(len(documents(corpora, name)) for name in WRITE)
     assert manifest.train.documents == 0

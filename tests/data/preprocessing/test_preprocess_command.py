@@ -10,11 +10,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from corpora import WRITE, contents, write_bookcorpus, write_packages, write_wiki
+from corpora import WRITE, contents, open_verified, write_bookcorpus, write_packages, write_wiki
 from processes import command_line, processes_of, wait_for
 from small import command, run_command, run_here
 
-from nystromformer.data.dataset import open_dataset
 from nystromformer.data.preprocessing.corpora import unify as unify_module
 from nystromformer.data.preprocessing.corpora.files import divide
 from nystromformer.data.preprocessing.corpora.formats import FORMATS, Rules
@@ -51,7 +50,7 @@ def reference(corpora: Path) -> Path:
 
 
 def test_the_dataset(reference: Path) -> None:
-    dataset = open_dataset(reference, verify=True)
+    dataset = open_verified(reference)
     assert dataset.length == 512
     assert all(dataset.manifest.fill(split) > 0.95 for split in ("train", "validation"))
     assert (dataset.train.tokens[:, 0] == dataset.special.bos).all()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from corpora import open_verified
 
-from nystromformer.data.dataset import open_dataset
 from nystromformer.data.preprocessing.build import DatasetSettings, build_dataset
 from nystromformer.data.preprocessing.corpora.formats import FORMATS, Rules
 from nystromformer.data.preprocessing.corpora.unify import unify
@@ -72,7 +72,7 @@ def test_the_mixture_at_4096_tokens(corpora: Path, tmp_path: Path) -> None:
     settings = DatasetSettings(4096, mixture, str(DATA / "roberta-base"), tokenizer_limit=4096)
     manifest = build_dataset(corpora, tmp_path / "rows", settings)
     assert manifest is not None
-    dataset = open_dataset(tmp_path / "rows", verify=True)
+    dataset = open_verified(tmp_path / "rows")
     assert dataset.vocab_size == 50265
     assert (dataset.special.bos, dataset.special.mask) == (0, 50264)
     assert all(manifest.fill(split) > 0.95 for split in ("train", "validation"))
