@@ -109,7 +109,7 @@ def test_without_training_it_is_the_source_with_another_attention(convert: Any, 
 
 
 def test_an_interrupted_conversion_goes_on_to_the_same_weights(
-    convert: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    convert: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ("--end_to_end", "hidden")
     assert convert("whole", *flags) == 0
@@ -120,6 +120,13 @@ def test_an_interrupted_conversion_goes_on_to_the_same_weights(
     assert not (tmp_path / "cut").exists()
     assert (tmp_path / f"cut{WORK}").is_dir()
     assert convert("cut", *flags, "--learning_rate", 1e-3) == 2  # another conversion
+    record = tmp_path / f"cut{WORK}" / "conversion.json"
+    content = record.read_bytes()
+    record.write_bytes(content[:-3])
+    assert convert("cut", *flags) == 2
+    assert "to convert anew" in capsys.readouterr().err
+    record.write_bytes(content)
+    (record.parent / "before.json").write_text("{")  # the figures of before are measured again
     assert convert("cut", *flags) == 0
     whole, cut = weights(tmp_path / "whole"), weights(tmp_path / "cut")
     assert all(torch.equal(whole[name], cut[name]) for name in whole)

@@ -148,7 +148,10 @@ def _begin(work: Path, facts: Mapping[str, Any], force: bool) -> None:
     """Make the folder, or check that it holds this conversion."""
     record, decides = work / RECORD, {"id": id_of(facts)}
     if os.path.lexists(work):
-        found = read_checked(record)
+        try:
+            found = read_checked(record)
+        except ValueError as error:
+            raise UserError(f"{record}: {error}: remove {work} to convert anew") from None
         if found == decides:
             return
         if found is None:
@@ -176,7 +179,10 @@ def _train(
 ) -> tuple[dict[str, Any], Signals | None]:
     """All stages; returns the figures before, along and after."""
     before = work / "before.json"
-    figures = read_checked(before)
+    try:
+        figures = read_checked(before)
+    except ValueError:  # damaged
+        figures = None
     if figures is None:
         first = compare(student, teacher, text, asked.rows, device)
         figures = first.as_data()
