@@ -3,7 +3,9 @@
 `python experiments/studies/speed.py tiny` writes results/tiny/speed.json: a row of 512 to 2,048 tokens in the tiny
 encoders. `... authors` writes results/authors/speed.json: 8,192 tokens as passages of each length and in blocks of 512.
 `... exports --model runs/tiny/seed0/nystrom-tiny-conv` writes results/home/speed.json: the attention that is put in
-softmax's place in a RoBERTa of base width, and an exported ONNX file beside PyTorch.
+softmax's place in a RoBERTa of base width, and an exported ONNX file beside PyTorch. `... allocator` writes
+results/attention-cpu/allocator.json: training steps and predictions where freed memory goes back to the system, and
+where the process keeps it, as all commands do.
 """
 
 import copy
@@ -13,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +26,7 @@ from authors import ATTENTIONS, AUTHORS, BLOCKS, KIND, LONGEST, WHOLE, Encoder
 import nystromformer
 from nystromformer import studies
 from nystromformer.benchmark.timing import Timing, peak_memory, repeats_at, time_side_by_side
+from nystromformer.command_line.allocator import keep_freed_memory
 from nystromformer.files.paths import EXPERIMENTS, PROJECT
 from nystromformer.model import ClassificationModel
 from nystromformer.studies import RESULTS
@@ -33,6 +37,8 @@ LENGTHS = (512, 1024, 2048)
 BATCH, REPEATS = 4, 5
 AUTHORS_REPEATS = 3
 EXPORT_LENGTHS, EXPORT_REPEATS = (512, 1024, 2048, 4096, 8192), 15
+ALLOCATING = ("softmax", "nystrom", "near_far", "local", "longformer")
+ALLOCATING_LENGTH, ALLOCATING_REPEATS, ALLOCATING_ROUNDS = 4096, 5, 3
 REPLACED = {"softmax (SDPA)": "sdpa", "nystrom, 64 strided": "strided-64", "nystrom, 64 segment means": "means-64"}
 
 
@@ -127,6 +133,28 @@ def authors() -> None:
     )
 
 
+def allocator() -> None:
+    """The tiny encoder with several attentions, in processes of which every second one keeps what is freed."""
+    rows = []
+    for number in range(ALLOCATING_ROUNDS):
+        for keeps in (False, True):
+            with get_context("spawn").Pool(1, keep_freed_memory if keeps else None) as pool:
+                rows += [{"round": number, "keeps_freed": keeps, **row} for row in pool.apply(_time_attentions)]
+    settings = {"tokens": ALLOCATING_LENGTH, "repeats": ALLOCATING_REPEATS}
+    studies.write_figures(RESULTS / "attention-cpu" / "allocator.json", settings=settings, rows=rows)
+
+
+def _time_attentions() -> list[dict[str, Any]]:
+    classifiers = {
+        name: Classifier("softmax-tiny-noconv", [f"model.attn_type={name}"], 2, 1, ALLOCATING_LENGTH)
+        for name in ALLOCATING
+    }
+    train, predict = time_classifiers(classifiers, ALLOCATING_REPEATS)
+    return [
+        {"attention": name, "train_ms": asdict(train[name]), "predict_ms": asdict(predict[name])} for name in ALLOCATING
+    ]
+
+
 def exports(model: Annotated[Path, typer.Option(help="What is exported to ONNX.")]) -> None:
     """The attention in softmax's place in transformers, and an ONNX file."""
     studies.write_figures(
@@ -200,4 +228,4 @@ def time_exported(model_folder: Path) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    studies.run_commands(tiny, authors, exports)
+    studies.run_commands(tiny, authors, allocator, exports)
