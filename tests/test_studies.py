@@ -118,6 +118,16 @@ def test_stages_run_in_their_order_and_each_is_recorded(tmp_path: Path) -> None:
     assert not (tmp_path / "one" / "logs" / "second.log").exists()
 
 
+def test_a_rehearsal_is_never_taken_for_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command_of(Example)(["first"], tmp_path, rehearse=True)
+    command_of(Example)(["first"], tmp_path)
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["example", "example-rehearsal"]
+    for place, rehearse, found in (("example", True, "runs"), ("example-rehearsal", False, "a rehearsal")):
+        with pytest.raises(UserError, match=f"{place}: holds {found}, and"):
+            command_of(Example)(["first"], tmp_path, tmp_path / "runs" / place, rehearse=rehearse)
+
+
 @pytest.mark.parametrize(
     ("chosen", "data", "message"),
     [

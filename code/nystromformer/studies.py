@@ -140,14 +140,18 @@ class Stages:
 
 def command_of(stages: type[Stages]) -> Callable[..., None]:
     """The command `run` of a study."""
-    names = stages.names()
+    names, usual = stages.names(), Path("runs") / stages.study
 
     def run(
         chosen: Annotated[
             list[str] | None, typer.Argument(metavar="STAGE", help=f"{', '.join(names)}; default: all, in order.")
         ] = None,
-        data: Annotated[Path | None, typer.Option(help=f"Folder with {stages.needs or 'nothing'}.")] = None,
-        out: Annotated[Path, typer.Option(help="Folder for everything.")] = Path("runs") / stages.study,
+        data: Annotated[
+            Path | None, typer.Option(help=f"Folder with {stages.needs or 'nothing'}.", hidden=not stages.needs)
+        ] = None,
+        out: Annotated[
+            Path | None, typer.Option(help=f"Folder for everything. Default: {usual}, or {usual}-rehearsal.")
+        ] = None,
         jobs: Annotated[int, typer.Option(min=1, help="Processes at once.")] = 2,
         rehearse: Annotated[bool, typer.Option("--rehearse", help="A little of everything, to try it.")] = False,
     ) -> None:
@@ -157,12 +161,19 @@ def command_of(stages: type[Stages]) -> Callable[..., None]:
                 raise UserError(f"{name}: expected one of {', '.join(names)}")
         if stages.needs and data is None:
             raise UserError(f"--data: expected the folder with {stages.needs}")
-        place = out.resolve()
+        place = (out or usual.with_name(f"{usual.name}-rehearsal" if rehearse else usual.name)).resolve()
+        if any(stage.get("rehearsal", False) != rehearse for stage in read_stages(place)):
+            names_of = {False: "runs", True: "a rehearsal"}
+            raise UserError(
+                f"{place}: holds {names_of[not rehearse]}, and {names_of[rehearse]} would go on from there: name "
+                "another --out, or remove the folder"
+            )
         study = stages((data or Path()).resolve(), place, Runner(place, jobs), rehearse)
         for name in chosen or names:
             place.mkdir(parents=True, exist_ok=True)
             with (place / STAGES).open("a") as file:
-                file.write(json.dumps({"stage": name, **machine_facts()}) + "\n")
+                kind = {"rehearsal": True} if rehearse else {}
+                file.write(json.dumps({"stage": name, **kind, **machine_facts()}) + "\n")
             getattr(study, name)()
 
     return run

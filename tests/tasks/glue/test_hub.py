@@ -1,6 +1,7 @@
 """GLUE from the hub: a stand-in for the datasets library, and no network."""
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from nystromformer.errors import UserError
 from nystromformer.tasks.glue.catalog import TASKS, find_tasks
 from nystromformer.tasks.glue.hub import read_hub_split
 from nystromformer.tasks.glue.read import read_split
-from nystromformer.tasks.glue.table_task import GlueTask
+from nystromformer.tasks.glue.table_task import GlueTask, three_splits
 
 
 @pytest.fixture
@@ -85,3 +86,10 @@ def test_any_failure_names_the_network_and_the_files(monkeypatch: pytest.MonkeyP
     assert "\n" not in str(info.value)
     with pytest.raises(UserError, match=r"here AX/AX\.tsv or .*diagnostic/diagnostic\.tsv"):
         read_hub_split(task, "ax")
+
+
+def test_a_task_that_is_not_there(asked: list[tuple[str, str, str]]) -> None:
+    task = replace(TASKS[0], name="Mine", splits=three_splits("Mine", None, 3, 2, 2))
+    with pytest.raises(UserError, match="Mine has no copy on the hub: give --glue a folder"):
+        read_hub_split(task, "train")
+    assert not asked

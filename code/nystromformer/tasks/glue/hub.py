@@ -16,6 +16,8 @@ def read_hub_split(task: GlueTask, split: str) -> Texts:
         UserError: there is no network, or the download fails.
     """
     wanted = task.split(split)
+    if wanted.hub is None:
+        raise UserError(f"--glue hub: {task.name} has no copy on the hub: give --glue a folder with its files")
     config, hub_split = wanted.hub
     try:
         rows = load_split(task.hub_name, config, hub_split)

@@ -14,13 +14,13 @@ class GlueSplit:
 
     files: where it is, seen from the task's folder, the usual place first; rows: how many the official one has.
     prediction_file: what GLUE's server calls its predictions, None for a split with labels.
-    hub: configuration and split of the hub's copy.
+    hub: configuration and split of the hub's copy; None where there is none.
     """
 
     name: str
     files: tuple[str, ...]
     rows: int
-    hub: tuple[str, str]
+    hub: tuple[str, str] | None
     prediction_file: str | None = None
 
     @property
@@ -82,15 +82,16 @@ class GlueTask:
         return {split.name: split for split in self.splits}[name]
 
 
-def three_splits(name: str, hub: str, train: int, dev: int, test: int) -> tuple[GlueSplit, ...]:
+def three_splits(name: str, hub: str | None, train: int, dev: int, test: int) -> tuple[GlueSplit, ...]:
     """Splits in train.tsv, dev.tsv and test.tsv, of so many rows.
 
     Args:
         name: of the task.
-        hub: its configuration on the hub, where dev is called validation.
+        hub: its configuration on the hub, where dev is called validation; None: it is not there.
     """
+    places = {split: None if hub is None else (hub, split) for split in ("train", "validation", "test")}
     return (
-        GlueSplit("train", ("train.tsv",), train, (hub, "train")),
-        GlueSplit("dev", ("dev.tsv",), dev, (hub, "validation")),
-        GlueSplit("test", ("test.tsv",), test, (hub, "test"), f"{name}.tsv"),
+        GlueSplit("train", ("train.tsv",), train, places["train"]),
+        GlueSplit("dev", ("dev.tsv",), dev, places["validation"]),
+        GlueSplit("test", ("test.tsv",), test, places["test"], f"{name}.tsv"),
     )
