@@ -12,6 +12,7 @@ from small import ROOT, SHIPPED, run_command
 
 from nystromformer.benchmark.method_summary import summary
 from nystromformer.config import NystromConfig, load_config
+from nystromformer.config.attention import ATTENTIONS
 from nystromformer.model import PretrainingModel, count_parameters
 from nystromformer.report.exceptions import exceptions_table
 
@@ -64,6 +65,11 @@ def test_the_disk_that_checkpoints_take() -> None:
 
 def test_the_shipped_experiments_are_counted() -> None:
     assert f"{len(SHIPPED)} shipped experiments" in README
+
+
+def test_the_attentions_are_counted() -> None:
+    for page in (README, docs("comparing.md")):
+        assert f"{len(ATTENTIONS)} attentions" in page
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/results.md"])
