@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -164,9 +165,24 @@ def test_pages_say_where_figures_are_from_and_nothing_of_the_folders_there(tmp_p
     assert (tmp_path / "page.md").read_text() == "# Title\n\n`--model runs/tiny/x --data data`\n"
 
 
-@pytest.mark.parametrize("script", sorted((EXPERIMENTS / "studies").glob("*.py")), ids=lambda path: path.stem)
-def test_every_script_can_be_imported_and_texts_name_its_stages(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(script.parent)
+SCRIPTS = sorted((EXPERIMENTS / "studies").glob("*.py"))
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Scripts import each other by names that modules of the tests have, too."""
+    names = [script.stem for script in SCRIPTS]
+    others = {name: sys.modules.pop(name) for name in names if name in sys.modules}
+    monkeypatch.syspath_prepend(EXPERIMENTS / "studies")
+    yield
+    for name in names:
+        sys.modules.pop(name, None)
+    sys.modules.update(others)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_every_script_can_be_imported_and_texts_name_its_stages(script: Path) -> None:
     spec = importlib.util.spec_from_file_location(f"study_{script.stem}", script)
     assert spec is not None
     assert spec.loader is not None

@@ -88,7 +88,7 @@ def test_the_command_writes_its_results(tmp_path: Path, run_benchmark: Callable[
     assert {attention.MASKED, attention.MASKED_SOFTMAX} < methods
     text = (tmp_path / "attention.md").read_text()
     assert {method for _, method in cells(text)} == methods - {attention.CONTROL}
-    assert f"num_landmarks=16 --lengths 32,48 --repeats 1 --threads 1 --out {tmp_path}`" in text
+    assert f"num_landmarks=16 --lengths 32,48 --repeats 1 --threads 1 --out {tmp_path} --peers`" in text
 
 
 def test_ratios_are_ours_over_theirs_and_growth_is_per_token() -> None:

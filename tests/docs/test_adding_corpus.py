@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpora import paragraph
+from corpora import open_verified, paragraph
 from doc_examples import ROOT, Block, apply, blocks, commands, copy_of_project, run
 
-from nystromformer.data.dataset import open_dataset
 from nystromformer.data.preprocessing.corpora.files import CHUNK_BYTES
 from nystromformer.data.preprocessing.corpus import Document, read_documents
 from nystromformer.data.preprocessing.unified import read_corpus
@@ -101,7 +100,7 @@ def check_documents(unified: Path, articles: list[dict[str, Any]]) -> list[Docum
 
 
 def check_rows(folder: Path, documents: list[Document]) -> None:
-    dataset = open_dataset(folder, verify=True)
+    dataset = open_verified(folder)
     assert (dataset.length, [corpus.name for corpus in dataset.manifest.corpora]) == (128, ["gazette"])
     counts = {split: dataset.manifest.split(split) for split in ("train", "validation")}
     assert sum(split.documents for split in counts.values()) == len(documents)
