@@ -59,7 +59,9 @@ class Grid:
         blocks, size = self.num_blocks, self.size
         # Padding and concatenation are of three sizes: of more, what PyTorch gives differs in its layout from what it
         # expects when it compiles.
-        padded_XLD = F.pad(x_BHND.flatten(0, 1), (0, 0, around * size, (blocks + around) * size - N))
+        padded_XLD = x_BHND.flatten(0, 1)
+        if around or N % size:  # padding by nothing would be a copy
+            padded_XLD = F.pad(padded_XLD, (0, 0, around * size, (blocks + around) * size - N))
         if around:
             whole_XCY = padded_XLD.reshape(B * H, blocks + 2 * around, size * D)
             padded_XLD = torch.cat([whole_XCY[:, shift : shift + blocks] for shift in range(2 * around + 1)], dim=2)
