@@ -80,7 +80,7 @@ def switch(
     source = open_experiment(experiment)
     rows, setting = source.dataset(dataset), source.config.pretraining_setting
     preparation = RowPreparation(rows, source.config)
-    batches = PretrainingSteps(rows.train, preparation, setting.batch_size, setting.seed)
+    batches = PretrainingSteps(rows.train, preparation, setting)
     validation = ValidationBatches(rows.validation, preparation, VALIDATION_ROWS)
     torch.manual_seed(0)
     switched = Switched(exported, attention)

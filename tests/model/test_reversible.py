@@ -25,6 +25,19 @@ ATTENTIONS: dict[str, dict[str, Any]] = {
     "performer": {"attn_type": {"name": "performer", "num_features": 12}, **PLAIN},
     "reformer": {"attn_type": {"name": "reformer", "chunk_length": 6}, **PLAIN},
     "softmax, rotary": {"attn_type": "softmax", "positions": "rotary", **PLAIN},
+    "switches": {
+        "attn_type": {"every": 2, "global": "softmax", "local": {"name": "local", "block_size": 4}},
+        "positions": "rotary",
+        "rope_theta": 1000.0,
+        "rope_theta_local": 100.0,
+        "norm_type": "rms_norm",
+        "skip_first_prenorm": True,
+        "feed_forward": "glu",
+        "bias": False,
+        "hidden_dropout_prob": 0.2,
+        "attention_dropout_prob": 0.3,
+        **PLAIN,
+    },
     "reformer, rotary": {"attn_type": {"name": "reformer", "chunk_length": 6}, "positions": "rotary", **PLAIN},
 }
 
@@ -42,14 +55,15 @@ def plainly(
     layers: Sequence[Layer],
     x_BNE: Tensor,
     mask: AttentionMask | None,
-    positions_BK: Tensor | None = None,
-    rotation: Rotation | None = None,
+    positions_BK: Tensor | None,
+    rotations: Sequence[Rotation | None],
 ) -> Tensor:
     """The same network, whose every activation is stored."""
     x1, x2 = x_BNE, x_BNE
-    for layer in layers:
+    for layer, rotation in zip(layers, rotations, strict=True):
         at = positions_BK if layer is layers[-1] else None
-        x1 = at_positions(x1, at) + layer.dropout(layer.attention(layer.attention_norm(x2), mask, at, rotation))
+        attended = layer.attention(layer.attention_norm(x2), mask, at, rotation)
+        x1 = at_positions(x1, at) + layer.attention_dropout(attended)
         x2 = at_positions(x2, at) + layer.dropout(layer.feed_forward(layer.feed_forward_norm(x1)))
     return (x1 + x2) / 2
 

@@ -13,7 +13,7 @@ from small import small_config
 from torch import nn
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.pretraining.pretrain import training_settings
+from nystromformer.tasks.experiment.run import training_settings
 from nystromformer.training.device import choose_device
 from nystromformer.training.optim import build_optimizer, learning_rate
 from nystromformer.training.run_record import RunLock

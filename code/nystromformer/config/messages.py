@@ -109,7 +109,7 @@ def _locate(loc: Path, root: Schema) -> tuple[Path, Schema, Schema]:
         if "discriminator" in node:
             node = {"$ref": node["discriminator"]["mapping"][part]}
         elif "oneOf" in node:
-            node = next(option for option in node["oneOf"] if _tag(option) == part)
+            node = next(option for option in node["oneOf"] if _tag(_resolve(option, root)) == part)
         else:
             parent, path = node, (*path, part)
             node = node.get("items", {}) if isinstance(part, int) else node.get("properties", {}).get(part, {})
@@ -130,7 +130,8 @@ def _tag(option: Schema) -> str:
     """The tag under which network.py offers this form of ``attn_type``, or an attention this one of a parameter."""
     if "discriminator" in option:
         return "object"
-    return {"array": "list", "integer": "number"}.get(option.get("type", ""), "name")
+    tags = {"array": "list", "integer": "number", "object": "alternating"}
+    return tags.get(option.get("type", ""), "name")
 
 
 def _words(node: Schema, root: Schema) -> str:
@@ -151,6 +152,8 @@ def _either(choices: Sequence[str]) -> str:
 def _type_words(node: Schema, root: Schema) -> str:
     if "discriminator" in node:
         return 'an object {"name": ..., its parameters}'
+    if "every" in node.get("properties", {}):
+        return 'an object {"every": ..., "global": ..., "local": ...}'
     if node["type"] == "array":
         once = ", none twice" if node.get("uniqueItems") else ""
         has = f", {quoted(node['contains']['const'])} among them" if "contains" in node else ""

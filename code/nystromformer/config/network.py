@@ -17,12 +17,16 @@ from .ranges import MOST_DROPOUT, MOST_LAYERS, Layers, Size, as_tuple
 
 MixedPrecision = Literal[True, False, "bf16", "fp16"]
 Compile = Literal[True, False, "auto"]
+Dropout = Annotated[float, Field(ge=0, le=MOST_DROPOUT)]
+RopeTheta = Annotated[float, Field(gt=1, le=1e12)]
 
 
 def _form(value: object) -> str | None:
-    """Which of the three forms an ``attn_type`` has; messages.py knows these tags."""
+    """Which of its forms an ``attn_type`` has; messages.py knows these tags."""
     if isinstance(value, str):
         return "name"
+    if isinstance(value, AlternatingConfig) or (isinstance(value, dict) and "every" in value):
+        return "alternating"
     if isinstance(value, (dict, AttentionConfig)):
         return "object"
     return "list" if isinstance(value, (list, tuple)) else None
@@ -32,7 +36,28 @@ _Name = Annotated[AttentionName, Tag("name")]
 _Object = Annotated[AttentionSpec, Tag("object")]
 LayerAttention = Annotated[_Name | _Object, Discriminator(_form)]
 _List = Annotated[tuple[LayerAttention, ...], Field(max_length=MOST_LAYERS), BeforeValidator(as_tuple), Tag("list")]
-AttnType = Annotated[_Name | _Object | _List, Discriminator(_form)]
+
+
+class AlternatingConfig(BaseModel):
+    """Layers of two kinds, as in ModernBERT: every so many, from the first on, is global; those between are local."""
+
+    model_config = STRICT
+
+    every: Annotated[int, Field(ge=2, le=MOST_LAYERS)] = Field(
+        description="Layers from one global layer to the next; the first layer is global."
+    )
+    global_: LayerAttention = Field(
+        alias="global", description="The attention of the global layers: a name or an object."
+    )
+    local: LayerAttention = Field(description="The attention of the layers between them: a name or an object.")
+
+    def layers(self, count: int) -> tuple[str | AttentionConfig, ...]:
+        """The attention of each of so many layers, as it was given."""
+        return tuple(self.local if index % self.every else self.global_ for index in range(count))
+
+
+_Alternating = Annotated[AlternatingConfig, Tag("alternating")]
+AttnType = Annotated[_Name | _Object | _List | _Alternating, Discriminator(_form)]
 
 _SEQ_LEN = (
     "the length comes from the input, so there is nothing to set: remove the key (in the authors' shipped "
@@ -100,13 +125,24 @@ class ModelConfig(BaseModel):
         ge=0,
         le=MOST_DROPOUT,
         description="Probability with which dropout zeroes a number in training: after the embeddings, in each layer "
-        "and in heads for fine-tuning.",
+        "after the attention and after the feed-forward block, and in heads for fine-tuning.",
+    )
+    embedding_dropout_prob: Dropout | None = Field(
+        default=None, description="The same after the embeddings; null for dropout_prob."
+    )
+    attention_dropout_prob: Dropout | None = Field(
+        default=None, description="The same after the attention's output projection; null for dropout_prob."
+    )
+    hidden_dropout_prob: Dropout = Field(
+        default=0.0,
+        description="The same in the hidden layer of each feed-forward block, beside the dropout after the block.",
     )
     num_head: Size = Field(description="Number of attention heads in each layer.")
     head_dim: Size = Field(description="Width of each attention head.")
     attn_type: AttnType = Field(
         description='The attention of all layers: a name, or an object with a name and parameters, such as {"name": '
-        '"nystrom", "num_landmarks": 32}; or a list with such an item for each layer.'
+        '"nystrom", "num_landmarks": 32}; or a list with such an item for each layer; or {"every": 3, "global": …, '
+        '"local": …} with two such items, the first for layers 0, 3, 6, …, the second for those between.'
     )
     num_landmarks: Size | None = Field(
         default=None,
@@ -123,22 +159,62 @@ class ModelConfig(BaseModel):
         description="Where layer norms stand. post: after each attention and feed-forward block, as in BERT; pre: "
         "before each of them, and one after the last layer, as in the authors' encoder for the Long Range Arena (LRA).",
     )
-    activation: Literal["gelu_tanh", "gelu"] = Field(
+    norm_type: Literal["layer_norm", "rms_norm"] = Field(
+        default="layer_norm",
+        description="How vectors are normalised. layer_norm: by mean and variance; rms_norm: by the root of the mean "
+        "square alone (Zhang and Sennrich 2019), without a bias.",
+    )
+    skip_first_prenorm: bool = Field(
+        default=False,
+        description="Leave out the first layer's norm before the attention, as in ModernBERT, where the embeddings' "
+        "norm comes directly before it; needs norm pre and embedding_norm.",
+    )
+    feed_forward: Literal["mlp", "glu"] = Field(
+        default="mlp",
+        description="The feed-forward block. mlp: a linear map, the activation, a linear map; glu: the activation of "
+        "one linear map times another, then a third (gated linear unit, Shazeer 2020: GeGLU with gelu, SwiGLU with "
+        "silu). A gated block has 1.5 times the weights at the same transformer_hidden_dim.",
+    )
+    activation: Literal["gelu_tanh", "gelu", "silu"] = Field(
         default="gelu_tanh",
         description="Function within each feed-forward block. gelu_tanh: GELU by its tanh approximation, as the "
-        "authors'; gelu: exact, as in BERT and in LRA's encoder.",
+        "authors'; gelu: exact, as in BERT and in LRA's encoder; silu: x sigmoid(x).",
+    )
+    bias: bool = Field(
+        default=True,
+        description="Whether linear maps and norms of the encoder and of the head for masked tokens have a bias; the "
+        "vocabulary's and those of heads for fine-tuning stay.",
+    )
+    head_transform: bool = Field(
+        default=True,
+        description="Whether a dense layer, the activation and a norm stand between the encoder and the vocabulary "
+        "in the head for masked tokens; false needs embedding_dim = transformer_dim.",
+    )
+    depth_scaled_init: bool = Field(
+        default=False,
+        description="Divide the initial weights of the last linear map of each attention and feed-forward block by "
+        "the root of twice num_layers, as in GPT-2, so that the layers' sum does not grow with their number.",
     )
     layer_norm_eps: float = Field(
         default=1e-5,
         ge=1e-16,
         le=0.1,
-        description="Number added to the variance in every layer norm, against a division by zero.",
+        description="Number added to the variance, or mean square, in every norm, against a division by zero.",
     )
     positions: Literal["learned", "rotary"] = Field(
         default="learned",
         description="How the network knows where a token stands. learned: each position has an embedding, which is "
         "added to the token's; rotary: in each layer queries and keys are turned by angles that grow with the position "
-        "(RoPE, base 10,000), without weights, so that their products depend on distances.",
+        "(RoPE), without weights, so that their products depend on distances.",
+    )
+    rope_theta: RopeTheta = Field(
+        default=10_000.0,
+        description="Base of the rotary angles: the larger, the slower the slowest angle grows with the distance.",
+    )
+    rope_theta_local: RopeTheta | None = Field(
+        default=None,
+        description="The same of layers whose attention is local (local, or longformer without global tokens); null "
+        "for rope_theta.",
     )
     position_offset: int = Field(
         default=2,
@@ -172,6 +248,7 @@ class ModelConfig(BaseModel):
             *self._unused_defaults(),
             *self._impossible_attentions(),
             *self._impossible_positions(),
+            *self._impossible_switches(),
             *self._impossible_savings(),
         ]
         if problems:
@@ -186,8 +263,14 @@ class ModelConfig(BaseModel):
         layers = self._layers()
         return layers if isinstance(self.attn_type, tuple) else layers * self.num_layers
 
+    def _items(self) -> tuple[str | AttentionConfig, ...]:
+        """What `attn_type` says: of all layers, or of each."""
+        if isinstance(self.attn_type, AlternatingConfig):
+            return self.attn_type.layers(self.num_layers)
+        return self.attn_type if isinstance(self.attn_type, tuple) else (self.attn_type,)
+
     def _layers(self) -> tuple[AttentionConfig, ...]:
-        items = self.attn_type if isinstance(self.attn_type, tuple) else (self.attn_type,)
+        items = self._items()
         names = {item for item in items if isinstance(item, str)}
         named = {name: self._resolved(attention_config(name)) for name in names}
         return tuple(named[item] if isinstance(item, str) else self._resolved(item) for item in items)
@@ -207,11 +290,10 @@ class ModelConfig(BaseModel):
         """`attn_type` in the form that it was given, objects with every parameter."""
         if isinstance(self.attn_type, str):
             return self.attn_type
-        items = self.attn_type if isinstance(self.attn_type, tuple) else (self.attn_type,)
         written = tuple(
-            item if isinstance(item, str) else layer for item, layer in zip(items, self._layers(), strict=True)
+            item if isinstance(item, str) else layer for item, layer in zip(self._items(), self._layers(), strict=True)
         )
-        return written if isinstance(self.attn_type, tuple) else written[0]
+        return written if isinstance(self.attn_type, (tuple, AlternatingConfig)) else written[0]
 
     def _wrong_widths(self) -> list[Problem]:
         width = self.num_head * self.head_dim
@@ -245,8 +327,12 @@ class ModelConfig(BaseModel):
     def _impossible_positions(self) -> list[Problem]:
         """What rotary positions exclude."""
         if self.positions != "rotary":
-            return []
+            text = 'expected positions "rotary" with it, whose angles it is about, found "learned"'
+            return [Problem((key,), text) for key in ("rope_theta", "rope_theta_local") if self._is_set(key)]
         problems = []
+        if self.rope_theta_local is not None and not any(layer.is_local for layer in self._layers()):
+            text = "no layer uses it: none has a local attention (local, or longformer with num_global_tokens 0)"
+            problems.append(Problem(("rope_theta_local",), text))
         if self.head_dim % 2:
             text = 'expected an even number with positions "rotary", which turn pairs of a head\'s numbers, found '
             problems.append(Problem(("head_dim",), f"{text}{self.head_dim}"))
@@ -258,6 +344,19 @@ class ModelConfig(BaseModel):
         if blind:
             text = 'expected "learned", found "rotary": it turns queries and keys, and no query meets a key in '
             problems.append(Problem(("positions",), text + " and ".join(blind)))
+        return problems
+
+    def _impossible_switches(self) -> list[Problem]:
+        """Parts of the network that need another one."""
+        problems = []
+        if self.skip_first_prenorm and not (self.norm == "pre" and self.embedding_norm):
+            found = f'found norm "{self.norm}" and embedding_norm {str(self.embedding_norm).lower()}'
+            text = f'expected norm "pre" and embedding_norm true with it, {found}'
+            problems.append(Problem(("skip_first_prenorm",), text))
+        if not self.head_transform and self.embedding_dim != self.transformer_dim:
+            found = f"found {self.embedding_dim} and {self.transformer_dim}"
+            text = f"expected embedding_dim = transformer_dim without the dense layer between them, {found}"
+            problems.append(Problem(("head_transform",), text))
         return problems
 
     def _impossible_savings(self) -> list[Problem]:
@@ -283,14 +382,21 @@ class ModelConfig(BaseModel):
 
     def _place_of(self, index: int, key: str) -> Path:
         """Where a parameter of a layer's attention comes from."""
-        item = self.attn_type[index] if isinstance(self.attn_type, tuple) else self.attn_type
-        place: Path = ("attn_type", index) if isinstance(self.attn_type, tuple) else ("attn_type",)
+        item = self._items()[index]
+        place: Path = ("attn_type",)
+        if isinstance(self.attn_type, tuple):
+            place = ("attn_type", index)
+        elif isinstance(self.attn_type, AlternatingConfig):
+            place = ("attn_type", "local" if index % self.attn_type.every else "global")
         if not isinstance(item, str) and key in item.model_fields_set:
             return (*place, key)
         if key in self._flat():
             return (key,)
         # Unset everywhere, it is the attention's own default.
         return place if isinstance(item, str) else (*place, key)
+
+    def _is_set(self, key: str) -> bool:
+        return bool(getattr(self, key) != type(self).model_fields[key].default)
 
 
 SHAPE_KEYS = (
@@ -304,6 +410,18 @@ SHAPE_KEYS = (
 )
 """Keys of the section "model" that decide the shapes of weights: what another model's weights must share with a
 checkpoint's. To another length or convolution kernel, or other sentence types, weights can be fitted."""
+STRUCTURE_KEYS = (
+    "norm",
+    "norm_type",
+    "embedding_norm",
+    "skip_first_prenorm",
+    "feed_forward",
+    "bias",
+    "head_transform",
+    "reversible",
+    "positions",
+)
+"""Keys on which it depends which weights there are, or what they mean: alike in another model, too."""
 NO_EFFECT = frozenset({"compile", "attention_grad_checkpointing", "gelu_grad_checkpointing", "feed_forward_chunk"})
 """Keys of the section "model" that change how a result is computed, not which."""
 

@@ -15,6 +15,7 @@ ObjectiveName = Literal[
     "mlm",
     "sop",
 ]
+Schedule = Literal["linear", "cosine", "wsd", "budget"]
 Resize = Literal["none", "lossless", "lossy"]
 Positions = Literal["repeat", "continue", "interpolate"]
 
@@ -33,15 +34,46 @@ class PretrainingConfig(BaseModel):
         json_schema_extra={"uniqueItems": True, "contains": {"const": "mlm"}},
     )
     batch_size: Size = Field(description="Rows (inputs) that each optimiser step learns from, over all devices.")
+    batch_size_start: Size | None = Field(
+        default=None,
+        description="Rows of the first steps, a divisor of batch_size: batches grow by so many rows at a time until "
+        "batch_growth_tokens tokens were seen. null for batch_size from the first step on.",
+    )
+    batch_growth_tokens: Size | None = Field(
+        default=None,
+        description="Tokens (rows x max_seq_len) over which batches grow from batch_size_start to batch_size, each "
+        "size for as many.",
+    )
     learning_rate: float = Field(
         ge=LEAST_RATE,
         le=MOST_RATE,
-        description="Highest learning rate: reached at the end of the warm-up, from where it falls linearly to 0.",
+        description="Highest learning rate: reached at the end of the warm-up, from where schedule says how it falls.",
+    )
+    schedule: Schedule = Field(
+        default="linear",
+        description="How the learning rate falls to 0 after the warm-up. linear: evenly; cosine: as half a cosine; "
+        "wsd: it stays (warm-up, stable, decay) until the last steps, decay of them all, in which it falls linearly; "
+        "budget: linearly with the time spent in training, which ends the run after budget_minutes. Two runs by a "
+        "budget differ: their steps take other times.",
+    )
+    decay: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Fraction of all steps in which the rate falls, with schedule wsd alone; null for 0.2 there.",
+    )
+    budget_minutes: float | None = Field(
+        default=None,
+        gt=0,
+        le=5_256_000,
+        description="Minutes of training after which the run ends, with schedule budget alone. Validations, "
+        "checkpoints and the time between two starts do not count; the end of the last epoch ends the run, too.",
     )
     warmup: float = Field(
         ge=0,
         le=1,
-        description="Fraction of all steps in which the learning rate rises linearly from 0 to its highest.",
+        description="Fraction of all steps, or of budget_minutes, in which the learning rate rises linearly from 0 to "
+        "its highest.",
     )
     batches_per_report: Size = Field(
         default=10, description="Steps between two reports, each of which is a line of log.jsonl."
@@ -56,6 +88,27 @@ class PretrainingConfig(BaseModel):
         ge=1e-4,
         le=0.95,
         description="Fraction of each row's tokens that mlm has to guess; most of them are masked.",
+    )
+    mask_replace_prob: float = Field(
+        default=0.8, ge=0, le=1, description="Fraction of the tokens to guess that [MASK] stands for."
+    )
+    random_replace_prob: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="Fraction of the tokens to guess that a random token stands for; what is left of 1 stays as it is.",
+    )
+    validation_mask_prob: float | None = Field(
+        default=None,
+        ge=1e-4,
+        le=0.95,
+        description="mask_prob in validations, with BERT's fractions of [MASK] and random tokens (0.8 and 0.1), so "
+        "that runs with different masks compare; null for the masks of training.",
+    )
+    optimizer: Literal["adamw", "stable_adamw"] = Field(
+        default="adamw",
+        description="adamw; or stable_adamw, AdamW whose steps are smaller for a weight whose gradients exceed what "
+        "beta2 remembers of them (Wortsman et al. 2023), which needs no max_grad_norm.",
     )
     weight_decay: float = Field(
         default=0.01, ge=0, le=10, description="AdamW's weight decay of matrices; norms and biases have none."
@@ -122,9 +175,60 @@ class PretrainingConfig(BaseModel):
             raise ValueError('expected objectives with "mlm" among them, none twice')
         return value
 
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        problems = [
+            *self._impossible_schedule(),
+            *self._impossible_growth(),
+        ]
+        shares = self.mask_replace_prob + self.random_replace_prob
+        if shares > 1 + 1e-9:
+            text = f"expected at most 1 together with mask_replace_prob = {self.mask_replace_prob:g}, found {shares:g}"
+            problems.append(Problem(("random_replace_prob",), text))
+        if problems:
+            raise ImpossibleError(problems)
+        return self
+
+    def _impossible_schedule(self) -> list[Problem]:
+        problems = []
+        for key, schedule in (("decay", "wsd"), ("budget_minutes", "budget")):
+            if getattr(self, key) is not None and self.schedule != schedule:
+                text = f'expected schedule "{schedule}" with it, found "{self.schedule}"'
+                problems.append(Problem((key,), text))
+        if self.schedule == "budget" and self.budget_minutes is None:
+            problems.append(Problem(("budget_minutes",), 'expected a number of minutes with schedule "budget"'))
+        if self.schedule == "budget" and self.stages is not None:
+            problems.append(Problem(("schedule",), 'expected no "budget" with stages, whose phases have steps each'))
+        if self.schedule == "wsd" and self.warmup + self.decay_share > 1 + 1e-9:
+            text = f"expected at most 1 together with warmup = {self.warmup:g}, found {self.decay_share:g}"
+            problems.append(Problem(("decay",), text))
+        return problems
+
+    def _impossible_growth(self) -> list[Problem]:
+        start, tokens = self.batch_size_start, self.batch_growth_tokens
+        if (start is None) != (tokens is None):
+            missing = "batch_size_start" if start is None else "batch_growth_tokens"
+            return [Problem((missing,), "missing: batch_size_start and batch_growth_tokens stand together")]
+        if start is not None and (self.batch_size % start or start == self.batch_size):
+            text = f"expected a divisor of batch_size = {self.batch_size} below it, found {start}"
+            return [Problem(("batch_size_start",), text)]
+        if start is not None and self.stages is not None:
+            return [Problem(("batch_size_start",), "expected null with stages, whose phases have a batch_size each")]
+        return []
+
+    @property
+    def decay_share(self) -> float:
+        """Fraction of all steps at whose end the rate of schedule "wsd" falls."""
+        return 0.2 if self.decay is None else self.decay
+
+    @property
+    def smallest_batch(self) -> int:
+        """Rows of the first step."""
+        return self.batch_size_start or self.batch_size
+
     @property
     def num_steps(self) -> int:
-        """Optimiser steps of the whole run."""
+        """Optimiser steps of the whole run; a budget may end it earlier."""
         return self.epoch * self.batches_per_epoch
 
     @property
@@ -210,10 +314,11 @@ class ExperimentConfig(BaseModel):
 
     @model_validator(mode="after")
     def _whole_micro_batches(self) -> Self:
-        batch, rows = self.pretraining_setting.batch_size, self.gpu_setting.inst_per_gpu
-        if batch % rows:
-            text = f"expected a multiple of gpu_setting.inst_per_gpu = {rows}, found {batch}"
-            raise ImpossibleError([Problem(("pretraining_setting", "batch_size"), text)])
+        setting, rows = self.pretraining_setting, self.gpu_setting.inst_per_gpu
+        for key, batch in (("batch_size", setting.batch_size), ("batch_size_start", setting.smallest_batch)):
+            if batch % rows:
+                text = f"expected a multiple of gpu_setting.inst_per_gpu = {rows}, found {batch}"
+                raise ImpossibleError([Problem(("pretraining_setting", key), text)])
         return self
 
     @model_validator(mode="after")

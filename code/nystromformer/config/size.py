@@ -11,19 +11,23 @@ def encoder_weights(model: ModelConfig) -> dict[str, int]:
     width, out, hidden = model.embedding_dim, model.transformer_dim, model.transformer_hidden_dim
     inner = model.num_head * model.head_dim
     kinds = sum(layer.num_projections for layer in model.attentions)
-    projections = kinds * (out * inner + inner) + model.num_layers * (inner * out + out)
-    feed_forward = out * hidden + hidden + hidden * out + out
-    norms = 2 * 2 * out
+    bias = model.bias
+    projections = kinds * (out * inner + bias * inner) + model.num_layers * (inner * out + bias * out)
+    up = 2 * hidden if model.feed_forward == "glu" else hidden
+    feed_forward = out * up + bias * up + hidden * out + bias * out
+    norm = out * (2 if bias and model.norm_type == "layer_norm" else 1)
+    norms = 2 * norm * model.num_layers - norm * model.skip_first_prenorm
     sizes = model.num_head, model.head_dim, model.max_seq_len
     own = sum(layer.num_weights(*sizes) for layer in model.attentions)
     shared = sum(attention.num_shared_weights(*sizes) for attention in set(model.attentions))
-    around = (out * width + out if width != out else 0) + 2 * out * (model.embedding_norm + (model.norm == "pre"))
+    projection = out * width + bias * out if width != out else 0
+    around = projection + norm * (model.embedding_norm + (model.norm == "pre"))
     positions = model.max_seq_len + model.position_offset if model.positions == "learned" else 0
     return {
         "word embeddings": model.vocab_size * width,
         "position embeddings": positions * width,
         "sentence types": model.num_sen_type * width,
-        "layers": projections + model.num_layers * (feed_forward + norms) + own + shared + around,
+        "layers": projections + model.num_layers * feed_forward + norms + own + shared + around,
     }
 
 

@@ -15,6 +15,9 @@ from nystromformer.data.tokenizer import SpecialTokens
 IGNORED_LABEL = -100
 """Label of what does not count towards a loss (PyTorch's default `ignore_index`)."""
 
+BERT_REPLACE_PROBS = (0.8, 0.1)
+"""Of the predicted tokens, the shares that [MASK] and random tokens stand for (Devlin et al. 2019)."""
+
 _SWAP_STREAM, _CHOICE_STREAM, _KIND_STREAM, _TOKEN_STREAM = 2, 3, 4, 5
 
 Ints = NDArray[np.int64]
@@ -44,6 +47,7 @@ def prepare_rows(
     sentence_order: bool,
     key: tuple[int, ...],
     rows_B: Ints,
+    replace_probs: tuple[float, float] = BERT_REPLACE_PROBS,
 ) -> MaskedRows:
     """Swap and mask rows; a pure function of its arguments.
 
@@ -54,6 +58,7 @@ def prepare_rows(
         mask_prob: share of a row's tokens that are predicted: exactly round(mask_prob · tokens), at least one.
         sentence_order: whether to swap half of the rows that have a split.
         key, rows_B: what the random numbers are a function of; a row's depend on no other row.
+        replace_probs: shares of the predicted tokens that [MASK] and random tokens take the place of.
     """
     tokens = tokens_BN.astype(np.int64)
     splits = splits_B.astype(np.int64)
@@ -65,7 +70,7 @@ def prepare_rows(
             splits[row] = _swap_sides(tokens[row], int(splits[row]), special)
     columns = np.arange(tokens.shape[1])
     types = ((splits[:, None] > 0) & (columns >= splits[:, None])).astype(np.int64)
-    positions, labels = _mask(tokens, special, vocab_size, mask_prob, key, rows_B)
+    positions, labels = _mask(tokens, special, vocab_size, mask_prob, key, rows_B, replace_probs)
     return MaskedRows(tokens, types, positions, labels, order)
 
 
@@ -104,9 +109,15 @@ def _swap_sides(row: Ints, split: int, special: SpecialTokens) -> int:
 
 
 def _mask(
-    tokens: Ints, special: SpecialTokens, vocab_size: int, mask_prob: float, key: tuple[int, ...], rows_B: Ints
+    tokens: Ints,
+    special: SpecialTokens,
+    vocab_size: int,
+    mask_prob: float,
+    key: tuple[int, ...],
+    rows_B: Ints,
+    replace_probs: tuple[float, float],
 ) -> tuple[Ints, Ints]:
-    """Replace the chosen tokens in place (80 % mask, 10 % random, 10 % kept: Devlin et al. 2019)."""
+    """Replace the chosen tokens in place: some by [MASK], some by a random token; the others stay."""
     length = tokens.shape[1]
     columns = predictions_per_row(length, mask_prob)
     maskable = _maskable(tokens, special)
@@ -122,7 +133,9 @@ def _mask(
     kind = random_uniform(*key, _KIND_STREAM, rows_B[:, None], positions)
     ordinary = _ordinary_tokens(vocab_size, special)
     drawn = random_bits(*key, _TOKEN_STREAM, rows_B[:, None], positions) % np.uint64(len(ordinary))
-    replacement = np.where(kind < 0.8, special.mask, np.where(kind < 0.9, ordinary[drawn.astype(np.int64)], labels))
+    masked, random = replace_probs
+    others = np.where(kind < masked + random, ordinary[drawn.astype(np.int64)], labels)
+    replacement = np.where(kind < masked, special.mask, others)
     rows, slots = np.nonzero(wanted)
     tokens[rows, positions[rows, slots]] = replacement[rows, slots]
     return positions, labels

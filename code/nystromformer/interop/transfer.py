@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nystromformer.config import Positions, Resize
 from nystromformer.config.attention import what_decides
-from nystromformer.config.network import SHAPE_KEYS
+from nystromformer.config.network import SHAPE_KEYS, STRUCTURE_KEYS
 from nystromformer.interop.positions import fit_kernel, fit_positions, repeat_rows
 
 _POSITIONS = "encoder.embeddings.position.weight"
@@ -26,19 +26,28 @@ _FITTED_AXES = {re.escape(_POSITIONS): 0, re.escape(_SENTENCE_TYPES): 0, _KERNEL
 _OF_THE_ATTENTION = re.compile(r"encoder\.layers\.\d+\.attention\.(core|query|key)\.")
 _LAYER = re.compile(r"(.*?(?:\.layers?\.|transformer_))(\d+)(\..+)")
 
-# With another number of heads, place of the norms or way through the layers the same weights would fit and mean
-# something else; with other positions layers would look for them where they are not.
-_FIXED = (*SHAPE_KEYS, "norm", "embedding_norm", "reversible", "positions")
+_FIXED = (*SHAPE_KEYS, *STRUCTURE_KEYS)
 _GIVES = {
     "embedding_dim": "encoder.embeddings.projection.",
     "transformer_dim": "encoder.embeddings.projection.",
     "norm": "encoder.final_norm.",
     "embedding_norm": "encoder.embeddings.norm.",
     "positions": _POSITIONS,
+    "skip_first_prenorm": "encoder.layers.0.attention_norm.",
+    "head_transform": "mlm.",
 }
 """Keys on which it depends whether a model has weights at all, and how these begin."""
 _INTERPOLATED = "interpolated"
-_MENTIONED = ("attn_type", "num_landmarks", "activation", "layer_norm_eps", "position_offset", "pooling")
+_MENTIONED = (
+    "attn_type",
+    "num_landmarks",
+    "rope_theta",
+    "rope_theta_local",
+    "activation",
+    "layer_norm_eps",
+    "position_offset",
+    "pooling",
+)
 
 
 class DoesNotFit(ValueError):
@@ -74,7 +83,10 @@ class _Differing:
         layer = _LAYER.fullmatch(name)
         if layer and "num_layers" in self.values:
             fewer: int = min(self.values["num_layers"])
-            return int(layer[2]) >= fewer
+            if int(layer[2]) >= fewer:
+                return True
+        if name.endswith(".bias") and not {"bias", "norm_type"}.isdisjoint(self.values):
+            return True
         return any(name.startswith(_GIVES[key]) for key in self.values if key in _GIVES)
 
     def explain_sizes(self, name: str, target: Tensor, source: Tensor) -> bool:
@@ -82,6 +94,8 @@ class _Differing:
         fitted = next((axis for pattern, axis in _FITTED_AXES.items() if re.fullmatch(pattern, name)), None)
         if target.ndim != source.ndim:
             return False
+        if "feed_forward" in self.values and ".feed_forward.up." in name:
+            return True
         sizes = zip(target.shape, source.shape, strict=True)
         differing = [pair for axis, pair in enumerate(sizes) if axis != fitted and pair[0] != pair[1]]
         return bool(differing) and all(pair in self.values.values() for pair in differing)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from nystromformer.config import ModelConfig
 from nystromformer.model.dropout import Dropout
+from nystromformer.model.layers import build_norm
 
 
 class Embeddings(nn.Module):
@@ -27,9 +28,10 @@ class Embeddings(nn.Module):
         rows = config.max_seq_len + config.position_offset
         self.position = nn.Embedding(rows, width) if config.positions == "learned" else None
         self.sentence_type = nn.Embedding(config.num_sen_type, width)
-        self.projection = nn.Identity() if width == out else nn.Linear(width, out)
-        self.norm = nn.LayerNorm(out, config.layer_norm_eps) if config.embedding_norm else nn.Identity()
-        self.dropout = Dropout(config.dropout_prob)
+        self.projection = nn.Identity() if width == out else nn.Linear(width, out, config.bias)
+        self.norm = build_norm(config, out) if config.embedding_norm else nn.Identity()
+        apart = config.embedding_dropout_prob
+        self.dropout = Dropout(config.dropout_prob if apart is None else apart)
 
     def forward(self, tokens_BN: Tensor, types_BN: Tensor | None = None) -> Tensor:
         """Embed.

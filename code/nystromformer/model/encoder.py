@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from nystromformer.attention import Attention, AttentionMask
 from nystromformer.config import AttentionConfig, ModelConfig
 from nystromformer.model.embeddings import Embeddings
-from nystromformer.model.layers import Layer
+from nystromformer.model.layers import Layer, build_norm
 from nystromformer.model.reversible import run_reversibly
-from nystromformer.model.rotary import Rotary
+from nystromformer.model.rotary import Rotary, Rotation
 
 _EMBEDDING_STD = 0.02
 
@@ -23,33 +23,53 @@ class LayerStack(nn.Module):
         """Build them, with what layers of one attention have in common."""
         self.reversible = config.reversible
         self.rotary: Rotary | None = None
+        self.local_rotary: Rotary | None = None
         if config.positions == "rotary":
-            self.rotary = Rotary(config.num_head, config.head_dim, config.max_seq_len)
-        self.layers = nn.ModuleList(Layer(config, attention) for attention in config.attentions)
-        self.final_norm: nn.Module = nn.Identity()
-        if config.norm == "pre":
-            self.final_norm = nn.LayerNorm(config.transformer_dim, config.layer_norm_eps)
+            self.rotary = Rotary(config.num_head, config.head_dim, config.max_seq_len, config.rope_theta)
+            local = config.rope_theta_local
+            own = self.rotary if local is None else Rotary(config.num_head, config.head_dim, config.max_seq_len, local)
+            self.local_rotary = own
+        self.layers = nn.ModuleList(
+            Layer(config, attention, normed=index > 0 or not config.skip_first_prenorm)
+            for index, attention in enumerate(config.attentions)
+        )
+        self.final_norm = build_norm(config, config.transformer_dim) if config.norm == "pre" else nn.Identity()
         first: dict[AttentionConfig, Attention] = {}
         for core in self.cores():
             core.share(first.setdefault(core.config, core))
         self.apply(initialize)
+        if config.depth_scaled_init:
+            for layer in self.stack():
+                for last in (layer.attention.output, layer.feed_forward.down):
+                    with torch.no_grad():
+                        last.weight.div_((2 * config.num_layers) ** 0.5)
+
+    def stack(self) -> list[Layer]:
+        """The layers, by their type."""
+        return [layer for layer in self.layers if isinstance(layer, Layer)]
 
     def cores(self) -> list[Attention]:
         """The attention of each layer."""
-        return [layer.attention.core for layer in self.layers if isinstance(layer, Layer)]
+        return [layer.attention.core for layer in self.stack()]
 
     def run_layers(self, x_BNE: Tensor, mask: AttentionMask | None, positions_BK: Tensor | None) -> Tensor:
         """(B, N, E), or (B, K, E) at the given positions, of the last layer."""
-        rotation = None if self.rotary is None else self.rotary(x_BNE.shape[1], x_BNE.device)
+        rotations = self._rotations(x_BNE.shape[1], x_BNE.device)
         if self.reversible:
-            stack = [layer for layer in self.layers if isinstance(layer, Layer)]
-            x_BNE = run_reversibly(stack, x_BNE, mask, positions_BK, rotation)
+            x_BNE = run_reversibly(self.stack(), x_BNE, mask, positions_BK, rotations)
         else:
             last = len(self.layers) - 1
-            for index, layer in enumerate(self.layers):
+            for index, (layer, rotation) in enumerate(zip(self.layers, rotations, strict=True)):
                 x_BNE = layer(x_BNE, mask, positions_BK if index == last else None, rotation)
         out: Tensor = self.final_norm(x_BNE)
         return out
+
+    def _rotations(self, length: int, device: torch.device) -> list[Rotation | None]:
+        """What turns each layer's queries and keys."""
+        if self.rotary is None or self.local_rotary is None:
+            return [None] * len(self.layers)
+        far, near = (each(length, device) for each in (self.rotary, self.local_rotary))
+        return [near if layer.takes_local_rotation else far for layer in self.stack()]
 
 
 class Encoder(LayerStack):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nystromformer.config import ModelConfig
 from nystromformer.model.encoder import initialize
-from nystromformer.model.layers import activation
+from nystromformer.model.layers import activation, build_norm
 from nystromformer.model.loss import linear_cross_entropy
 
 IGNORED = -100
@@ -24,10 +24,12 @@ class MaskedLMHead(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.transform = nn.Linear(config.transformer_dim, config.embedding_dim)
-        self.activation = activation(config.activation)
-        self.norm = nn.LayerNorm(config.embedding_dim, config.layer_norm_eps)
+        self.transform: nn.Module | None = None
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        if config.head_transform:
+            self.transform = nn.Linear(config.transformer_dim, config.embedding_dim, config.bias)
+            self.activation = activation(config.activation)
+            self.norm = build_norm(config, config.embedding_dim)
         self.apply(initialize)
 
     def forward(self, hidden_BKE: Tensor, word_VE: Tensor) -> Tensor:
@@ -49,6 +51,8 @@ class MaskedLMHead(nn.Module):
         return linear_cross_entropy(x_BKE.flatten(0, 1), word_VE, self.bias, labels_BK.flatten(), IGNORED)
 
     def _before_logits(self, hidden_BKE: Tensor) -> Tensor:
+        if self.transform is None:
+            return hidden_BKE
         x_BKE: Tensor = self.norm(self.activation(self.transform(hidden_BKE)))
         return x_BKE
 

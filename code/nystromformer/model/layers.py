@@ -3,6 +3,7 @@
 Shapes: B batch, H heads, N tokens, K of their positions, D head dim, E width.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -27,10 +28,10 @@ class SelfAttention(nn.Module):
             attention, num_heads=config.num_head, head_dim=config.head_dim, max_length=config.max_seq_len
         )
         needs = self.core.needs
-        self.query = None if needs.no_query else nn.Linear(width, inner)
-        self.key = None if needs.shared_query_key or needs.no_key else nn.Linear(width, inner)
-        self.value = nn.Linear(width, inner)
-        self.output = nn.Linear(inner, width)
+        self.query = None if needs.no_query else nn.Linear(width, inner, config.bias)
+        self.key = None if needs.shared_query_key or needs.no_key else nn.Linear(width, inner, config.bias)
+        self.value = nn.Linear(width, inner, config.bias)
+        self.output = nn.Linear(inner, width, config.bias)
         self.recompute = config.attention_grad_checkpointing
 
     def forward(
@@ -62,7 +63,10 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with a GELU between; the GELU is computed again in the backward where asked.
+    """Two linear maps with an activation between, which is computed again in the backward where asked.
+
+    Gated ("glu", Shazeer 2020), the first map gives two hidden layers, and the activation of one times the other goes
+    on.
 
     With `feed_forward_chunk` tokens are computed so many at a time, again in the backward: all that is held of the
     hidden layer at any time is that of one chunk (Kitaev et al. 2020, section 3, "Chunking").
@@ -70,9 +74,12 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.up = nn.Linear(config.transformer_dim, config.transformer_hidden_dim)
-        self.down = nn.Linear(config.transformer_hidden_dim, config.transformer_dim)
+        hidden = config.transformer_hidden_dim
+        self.gated = config.feed_forward == "glu"
+        self.up = nn.Linear(config.transformer_dim, 2 * hidden if self.gated else hidden, config.bias)
+        self.down = nn.Linear(hidden, config.transformer_dim, config.bias)
         self.activation = activation(config.activation)
+        self.dropout = Dropout(config.hidden_dropout_prob)
         self.recompute = config.gelu_grad_checkpointing
         self.chunk = config.feed_forward_chunk
 
@@ -86,31 +93,44 @@ class FeedForward(nn.Module):
     def _one_chunk(self, x_TE: Tensor) -> Tensor:
         if not self.training:
             return self._whole(x_TE)
-        out: Tensor = checkpoint(self._whole, x_TE, use_reentrant=False, preserve_rng_state=False)
+        out: Tensor = checkpoint(self._whole, x_TE, use_reentrant=False, preserve_rng_state=self.dropout.p > 0)
         return out
 
     def _whole(self, x_BNE: Tensor) -> Tensor:
         hidden = self.up(x_BNE)
         if self.recompute and self.training:
-            out: Tensor = checkpoint(self._second_half, hidden, use_reentrant=False, preserve_rng_state=False)
+            draws = self.dropout.p > 0
+            out: Tensor = checkpoint(self._second_half, hidden, use_reentrant=False, preserve_rng_state=draws)
             return out
         return self._second_half(hidden)
 
     def _second_half(self, hidden: Tensor) -> Tensor:
-        out: Tensor = self.down(self.activation(hidden))
+        if self.gated:
+            gated, factor = hidden.chunk(2, -1)
+            hidden = self.activation(gated) * factor
+        else:
+            hidden = self.activation(hidden)
+        out: Tensor = self.down(self.dropout(hidden))
         return out
 
 
 class Layer(nn.Module):
-    """x + attention, x + feed-forward; layer norm after each sum ("post", BERT) or before each branch ("pre")."""
+    """x + attention, x + feed-forward; a norm after each sum ("post", BERT) or before each branch ("pre").
 
-    def __init__(self, config: ModelConfig, attention: AttentionConfig) -> None:
+    Args:
+        normed: whether the attention has a norm; without one, its input is normalised already.
+    """
+
+    def __init__(self, config: ModelConfig, attention: AttentionConfig, normed: bool = True) -> None:
         super().__init__()
         self.pre_norm = config.norm == "pre"
+        self.takes_local_rotation = attention.is_local
         self.attention = SelfAttention(config, attention)
-        self.attention_norm = nn.LayerNorm(config.transformer_dim, config.layer_norm_eps)
+        self.attention_norm = build_norm(config, config.transformer_dim) if normed else nn.Identity()
         self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = nn.LayerNorm(config.transformer_dim, config.layer_norm_eps)
+        self.feed_forward_norm = build_norm(config, config.transformer_dim)
+        apart = config.attention_dropout_prob
+        self.attention_dropout = Dropout(config.dropout_prob if apart is None else apart)
         self.dropout = Dropout(config.dropout_prob)
 
     def forward(
@@ -130,7 +150,8 @@ class Layer(nn.Module):
             x = self.attended(x_BNE, mask, positions_BK, residual, rotation)
             out = self.fed_forward(x, x)
         else:
-            x = self.attention_norm(self.dropout(self.attention(x_BNE, mask, positions_BK, rotation), residual))
+            branch_BNE = self.attention(x_BNE, mask, positions_BK, rotation)
+            x = self.attention_norm(self.attention_dropout(branch_BNE, residual))
             out = self.feed_forward_norm(self.dropout(self.feed_forward(x), x))
         return out
 
@@ -144,7 +165,7 @@ class Layer(nn.Module):
     ) -> Tensor:
         """The first branch of a layer that normalises before each, added to `residual` where there is one."""
         branch_BNE = self.attention(self.attention_norm(x_BNE), mask, positions_BK, rotation)
-        out: Tensor = self.dropout(branch_BNE, residual)
+        out: Tensor = self.attention_dropout(branch_BNE, residual)
         return out
 
     def fed_forward(self, x_BNE: Tensor, residual: Tensor | None = None) -> Tensor:
@@ -162,6 +183,15 @@ def at_positions(x_BNE: Tensor, positions_BK: Tensor | None) -> Tensor:
     return x_BNE.reshape(B * N, E).index_select(0, rows.flatten()).view(B, -1, E)
 
 
-def activation(name: str) -> partial[Tensor]:
-    """GELU, exact ("gelu") or with the tanh approximation ("gelu_tanh")."""
+def build_norm(config: ModelConfig, width: int) -> nn.Module:
+    """A norm of vectors of a width, as `norm_type` says."""
+    if config.norm_type == "rms_norm":
+        return nn.RMSNorm(width, config.layer_norm_eps)
+    return nn.LayerNorm(width, config.layer_norm_eps, bias=config.bias)
+
+
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """GELU, exact ("gelu") or with the tanh approximation ("gelu_tanh"), or SiLU ("silu")."""
+    if name == "silu":
+        return F.silu
     return partial(F.gelu, approximate="tanh" if name == "gelu_tanh" else "none")

@@ -25,13 +25,16 @@ def run_reversibly(
     layers: Sequence[Layer],
     x_BNE: Tensor,
     mask: AttentionMask | None,
-    positions_BK: Tensor | None = None,
-    rotation: Rotation | None = None,
+    positions_BK: Tensor | None,
+    rotations: Sequence[Rotation | None],
 ) -> Tensor:
     """(B, N, E), or (B, K, E) at the given positions: the mean of what comes out of both streams, into which x goes.
 
     The last layer is computed as any other: it may then be at some positions only, and what it keeps is no more than
     what the backward pass holds of each of the others when their turn comes.
+
+    Args:
+        rotations: of each layer.
     """
     # The sums of 16 bits could not be undone.
     x_BNE = x_BNE.to(torch.promote_types(x_BNE.dtype, torch.float32))
@@ -39,12 +42,12 @@ def run_reversibly(
     x1, x2 = x_BNE, x_BNE
     if stack and torch.is_grad_enabled() and not torch.compiler.is_compiling():
         parameters = [p for p in nn.ModuleList(stack).parameters() if p.requires_grad]
-        x1, x2 = _Stack.apply(x_BNE, stack, mask, rotation, *parameters)  # type: ignore[no-untyped-call]
+        x1, x2 = _Stack.apply(x_BNE, stack, mask, rotations, *parameters)  # type: ignore[no-untyped-call]
     else:
-        for layer in stack:
+        for layer, rotation in zip(stack, rotations[:-1], strict=True):
             x1 = layer.attended(x2, mask, residual=x1, rotation=rotation)
             x2 = layer.fed_forward(x1, residual=x2)
-    y1 = last.attended(x2, mask, positions_BK, at_positions(x1, positions_BK), rotation)
+    y1 = last.attended(x2, mask, positions_BK, at_positions(x1, positions_BK), rotations[-1])
     y2 = last.fed_forward(y1, residual=at_positions(x2, positions_BK))
     return (y1 + y2) / 2
 
@@ -69,23 +72,26 @@ class _Stack(torch.autograd.Function):
         x: Tensor,
         layers: Sequence[Layer],
         mask: AttentionMask | None,
-        rotation: Rotation | None,
+        rotations: Sequence[Rotation | None],
         *parameters: Tensor,
     ) -> Any:
-        ctx.layers, ctx.parameters = layers, parameters
-        ctx.given = {"mask": mask, "rotation": rotation}
+        ctx.parameters = parameters
+        ctx.branches = [
+            (partial(layer.attended, mask=mask, rotation=rotation), layer.fed_forward, layer)
+            for layer, rotation in zip(layers, rotations[: len(layers)], strict=True)
+        ]
         kind = x.device.type
         ctx.autocast = kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
         ctx.states = []
         y1, y2 = x, x
         with _autocast(ctx.autocast):
-            for layer in layers:
+            for attended, fed_forward, layer in ctx.branches:
                 generators = _generators(layer, x.device)
                 with recorded() as decisions:
-                    y1 = y1 + layer.attended(y2, **ctx.given)
+                    y1 = y1 + attended(y2)
                 ctx.states.append(_State(generators, decisions))
                 ctx.states.append(_State(_generators(layer, x.device), []))
-                y2 = y2 + layer.fed_forward(y1)
+                y2 = y2 + fed_forward(y1)
         ctx.save_for_backward(y1, y2)
         return y1, y2
 
@@ -95,12 +101,11 @@ class _Stack(torch.autograd.Function):
         y1, y2 = ctx.saved_tensors
         gradients: dict[Tensor, Tensor] = {}
         states = list(ctx.states)
-        for layer in reversed(ctx.layers):
+        for attended, fed_forward, layer in reversed(ctx.branches):
             own = [p for p in layer.parameters() if p.requires_grad]
             rest = own, ctx.autocast, gradients
-            branch, of_input = _again(layer.fed_forward, y1, of_y2, states.pop(), *rest)
+            branch, of_input = _again(fed_forward, y1, of_y2, states.pop(), *rest)
             y2, of_y1 = y2 - branch, of_y1 + of_input
-            attended = partial(layer.attended, **ctx.given)
             branch, of_input = _again(attended, y2, of_y1, states.pop(), *rest)
             y1, of_y2 = y1 - branch, of_y2 + of_input
         return (of_y1 + of_y2, None, None, None, *(gradients.get(p) for p in ctx.parameters))

@@ -1,31 +1,87 @@
-"""Optimizer and schedule, and what ends a run whose numbers are finite no more."""
+"""Optimizers and schedules, and what ends a run whose numbers are finite no more."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from torch import nn
-from torch.optim import AdamW
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
 
 from nystromformer.errors import UserError
 from nystromformer.training.state import TrainingSettings
 
 
-def build_optimizer(model: nn.Module, settings: TrainingSettings) -> AdamW:
-    """Fused AdamW; no weight decay on norms, biases and other vectors."""
+def build_optimizer(model: nn.Module, settings: TrainingSettings) -> Optimizer:
+    """Fused AdamW, or StableAdamW; no weight decay on norms, biases and other vectors."""
     trained = [p for p in model.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in trained if p.ndim >= 2], "weight_decay": settings.weight_decay},
         {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
     ]
+    if settings.optimizer == "stable_adamw":
+        return StableAdamW(groups, settings.learning_rate, settings.betas, settings.eps)
     return AdamW(groups, lr=settings.learning_rate, betas=settings.betas, eps=settings.eps, fused=True)
 
 
-def learning_rate(step: int, settings: TrainingSettings) -> float:
-    """The rate of a step (from 0): linear warm-up to the peak, then linear decay towards zero at the end."""
+class StableAdamW(Optimizer):
+    """AdamW with the update clipping of Adafactor (Wortsman et al., "Stable and low-precision training", 2023, alg. 2).
+
+    Each tensor's rate is divided by max(1, RMS), where RMS² is the mean of g² / max(v, ε²): by as much as its gradient
+    exceeds what the running mean of its square, v, expects.
+
+    Args:
+        groups: of parameters, each with its `weight_decay`.
+    """
+
+    def __init__(self, groups: Iterable[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update all parameters that have a gradient; no closure is taken."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, parameter.grad, group)
+
+    def _update(self, parameter: Tensor, gradient: Tensor, group: Mapping[str, Any]) -> None:
+        state = self.state[parameter]
+        if not state:
+            # On the CPU: a number of Python's own would be lost between checkpoints of the fused AdamW and these.
+            state |= {"step": torch.tensor(0.0)}
+            state |= {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+        state["step"] += 1
+        (beta1, beta2), step = group["betas"], float(state["step"])
+        mean = state["exp_avg"].lerp_(gradient, 1 - beta1)
+        square = state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        unbiased = square / (1 - beta2**step)
+        rms = (gradient.square() / unbiased.clamp(min=group["eps"] ** 2)).mean().sqrt()
+        rate = group["lr"] / rms.clamp(min=1.0)
+        parameter.mul_(1 - rate * group["weight_decay"])
+        parameter.sub_(mean / (1 - beta1**step) / (unbiased.sqrt() + group["eps"]) * rate)
+
+
+def learning_rate(step: int, settings: TrainingSettings, seconds: float = 0.0) -> float:
+    """The rate of a step (from 0): linear warm-up to the peak, then what the schedule says, towards zero at the end.
+
+    Args:
+        seconds: in training so far, which count with the schedule "budget" alone.
+    """
+    peak = settings.learning_rate
+    if settings.schedule == "budget":
+        assert settings.budget_seconds is not None
+        done, warmup = seconds / settings.budget_seconds, settings.budget_warmup
+        return peak * (done / warmup if done < warmup else max(0.0, 1 - done) / max(1 - warmup, 1e-9))
     if step < settings.warmup_steps:
-        return settings.learning_rate * (step + 1) / settings.warmup_steps
-    remaining = settings.num_steps - settings.warmup_steps
-    return settings.learning_rate * (settings.num_steps - step) / max(1, remaining)
+        return peak * (step + 1) / settings.warmup_steps
+    falling = settings.num_steps - settings.warmup_steps
+    left = settings.num_steps - step
+    if settings.schedule == "wsd":
+        return peak * min(1.0, left / max(1, settings.decay_steps))
+    if settings.schedule == "cosine":
+        return peak * (1 + math.cos(math.pi * (1 - left / max(1, falling)))) / 2
+    return peak * left / max(1, falling)
 
 
 _LEAST_LOSS_SCALE = 2.0**-10

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,18 @@ class TrainingSettings:
     weights of the best and the last epoch stay, and the last `keep_checkpoints` checkpoints."""
     keep_epochs: int | None = None
     """None: those of all epochs."""
+    optimizer: Literal["adamw", "stable_adamw"] = "adamw"
+    schedule: Literal["linear", "cosine", "wsd", "budget"] = "linear"
+    decay_steps: int = 0
+    """The last steps, in which the rate of schedule "wsd" falls."""
+    budget_seconds: float | None = None
+    """Of schedule "budget": the time in training after which the run ends."""
+    budget_warmup: float = 0.0
+    """The share of it in which the rate rises."""
+
+    def is_over(self, step: int, seconds: float) -> bool:
+        """Whether a run that stands at a step, after so many seconds in training, is at its end."""
+        return step >= self.num_steps or (self.budget_seconds is not None and seconds >= self.budget_seconds)
 
 
 class Validated(TypedDict):
@@ -52,6 +64,8 @@ class RunState:
     """Steps since the last report that float16's loss scaler left out; they are not in the sums."""
     tokens: int = 0
     """Tokens seen since the start."""
+    seconds: float = 0.0
+    """Spent in training, where the settings name a budget; validations and checkpoints do not count."""
     best: list[float] = field(default_factory=list)
     """The best epoch so far and its value, where the settings name a best metric."""
 

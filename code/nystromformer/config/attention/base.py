@@ -99,6 +99,11 @@ class AttentionConfig(BaseModel):
         return True
 
     @property
+    def is_local(self) -> bool:
+        """Whether a token attends to those near it alone: such layers take `rope_theta_local`."""
+        return False
+
+    @property
     def longest_exact(self) -> float:
         """Tokens, without padding, of the longest row that gets exact softmax attention."""
         return 0

@@ -25,6 +25,10 @@ class LocalConfig(AttentionConfig):
         return beyond_blocks(self, self.block_size, max_seq_len, lambda blocks: {"neighbours": max(1, blocks - 1)})
 
     @property
+    def is_local(self) -> bool:
+        return True
+
+    @property
     def longest_exact(self) -> float:
         return self.block_size * (self.neighbours + 1)
 

@@ -65,6 +65,10 @@ class LongformerConfig(AttentionConfig):
         return [("dilation", text)]
 
     @property
+    def is_local(self) -> bool:
+        return self.num_global_tokens == 0
+
+    @property
     def longest_exact(self) -> float:
         if self.global_projections:
             return 0

@@ -197,7 +197,7 @@ def _train(
         saved = newest(folder, Group())
         if saved is not None:
             resume(trainer, saved)
-        if saved is None or not saved.ends(steps):
+        if saved is None or not saved.ends(trainer.settings):
             logger.info("towards the source's %s: %d steps", _GOALS[goal], steps)
             if (stopped_by := trainer.run()) is not None:
                 return {}, stopped_by

@@ -27,11 +27,19 @@ _FREE = {
         "gelu_grad_checkpointing",
         "feed_forward_chunk",
         "dropout_prob",
+        "embedding_dropout_prob",
+        "attention_dropout_prob",
+        "hidden_dropout_prob",
         "compile",
     },
     "pretraining_setting": {
         "learning_rate",
+        "schedule",
+        "decay",
+        "budget_minutes",
         "warmup",
+        "validation_mask_prob",
+        "optimizer",
         "batches_per_report",
         "epoch",
         "validate_batches_per_epoch",
@@ -55,11 +63,13 @@ def check_shared_equally(config: ExperimentConfig, processes: int) -> None:
     Raises:
         UserError: they cannot; names a number that can.
     """
-    batch_size = config.pretraining_setting.batch_size
-    if batch_size % processes:
+    setting = config.pretraining_setting
+    key = "batch_size" if setting.batch_size_start is None else "batch_size_start"
+    smallest = setting.smallest_batch
+    if smallest % processes:
         raise UserError(
-            f"{processes} processes cannot share batches of {batch_size} rows equally: start a number of processes "
-            f"that divides pretraining_setting.batch_size, such as {math.gcd(batch_size, processes)}"
+            f"{processes} processes cannot share batches of {smallest} rows equally: start a number of processes "
+            f"that divides pretraining_setting.{key}, such as {math.gcd(smallest, processes)}"
         )
 
 

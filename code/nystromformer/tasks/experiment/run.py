@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,14 @@ class Saved:
     def step(self) -> int:
         return int(self.content["step"])
 
-    def ends(self, num_steps: int) -> bool:
+    @property
+    def seconds(self) -> float:
+        """In training, where the run has a budget."""
+        return float(self.content["progress"]["seconds"])
+
+    def ends(self, settings: TrainingSettings) -> bool:
         """Whether it is the one of a run's last epoch's end."""
-        return self.step >= num_steps and self.path.stem == epoch_name(self.content["epoch"])
+        return settings.is_over(self.step, self.seconds) and self.path.stem == epoch_name(self.content["epoch"])
 
 
 @contextmanager
@@ -100,7 +105,7 @@ def tidy(saved: Saved, settings: TrainingSettings, group: Group) -> None:
         record = kept_record(folder, saved.content)
         for path in complete_weights(saved.content, saved.path, record):
             logger.warning("%s: was damaged: made again from its .cp", path)
-        if saved.step < settings.num_steps:
+        if not settings.is_over(saved.step, saved.seconds):
             reopen_epoch(saved.content, saved.path, settings.steps_per_epoch, record)
         if settings.best_metric is None:  # else the next epoch's end knows which epochs stay
             remove_old(folder, record, settings.keep_checkpoints, keep_epochs=settings.keep_epochs)
@@ -109,7 +114,7 @@ def tidy(saved: Saved, settings: TrainingSettings, group: Group) -> None:
 
 
 def training_settings(config: ExperimentConfig) -> TrainingSettings:
-    """Those of a pretraining run; fine-tuning begins with them and replaces what is its own."""
+    """Those of a run by steps, with AdamW; fine-tuning begins with them and replaces what is its own."""
     setting = config.pretraining_setting
     return TrainingSettings(
         num_steps=setting.num_steps,
@@ -125,6 +130,19 @@ def training_settings(config: ExperimentConfig) -> TrainingSettings:
         minutes_per_checkpoint=setting.minutes_per_checkpoint,
         keep_checkpoints=setting.keep_checkpoints,
         keep_epochs=setting.keep_epochs,
+    )
+
+
+def pretraining_settings(config: ExperimentConfig) -> TrainingSettings:
+    """Those of a pretraining run."""
+    setting = config.pretraining_setting
+    return replace(
+        training_settings(config),
+        optimizer=setting.optimizer,
+        schedule=setting.schedule,
+        decay_steps=round(setting.decay_share * setting.num_steps),
+        budget_seconds=None if setting.budget_minutes is None else 60 * setting.budget_minutes,
+        budget_warmup=setting.warmup,
     )
 
 

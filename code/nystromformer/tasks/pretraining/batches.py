@@ -4,7 +4,9 @@ Shapes: B rows, N tokens, K masked positions.
 """
 
 import signal
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,8 +18,8 @@ from nystromformer.config import ExperimentConfig
 from nystromformer.config.schema import PretrainingConfig
 from nystromformer.data.counter import permute
 from nystromformer.data.dataset import Dataset, Rows
-from nystromformer.data.masking import count_predictions, prepare_rows
-from nystromformer.data.sampler import rows_of_step
+from nystromformer.data.masking import BERT_REPLACE_PROBS, count_predictions, prepare_rows
+from nystromformer.data.sampler import rows_from
 from nystromformer.errors import UserError
 from nystromformer.tasks.pretraining.objectives import OBJECTIVES, checked_labels
 from nystromformer.training import Group, Step
@@ -27,14 +29,28 @@ from nystromformer.training.trainable import Batch, micro_batch_slices
 _TRAIN_STREAM, _VALIDATION_STREAM = 10, 11
 
 
+class Masks(NamedTuple):
+    """Which tokens a model has to guess, and what stands in their place."""
+
+    prob: float
+    """Their share of a row's."""
+    replace_probs: tuple[float, float]
+    """Of them the shares that [MASK] and random tokens stand for."""
+
+
 class RowPreparation:
     """From stored rows to micro-batches of tensors; one object serves training and validation."""
 
     def __init__(self, dataset: Dataset, config: ExperimentConfig) -> None:
         self.vocab_size = dataset.vocab_size
         self.special = dataset.special
-        self.mask_prob = config.pretraining_setting.mask_prob
-        chosen = config.pretraining_setting.objectives
+        self.length = dataset.length
+        setting = config.pretraining_setting
+        self.training_masks = Masks(setting.mask_prob, (setting.mask_replace_prob, setting.random_replace_prob))
+        self.validation_masks = self.training_masks
+        if setting.validation_mask_prob is not None:
+            self.validation_masks = Masks(setting.validation_mask_prob, BERT_REPLACE_PROBS)
+        chosen = setting.objectives
         self.sentence_order = "sop" in chosen
         self.objectives = {name: make(dataset) for name, make in OBJECTIVES.items() if name in chosen}
         self.sentence_types = config.model.num_sen_type > 1
@@ -46,11 +62,13 @@ class RowPreparation:
         numbers: NDArray[np.int64],
         key: tuple[int, ...],
         ids: NDArray[np.int64],
+        masks: Masks,
         part: slice = slice(None),
     ) -> Step:
         """The rows of these numbers, swapped and masked as (key, id) says, as one global batch.
 
         Args:
+            masks: those of training, or of validation.
             part: which of them are prepared here; the others are only counted.
 
         Raises:
@@ -63,10 +81,11 @@ class RowPreparation:
             all_splits[part],
             self.special,
             self.vocab_size,
-            self.mask_prob,
+            masks.prob,
             self.sentence_order,
             key,
             ids[part],
+            masks.replace_probs,
         )
         tensors = {
             "tokens_BN": torch.from_numpy(prepared.tokens_BN),
@@ -81,7 +100,7 @@ class RowPreparation:
         if not valid_BN.all():
             tensors["mask_BN"] = valid_BN
         # Counts of the whole batch: micro-batches weigh by their share of them, not by their number.
-        predictions = int(count_predictions(all_tokens, self.special, self.mask_prob).sum())
+        predictions = int(count_predictions(all_tokens, self.special, masks.prob).sum())
         numbers_of = {"mlm": float(predictions)} | {
             name: float(objective.count(len(all_tokens), predictions)) for name, objective in self.objectives.items()
         }
@@ -93,6 +112,30 @@ class RowPreparation:
         return Step(parts, tokens=int((all_tokens != self.special.pad).sum()))
 
 
+class BatchSizes:
+    """Rows of each step, a pure function of its number: all alike, or growing with the tokens seen.
+
+    Batches grow by `batch_size_start` rows at a time; each size is that of as many tokens, up to whole steps.
+    """
+
+    def __init__(self, setting: PretrainingConfig, length: int) -> None:
+        start, last = setting.smallest_batch, setting.batch_size
+        self.sizes = list(range(start, last + 1, start))
+        growing = self.sizes[:-1]
+        rows_of_each = (setting.batch_growth_tokens or 0) / length / max(1, len(growing))
+        self.first_steps, self.first_rows = [0], [0]
+        for size in growing:
+            steps = max(1, round(rows_of_each / size))
+            self.first_steps.append(self.first_steps[-1] + steps)
+            self.first_rows.append(self.first_rows[-1] + steps * size)
+
+    def of_step(self, step: int) -> tuple[int, int]:
+        """The rows that a run has seen before a step, and those of the step."""
+        which = bisect_right(self.first_steps, step) - 1
+        size = self.sizes[which]
+        return self.first_rows[which] + (step - self.first_steps[which]) * size, size
+
+
 class PretrainingSteps(TorchDataset[Step]):
     """Item s is a process' part of step s, computed by whichever worker is asked."""
 
@@ -100,21 +143,23 @@ class PretrainingSteps(TorchDataset[Step]):
         self,
         rows: Rows,
         preparation: RowPreparation,
-        batch_size: int,
-        seed: int,
+        setting: PretrainingConfig,
         group: Group = Group(),  # noqa: B008  # immutable
     ) -> None:
         self.rows = rows
         self.preparation = preparation
-        self.batch_size = batch_size
-        self.seed = seed
-        share = batch_size // group.size
-        self.part = slice(group.rank * share, (group.rank + 1) * share)
+        self.sizes = BatchSizes(setting, preparation.length)
+        self.seed = setting.seed
+        self.group = group
 
     def __getitem__(self, step: int) -> Step:
-        numbers = rows_of_step(self.seed, step, self.batch_size, len(self.rows))
-        ids = np.arange(self.batch_size, dtype=np.int64)
-        return self.preparation(self.rows, numbers, (_TRAIN_STREAM, self.seed, step), ids, self.part)
+        first, size = self.sizes.of_step(step)
+        numbers = rows_from(self.seed, first, size, len(self.rows))
+        share = size // self.group.size
+        part = slice(self.group.rank * share, (self.group.rank + 1) * share)
+        key = (_TRAIN_STREAM, self.seed, step)
+        ids = np.arange(size, dtype=np.int64)
+        return self.preparation(self.rows, numbers, key, ids, self.preparation.training_masks, part)
 
 
 class _Carried(TorchDataset[Step | UserError]):
@@ -156,12 +201,13 @@ class ValidationBatches(Sequence[Batch]):
 
     def __getitem__(self, index: int) -> Batch:  # type: ignore[override]  # no slices
         numbers = self._parts[index]
-        (batch,) = self.preparation(self.rows, numbers, (_VALIDATION_STREAM,), numbers).micro_batches
+        masks = self.preparation.validation_masks
+        (batch,) = self.preparation(self.rows, numbers, (_VALIDATION_STREAM,), numbers, masks).micro_batches
         return batch
 
     def count_predictions(self) -> int:
         """Masked tokens of all batches."""
-        special, mask_prob = self.preparation.special, self.preparation.mask_prob
+        special, mask_prob = self.preparation.special, self.preparation.validation_masks.prob
         counts = (count_predictions(np.asarray(self.rows.tokens[part]), special, mask_prob) for part in self._parts)
         return sum(int(count.sum()) for count in counts)
 
@@ -181,7 +227,7 @@ def training_steps(
         workers: processes that make them; 0: a thread of this one.
         pinned: whether to put them into page-locked memory, from which a GPU copies on its own.
     """
-    steps = PretrainingSteps(rows, preparation, setting.batch_size, setting.seed, group)
+    steps = PretrainingSteps(rows, preparation, setting, group)
     if not workers:
         return iter(Prefetched(steps[number].pin_memory() if pinned else steps[number] for number in span))
     loader = DataLoader(

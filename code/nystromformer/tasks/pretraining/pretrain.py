@@ -13,7 +13,7 @@ from nystromformer.errors import UserError
 from nystromformer.model import count_parameters
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.opening import OpenedPretraining, open_pretraining
-from nystromformer.tasks.experiment.run import placed, resume, say, tidy, training_settings
+from nystromformer.tasks.experiment.run import placed, pretraining_settings, resume, say, tidy
 from nystromformer.tasks.experiment.start import initial_model
 from nystromformer.tasks.experiment.tokenizer import keep_tokenizer
 from nystromformer.tasks.pretraining.compiled import compiled_where_it_pays
@@ -124,11 +124,13 @@ def _run(
 def _ready(opened: OpenedPretraining, workers: int) -> tuple[Trainer, AbstractContextManager[None]] | None:
     """The run's trainer where it stands, and the stance of torch.compile to run it in; None where it is done."""
     experiment, config, group, checkpoint = opened.experiment, opened.config, opened.group, opened.checkpoint
-    settings = training_settings(config)
+    settings = pretraining_settings(config)
     group.on_main(lambda: keep_tokenizer(opened.dataset.tokenizer_folder, experiment.checkpoints))
-    if checkpoint is not None and checkpoint.ends(settings.num_steps):
+    if checkpoint is not None and checkpoint.ends(settings):
         tidy(checkpoint, settings, group)
         passed = ", past the end that it has now" if checkpoint.step > settings.num_steps else ""
+        if checkpoint.step < settings.num_steps:
+            passed = ", budget_minutes spent"
         say(group, "%s: done: %d of %d steps%s", experiment.folder, checkpoint.step, settings.num_steps, passed)
         return None
     model = initial_model(config)

@@ -58,7 +58,7 @@ class Pretraining:
     def some_steps(self, first: int) -> Iterator[Step]:
         """A few of the run's steps from `first` on, made when asked for."""
         setting = self.config.pretraining_setting
-        steps = PretrainingSteps(self.dataset.train, self.preparation, setting.batch_size, setting.seed, self.group)
+        steps = PretrainingSteps(self.dataset.train, self.preparation, setting, self.group)
         return (steps[number] for number in range(first, first + _SOME))
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,154 @@
+"""The parts of a network that config.json switches: which weights there are, and what each part computes."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from small import LENGTH, VOCABULARY, small_config
+from torch import Tensor, nn
+
+from nystromformer.config.size import encoder_weights
+from nystromformer.model import Encoder
+from nystromformer.model.build import PretrainingModel
+from nystromformer.model.layers import FeedForward
+
+PLAIN = {"num_landmarks": None, "conv_kernel_size": None}
+MODERN = {
+    **PLAIN,
+    "attn_type": {
+        "every": 3,
+        "global": "softmax",
+        "local": {"name": "longformer", "window": 4, "num_global_tokens": 0},
+    },
+    "num_layers": 4,
+    "positions": "rotary",
+    "rope_theta": 160_000.0,
+    "rope_theta_local": 10_000.0,
+    "norm": "pre",
+    "skip_first_prenorm": True,
+    "feed_forward": "glu",
+    "activation": "gelu",
+    "bias": False,
+}
+
+
+def config(**changes: Any) -> Any:
+    return small_config(**{f"model__{key}": value for key, value in changes.items()}).model
+
+
+def tokens(batch: int = 2, length: int = LENGTH) -> Tensor:
+    return torch.randint(5, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"feed_forward": "glu"},
+        {"norm_type": "rms_norm"},
+        {"bias": False},
+        {"bias": False, "norm_type": "rms_norm", "embedding_dim": 8},
+        {"norm": "pre", "skip_first_prenorm": True},
+        MODERN,
+        {**MODERN, "bias": True},
+    ],
+    ids=lambda changes: "-".join(map(str, list(changes)[-2:])),
+)
+def test_a_models_size_is_known_by_its_config(changes: dict[str, Any]) -> None:
+    encoder = Encoder(config(**changes))
+    assert sum(weight.numel() for weight in encoder.parameters()) == sum(encoder_weights(config(**changes)).values())
+    out = encoder(tokens())
+    assert torch.isfinite(out).all()
+    assert out.shape == (2, LENGTH, 16)
+
+
+def test_without_biases_the_vocabulary_alone_has_one() -> None:
+    names = PretrainingModel(config(bias=False, norm="pre", embedding_dim=8), ["mlm"]).state_dict()
+    assert [name for name in names if "bias" in name] == ["mlm.bias"]
+
+
+def test_a_gated_block_multiplies_two_hidden_layers() -> None:
+    block = FeedForward(config(feed_forward="glu", activation="silu", bias=False)).eval()
+    x = torch.randn(3, 16)
+    gate, factor = block.up.weight.chunk(2)
+    one, other = (F.linear(x, weight) for weight in (gate, factor))
+    torch.testing.assert_close(block(x), F.linear(one * torch.sigmoid(one) * other, block.down.weight))
+
+
+@pytest.mark.parametrize("saving", [{"feed_forward_chunk": 5}, {"gelu_grad_checkpointing": True}], ids=str)
+def test_a_block_that_saves_memory_computes_the_same_with_dropout(saving: dict[str, Any]) -> None:
+    changes = {"feed_forward": "glu", "hidden_dropout_prob": 0.5 if "gelu_grad_checkpointing" in saving else 0.0}
+    plain, saved = FeedForward(config(**changes)), FeedForward(config(**changes, **saving))
+    saved.load_state_dict(plain.state_dict())
+    results = []
+    for block in (plain, saved):
+        x = torch.randn(4, 8, 16, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        torch.manual_seed(2)
+        out = block(x)
+        results.append((out, *torch.autograd.grad(out.square().sum(), [x, *block.parameters()])))
+    for wanted, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+def test_rms_norm_divides_by_the_root_of_the_mean_square() -> None:
+    norm = Encoder(config(norm_type="rms_norm", layer_norm_eps=1e-3)).embeddings.norm
+    x = torch.randn(3, 16)
+    torch.testing.assert_close(norm(x), x / (x.square().mean(-1, keepdim=True) + 1e-3).sqrt())
+
+
+def test_without_its_dense_layer_the_head_multiplies_by_the_word_embeddings_alone() -> None:
+    model = PretrainingModel(config(head_transform=False), ["mlm"]).eval()
+    nn.init.normal_(model.mlm.bias)
+    positions = torch.tensor([[3, 9], [1, 4]])
+    hidden = model.encoder(tokens(), positions_BK=positions)
+    expected = hidden @ model.encoder.embeddings.word.weight.T + model.mlm.bias
+    torch.testing.assert_close(model(tokens(), positions).mlm_BKV, expected)
+    assert not [name for name in model.state_dict() if name.startswith("mlm.") and name != "mlm.bias"]
+
+
+def test_depth_scales_the_last_maps_of_each_block_alone() -> None:
+    def weights(**changes: Any) -> dict[str, Tensor]:
+        torch.manual_seed(0)
+        return Encoder(config(num_layers=8, **changes)).state_dict()
+
+    plain, scaled = weights(), weights(depth_scaled_init=True)
+    for name, weight in plain.items():
+        is_last = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
+        torch.testing.assert_close(scaled[name], weight / 4 if is_last else weight)
+
+
+@pytest.mark.parametrize("key", ["embedding_dropout_prob", "attention_dropout_prob", "hidden_dropout_prob"])
+def test_each_dropout_is_at_its_place(key: str) -> None:
+    encoder = Encoder(config(dropout_prob=0.0, **{key: 0.5}))
+    places = {
+        "embedding_dropout_prob": ["embeddings.dropout"],
+        "attention_dropout_prob": ["layers.0.attention_dropout", "layers.1.attention_dropout"],
+        "hidden_dropout_prob": ["layers.0.feed_forward.dropout", "layers.1.feed_forward.dropout"],
+    }
+    assert [name for name, module in encoder.named_modules() if getattr(module, "p", 0) > 0] == places[key]
+    assert not torch.equal(encoder.train()(tokens()), encoder.train()(tokens()))
+    assert torch.equal(encoder.eval()(tokens()), encoder.eval()(tokens()))
+
+
+def test_a_dropout_that_is_not_given_is_dropout_prob() -> None:
+    layer = Encoder(config(dropout_prob=0.3)).layers[0]
+    assert (layer.attention_dropout.p, layer.dropout.p, layer.feed_forward.dropout.p) == (0.3, 0.3, 0.0)
+
+
+def test_the_local_theta_is_that_of_local_layers_alone() -> None:
+    def out(attention: Any, **changes: Any) -> Tensor:
+        torch.manual_seed(0)
+        return Encoder(config(**PLAIN, attn_type=attention, positions="rotary", **changes)).eval()(tokens())
+
+    local = {"name": "local", "block_size": 8}
+    both = [local, "softmax"]
+    assert not torch.allclose(out(both), out(both, rope_theta_local=50.0))
+    torch.testing.assert_close(out([local, local], rope_theta=7.0), out([local, local], rope_theta_local=7.0))
+    assert not torch.allclose(out(both, rope_theta_local=10_000.0, rope_theta=50.0), out(both))
+
+
+def test_alternating_layers_are_written_out() -> None:
+    section = config(**MODERN)
+    assert [layer.name for layer in section.attentions] == ["softmax", "longformer", "longformer", "softmax"]
+    again = type(section).model_validate(section.model_dump(mode="json", by_alias=True))
+    assert again == section

@@ -1,0 +1,116 @@
+"""How the learning rate falls, what StableAdamW clips, and how batches grow."""
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small import small_config
+from torch import Tensor, nn
+
+from nystromformer.tasks.experiment.run import pretraining_settings
+from nystromformer.tasks.pretraining.batches import BatchSizes
+from nystromformer.training import TrainingSettings
+from nystromformer.training.optim import StableAdamW, build_optimizer, learning_rate
+
+
+def settings(**changes: Any) -> TrainingSettings:
+    named = {f"pretraining_setting__{key}": value for key, value in changes.items()}
+    own = {"learning_rate": 1.0, "batches_per_epoch": 100, "epoch": 1, "warmup": 0.1}
+    return pretraining_settings(small_config(**{f"pretraining_setting__{k}": v for k, v in own.items()} | named))
+
+
+def test_cosine() -> None:
+    rates = [learning_rate(step, settings(schedule="cosine")) for step in range(100)]
+    assert rates[:11] == pytest.approx([*(0.1 * n for n in range(1, 11)), 1.0])
+    assert rates[55] == pytest.approx(0.5)
+    assert rates[10:] == pytest.approx([(1 + math.cos(math.pi * n / 90)) / 2 for n in range(90)])
+
+
+def test_warm_up_stable_decay() -> None:
+    rates = [learning_rate(step, settings(schedule="wsd", decay=0.25)) for step in range(100)]
+    assert rates[9:76] == pytest.approx([1.0] * 67)
+    assert rates[76:] == pytest.approx([n / 25 for n in range(24, 0, -1)])
+
+
+def test_a_budgets_rate_falls_with_the_time() -> None:
+    budget = settings(schedule="budget", budget_minutes=10.0)
+    rates = [learning_rate(7, budget, seconds) for seconds in (0, 30, 60, 330, 600, 700)]
+    assert rates == pytest.approx([0, 0.5, 1, 0.5, 0, 0])
+    assert [budget.is_over(7, seconds) for seconds in (599.9, 600.0)] == [False, True]
+    assert budget.is_over(100, 0.0), "its steps are done"
+
+
+def test_other_schedules_end_with_their_steps_whatever_the_time() -> None:
+    assert not settings().is_over(99, 1e9)
+
+
+def stable_adamw(gradients: list[Tensor], lr: float, betas: tuple[float, float], eps: float, decay: float) -> Tensor:
+    """The weight after steps from 1, as Wortsman et al. write them, in float64."""
+    weight, mean, square = torch.ones(3, dtype=torch.float64), torch.zeros(3), torch.zeros(3)
+    for step, g in enumerate(gradients, start=1):
+        corrected = [beta * (1 - beta ** (step - 1)) / (1 - beta**step) for beta in betas]
+        mean = corrected[0] * mean + (1 - corrected[0]) * g
+        square = corrected[1] * square + (1 - corrected[1]) * g**2
+        rms = (g**2 / square.clamp(min=eps**2)).mean() ** 0.5
+        rate = lr / max(1.0, float(rms))
+        weight = weight - rate * decay * weight - rate * mean / (square**0.5 + eps)
+    return weight
+
+
+@pytest.mark.parametrize("scale", [1.0, 1000.0])
+def test_stable_adamw_is_the_papers(scale: float) -> None:
+    gradients = [torch.randn(3, dtype=torch.float64) for _ in range(6)]
+    gradients[3] *= scale
+    weight = nn.Parameter(torch.ones(3, dtype=torch.float64))
+    optimizer = StableAdamW([{"params": [weight], "weight_decay": 0.1}], 0.01, (0.9, 0.99), 1e-6)
+    for gradient in gradients:
+        weight.grad = gradient.clone()
+        optimizer.step()
+    torch.testing.assert_close(weight.data, stable_adamw(gradients, 0.01, (0.9, 0.99), 1e-6, 0.1))
+
+
+def test_where_nothing_is_clipped_it_is_adamw() -> None:
+    def trained(name: str) -> Tensor:
+        layer = nn.Linear(3, 3, bias=False)
+        nn.init.ones_(layer.weight)
+        optimizer = build_optimizer(layer, settings(optimizer=name))
+        for _ in range(5):
+            layer.weight.grad = torch.full((3, 3), 0.1)
+            optimizer.step()
+        return layer.weight.data
+
+    torch.testing.assert_close(trained("stable_adamw"), trained("adamw"))
+
+
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 10**6), st.integers(1, 512))
+def test_batches_grow_by_tokens_and_see_every_row_once(start: int, times: int, tokens: int, length: int) -> None:
+    setting = small_config(
+        pretraining_setting__batch_size=4 * start * (times + 1),
+        pretraining_setting__batch_size_start=4 * start,
+        pretraining_setting__batch_growth_tokens=tokens,
+    ).pretraining_setting
+    sizes = BatchSizes(setting, length)
+    last = sizes.first_steps[-1]
+    steps = sorted({*range(min(last, 200)), *range(max(0, last - 3), last + 3)})
+    for step in steps:
+        (first, size), (after, larger) = sizes.of_step(step), sizes.of_step(step + 1)
+        assert first + size == after
+        assert size <= larger
+    assert sizes.of_step(0) == (0, 4 * start)
+    assert sizes.of_step(last)[1] == 4 * start * (times + 1)
+    seen = [(b - a) * length for a, b in pairwise(sizes.first_rows)]
+    for size, of_size in zip(sizes.sizes, seen, strict=False):
+        assert abs(of_size - tokens / times) <= size * length, "as many tokens, up to whole steps"
+
+
+def test_batches_of_one_size() -> None:
+    assert [BatchSizes(small_config().pretraining_setting, 32).of_step(step) for step in (0, 5)] == [(0, 8), (40, 8)]
+
+
+def test_a_budget_needs_no_steps_of_its_own() -> None:
+    assert replace(settings(), budget_seconds=1.0).is_over(3, 1.5)
