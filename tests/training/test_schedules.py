@@ -94,7 +94,7 @@ def test_batches_grow_by_tokens_and_see_every_row_once(start: int, times: int, t
         pretraining_setting__batch_size_start=4 * start,
         pretraining_setting__batch_growth_tokens=tokens,
     ).pretraining_setting
-    sizes = BatchSizes(setting, length)
+    sizes = BatchSizes.of(setting, length)
     last = sizes.first_steps[-1]
     steps = sorted({*range(min(last, 200)), *range(max(0, last - 3), last + 3)})
     for step in steps:
@@ -109,7 +109,7 @@ def test_batches_grow_by_tokens_and_see_every_row_once(start: int, times: int, t
 
 
 def test_batches_of_one_size() -> None:
-    assert [BatchSizes(small_config().pretraining_setting, 32).of_step(step) for step in (0, 5)] == [(0, 8), (40, 8)]
+    assert [BatchSizes.of(small_config().pretraining_setting, 32).of_step(step) for step in (0, 5)] == [(0, 8), (40, 8)]
 
 
 def test_a_budget_needs_no_steps_of_its_own() -> None:

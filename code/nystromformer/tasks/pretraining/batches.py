@@ -115,19 +115,28 @@ class RowPreparation:
 class BatchSizes:
     """Rows of each step, a pure function of its number: all alike, or growing with the tokens seen.
 
-    Batches grow by `batch_size_start` rows at a time; each size is that of as many tokens, up to whole steps.
+    Batches grow by as many rows as the first one has; each size is that of as many tokens, up to whole steps.
+
+    Args:
+        first, last: rows of the first steps and of the last ones, a multiple.
+        tokens: over which they grow.
+        length: tokens of a row.
     """
 
-    def __init__(self, setting: PretrainingConfig, length: int) -> None:
-        start, last = setting.smallest_batch, setting.batch_size
-        self.sizes = list(range(start, last + 1, start))
+    def __init__(self, first: int, last: int, tokens: int, length: int) -> None:
+        self.sizes = list(range(first, last + 1, first))
         growing = self.sizes[:-1]
-        rows_of_each = (setting.batch_growth_tokens or 0) / length / max(1, len(growing))
+        rows_of_each = tokens / length / max(1, len(growing))
         self.first_steps, self.first_rows = [0], [0]
         for size in growing:
             steps = max(1, round(rows_of_each / size))
             self.first_steps.append(self.first_steps[-1] + steps)
             self.first_rows.append(self.first_rows[-1] + steps * size)
+
+    @classmethod
+    def of(cls, setting: PretrainingConfig, length: int) -> "BatchSizes":
+        """Those of a run on rows of a length."""
+        return cls(setting.smallest_batch, setting.batch_size, setting.batch_growth_tokens or 0, length)
 
     def of_step(self, step: int) -> tuple[int, int]:
         """The rows that a run has seen before a step, and those of the step."""
@@ -148,7 +157,7 @@ class PretrainingSteps(TorchDataset[Step]):
     ) -> None:
         self.rows = rows
         self.preparation = preparation
-        self.sizes = BatchSizes(setting, preparation.length)
+        self.sizes = BatchSizes.of(setting, preparation.length)
         self.seed = setting.seed
         self.group = group
 

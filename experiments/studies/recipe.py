@@ -1,0 +1,286 @@
+"""What makes a small encoder attend soonest: the parts of encoders since BERT, in groups, by masked-token accuracy.
+
+`python experiments/studies/recipe.py run --data DIR [STAGE ...]`, then `collect`. DIR holds wiki and bookcorpus as they
+are downloaded. Every run has the tokens that its network learns from in 15 minutes on one core of a machine that does
+nothing but two such runs, which the stage `times` measures; so no other work, and no stop, changes a result.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from nystromformer import studies
+from nystromformer.errors import UserError
+from nystromformer.files.writing import write_figure, write_json
+from nystromformer.runs.figures import Spread
+from nystromformer.studies import Job, Stages, job
+from nystromformer.tables import markdown
+from nystromformer.tasks.experiment.folder import open_experiment
+from nystromformer.tasks.pretraining.batches import BatchSizes
+from nystromformer.tasks.pretraining.validation import read_validation
+from nystromformer.training.log import read_log
+
+RESULTS = studies.RESULTS / "recipe"
+LENGTH, ROWS = 256, 32
+"""Tokens of a row, rows of a step."""
+MINUTES, EPOCHS = 15, 5
+"""Of a run, and its validations."""
+RATE = 2e-3
+Keys = Mapping[str, Mapping[str, Any]]
+BERT: Keys = {
+    "model": {
+        "attn_type": "softmax",
+        "num_landmarks": None,
+        "conv_kernel_size": None,
+        "max_seq_len": LENGTH,
+        "activation": "gelu",
+    },
+    "pretraining_setting": {"objectives": ["mlm"], "learning_rate": RATE, "batch_size": ROWS, "warmup": 0.1},
+}
+GROUPS: Mapping[str, Keys] = {
+    "positions": {"model": {"positions": "rotary"}},
+    "glu": {"model": {"feed_forward": "glu", "transformer_hidden_dim": 344}},
+    "norm": {"model": {"norm": "pre", "skip_first_prenorm": True, "bias": False}},
+    "dropout": {"model": {"dropout_prob": 0.0, "depth_scaled_init": True}},
+    "masking": {"pretraining_setting": {"mask_prob": 0.3, "validation_mask_prob": 0.15}},
+    "schedule": {
+        "pretraining_setting": {
+            "schedule": "wsd",
+            "decay": 0.3,
+            "optimizer": "stable_adamw",
+            "max_grad_norm": None,
+            "adam_beta2": 0.98,
+            "batch_size_start": ROWS // 4,
+        }
+    },
+}
+"""What differs from BERT's recipe: the switches in groups. 344 is two thirds of 512, for as many weights."""
+GROWING = 0.2
+"""The share of a run's tokens over which its batches grow, where they do."""
+NAMES = {
+    "bert": (),
+    **{f"bert-with-{group}": (group,) for group in GROUPS},
+    "all": tuple(GROUPS),
+    **{f"all-but-{group}": tuple(other for other in GROUPS if other != group) for group in GROUPS},
+}
+"""The recipes, and the groups that each has."""
+ALONE = "bert-with-positions"
+RATES_OF_BERT, RATES_OF_BEST = (5e-4, 1e-3), (1e-3, 4e-3)
+RATES = tuple(dict.fromkeys((RATE, *RATES_OF_BERT, *RATES_OF_BEST)))
+SEEDS = (1, 2)
+"""Beside 0."""
+TIMED_STEPS = 40
+VALIDATED = 400_000
+"""Tokens."""
+
+
+def run_name(recipe: str, rate: float = RATE, seed: int = 0) -> str:
+    """Of a run's folder."""
+    return recipe + (f"-rate-{rate:g}" if rate != RATE else "") + (f"-seed-{seed}" if seed else "")
+
+
+class Recipe(Stages):
+    """The runs."""
+
+    study = "recipe"
+    needs = "wiki and bookcorpus"
+
+    def rows(self) -> None:
+        """All of Wikipedia and the books, a tokenizer of 8,192 tokens, and rows of 256."""
+        corpora = self.out / "corpora"
+        studies.unify_corpora(self.run, self.data, corpora)
+        self.run([studies.rows_of_text("rows", corpora, self.out / "rows", LENGTH, "train --vocab_size 8192")])
+
+    def times(self) -> None:
+        """How many tokens a second each recipe learns from; nothing else may run."""
+        steps = 4 if self.rehearse else TIMED_STEPS
+        setting = {"batches_per_report": max(1, steps // 8), "validate_batches_per_epoch": 1}
+        fixed = {**setting, "epoch": 1, "batches_per_epoch": steps, "batch_size_start": None}
+        self.run(self._job(f"time-{recipe}", recipe, fixed) for recipe in NAMES)
+
+    def recipes(self) -> None:
+        """BERT's recipe, each group alone in it, all, and all but each."""
+        self.run(self._of_tokens(recipe) for recipe in NAMES)
+
+    def guesses(self) -> None:
+        """What the most frequent token and a table of neighbours guess on the same masked tokens."""
+        place = ("--model", self.out / "bert", "--dataset", self.out / "rows")
+        rows = f"--rows {8 if self.rehearse else VALIDATED // LENGTH}"
+        result = self.out / "bert" / "model" / "validation.json"
+        self.run([job("guesses", "code/run_validation.py", *place, rows, "--baselines --device cpu", result=result)])
+
+    def rates(self) -> None:
+        """Other learning rates for BERT's recipe and the best one."""
+        chosen = (("bert", RATES_OF_BERT), (best_recipe(self.out), RATES_OF_BEST))
+        tried = dict.fromkeys((recipe, rate) for recipe, rates in chosen for rate in rates)
+        self.run(self._of_tokens(recipe, rate) for recipe, rate in tried)
+
+    def seeds(self) -> None:
+        """Other seeds for BERT's recipe, rotary positions alone and the best one, each at its best rate."""
+        chosen = dict.fromkeys(["bert", ALONE, best_recipe(self.out)])
+        self.run(self._of_tokens(recipe, best_rate(self.out, recipe), seed) for seed in SEEDS for recipe in chosen)
+
+    def _of_tokens(self, recipe: str, rate: float = RATE, seed: int = 0) -> Job:
+        """A run of as many tokens as the recipe learns from in the time that all have."""
+        tokens = round(60 * MINUTES * tokens_per_second(self.out, recipe))
+        growing = round(GROWING * tokens) if "schedule" in NAMES[recipe] else None
+        steps = 10 if self.rehearse else steps_of(tokens, growing)
+        validated = {"batches_per_report": 10, "validate_batches_per_epoch": VALIDATED // (ROWS * LENGTH)}
+        setting = {
+            **validated,
+            "learning_rate": rate,
+            "seed": seed,
+            "epoch": EPOCHS,
+            "batches_per_epoch": max(1, round(steps / EPOCHS)),
+            "batch_growth_tokens": growing,
+        }
+        if self.rehearse:
+            setting["validate_batches_per_epoch"] = 1
+        return self._job(run_name(recipe, rate, seed), recipe, setting)
+
+    def _job(self, name: str, recipe: str, setting: Mapping[str, Any]) -> Job:
+        parts = [BERT, *(GROUPS[group] for group in NAMES[recipe]), {"pretraining_setting": setting}]
+        sections: dict[str, dict[str, Any]] = {"model": {}, "pretraining_setting": {}}
+        for part in parts:
+            for section, keys in part.items():
+                sections[section] |= keys
+        folder = studies.write_experiment(
+            self.out / name,
+            "softmax-tiny-noconv",
+            sections["model"],
+            sections["pretraining_setting"],
+            gpu_setting={"inst_per_gpu": ROWS // 4 if "schedule" in NAMES[recipe] else ROWS},
+        )
+        return job(name, "code/run_pretrain.py", "--model", folder, "--dataset", self.out / "rows", "--device cpu")
+
+
+def tokens_per_second(runs: Path, recipe: str) -> float:
+    """As the stage `times` has measured it: the median of its reports, without the first."""
+    log = runs / f"time-{recipe}" / "model" / "log.jsonl"
+    if not log.exists():
+        raise UserError(f"{log}: no such file: the stage `times` comes first")
+    speeds = [line["tokens_per_second"] for line in read_log(log) if line["type"] == "train"]
+    return float(median(speeds[1:] or speeds))
+
+
+def steps_of(tokens: int, growing: int | None) -> int:
+    """Steps that see so many tokens, in batches that grow over `growing` of them or not."""
+    first = ROWS if growing is None else ROWS // 4
+    sizes = BatchSizes(first, ROWS, growing or 0, LENGTH)
+    return sizes.first_steps[-1] + round((tokens / LENGTH - sizes.first_rows[-1]) / ROWS)
+
+
+def accuracies(runs: Path, name: str) -> dict[float, float]:
+    """Masked tokens right in percent on validation rows, by the share of the run's tokens."""
+    setting = open_experiment(runs / name).config.pretraining_setting
+    sizes = BatchSizes.of(setting, LENGTH)
+    last, _ = sizes.of_step(setting.num_steps)
+    lines = [line for line in read_log(runs / name / "model" / "log.jsonl") if line["type"] == "validation"]
+    return {sizes.of_step(line["step"])[0] / last: 100 * line["mlm_accuracy"] for line in lines}
+
+
+def final_accuracy(runs: Path, name: str) -> float | None:
+    """At the end of a run; None where it has not ended."""
+    if not (runs / name / "model" / "log.jsonl").exists():
+        return None
+    return accuracies(runs, name).get(1.0)
+
+
+def best_recipe(runs: Path) -> str:
+    """The one whose run of the usual rate and seed ended best."""
+    ended = {recipe: final_accuracy(runs, recipe) for recipe in NAMES}
+    if missing := [recipe for recipe, accuracy in ended.items() if accuracy is None]:
+        raise UserError(f"{runs}: not ended: {', '.join(missing)}: the stage `recipes` comes first")
+    return max(NAMES, key=lambda recipe: ended[recipe] or 0.0)
+
+
+def best_rate(runs: Path, recipe: str) -> float:
+    """The learning rate whose run of a recipe ended best, among those that were tried."""
+    return max(RATES, key=lambda rate: final_accuracy(runs, run_name(recipe, rate)) or 0.0)
+
+
+def collect(runs: Path = Path("runs/recipe")) -> None:
+    """Write recipe.json, recipe.md and curves.png; where there are no runs, the latter two of the earlier data."""
+    if runs.is_dir():
+        write_json(RESULTS / "recipe.json", gathered(runs))
+    data = studies.read_json(RESULTS / "recipe.json")
+    usual = {run["recipe"]: run for run in data["runs"] if run["rate"] == RATE and not run["seed"]}
+    lines = [
+        [recipe, f"{data['tokens_per_second'][recipe]:,.0f}", *(f"{right:.1f}" for _, right in usual[recipe]["right"])]
+        for recipe in NAMES
+        if recipe in usual
+    ]
+    minutes = [f"{MINUTES * (part + 1) / EPOCHS:.0f} min" for part in range(EPOCHS)]
+    rates: dict[tuple[str, float], list[float]] = {}
+    for run in data["runs"]:
+        rates.setdefault((run["recipe"], run["rate"]), []).append(run["right"][-1][1] / 100)
+    several = {key: Spread.of(values) for key, values in rates.items()}
+    others = [
+        [recipe, f"{rate:g}", str(spread), str(len(rates[recipe, rate]))]
+        for (recipe, rate), spread in several.items()
+        if rate != RATE or spread.deviation is not None
+    ]
+    deviations = [spread.deviation for spread in several.values() if spread.deviation is not None]
+    least = "The spread over seeds was not measured, so that no difference can be told from chance."
+    if deviations:
+        # Two-sided at 5 %, at 80 % power: 1.96 + 0.84 standard errors of a difference of two runs.
+        points = 2.8 * 2**0.5 * 100 * max(deviations)
+        least = f"Two single runs that differ by less than {points:.1f} points may do so by chance (80 % power, 5 %)."
+    guesses = ", ".join(f"{name.replace('_', ' ')} {100 * value:.1f}" for name, value in data["baselines"].items())
+    studies.write_page(
+        RESULTS / "recipe.md",
+        "# What makes a small encoder attend soonest",
+        f"4 layers of width 128, 2 heads, rows of {LENGTH} tokens, softmax, {ROWS * LENGTH:,} tokens a step, learning "
+        f"rate {RATE:g}, seed 0. Masked tokens right in %, on the same validation rows with the same masks, after as "
+        f"many tokens as the recipe learns from in so many minutes on one core. Guesses: {guesses or 'not measured'}.",
+        markdown(["recipe", "tokens a second", *minutes], lines),
+        least,
+        markdown(["recipe", "learning rate", f"{MINUTES} min", "seeds"], others) if others else "",
+        f"{studies.describe_machines(data['began'])}. `python experiments/studies/recipe.py run --data DIR`, "
+        "`python experiments/studies/recipe.py collect`",
+    )
+    draw({recipe: usual[recipe]["right"] for recipe in NAMES if recipe in usual})
+
+
+def gathered(runs: Path) -> dict[str, Any]:
+    """All that is known of the runs that have ended."""
+    found = []
+    for recipe in NAMES:
+        for rate in RATES:
+            for seed in (0, *SEEDS):
+                name = run_name(recipe, rate, seed)
+                if final_accuracy(runs, name) is None:
+                    continue
+                config = open_experiment(runs / name).config.model_dump(mode="json", by_alias=True)
+                sections = {key: config[key] for key in ("model", "pretraining_setting")}
+                right = list(accuracies(runs, name).items())
+                found.append({"recipe": recipe, "rate": rate, "seed": seed, "right": right, **sections})
+    validation = runs / "bert" / "model" / "validation.json"
+    return {
+        "began": studies.read_stages(runs),
+        "tokens_per_second": {recipe: tokens_per_second(runs, recipe) for recipe in NAMES},
+        "baselines": read_validation(validation).baselines if validation.exists() else {},
+        "runs": found,
+    }
+
+
+def draw(curves: Mapping[str, Iterable[tuple[float, float]]]) -> None:
+    """Accuracies over minutes: each group alone in BERT's recipe, and each taken from all."""
+    figure, axes = studies.new_figure(2, 11, 4.2, sharey=True)
+    titles = ("BERT's recipe with one group", "all groups but one")
+    for axis, title, prefix in zip(axes, titles, ("bert", "all"), strict=True):
+        for recipe, points in curves.items():
+            if not recipe.startswith(prefix) and recipe not in ("bert", "all"):
+                continue
+            minutes, right = zip(*((MINUTES * share, value) for share, value in points), strict=True)
+            (line,) = axis.plot(minutes, right, marker="o", markersize=3, label=recipe)
+            if recipe in ("bert", "all"):
+                line.set(color="black", linestyle="-" if recipe == "all" else "--")
+        axis.set(title=title, xlabel="minutes on one core", ylabel="masked tokens right, %")
+        axis.legend(fontsize=8, frameon=False)
+    write_figure(RESULTS / "curves.png", figure, dpi=110)
+
+
+if __name__ == "__main__":
+    studies.run_commands(studies.command_of(Recipe), collect)
