@@ -12,6 +12,7 @@ from nystromformer.config.size import encoder_weights
 from nystromformer.model import Encoder
 from nystromformer.model.build import PretrainingModel
 from nystromformer.model.layers import FeedForward
+from nystromformer.model.norm import RMSNorm
 
 PLAIN = {"num_landmarks": None, "conv_kernel_size": None}
 MODERN = {
@@ -94,6 +95,20 @@ def test_rms_norm_divides_by_the_root_of_the_mean_square() -> None:
     norm = Encoder(config(norm_type="rms_norm", layer_norm_eps=1e-3)).embeddings.norm
     x = torch.randn(3, 16)
     torch.testing.assert_close(norm(x), x / (x.square().mean(-1, keepdim=True) + 1e-3).sqrt())
+
+
+@pytest.mark.parametrize("shape", [(7,), (2, 5, 33), (0, 4)], ids=str)
+def test_rms_norms_gradients_are_torchs(shape: tuple[int, ...]) -> None:
+    own, torchs = RMSNorm(shape[-1], 1e-3), nn.RMSNorm(shape[-1], 1e-3)
+    weight, x, upstream = torch.randn(shape[-1]), torch.randn(shape), torch.randn(shape)
+    results = []
+    for norm in (own, torchs):
+        norm.weight = nn.Parameter(weight.clone())
+        given = x.clone().requires_grad_()
+        out = norm(given)
+        results.append((out, *torch.autograd.grad(out, [given, norm.weight], upstream)))
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_without_its_dense_layer_the_head_multiplies_by_the_word_embeddings_alone() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from nystromformer.config import ModelConfig
 from nystromformer.model.dropout import Dropout
-from nystromformer.model.layers import build_norm
+from nystromformer.model.norm import build_norm
 
 
 class Embeddings(nn.Module):

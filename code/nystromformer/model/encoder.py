@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from nystromformer.attention import Attention, AttentionMask
 from nystromformer.config import AttentionConfig, ModelConfig
 from nystromformer.model.embeddings import Embeddings
-from nystromformer.model.layers import Layer, build_norm
+from nystromformer.model.layers import Layer
+from nystromformer.model.norm import build_norm
 from nystromformer.model.reversible import run_reversibly
 from nystromformer.model.rotary import Rotary, Rotation
 

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from nystromformer.config import ModelConfig
 from nystromformer.model.encoder import initialize
-from nystromformer.model.layers import activation, build_norm
+from nystromformer.model.layers import activation
 from nystromformer.model.loss import linear_cross_entropy
+from nystromformer.model.norm import build_norm
 
 IGNORED = -100
 """Label of what does not count towards a loss (PyTorch's default `ignore_index`)."""

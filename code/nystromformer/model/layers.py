@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from nystromformer.attention import AttentionMask, create_attention
 from nystromformer.config import AttentionConfig, ModelConfig
 from nystromformer.model.dropout import Dropout
+from nystromformer.model.norm import build_norm
 from nystromformer.model.rotary import Rotation, rotated
 
 
@@ -181,13 +182,6 @@ def at_positions(x_BNE: Tensor, positions_BK: Tensor | None) -> Tensor:
     B, N, E = x_BNE.shape
     rows = positions_BK + torch.arange(B, device=x_BNE.device)[:, None] * N
     return x_BNE.reshape(B * N, E).index_select(0, rows.flatten()).view(B, -1, E)
-
-
-def build_norm(config: ModelConfig, width: int) -> nn.Module:
-    """A norm of vectors of a width, as `norm_type` says."""
-    if config.norm_type == "rms_norm":
-        return nn.RMSNorm(width, config.layer_norm_eps)
-    return nn.LayerNorm(width, config.layer_norm_eps, bias=config.bias)
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:
