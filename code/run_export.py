@@ -21,8 +21,8 @@ def import_(
     source: Annotated[
         Path,
         typer.Argument(
-            help="A folder as transformers saves it (Nystromformer, BERT or RoBERTa), the name of one on the Hugging "
-            "Face hub, or a .model or .cp file of the authors' code."
+            help="A folder as transformers or sentence-transformers saves it (Nystromformer, BERT, RoBERTa or "
+            "ModernBERT), the name of one on the Hugging Face hub, or a .model or .cp file of the authors' code."
         ),
     ],
     dest: Annotated[Path, typer.Argument(help="The experiment folder to make.")],
@@ -77,7 +77,12 @@ def export(
         typer.Argument(help="The experiment folder, or the folder of a fine-tuning run below its checkpoints."),
     ],
     form: Annotated[
-        str, typer.Option("--format", help="hf: a folder for transformers; onnx; torch: a torch.export program.")
+        str,
+        typer.Option(
+            "--format",
+            help="hf: a folder for transformers; sentence-transformers: one for that library, of the vectors that the "
+            "model pools; onnx; torch: a torch.export program.",
+        ),
     ],
     checkpoint: Annotated[
         str | None,
@@ -95,8 +100,8 @@ def export(
         str,
         typer.Option(
             "--code",
-            help="Of hf. transformers: its own modules; file: a file of code beside the weights; auto: transformers' "
-            "own where they compute the same on all input.",
+            help="Of the first two. transformers: its own modules; file: a file of code beside the weights; auto: "
+            "transformers' own where they compute the same on all input.",
         ),
     ] = "auto",
     force: Force = False,

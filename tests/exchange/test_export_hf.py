@@ -340,6 +340,6 @@ def test_a_tokenizer_that_has_more_tokens_than_the_model(tmp_path: Path) -> None
 
 def test_the_file_is_short_and_plain() -> None:
     lines = (ROOT / "code" / "nystromformer" / "exchange" / MODULE_FILE).read_text().splitlines()
-    assert len(lines) <= 280
+    assert len(lines) <= 300
     imported = {line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))}
     assert imported == {"importlib", "typing", "torch", "transformers"}

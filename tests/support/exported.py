@@ -33,6 +33,21 @@ MADE: dict[str, dict[str, Any]] = {
         "model__pooling": "mean",
         "model__embedding_norm": False,
     },
+    "switches": {
+        "model__attn_type": {"every": 2, "global": "nystrom", "local": {"name": "local", "block_size": 4}},
+        "model__conv_kernel_size": None,
+        "model__positions": "rotary",
+        "model__rope_theta": 500.0,
+        "model__rope_theta_local": 20.0,
+        "model__norm": "pre",
+        "model__norm_type": "rms_norm",
+        "model__skip_first_prenorm": True,
+        "model__feed_forward": "glu",
+        "model__activation": "silu",
+        "model__bias": False,
+        "model__head_transform": False,
+    },
+    "a gate after norms": {"model__feed_forward": "glu", "model__bias": False, "model__embedding_dim": 12},
     "a narrower embedding": {"model__embedding_dim": 12, "model__activation": "gelu", "model__num_sen_type": 1},
     "near and far": {
         "model__attn_type": {

@@ -17,6 +17,8 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertTokenizer,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
     NystromformerConfig,
     NystromformerForMaskedLM,
     NystromformerForSequenceClassification,
@@ -64,6 +66,14 @@ def bert(size: str = "narrow", **changes: Any) -> PreTrainedModel:
 def roberta(size: str = "narrow", **changes: Any) -> PreTrainedModel:
     keys = {"max_position_embeddings": LENGTH + 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
     return _random(RobertaForMaskedLM, RobertaConfig, size, **keys | changes)
+
+
+def modernbert(size: str = "narrow", **changes: Any) -> PreTrainedModel:
+    """Windows of 3 tokens on either side, and two bases of angles that matter at this length."""
+    keys = {"max_position_embeddings": LENGTH, "local_attention": 6, "num_hidden_layers": 4}
+    keys |= {f"{role}_token_id": number for number, role in enumerate(("bos", "pad", "eos", "cls", "sep"))}
+    rope = {"full_attention": {"rope_theta": 900.0}, "sliding_attention": {"rope_theta": 30.0}}
+    return _random(ModernBertForMaskedLM, ModernBertConfig, size, **keys | {"rope_parameters": rope} | changes)
 
 
 def _random(kind: Any, config: Any, size: str, **keys: Any) -> PreTrainedModel:

@@ -17,15 +17,21 @@ _FOLDERS = re.compile(r"(^|=)(?=[/~]|\.\./).*/")
 _SHOWN = ("loss", "mlm_accuracy", "tokens_per_second")
 
 
-def model_card(opened: Opened, layout: Layout) -> str:
-    """README.md of an exported folder."""
+def model_card(opened: Opened, layout: Layout, for_sentences: bool = False) -> str:
+    """README.md of an exported folder.
+
+    Args:
+        for_sentences: whether it is one of sentence-transformers.
+    """
     is_mlm = opened.labels is None
-    head = ["---", "library_name: transformers", f"pipeline_tag: {'fill-mask' if is_mlm else 'text-classification'}"]
+    tag = "sentence-similarity" if for_sentences else "fill-mask" if is_mlm else "text-classification"
+    library = "sentence-transformers" if for_sentences else "transformers"
+    head = ["---", f"library_name: {library}", f"pipeline_tag: {tag}"]
     parts = [
         "\n".join([*head, "tags: [nystromformer]", "---"]),
         f"# {opened.name}",
         f"{_what(opened)}\n\n{layout.same}",
-        _use(opened, layout),
+        _use_for_sentences(opened, layout) if for_sentences else _use(opened, layout),
         "## Where it comes from\n\n" + "\n".join(f"- {line}" for line in _origin(opened)),
     ]
     if figures := _figures(opened):
@@ -71,6 +77,16 @@ def _use(opened: Opened, layout: Layout) -> str:
         pair = '{"text": "one text", "text_pair": "and, where the task has it, another"}'
         lines.append(f"print(model({pair}, truncation=True))")
     return "```python\n" + "\n".join(lines) + "\n```"
+
+
+def _use_for_sentences(opened: Opened, layout: Layout) -> str:
+    trust = ", trust_remote_code=True" if layout.with_file else ""
+    vector = "the mean of all tokens' vectors" if opened.config.pooling == "mean" else "the first token's vector"
+    return (
+        "```python\nfrom sentence_transformers import SentenceTransformer\n\n"
+        f'model = SentenceTransformer("FOLDER"{trust})\nprint(model.encode(["a text", "another"]).shape)\n```\n\n'
+        f"A text's vector is {vector}, {opened.config.transformer_dim} numbers."
+    )
 
 
 def _origin(opened: Opened) -> list[str]:

@@ -10,7 +10,7 @@ from nystromformer.exchange.layouts import CODES, Code
 from nystromformer.exchange.open_model import open_model
 from nystromformer.exchange.programs import export_checked
 
-FORMATS = ("hf", "onnx", "torch")
+FORMATS = ("hf", "sentence-transformers", "onnx", "torch")
 
 
 def export_model(folder: Path, checkpoint: str | None, form: str, out: Path | None, code: str, force: bool) -> str:
@@ -23,15 +23,16 @@ def export_model(folder: Path, checkpoint: str | None, form: str, out: Path | No
     for flag, value, valid in (("--format", form, FORMATS), ("--code", code, CODES)):
         if value not in valid:
             raise UserError(f"{flag}: expected one of {', '.join(valid)}, found {value!r}")
-    if code != "auto" and form != "hf":
-        raise UserError(f"--code {code} is for --format hf, found --format {form}")
+    for_sentences = form == "sentence-transformers"
+    if code != "auto" and not (form == "hf" or for_sentences):
+        raise UserError(f"--code {code} is for --format hf and sentence-transformers, found --format {form}")
     dest = out or folder / f"export-{form}"
     check_free(dest, force, folder)
     if form == "onnx":
         import onnx  # noqa: F401  # at once, as they may be missing
     opened = open_model(folder, checkpoint)
-    if form == "hf":
-        said = export_hf(opened, dest, cast(Code, code), force).same
+    if form == "hf" or for_sentences:
+        said = export_hf(opened, dest, cast(Code, code), force, for_sentences).same
     else:
         worst = export_checked(opened, dest, form, force)
         said = f"its logits differ from the model's by {worst:.1e} of the largest at most, on rows of three lengths"

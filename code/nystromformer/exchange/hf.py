@@ -14,14 +14,21 @@ from nystromformer.exchange.open_model import Opened
 from nystromformer.files.writing import NewFile, write_json, write_text
 
 
-def export_hf(opened: Opened, dest: Path, code: Code = "auto", force: bool = False) -> Layout:
+def export_hf(
+    opened: Opened, dest: Path, code: Code = "auto", force: bool = False, for_sentences: bool = False
+) -> Layout:
     """Write the folder: config.json, model.safetensors, the tokenizer, README.md, and where needed a file of code.
+
+    Args:
+        for_sentences: make it one of sentence-transformers, whose vectors are those that the model pools.
 
     Raises:
         UserError: a model that has no form there, a folder that is not empty, or it cannot be written. Nothing is
             written then.
     """
     layout = lay_out(opened, code)
+    if for_sentences:
+        check_tokenizer(opened)
 
     def write(folder: Path) -> None:
         from safetensors.torch import save
@@ -35,10 +42,31 @@ def export_hf(opened: Opened, dest: Path, code: Code = "auto", force: bool = Fal
             file.write(save({name: w.contiguous() for name, w in layout.weights.items()}, {"format": "pt"}))
         if layout.with_file:
             write_text(folder / MODULE_FILE, Path(__file__).with_name(MODULE_FILE).read_text(encoding="utf-8"))
-        write_text(folder / "README.md", model_card(opened, layout))
+        if for_sentences:
+            _write_modules(opened, folder)
+        write_text(folder / "README.md", model_card(opened, layout, for_sentences))
 
     write_folder(dest, write, force, opened.path)
     return layout
+
+
+def _write_modules(opened: Opened, folder: Path) -> None:
+    """What sentence-transformers reads: the model's vectors of tokens, and how they are pooled."""
+    parts = (("", "Transformer"), ("1_Pooling", "Pooling"))
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{name}"}
+        for number, (path, name) in enumerate(parts)
+    ]
+    write_json(folder / "modules.json", modules)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": opened.config.max_seq_len})
+    is_mean = opened.config.pooling == "mean"
+    pooling = {
+        "word_embedding_dimension": opened.config.transformer_dim,
+        "pooling_mode_cls_token": not is_mean,
+        "pooling_mode_mean_tokens": is_mean,
+    }
+    (folder / "1_Pooling").mkdir()
+    write_json(folder / "1_Pooling" / "config.json", pooling)
 
 
 def special_ids(tokenizer: Tokenizer) -> dict[str, Any]:

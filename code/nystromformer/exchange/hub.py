@@ -8,7 +8,10 @@ from nystromformer.data.hub import reason_of
 from nystromformer.errors import UserError
 
 _NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-_WORDS = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
+_WORDS = (
+    *("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"),
+    *("modules.json", "1_Pooling/config.json"),
+)
 _WEIGHTS = (
     ("model*.safetensors", "model.safetensors.index.json"),
     ("pytorch_model*.bin", "pytorch_model.bin.index.json"),

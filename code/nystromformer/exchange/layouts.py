@@ -10,15 +10,18 @@ from torch import Tensor
 
 from nystromformer.config import ModelConfig, NystromConfig, SoftmaxConfig
 from nystromformer.config.attention import AttentionConfig
+from nystromformer.config.attention.longformer import LongformerConfig
 from nystromformer.errors import UserError
 from nystromformer.exchange.open_model import Opened
-from nystromformer.interop.formats.names import BERT, NYSTROMFORMER, Names
+from nystromformer.interop.formats import modernbert
+from nystromformer.interop.formats.names import BERT, MODERNBERT, NYSTROMFORMER, Names
 
 Code = Literal["auto", "transformers", "file"]
 CODES = ("auto", "transformers", "file")
 MODULE_FILE = "modeling_nystrom_encoder.py"
 _POSITIONS = "encoder.embeddings.position.weight"
-_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}
+_TYPES, _WORDS = "encoder.embeddings.sentence_type.weight", "encoder.embeddings.word.weight"
+_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu"}
 _THEIR_OFFSET = 2
 """Of the positions in transformers' Nystromformer."""
 
@@ -49,10 +52,14 @@ def lay_out(opened: Opened, code: Code) -> Layout:
     config = opened.config
     why_not: list[str] = []
     if code != "file":
-        for reason, layout in ((_why_not_bert(opened), _bert), (_why_not_nystromformer(opened), _nystromformer)):
-            if reason is not None:
+        for why, layout in (
+            (_why_not_bert, _bert),
+            (_why_not_modernbert, _modernbert),
+            (_why_not_nystromformer, _nystromformer),
+        ):
+            if (reason := why(opened)) is not None:
                 why_not.append(reason)
-            elif layout is _bert or code == "transformers" or _is_compatible(config.attentions[0]):
+            elif layout is not _nystromformer or code == "transformers" or _is_compatible(config.attentions[0]):
                 return layout(opened)
     if code == "transformers":
         lines = "".join(f"\n  {reason}" for reason in why_not)
@@ -100,15 +107,64 @@ def _why_not_nystromformer(opened: Opened) -> str | None:
 
 def _why_not_berts_layers(opened: Opened) -> str | None:
     config = opened.config
-    wanted: dict[str, object] = {"norm": "post", "embedding_norm": True, "positions": "learned", "reversible": False}
-    if opened.labels is not None:
-        wanted["pooling"] = "first"
-    for key, value in wanted.items():
-        if getattr(config, key) != value:
-            return f"its layers have {key} {value!r}, the model {getattr(config, key)!r}"
+    wanted: dict[str, object] = {
+        "norm": "post",
+        "norm_type": "layer_norm",
+        "embedding_norm": True,
+        "feed_forward": "mlp",
+        "bias": True,
+        "positions": "learned",
+        "reversible": False,
+    }
+    wanted |= {"head_transform": True} if opened.labels is None else {"pooling": "first"}
+    if (differing := _first_unlike(config, wanted)) is not None:
+        return differing
     if config.embedding_dim != config.transformer_dim:
         return "its embeddings have the layers' width, without a projection"
     return None
+
+
+def _first_unlike(config: ModelConfig, wanted: Mapping[str, object]) -> str | None:
+    for key, value in wanted.items():
+        if getattr(config, key) != value:
+            return f"its layers have {key} {value!r}, the model {getattr(config, key)!r}"
+    return None
+
+
+def _why_not_modernbert(opened: Opened) -> str | None:
+    config = opened.config
+    if opened.labels is not None:
+        return "ModernBERT's classification has a norm, the model's has none"
+    for attention in config.attentions:
+        if attention != SoftmaxConfig() and attention != _window_of(attention):
+            return f"ModernBERT has softmax attention and sliding windows, the model {attention.name}, or more to it"
+    if len({attention.window for attention in config.attentions if isinstance(attention, LongformerConfig)}) > 1:
+        return "ModernBERT's windows are all of one width"
+    if config.num_sen_type > 1:
+        return f"ModernBERT has no types of sentences, the model {config.num_sen_type}"
+    wanted = {
+        "norm": "pre",
+        "norm_type": "layer_norm",
+        "embedding_norm": True,
+        "skip_first_prenorm": True,
+        "feed_forward": "glu",
+        "head_transform": True,
+        "positions": "rotary",
+        "reversible": False,
+    }
+    reason = _first_unlike(config, wanted)
+    if reason is None and config.embedding_dim != config.transformer_dim:
+        reason = "its embeddings have the layers' width, without a projection"
+    return None if reason is None else f"ModernBERT: {reason}"
+
+
+def _window_of(attention: AttentionConfig) -> AttentionConfig | None:
+    """A sliding window as wide as an attention's, and nothing else; None where it has none."""
+    if not isinstance(attention, LongformerConfig):
+        return None
+    # How many tokens a task may mark means nothing where none does.
+    kept = {"window": attention.window, "global_capacity": attention.global_capacity}
+    return LongformerConfig(num_global_tokens=0, **kept)
 
 
 def _why_no_file(config: ModelConfig) -> str | None:
@@ -199,6 +255,51 @@ def _bert(opened: Opened) -> Layout:
     return Layout(keys, _rename(weights, BERT), False, same)
 
 
+def _modernbert(opened: Opened) -> Layout:
+    config = opened.config
+    weights = _weights_of(opened)
+    type_E = weights[_TYPES][0]
+    renamed = modernbert.joined(_rename(weights, MODERNBERT))
+    tied = not bool(type_E.any())
+    if not tied:
+        # The one type of sentences is part of every token; the output knows the tokens without it.
+        renamed["decoder.weight"] = weights[_WORDS]
+        renamed["model.embeddings.tok_embeddings.weight"] = weights[_WORDS] + type_E
+    windows = [attention.window for attention in config.attentions if isinstance(attention, LongformerConfig)]
+    local = config.rope_theta if config.rope_theta_local is None else config.rope_theta_local
+    keys = _common(opened)
+    del keys["type_vocab_size"], keys["layer_norm_eps"]
+    keys |= {
+        "model_type": "modernbert",
+        "architectures": ["ModernBertForMaskedLM"],
+        "hidden_activation": _ACTIVATIONS[config.activation],
+        "classifier_activation": _ACTIVATIONS[config.activation],
+        "norm_eps": config.layer_norm_eps,
+        **dict.fromkeys(("norm_bias", "attention_bias", "mlp_bias", "classifier_bias"), config.bias),
+        "decoder_bias": True,
+        "layer_types": [
+            modernbert.SLIDING if isinstance(attention, LongformerConfig) else modernbert.FULL
+            for attention in config.attentions
+        ],
+        "local_attention": windows[0] if windows else 128,
+        "rope_parameters": {
+            modernbert.FULL: {"rope_type": "default", "rope_theta": config.rope_theta},
+            modernbert.SLIDING: {"rope_type": "default", "rope_theta": local},
+        },
+        "classifier_pooling": "mean" if config.pooling == "mean" else "cls",
+        "embedding_dropout": _or_else(config.embedding_dropout_prob, config.dropout_prob),
+        "attention_dropout": _or_else(config.attention_dropout_prob, config.dropout_prob),
+        "mlp_dropout": config.hidden_dropout_prob,
+        "tie_word_embeddings": tied,
+    }
+    same = "transformers' own ModernBERT computes the same for any length and any padding."
+    return Layout(keys, renamed, False, same)
+
+
+def _or_else(own: float | None, usual: float) -> float:
+    return usual if own is None else own
+
+
 def _nystromformer(opened: Opened) -> Layout:
     config, first = opened.config, opened.config.attentions[0]
     weights = _weights_of(opened)
@@ -249,12 +350,20 @@ def _file(opened: Opened) -> Layout:
         "hidden_dropout_prob": config.dropout_prob,
         "embedding_size": config.embedding_dim,
         "norm": config.norm,
+        "norm_type": config.norm_type,
+        "skip_first_prenorm": config.skip_first_prenorm,
+        "feed_forward": config.feed_forward,
+        "bias": config.bias,
+        "head_transform": config.head_transform,
+        "rotary_theta": config.rope_theta,
+        "rotary_theta_local": config.rope_theta_local,
         "embedding_norm": config.embedding_norm,
         "positions": config.positions,
         "position_offset": config.position_offset,
         "pooling": config.pooling,
         "classifier_act": opened.between,
         "attentions": [_attention(attention) for attention in config.attentions],
+        "local_layers": [attention.is_local for attention in config.attentions],
     }
     same = (
         f"`{MODULE_FILE}`, one file of plain PyTorch that `trust_remote_code=True` runs, computes the same for any "

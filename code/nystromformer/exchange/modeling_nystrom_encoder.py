@@ -34,6 +34,14 @@ class NystromEncoderConfig(PretrainedConfig):
     hidden_act: str = "gelu_tanh"
     layer_norm_eps: float = 1e-5
     norm: str = "post"
+    norm_type: str = "layer_norm"
+    skip_first_prenorm: bool = False
+    feed_forward: str = "mlp"
+    bias: bool = True
+    head_transform: bool = True
+    rotary_theta: float = 10_000.0
+    rotary_theta_local: Any = None
+    local_layers: Any = ()
     embedding_norm: bool = True
     positions: str = "learned"
     position_offset: int = 2
@@ -43,11 +51,15 @@ class NystromEncoderConfig(PretrainedConfig):
 
 
 def activation(name: str, x: Tensor) -> Tensor:
-    return torch.tanh(x) if name == "tanh" else F.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
+    if name in ("tanh", "silu"):
+        return torch.tanh(x) if name == "tanh" else F.silu(x)
+    return F.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
 
 
-def layer_norm(config: NystromEncoderConfig) -> nn.LayerNorm:
-    return nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
+def norm(config: NystromEncoderConfig, width: int) -> nn.Module:
+    if config.norm_type == "rms_norm":
+        return nn.RMSNorm(width, config.layer_norm_eps)
+    return nn.LayerNorm(width, config.layer_norm_eps, bias=config.bias)
 
 
 class Embeddings(nn.Module):
@@ -58,8 +70,8 @@ class Embeddings(nn.Module):
         if config.positions == "learned":
             self.position = nn.Embedding(config.max_position_embeddings + config.position_offset, width)
         self.sentence_type = nn.Embedding(config.type_vocab_size, width)
-        self.projection = nn.Identity() if width == out else nn.Linear(width, out)
-        self.norm = layer_norm(config) if config.embedding_norm else nn.Identity()
+        self.projection = nn.Identity() if width == out else nn.Linear(width, out, config.bias)
+        self.norm = norm(config, out) if config.embedding_norm else nn.Identity()
 
     def forward(self, x: Tensor, types_BN: Tensor | None) -> Tensor:
         N, most, offset = x.shape[1], self.config.max_position_embeddings, self.config.position_offset
@@ -141,11 +153,11 @@ def packaged(config: NystromEncoderConfig, spec: dict[str, Any]) -> nn.Module:
 
 
 class Attention(nn.Module):
-    def __init__(self, config: NystromEncoderConfig, spec: dict[str, Any]) -> None:
+    def __init__(self, config: NystromEncoderConfig, spec: dict[str, Any], theta: float) -> None:
         super().__init__()
-        self.config, E = config, config.hidden_size
+        self.config, self.theta, E = config, theta, config.hidden_size
         self.core = (Core if spec["name"] in ("nystrom", "softmax") else packaged)(config, spec)
-        self.query, self.key, self.value, self.output = (nn.Linear(E, E) for _ in range(4))
+        self.query, self.key, self.value, self.output = (nn.Linear(E, E, config.bias) for _ in range(4))
 
     def forward(self, x: Tensor, keep_BN: Tensor) -> Tensor:
         q, k, v = (
@@ -153,14 +165,14 @@ class Attention(nn.Module):
             for part in (self.query, self.key, self.value)
         )
         if self.config.positions == "rotary":
-            q, k = rotated(q), rotated(k)
+            q, k = rotated(q, self.theta), rotated(k, self.theta)
         return self.output(self.core(q, k, v, keep_BN).transpose(1, 2).flatten(2))
 
 
-def rotated(x: Tensor) -> Tensor:
+def rotated(x: Tensor, theta: float) -> Tensor:
     """Rotary positions (Su et al. 2021) over halves of each head, angles in float64."""
     N, D = x.shape[2:]
-    frequency = 10_000.0 ** (torch.arange(0, D, 2, dtype=torch.float64, device=x.device) / -D)
+    frequency = theta ** (torch.arange(0, D, 2, dtype=torch.float64, device=x.device) / -D)
     angle = torch.arange(N, dtype=torch.float64, device=x.device)[:, None] * frequency
     cos, sin = angle.cos().float(), angle.sin().float()
     first, second = x.float().chunk(2, dim=-1)
@@ -168,13 +180,17 @@ def rotated(x: Tensor) -> Tensor:
 
 
 class Layer(nn.Module):
-    def __init__(self, config: NystromEncoderConfig, spec: dict[str, Any]) -> None:
+    def __init__(self, config: NystromEncoderConfig, number: int) -> None:
         super().__init__()
-        self.before = config.norm == "pre"
-        self.hidden_act, self.attention = config.hidden_act, Attention(config, spec)
-        up, down = (config.hidden_size, config.intermediate_size), (config.intermediate_size, config.hidden_size)
-        self.feed_forward = nn.ModuleDict({"up": nn.Linear(*up), "down": nn.Linear(*down)})
-        self.attention_norm, self.feed_forward_norm = layer_norm(config), layer_norm(config)
+        self.before, self.gated = config.norm == "pre", config.feed_forward == "glu"
+        is_local = config.rotary_theta_local is not None and config.local_layers[number]
+        theta = config.rotary_theta_local if is_local else config.rotary_theta
+        self.hidden_act, self.attention = config.hidden_act, Attention(config, config.attentions[number], theta)
+        E, hidden, bias = config.hidden_size, config.intermediate_size, config.bias
+        up = nn.Linear(E, 2 * hidden if self.gated else hidden, bias)
+        self.feed_forward = nn.ModuleDict({"up": up, "down": nn.Linear(hidden, E, bias)})
+        self.attention_norm = nn.Identity() if number == 0 and config.skip_first_prenorm else norm(config, E)
+        self.feed_forward_norm = norm(config, E)
 
     def forward(self, x: Tensor, keep_BN: Tensor) -> Tensor:
         if self.before:
@@ -184,19 +200,25 @@ class Layer(nn.Module):
         return self.feed_forward_norm(x + self.fed(x))
 
     def fed(self, x: Tensor) -> Tensor:
-        return self.feed_forward["down"](activation(self.hidden_act, self.feed_forward["up"](x)))
+        hidden, factor = self.feed_forward["up"](x), 1.0
+        if self.gated:
+            hidden, factor = hidden.chunk(2, dim=-1)
+        return self.feed_forward["down"](activation(self.hidden_act, hidden) * factor)
 
 
 class MaskedLMHead(nn.Module):
     def __init__(self, config: NystromEncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.transform = nn.Linear(config.hidden_size, config.embedding_size)
-        self.norm = nn.LayerNorm(config.embedding_size, config.layer_norm_eps)
+        if config.head_transform:
+            self.transform = nn.Linear(config.hidden_size, config.embedding_size, config.bias)
+            self.norm = norm(config, config.embedding_size)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, x: Tensor, word_VE: Tensor) -> Tensor:
-        return F.linear(self.norm(activation(self.config.hidden_act, self.transform(x))), word_VE, self.bias)
+        if self.config.head_transform:
+            x = self.norm(activation(self.config.hidden_act, self.transform(x)))
+        return F.linear(x, word_VE, self.bias)
 
 
 class NystromEncoderPreTrainedModel(PreTrainedModel):
@@ -208,8 +230,8 @@ class NystromEncoderModel(NystromEncoderPreTrainedModel):
     def __init__(self, config: NystromEncoderConfig) -> None:
         super().__init__(config)
         self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(Layer(config, spec) for spec in config.attentions)
-        self.final_norm = layer_norm(config) if config.norm == "pre" else nn.Identity()
+        self.layers = nn.ModuleList(Layer(config, number) for number in range(len(config.attentions)))
+        self.final_norm = norm(config, config.hidden_size) if config.norm == "pre" else nn.Identity()
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:

@@ -101,6 +101,29 @@ OWN = Names(
     head={"head": "head"},
 )
 """Of the folders that this project exports with a file of code."""
+_MODERN_LAYER = "model.layers.{}."
+MODERNBERT = Names(
+    prefix="model.",
+    encoder={
+        "encoder.embeddings.word": "model.embeddings.tok_embeddings",
+        "encoder.embeddings.sentence_type": "model.embeddings.type_embeddings",
+        "encoder.embeddings.norm": "model.embeddings.norm",
+        _LAYER + "attention.query": _MODERN_LAYER + "attn.query",
+        _LAYER + "attention.key": _MODERN_LAYER + "attn.key",
+        _LAYER + "attention.value": _MODERN_LAYER + "attn.value",
+        _LAYER + "attention.output": _MODERN_LAYER + "attn.Wo",
+        _LAYER + "attention_norm": _MODERN_LAYER + "attn_norm",
+        _LAYER + "feed_forward.up": _MODERN_LAYER + "mlp.Wi",
+        _LAYER + "feed_forward.down": _MODERN_LAYER + "mlp.Wo",
+        _LAYER + "feed_forward_norm": _MODERN_LAYER + "mlp_norm",
+        "encoder.final_norm": "model.final_norm",
+    },
+    mlm={"mlm.transform": "head.dense", "mlm.norm": "head.norm", "mlm.bias": "decoder.bias"},
+    head={"head.dense": "classification.dense", "head.classifier": "classification.classifier"},
+    word_copies=("decoder.weight",),
+)
+"""transformers' ModernBERT, once `modernbert.separated` has cut its one map of queries, keys and values into three. It
+has no types of sentences, and no classification as this project's."""
 _THEIR_LAYER = "model.transformer_{}."
 AUTHORS = Names(
     prefix="model.",

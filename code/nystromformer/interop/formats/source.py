@@ -15,14 +15,16 @@ from nystromformer.config import ModelConfig, experiment_config
 from nystromformer.errors import UserError
 from nystromformer.files.reading import read_json
 from nystromformer.files.writing import sha256_of
+from nystromformer.interop.formats import modernbert
 from nystromformer.interop.formats.files import check_finite_weights, in_float32, read_pickled, read_weights
-from nystromformer.interop.formats.names import AUTHORS, BERT, NYSTROMFORMER, OWN, ROBERTA, Names
+from nystromformer.interop.formats.names import AUTHORS, BERT, MODERNBERT, NYSTROMFORMER, OWN, ROBERTA, Names
 from nystromformer.interop.formats.translate import (
     OWN_TYPE,
     Translated,
     translate_authors,
     translate_own,
     translate_transformers,
+    with_defaults,
 )
 from nystromformer.interop.transfer import grouped
 from nystromformer.model import PretrainingModel
@@ -32,15 +34,24 @@ CONFIG = "config.json"
 _OF_FOLDERS = (".json", ".safetensors", ".bin")
 """How files end that transformers saves together."""
 _WORD, _POSITIONS = "encoder.embeddings.word.weight", "encoder.embeddings.position.weight"
-_KINDS = {"nystromformer": NYSTROMFORMER, "bert": BERT, "roberta": ROBERTA, OWN_TYPE: OWN}
+_KINDS = {
+    "nystromformer": NYSTROMFORMER,
+    "bert": BERT,
+    "roberta": ROBERTA,
+    "modernbert": MODERNBERT,
+    OWN_TYPE: OWN,
+}
 _ARCHITECTURES = (
     *("NystromformerForMaskedLM", "NystromformerForSequenceClassification", "NystromformerModel"),
     *("BertForMaskedLM", "BertForPreTraining", "BertModel", "BertForSequenceClassification"),
     *("RobertaForMaskedLM", "RobertaModel", "RobertaForSequenceClassification"),
+    *("ModernBertForMaskedLM", "ModernBertModel"),
     *("NystromEncoderForMaskedLM", "NystromEncoderForSequenceClassification"),
 )
 _POOLING, _MODE = "1_Pooling/config.json", "pooling_mode_"
 """Where sentence-transformers says how it pools, and how its keys begin."""
+_MODULES, _PARTS = "modules.json", ("Transformer", "Pooling", "Normalize")
+"""Where it says what comes one after another, and what of that is known."""
 _STATE = "model_state_dict"
 _PARALLEL = "module."
 """Before all names that DataParallel saved."""
@@ -83,7 +94,7 @@ class Source:
 
     path: Path
     kind: str
-    """nystromformer, bert, roberta, or authors."""
+    """nystromformer, bert, roberta, modernbert, nystrom_encoder, or authors."""
     model: Mapping[str, Any]
     """The section "model", written out, that computes what the source computes."""
     general: Mapping[str, Any]
@@ -181,6 +192,8 @@ def _open_folder(folder: Path) -> Source:
     names = _KINDS[kind]
     if not any(name.startswith(names.prefix) for name in weights):
         weights = {names.prefix + name: weight for name, weight in weights.items()}
+    if names is MODERNBERT:
+        weights = modernbert.separated(weights, with_defaults(content, path))
     activation = {"bert": "tanh", "roberta": "tanh", OWN_TYPE: content.get("classifier_act", "tanh")}.get(kind)
     activation = activation or translated.model["activation"]
     declared = _Declared(str(architecture or ""), content.get("id2label"), content.get("problem_type") == SEVERAL)
@@ -191,8 +204,9 @@ def read_pooling(folder: Path) -> str | None:
     """How a folder of sentence-transformers pools: "first" or "mean"; None where it does not say.
 
     Raises:
-        UserError: it pools in another way.
+        UserError: it pools in another way, or has parts that are not known.
     """
+    _check_modules(folder / _MODULES)
     path = folder / _POOLING
     if not path.is_file():
         return None
@@ -208,6 +222,22 @@ def read_pooling(folder: Path) -> str | None:
             f"{', '.join(modes) or 'neither'}: move the file away, and set model.pooling in config.json afterwards"
         )
     return pooling[modes[0]]
+
+
+def _check_modules(path: Path) -> None:
+    """Check that a folder of sentence-transformers computes nothing after the pooling but vectors of length one."""
+    if not path.is_file():
+        return
+    content = read_json(path)
+    types = (
+        [each.get("type") if isinstance(each, dict) else None for each in content] if isinstance(content, list) else []
+    )
+    parts = [str(kind).rpartition(".")[2] for kind in types]
+    if not parts or not set(parts) <= set(_PARTS):
+        raise UserError(
+            f"{path}: expected the parts {', '.join(_PARTS)}, found {', '.join(parts) or 'none'}: the vectors of "
+            "such a model are more than this project's encoder and its pooling; move the file away to import these two"
+        )
 
 
 def _open_authors(path: Path, config: Path | None) -> Source:
@@ -360,7 +390,8 @@ def _known(names: Names, name: str) -> str:
 
 def _of_encoder(names: Names, name: str) -> bool:
     """Whether a weight that the model has no place for is one of the encoder's own."""
-    own = (names.prefix,) if names in (AUTHORS, OWN) else (f"{names.prefix}embeddings.", f"{names.prefix}encoder.")
+    parts = ("",) if names in (AUTHORS, OWN, MODERNBERT) else ("embeddings.", "encoder.")
+    own = tuple(names.prefix + part for part in parts)
     return name.startswith(own)
 
 

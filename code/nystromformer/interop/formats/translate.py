@@ -7,6 +7,7 @@ from typing import Any
 
 from nystromformer.config.network import SHAPE_KEYS
 from nystromformer.errors import UserError
+from nystromformer.interop.formats import modernbert
 
 _ACTIVATIONS = {
     "gelu": "gelu",
@@ -14,8 +15,9 @@ _ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "silu": "silu",
 }
-"""transformers' names of the two forms of GELU. Those of one form are computed in other ways, to the same result."""
+"""transformers' names of activations. Those of one form of GELU are computed in other ways, to the same result."""
 _THEIR_ATTENTIONS = ("nystrom", "softmax")
 _SIZES = (*SHAPE_KEYS, "max_seq_len")
 OWN_TYPE = "nystrom_encoder"
@@ -32,6 +34,13 @@ _OWN = {
     "activation": "hidden_act",
     "layer_norm_eps": "layer_norm_eps",
     "norm": "norm",
+    "norm_type": "norm_type",
+    "skip_first_prenorm": "skip_first_prenorm",
+    "feed_forward": "feed_forward",
+    "bias": "bias",
+    "head_transform": "head_transform",
+    "rope_theta": "rotary_theta",
+    "rope_theta_local": "rotary_theta_local",
     "embedding_norm": "embedding_norm",
     "positions": "positions",
     "position_offset": "position_offset",
@@ -64,10 +73,14 @@ def translate_transformers(config: Mapping[str, Any], path: Path) -> Translated:
     Raises:
         UserError: it is none of a bidirectional encoder that this project can be; all reasons at once.
     """
-    full = _with_defaults(config, path)
-    problems = _unsupported(full)
+    full = with_defaults(config, path)
+    is_modern = full["model_type"] == "modernbert"
+    problems = modernbert.unsupported(full) if is_modern else _unsupported(full)
     if problems:
         raise UserError(f"{path}: cannot be imported: {'; '.join(problems)}")
+    if is_modern:
+        section = modernbert.section_of(full)
+        return Translated(section, section, [])
     offset = full["pad_token_id"] + 1 if full["model_type"] == "roberta" else 0
     positions = full["max_position_embeddings"] - offset
     if full["model_type"] == "nystromformer":
@@ -179,11 +192,16 @@ def _nystrom(
     return Translated(as_source, general, [])
 
 
-def _with_defaults(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def with_defaults(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """What transformers reads in the file: of keys that are left out, its defaults."""
-    from transformers import BertConfig, NystromformerConfig, RobertaConfig
+    from transformers import BertConfig, ModernBertConfig, NystromformerConfig, RobertaConfig
 
-    classes: dict[str, Any] = {"bert": BertConfig, "nystromformer": NystromformerConfig, "roberta": RobertaConfig}
+    classes: dict[str, Any] = {
+        "bert": BertConfig,
+        "modernbert": ModernBertConfig,
+        "nystromformer": NystromformerConfig,
+        "roberta": RobertaConfig,
+    }
     try:
         full: dict[str, Any] = classes[config["model_type"]].from_dict(dict(config)).to_dict()
     except Exception as error:  # the library's checks raise errors of several kinds

@@ -1,0 +1,145 @@
+"""ModernBERT in and out of transformers: equal logits, short and long, with padding."""
+
+from pathlib import Path
+from typing import Any
+
+import foreign
+import pytest
+import torch
+from foreign import LENGTH, VOCABULARY
+from small import run_here
+from torch import Tensor
+from transformers import AutoModel, AutoModelForMaskedLM
+
+from nystromformer.errors import UserError
+from nystromformer.exchange.export_model import export_model
+from nystromformer.exchange.import_model import import_model
+from nystromformer.exchange.layouts import MODULE_FILE
+from nystromformer.exchange.open_model import open_model
+from nystromformer.exchange.settings import ImportSettings
+from nystromformer.files.writing import write_json
+from nystromformer.model import PretrainingModel
+from nystromformer.training.archive import read_checkpoint, write_checkpoint
+
+CASES: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "all biases": dict.fromkeys(("norm_bias", "attention_bias", "mlp_bias", "classifier_bias"), True),
+    "some biases, none of the vocabulary": {"norm_bias": True, "decoder_bias": False},
+    "global layers alone, tanh": {
+        "layer_types": ["full_attention"] * 4,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "classifier_activation": "gelu_pytorch_tanh",
+    },
+    "local first": {"layer_types": ["sliding_attention", "full_attention"] * 2, "classifier_pooling": "mean"},
+}
+ROWS = [(1, 1), (3, 5), (2, 9), (4, LENGTH)]
+
+
+def rows(batch: int, length: int) -> tuple[Tensor, Tensor]:
+    """Tokens, and a mask with padding at the end of every row but the first."""
+    generator = torch.Generator().manual_seed(length)
+    tokens = torch.randint(5, VOCABULARY, (batch, length), generator=generator)
+    lengths = torch.randint(1, length + 1, (batch, 1), generator=generator)
+    lengths[0] = length
+    return tokens, torch.arange(length) < lengths
+
+
+def ours(model: PretrainingModel, tokens: Tensor, mask: Tensor) -> Tensor:
+    with torch.no_grad():
+        return model.mlm(model.encoder(tokens, mask), model.encoder.embeddings.word.weight)
+
+
+def assert_equal_logits(model: PretrainingModel, theirs: Any) -> None:
+    for batch, length in ROWS:
+        tokens, mask = rows(batch, length)
+        with torch.no_grad():
+            expected = theirs(input_ids=tokens, attention_mask=mask.long()).logits
+        torch.testing.assert_close(ours(model, tokens, mask)[mask], expected[mask], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_there_and_back(tmp_path: Path, case: str) -> None:
+    source = foreign.modernbert(**CASES[case])
+    foreign.stored(source, tmp_path / "theirs")
+    import_model(tmp_path / "theirs", tmp_path / "ours", ImportSettings())
+    opened = open_model(tmp_path / "ours")
+    assert opened.config.pooling == ("mean" if "local" in case else "first")
+    assert_equal_logits(opened.build(), source)
+    layout = export_model(tmp_path / "ours", "last", "hf", tmp_path / "back", "auto", False)
+    assert "transformers' own ModernBERT" in layout
+    assert not (tmp_path / "back" / MODULE_FILE).exists()
+    again, loading = AutoModelForMaskedLM.from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert not any(loading[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert_equal_logits(opened.build(), again)
+
+
+def test_a_bare_encoder(tmp_path: Path) -> None:
+    source = foreign.modernbert().model
+    foreign.stored(source, tmp_path / "theirs")
+    said = import_model(tmp_path / "theirs", tmp_path / "ours", ImportSettings())
+    assert "without a head for masked tokens" in "\n".join(said)
+    model = open_model(tmp_path / "ours").build()
+    tokens, mask = rows(3, 9)
+    with torch.no_grad():
+        expected = source(input_ids=tokens, attention_mask=mask.long()).last_hidden_state
+        torch.testing.assert_close(model.encoder(tokens, mask)[mask], expected[mask], rtol=1e-4, atol=1e-5)
+
+
+def test_a_type_of_sentences_is_part_of_the_tokens(tmp_path: Path) -> None:
+    foreign.stored(foreign.modernbert(), tmp_path / "theirs")
+    import_model(tmp_path / "theirs", tmp_path / "ours", ImportSettings())
+    path = tmp_path / "ours" / "model" / "cp-0000.model"
+    content = read_checkpoint(path)
+    content["model"]["encoder.embeddings.sentence_type.weight"] += 0.3
+    write_checkpoint(content, path)
+    export_model(tmp_path / "ours", "last", "hf", tmp_path / "back", "auto", False)
+    assert_equal_logits(open_model(tmp_path / "ours").build(), AutoModelForMaskedLM.from_pretrained(tmp_path / "back"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"hidden_activation": "relu"}, "hidden_activation: expected one of gelu"),
+        ({"classifier_activation": "silu"}, "classifier_activation: expected that of the layers"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0}}}, "rope_type: expected 'def"),
+        ({"layer_types": ["full_attention"] * 3 + ["chunked_attention"]}, "layer_types"),
+        ({"architectures": ["ModernBertForSequenceClassification"]}, "an unsupported architecture"),
+        ({"local_attention": 10**6}, "window: expected at most max_seq_len"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_cannot_be_imported(
+    tmp_path: Path,
+    changes: dict[str, Any],
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source = foreign.modernbert()
+    foreign.stored(source, tmp_path / "theirs")
+    write_json(tmp_path / "theirs" / "config.json", source.config.to_dict() | {"model_type": "modernbert"} | changes)
+    words = ("import", tmp_path / "theirs", tmp_path / "ours")
+    assert run_here(monkeypatch, "code/run_export.py", *words) == 2
+    assert text in capsys.readouterr().err
+    assert not (tmp_path / "ours").exists()
+
+
+def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
+    source = foreign.modernbert()
+    foreign.stored(source, tmp_path / "theirs")
+    config = source.config.to_dict() | {"model_type": "modernbert", "num_hidden_layers": 5}
+    config["layer_types"] = [*config["layer_types"], "full_attention"]
+    write_json(tmp_path / "theirs" / "config.json", config)
+    with pytest.raises(UserError, match=r"model.layers.4.attn.query.weight: missing"):
+        import_model(tmp_path / "theirs", tmp_path / "ours", ImportSettings())
+
+
+def test_transformers_loads_the_encoder_alone(tmp_path: Path) -> None:
+    foreign.stored(foreign.modernbert(), tmp_path / "theirs")
+    import_model(tmp_path / "theirs", tmp_path / "ours", ImportSettings())
+    export_model(tmp_path / "ours", "last", "hf", tmp_path / "back", "auto", False)
+    tokens, mask = rows(2, 9)
+    with torch.no_grad():
+        found = AutoModel.from_pretrained(tmp_path / "back")(input_ids=tokens, attention_mask=mask.long())
+        expected = open_model(tmp_path / "ours").build().encoder(tokens, mask)
+    torch.testing.assert_close(expected[mask], found.last_hidden_state[mask], rtol=1e-4, atol=1e-5)
