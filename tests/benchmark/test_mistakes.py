@@ -51,7 +51,7 @@ MISTAKES: list[tuple[tuple[str, ...], str, str]] = [
     (("finetune",), "--precision int8", "'int8' is not one of 'float32', 'bf16', 'fp16'"),
     (("lra",), "--data none", "no prepared data: run `python experiments/lra/prepare.py listops` first"),
     (("preprocess",), "--corpus none", "found no folder"),
-    (GPU, "--sections check,speed", "'--sections': expected some of check,ceilings,kernels"),
+    (GPU, "--sections check,speed", "'--sections': expected some of check,ceilings,attention"),
     (GPU, "--sections=", "expected a value that is not empty"),
     (GPU, "--minutes 0", "expected a number of at least 0.001, found '0'"),
     (GPU, "--minutes nan", "found 'nan'"),

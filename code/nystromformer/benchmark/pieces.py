@@ -4,6 +4,7 @@ itself alone.
 
 import gc
 import logging
+import math
 import multiprocessing
 import os
 import signal
@@ -12,17 +13,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from typing import Any, TypeVar
-
-import torch
+from typing import Any
 
 from nystromformer.data.preprocessing.pool import end_with_parent
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 MEASURED, FAILED, LEFT_OUT = "measured", "failed", "left out"
+GRACE = 10.0
+"""Seconds past its section's end after which a running piece is stopped."""
 
 
 @dataclass(frozen=True)
@@ -39,19 +38,7 @@ class Piece:
 
 
 class LeftOut(Exception):
-    """Why something within a piece is not measured: it is not there, or would take too long."""
-
-
-@dataclass(frozen=True)
-class NoFigure:
-    """Why something within a piece has no figure; stands among its rows."""
-
-    name: str
-    reason: str
-    failed: bool
-    """False where it was left out."""
-    is_memory: bool = False
-    """Whether there was too little memory."""
+    """Why a piece is not measured: something is not there, or would take too long."""
 
 
 @dataclass(frozen=True)
@@ -72,29 +59,20 @@ class Outcome:
         return f"{self.section}, {self.title}: {self.status}{reason} ({self.seconds:.1f} s)"
 
 
-Refusal = Callable[[Piece], str | None]
-"""Why a piece is not begun, asked when it would be; None where it is."""
+SecondsLeft = Callable[[str], float]
+"""Seconds until a section must end."""
 
 
-def measure_here(pieces: Sequence[Piece], settings: Any, refusal: Refusal) -> Iterator[Outcome]:
+def measure_here(pieces: Sequence[Piece], settings: Any, seconds_left: SecondsLeft) -> Iterator[Outcome]:
     """The pieces in this process, one after another."""
     for piece in pieces:
-        reason = refusal(piece)
-        yield measure_piece(piece, settings) if reason is None else _without_rows(piece, LEFT_OUT, reason)
+        yield _refuse(piece, seconds_left) or measure_piece(piece, settings)
 
 
 def measure_in_processes(
-    pieces: Sequence[Piece],
-    settings: Any,
-    count: int,
-    refusal: Refusal = lambda piece: None,
-    until_stopped: Callable[[str], float] | None = None,
+    pieces: Sequence[Piece], settings: Any, count: int, seconds_left: SecondsLeft = lambda section: math.inf
 ) -> Iterator[Outcome]:
-    """The pieces in `count` processes, begun in order; outcomes as they come.
-
-    Args:
-        until_stopped: seconds until pieces of a section must end; None: there is no limit.
-    """
+    """The pieces in `count` processes, begun in order; outcomes as they come."""
     waiting = deque(pieces)
     idle: list[_Worker] = []
     busy: dict[Connection, tuple[_Worker, Piece]] = {}
@@ -102,26 +80,29 @@ def measure_in_processes(
         while waiting or busy:
             while waiting and len(busy) < count:
                 piece = waiting.popleft()
-                if (reason := refusal(piece)) is not None:
-                    yield _without_rows(piece, LEFT_OUT, reason)
+                if (refused := _refuse(piece, seconds_left)) is not None:
+                    yield refused
                     continue
                 worker = idle.pop() if idle else _Worker(settings)
                 worker.connection.send(piece)
                 busy[worker.connection] = worker, piece
-            limits = [] if until_stopped is None else [until_stopped(piece.section) for _, piece in busy.values()]
-            ready = wait(list(busy), timeout=min(limits, default=None)) if busy else []
+            if not busy:
+                break
+            limit = min(seconds_left(piece.section) + GRACE for _, piece in busy.values())
+            ready = wait(list(busy), None if limit == math.inf else max(0.0, limit))
             for connection, (worker, piece) in list(busy.items()):
                 if connection in ready:
-                    outcome, is_usable = worker.answer(piece)
-                elif not ready and until_stopped is not None and not until_stopped(piece.section):
-                    outcome, is_usable = _without_rows(piece, FAILED, "stopped: its section's time was over"), False
+                    outcome = worker.answer(piece)
+                elif not ready and seconds_left(piece.section) + GRACE <= 0:
+                    outcome = _without_rows(piece, FAILED, "stopped: its section's time was over")
                 else:
                     continue
                 del busy[connection]
-                if is_usable:
-                    idle.append(worker)
-                else:
+                # After a kernel's illegal access everything fails until the process ends.
+                if outcome.status == FAILED:
                     worker.end()
+                else:
+                    idle.append(worker)
                 yield outcome
     finally:
         for worker in (*idle, *(worker for worker, _ in busy.values())):
@@ -129,7 +110,7 @@ def measure_in_processes(
 
 
 class _Worker:
-    """A process that measures one piece after another, until it ends or has lost the device."""
+    """A process that measures one piece after another."""
 
     def __init__(self, settings: Any) -> None:
         # Of a process that compiles layers; by default as many as there are cores, and several compile at once.
@@ -141,14 +122,14 @@ class _Worker:
         self._process.start()
         theirs.close()
 
-    def answer(self, piece: Piece) -> tuple[Outcome, bool]:
-        """The piece's outcome, and whether the process can take another one."""
+    def answer(self, piece: Piece) -> Outcome:
+        """The piece's outcome, also where the process died."""
         try:
-            answer: tuple[Outcome, bool] = self.connection.recv()
+            outcome: Outcome = self.connection.recv()
         except (EOFError, OSError):
             self._process.join(5)
-            return _without_rows(piece, FAILED, f"its process ended with status {self._process.exitcode}"), False
-        return answer
+            return _without_rows(piece, FAILED, f"its process ended with status {self._process.exitcode}")
+        return outcome
 
     def end(self) -> None:
         self._process.kill()
@@ -164,8 +145,7 @@ def _serve(connection: Connection, settings: Any) -> None:
     end_with_parent()
     try:
         while True:
-            outcome = measure_piece(connection.recv(), settings)
-            connection.send((outcome, device_answers()))
+            connection.send(measure_piece(connection.recv(), settings))
     except (EOFError, OSError):
         return
 
@@ -186,26 +166,17 @@ def measure_piece(piece: Piece, settings: Any) -> Outcome:
     return Outcome(piece.section, piece.title, MEASURED, "", time.perf_counter() - begin, rows)
 
 
+def _refuse(piece: Piece, seconds_left: SecondsLeft) -> Outcome | None:
+    """What stands for a piece that is not begun; None where there is time for it."""
+    left = seconds_left(piece.section)
+    if left >= piece.seconds:
+        return None
+    reason = f"of {piece.section}'s time {max(0.0, left):.0f} s are left, this takes about {piece.seconds:.0f} s"
+    return _without_rows(piece, LEFT_OUT, f"the time limit: {reason}")
+
+
 def _without_rows(piece: Piece, status: str, reason: str, seconds: float = 0.0) -> Outcome:
     return Outcome(piece.section, piece.title, status, reason, seconds)
-
-
-def attempt(name: str, work: Callable[[], T]) -> T | NoFigure:
-    """What the work gives, or why it gives nothing. An error that costs the device is raised."""
-    try:
-        result = work()
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            torch.cuda.synchronize()
-    except LeftOut as reason:
-        return NoFigure(name, str(reason), failed=False)
-    except Exception as error:
-        if not device_answers():
-            raise
-        logger.info("%s: %s", name, describe_error(error), exc_info=True)
-        # A backend that this device or version of PyTorch does not have is nobody's failure.
-        is_memory = isinstance(error, torch.OutOfMemoryError)
-        return NoFigure(name, describe_error(error), "No available kernel" not in str(error), is_memory)
-    return result
 
 
 def describe_error(error: Exception) -> str:
@@ -213,15 +184,3 @@ def describe_error(error: Exception) -> str:
     lines = [line.strip()[:200] for line in str(error).splitlines() if line.strip()]
     shown = " ... ".join([lines[0], lines[-1]] if len(lines) > 1 else lines)
     return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
-
-
-def device_answers() -> bool:
-    """Whether the device works: after a kernel's illegal access everything fails until the process ends."""
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return True
-    try:
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        return float(torch.ones(1, device="cuda")) == 1.0
-    except RuntimeError:
-        return False

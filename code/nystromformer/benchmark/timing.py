@@ -3,13 +3,14 @@
 import gc
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.benchmark import Timer
 
 from nystromformer.resources import check_room, free_memory
 
@@ -52,7 +53,9 @@ def time_side_by_side(works: Mapping[str, Work], repeats: int, warmup: int = 2) 
         for _ in range(warmup):
             work()
     samples: dict[str, list[float]] = {name: [] for name in works}
-    with no_collections():
+    gc.collect()
+    gc.disable()
+    try:
         for repeat in range(repeats):
             for name in random.Random(repeat).sample(list(works), len(works)):
                 work = works[name]
@@ -61,18 +64,21 @@ def time_side_by_side(works: Mapping[str, Work], repeats: int, warmup: int = 2) 
                 work()
                 wait_for_device()
                 samples[name].append(1e3 * (time.perf_counter() - begin))
+    finally:
+        gc.enable()
     return {name: summarise(values) for name, values in samples.items()}
 
 
-@contextmanager
-def no_collections() -> Iterator[None]:
-    """Within, Python's garbage collector does not run."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+def time_repeatedly(work: Work, seconds: float) -> Timing:
+    """Time one work alone by `torch.utils.benchmark`, after a run that warms it up: in blocks so long that the host is
+    ahead of the device and neither waits for the other.
+
+    Args:
+        seconds: for which it is repeated at least.
+    """
+    work()
+    timer = Timer("work()", globals={"work": work}, num_threads=torch.get_num_threads())
+    return summarise([1e3 * each for each in timer.blocked_autorange(min_run_time=seconds).times])
 
 
 def repeats_at(length: int, repeats: int) -> int:

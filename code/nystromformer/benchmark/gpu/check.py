@@ -34,6 +34,7 @@ _MASKED = 1e4
 """What stands at masked tokens: it must not matter."""
 _ALIKE = 16
 """Neighbours that have something in common."""
+_POISON_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,6 @@ class CheckRow(Comparison):
     """Whether masked tokens got zeros."""
 
     @property
-    def ratios(self) -> dict[str, float]:
-        """Our errors over those of tensor operations."""
-        return {name: ratio(error, self.plain[name]) for name, error in self.ours.items()}
-
-    @property
     def wrong(self) -> list[str]:
         """What fails; nothing where all is well."""
         floor = FLOAT32_FLOOR if self.dtype == "float32" else 0.0
@@ -81,12 +77,6 @@ class CheckRow(Comparison):
         if not self.repeats:
             reasons.append("a second run gave other bits")
         return reasons if self.gives_zeros else [*reasons, "masked tokens got other values than zero"]
-
-
-def ratio(ours: float, plain: float) -> float:
-    if plain == 0:
-        return 1.0 if ours == 0 else math.inf
-    return ours / plain
 
 
 def compare(settings: GpuBenchmark, case: Comparison, number: int) -> Sequence[CheckRow]:
@@ -107,11 +97,10 @@ def compare(settings: GpuBenchmark, case: Comparison, number: int) -> Sequence[C
     module, plain = (
         build(seed, device, **parameters, implementation=each) for each in (settings.implementation, "torch")
     )
-
     with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-        poison(settings)
+        _poison(device)
         ours = results(module, inputs, keep)
-        poison(settings)
+        _poison(device)
         again = results(module, inputs, keep)
         usual = results(plain, inputs, keep)
     expected = by_tensor_operations(plain, inputs, keep)
@@ -137,32 +126,32 @@ def check_pieces(settings: GpuBenchmark) -> Iterator[Piece]:
 
 
 def _cases(settings: GpuBenchmark) -> Iterator[Comparison]:
-    """First what takes longest, then the usual size in every dtype, then every other size."""
-    sizes, usual = settings.sizes.check, settings.sizes.conv_kernel_size
-    M, D, rows = sizes.landmarks, sizes.head_dim, len(MASKS)
-    for large_rows, heads, length in sizes.large:
-        yield Comparison(settings.sizes.dtype, M, D, large_rows, heads, length, usual, False)
-    for length, heads in sizes.lengths:
-        for dtype in sizes.dtypes:
-            for masked in (True, False):
-                yield Comparison(dtype, M, D, rows, heads, length, usual, masked)
+    """First what takes longest, then every size in every dtype, with and without a mask."""
+    sizes, usual = settings.sizes, settings.sizes.conv_kernel_size
+    for rows, heads, length in sizes.check_large:
+        yield Comparison(sizes.dtype, sizes.num_landmarks, sizes.head_dim, rows, heads, length, usual, False)
     filters = itertools.cycle((usual, 65, None, 9, usual))
-    for dtype in sizes.dtypes:
-        for place, (landmarks, head_dim) in enumerate(sizes.others):
-            # Every length comes with and without a mask.
-            length, heads = sizes.lengths[place % len(sizes.lengths)]
+    for dtype in sizes.check_dtypes:
+        for place, (landmarks, head_dim) in enumerate(sizes.check_landmarks):
+            length, heads = sizes.check_lengths[place % len(sizes.check_lengths)]
             for masked in (True, False):
-                yield Comparison(dtype, landmarks, head_dim, rows, heads, length, next(filters), masked)
+                yield Comparison(dtype, landmarks, head_dim, len(MASKS), heads, length, next(filters), masked)
 
 
-def poison(settings: GpuBenchmark) -> None:
+def largest_ratio(rows: Sequence[CheckRow], name: str) -> float:
+    """Our error of the output or a gradient over that of tensor operations, the largest; NaN where there is one."""
+    pairs = [(row.ours[name], row.plain[name]) for row in rows if name in row.ours]
+    ratios = [ours / plain if plain else (math.inf if ours else 1.0) for ours, plain in pairs]
+    return max(ratios, key=lambda ratio: math.inf if math.isnan(ratio) else ratio)
+
+
+def _poison(device: torch.device) -> None:
     """Fill the memory that the allocator will give next with NaN: of every dtype, all bits set are one."""
-    size = settings.sizes.check.poison_bytes
-    if settings.device.type != "cuda" or not size:
+    if device.type != "cuda":
         return
     gc.collect()
     torch.cuda.empty_cache()
     # Blocks of up to a mebibyte come from a pool of their own.
-    sizes = [size] + [1 << 20] * 64
-    blocks = [torch.empty(each, dtype=torch.uint8, device=settings.device).fill_(255) for each in sizes]
+    sizes = [_POISON_BYTES] + [1 << 20] * 64
+    blocks = [torch.empty(each, dtype=torch.uint8, device=device).fill_(255) for each in sizes]
     del blocks

@@ -8,7 +8,7 @@ import typer
 from nystromformer.benchmark.flags import Results, flag, names
 from nystromformer.runs.call import this_call
 
-SECTIONS = ("check", "ceilings", "kernels", "attention", "training")
+SECTIONS = ("check", "ceilings", "attention", "training")
 
 
 @dataclass(frozen=True)
