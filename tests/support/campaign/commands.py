@@ -1,11 +1,10 @@
-"""One command, run as a user would: in a fork of this process, which has imported all it needs, or in a new one."""
+"""One command, run as a user would: in a fork of this process, which has imported all it needs."""
 
 import atexit
 import contextlib
 import ctypes
 import gc
 import os
-import re
 import resource
 import runpy
 import signal
@@ -22,8 +21,10 @@ from typing import NoReturn
 from nystromformer.command_line import interrupt
 
 ROOT = Path(__file__).resolve().parents[3]
+LIMIT = 30
+"""Seconds after which a command of the small world hangs: the slowest takes two."""
 Hook = Callable[[], None]
-"""Called in the command's process before it begins: limits, faults, another user."""
+"""Called in the command's process before it begins: limits and faults."""
 _ADDRESS_SPACE = 6 << 30
 """Bytes that a command may take beside what its parent has: what asks for more fails, and not the machine."""
 _PR_SET_PDEATHSIG = 1
@@ -33,11 +34,10 @@ _FILES = 256
 
 @dataclass(frozen=True)
 class Command:
-    """A script of the repository, or with `launched` two processes of it by torchrun, and its flags."""
+    """A script of the repository, and its flags."""
 
     script: str
     flags: tuple[str, ...]
-    launched: bool = False
 
     def __str__(self) -> str:
         return " ".join((self.script, *self.flags))
@@ -53,11 +53,7 @@ class Ended:
     status: int | None
     stdout: str
     stderr: str
-    seconds: float
-
-    @property
-    def hung(self) -> bool:
-        return self.status is None
+    seconds: float = 0
 
     @property
     def text(self) -> str:
@@ -65,83 +61,48 @@ class Ended:
 
 
 class Running:
-    """A command at work in a folder, in a session of its own.
+    """A command at work in a folder, in a session of its own. Its output goes to files beside the folder."""
 
-    Its output goes to files beside the folder, or beside `output`.
-    """
-
-    def __init__(
-        self, command: Command, cwd: Path, real: bool = False, hook: Hook | None = None, output: Path | None = None
-    ) -> None:
-        beside = output or cwd
-        self._outputs = [beside.with_name(f"{beside.name}.{name}") for name in ("stdout", "stderr")]
+    def __init__(self, command: Command, cwd: Path, hook: Hook | None = None) -> None:
+        self._outputs = [cwd.with_name(f"{cwd.name}.{name}") for name in ("stdout", "stderr")]
         for path in self._outputs:
             path.write_bytes(b"")
         self._began = time.monotonic()
         self._status: int | None = None
-        self.pid = os.fork() or _run_in_fork(command, cwd, self._outputs, real or command.launched, hook)
-
-    def poll(self) -> int | None:
-        """The exit status; None while it is at work."""
-        if self._status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self._status = os.waitstatus_to_exitcode(status)
-        return self._status
+        self.pid = os.fork() or _run_in_fork(command, cwd, self._outputs, hook)
 
     def wait(self, seconds: float) -> int | None:
         """The exit status; None where it is at work after so long."""
-        end, pause = time.monotonic() + seconds, 0.002
-        while self.poll() is None and time.monotonic() < end:
-            time.sleep(pause)
-            pause = min(0.02, pause * 1.2)
+        end = time.monotonic() + seconds
+        while self._status is None and time.monotonic() < end:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+            else:
+                time.sleep(0.005)
         return self._status
 
-    def wait_for(self, pattern: str, seconds: float) -> re.Match[str] | None:
-        """The first place in its output that matches; None where it ends or so long passes without one."""
-        end = time.monotonic() + seconds
-        while (found := re.search(pattern, self.so_far())) is None and self.poll() is None and time.monotonic() < end:
-            time.sleep(0.005)
-        return found
-
-    def so_far(self) -> str:
-        """What it has written by now."""
-        return "".join(path.read_text(errors="replace") for path in self._outputs)
+    def read_output(self) -> list[str]:
+        """What it has written by now, to stdout and to stderr."""
+        return [path.read_text(errors="replace") for path in self._outputs]
 
     def send(self, number: int, whole: bool = False) -> None:
         """Send a signal to its first process, or to the whole session."""
         with contextlib.suppress(ProcessLookupError):
             (os.killpg if whole else os.kill)(self.pid, number)
 
-    def end(self, limit: float) -> Ended:
+    def end(self, limit: float = LIMIT) -> Ended:
         """Wait for it, or end it after `limit` seconds; nothing of it is left."""
         status = self.wait(limit)
         self.send(signal.SIGKILL, whole=True)
         if status is None:
             os.waitpid(self.pid, 0)
-        stdout, stderr = (path.read_text(errors="replace") for path in self._outputs)
-        return Ended(status, stdout, stderr, time.monotonic() - self._began)
+        return Ended(status, *self.read_output(), time.monotonic() - self._began)
 
 
-def run(
-    command: Command,
-    cwd: Path,
-    limit: float = 60,
-    real: bool = False,
-    hook: Hook | None = None,
-    output: Path | None = None,
-) -> Ended:
+def run(command: Command, cwd: Path, hook: Hook | None = None, limit: float = LIMIT) -> Ended:
     """Run a command to its end, or to its limit in seconds."""
-    return Running(command, cwd, real, hook, output).end(limit)
-
-
-def _environment() -> dict[str, str]:
-    """One thread, so that numbers repeat; nothing of the user's home, nothing from the network."""
-    kept = {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "TMPDIR") if key in os.environ}
-    ours = {"PYTHONPATH": str(ROOT / "code"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
-    # Where nothing can be made, so that nothing is left behind.
-    home = {"HOME": "/proc/nonexistent", "MPLCONFIGDIR": f"{tempfile.gettempdir()}/campaign-matplotlib-{os.getuid()}"}
-    return {**kept, **ours, **home, "LANG": "C.UTF-8", "CUDA_VISIBLE_DEVICES": ""}
+    return Running(command, cwd, hook).end(limit)
 
 
 def end_with_parent() -> None:
@@ -149,17 +110,17 @@ def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _run_in_fork(command: Command, cwd: Path, outputs: Sequence[Path], real: bool, hook: Hook | None) -> NoReturn:
-    """Be the command, with `real` as a program of its own, and end."""
+def set_memory_limit(more: int) -> None:
+    """Let this process take so many bytes of address space beside what it has."""
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + more, taken + more))
+
+
+def _run_in_fork(command: Command, cwd: Path, outputs: Sequence[Path], hook: Hook | None) -> NoReturn:
+    """Be the command, and end."""
     status = 1
     try:
         _become(cwd, outputs)
-        if real:
-            if hook is not None:
-                hook()
-            torchrun = [str(ROOT / "code/torchrun.py"), "--standalone", "--nproc_per_node=2"] * command.launched
-            words = [sys.executable, *torchrun, str(ROOT / command.script), *command.flags]
-            os.execve(words[0], words, _environment())
         status = _call(command, hook)
     finally:
         os._exit(status & 0xFF)
@@ -170,14 +131,17 @@ def _become(cwd: Path, outputs: Sequence[Path]) -> None:
     os.setsid()
     end_with_parent()
     for number, path in enumerate((Path(os.devnull), *outputs)):
-        handle = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-        os.dup2(handle, number)
+        os.dup2(os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY), number)
     # New ones, with nothing in them that this process had yet to write.
     sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", closefd=False)  # type: ignore[misc]  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # type: ignore[misc]  # noqa: SIM115
     os.chdir(cwd)
+    # One thread, so that numbers repeat; nothing of the user's home, nothing from the network.
+    kept = {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "TMPDIR") if key in os.environ}
+    ours = {"PYTHONPATH": str(ROOT / "code"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
+    home = {"HOME": "/proc/nonexistent", "MPLCONFIGDIR": f"{tempfile.gettempdir()}/campaign-matplotlib-{os.getuid()}"}
     os.environ.clear()
-    os.environ.update(_environment())
+    os.environ.update({**kept, **ours, **home, "LANG": "C.UTF-8", "CUDA_VISIBLE_DEVICES": ""})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # The first line of each script, which is imported here already.
     interrupt.install()
@@ -185,12 +149,6 @@ def _become(cwd: Path, outputs: Sequence[Path]) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     gc.unfreeze()
-
-
-def set_memory_limit(more: int) -> None:
-    """Let this process take so many bytes of address space beside what it has."""
-    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (taken + more, taken + more))
 
 
 def _call(command: Command, hook: Hook | None) -> int:

@@ -1,234 +1,165 @@
-"""Damage to a file: what disks, copies, editors, other programs and attackers do."""
+"""What disks, copies, editors and other programs do to a file, and what a machine answers for a while."""
 
+import builtins
+import errno
+import io
+import itertools
 import json
 import os
 import random
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from campaign import trees
+from campaign.commands import Hook
+from campaign.files import remove
 
 Change = Callable[[random.Random, bytes], bytes]
 """New content out of a file's content."""
 
 
-@dataclass(frozen=True)
-class Damage:
-    """A way to damage a file.
-
-    content: whether the file stays a file with other bytes in it.
-    apply: damages the file at a path; nothing where the file is not of the kind that it takes.
-    """
-
-    name: str
-    content: bool
-    apply: Callable[[random.Random, Path], None]
-
-
-class NotOfThisKind(Exception):
-    """The damage needs another kind of file."""
-
-
-def any_damage(draw: random.Random, path: Path) -> Damage:
-    """A damage for a file, drawn at random; one made for its format half of the time."""
-    fitting = _FITTING.get(path.suffix, [])
-    return draw.choice(fitting if fitting and draw.random() < 0.5 else _GENERAL)
+def damage_file(draw: random.Random, path: Path) -> str:
+    """Damage a file in one of many ways, drawn at random. Returns it in words."""
+    if draw.random() < 0.2:
+        remove(path)
+        if draw.random() < 0.5:
+            return "gone"
+        path.mkdir()
+        return "a folder in its place"
+    content = path.read_bytes()
+    fitting = _OF_A_FORMAT.get(path.suffix)
+    name, change = fitting if fitting and draw.random() < 0.4 else draw.choice(_CHANGES)
+    try:
+        changed = change(draw, content)
+    except (ValueError, IndexError):  # nothing to draw from, or no JSON
+        changed = content
+    if changed == content:
+        name, changed = "written twice", content * 2 or b"\x00"
+    path.write_bytes(changed)
+    return name
 
 
-def content_damage(draw: random.Random, path: Path) -> Damage:
-    """A damage that leaves a file of the same size."""
-    return draw.choice([_changed(name, change) for name, change in _SAME_SIZE.items()])
-
-
-def _changed(name: str, change: Change) -> Damage:
-    def apply(draw: random.Random, path: Path) -> None:
-        content = path.read_bytes()
-        try:
-            changed = change(draw, content)
-        except (ValueError, IndexError):
-            raise NotOfThisKind from None  # nothing to draw from, or no JSON
-        if changed == content:
-            raise NotOfThisKind
-        with path.open("r+b") as file:  # the same inode
-            file.truncate(len(changed))
-            file.write(changed)
-
-    return Damage(name, True, apply)
-
-
-def _bit(draw: random.Random, content: bytes) -> bytes:
+def _flip_bit(draw: random.Random, content: bytes) -> bytes:
     place, bit = draw.randrange(len(content)), draw.randrange(8)
     return content[:place] + bytes([content[place] ^ (1 << bit)]) + content[place + 1 :]
 
 
-def _byte(draw: random.Random, content: bytes) -> bytes:
-    place = draw.randrange(len(content))
-    return content[:place] + bytes([(content[place] + draw.randrange(1, 256)) % 256]) + content[place + 1 :]
-
-
-def _range(draw: random.Random, content: bytes) -> tuple[int, int]:
+def _choose_range(draw: random.Random, content: bytes) -> tuple[int, int]:
     first = draw.randrange(len(content))
     return first, min(len(content), first + 1 + int(len(content) ** draw.random()))
 
 
-def _zeros(draw: random.Random, content: bytes) -> bytes:
-    first, last = _range(draw, content)
+def _write_zeros(draw: random.Random, content: bytes) -> bytes:
+    first, last = _choose_range(draw, content)
     return content[:first] + bytes(last - first) + content[last:]
 
 
-def _noise(draw: random.Random, content: bytes) -> bytes:
-    first, last = _range(draw, content)
+def _write_noise(draw: random.Random, content: bytes) -> bytes:
+    first, last = _choose_range(draw, content)
     return content[:first] + draw.randbytes(last - first) + content[last:]
 
 
-def _swap(draw: random.Random, content: bytes) -> bytes:
-    half = draw.randrange(1, max(2, min(4096, len(content) // 2)))
-    first = draw.randrange(max(1, len(content) - 2 * half))
-    one, other = content[first : first + half], content[first + half : first + 2 * half]
-    return content[:first] + other + one + content[first + 2 * half :]
-
-
-def _truncate(draw: random.Random, content: bytes) -> bytes:
-    return content[: _range(draw, content)[0]]
-
-
-def _insert(draw: random.Random, content: bytes) -> bytes:
-    place = draw.randrange(len(content) + 1)
-    return content[:place] + draw.randbytes(draw.randint(1, 64)) + content[place:]
-
-
-def _remove(draw: random.Random, content: bytes) -> bytes:
-    first, last = _range(draw, content)
+def _remove_bytes(draw: random.Random, content: bytes) -> bytes:
+    first, last = _choose_range(draw, content)
     return content[:first] + content[last:]
 
 
-_SAME_SIZE: dict[str, Change] = {
-    "a bit flipped": _bit,
-    "a byte changed": _byte,
-    "a range zeroed": _zeros,
-    "a range of noise": _noise,
-    "two ranges swapped": _swap,
-}
-_OTHER_SIZE: dict[str, Change] = {
-    "truncated": _truncate,
-    "bytes inserted": _insert,
-    "bytes removed": _remove,
-    "emptied": lambda draw, content: b"",
-    "written twice": lambda draw, content: content * 2,
-    "zeros": lambda draw, content: bytes(len(content)),
-    "text of something else": lambda draw, content: b"<html><body>404 Not Found</body></html>\n",
-}
-
-
-def _replaced(name: str, make: Callable[[random.Random, Path], None]) -> Damage:
-    def apply(draw: random.Random, path: Path) -> None:
-        trees.remove(path)
-        make(draw, path)
-
-    return Damage(name, False, apply)
-
-
-def _folder(draw: random.Random, path: Path) -> None:
-    path.mkdir()
-    if draw.random() < 0.5:
-        (path / "notes.txt").write_text("what a user keeps here")
-
-
-def _neighbour(draw: random.Random, path: Path) -> None:
-    """Another file's content of the same kind of name."""
-    others = [each for each in path.parent.glob(f"*{path.suffix}") if each != path and each.is_file()]
-    if not others:
-        raise NotOfThisKind
-    path.write_bytes(draw.choice(sorted(others)).read_bytes())
-
-
-_GENERAL = [
-    *(_changed(name, change) for name, change in (_SAME_SIZE | _OTHER_SIZE).items()),
-    _replaced("gone", lambda draw, path: None),
-    _replaced("a folder in its place", _folder),
-    _replaced("a FIFO in its place", lambda draw, path: os.mkfifo(path)),
-    _replaced("a dangling link in its place", lambda draw, path: path.symlink_to("nowhere")),
-    _replaced("a link to itself in its place", lambda draw, path: path.symlink_to(path.name)),
-    _replaced("another file of its kind in its place", _neighbour),
+_CHANGES: list[tuple[str, Change]] = [
+    ("a bit flipped", _flip_bit),
+    ("a range zeroed", _write_zeros),
+    ("a range of noise", _write_noise),
+    ("truncated", lambda draw, content: content[: draw.randrange(len(content))]),
+    ("bytes removed", _remove_bytes),
+    ("emptied", lambda draw, content: b""),
+    ("text of something else", lambda draw, content: b"<html><body>404 Not Found</body></html>\n"),
 ]
 
 
-def _directory(draw: random.Random, content: bytes) -> bytes:
-    """A bit of the zip's central directory, as often as not of the attributes that make a record a folder."""
-    entries = [found.start() for found in re.finditer(b"PK\x01\x02", content)]
-    if draw.random() < 0.3:
-        where, bit = draw.choice(entries) + 38, 0x10
-    else:
-        where, bit = draw.randrange(entries[0], len(content)), 1 << draw.randrange(8)
-    return content[:where] + bytes([content[where] ^ bit]) + content[where + 1 :]
-
-
-_NASTY: tuple[Any, ...] = (
-    *(None, True, -1, 0, 1, 2**31, 2**63, 2**64, 10**30, 0.5, -0.0, 1e308, float("nan"), float("inf")),
-    *("", "x", "\x00", "../../etc", "ü" * 300, [], {}, [[]], [None], {"a": 1}, "0" * 64),
-)
-
-
-def _json_value(draw: random.Random, content: bytes) -> bytes:
-    """One value of a JSON document is another one."""
+def _change_value(draw: random.Random, content: bytes) -> bytes:
+    """One value of a JSON document is another one, or gone."""
     data = json.loads(content)
-    holder, key = draw.choice(list(_places(data)))
-    choice = draw.random()
-    if choice < 0.2:
+    holder, key = draw.choice(list(_find_places(data)))
+    if draw.random() < 0.2:
         del holder[key]
-    elif choice < 0.4 and isinstance(holder[key], int | float):
-        holder[key] = holder[key] + draw.choice((-1, 1, 7))
     else:
-        holder[key] = draw.choice(_NASTY)
+        holder[key] = draw.choice((None, True, -1, 0, 2**63, 0.5, float("nan"), "", "x", [], {}, {"a": 1}))
     return json.dumps(data, indent=2).encode()
 
 
-def _places(data: Any) -> Any:
+def _find_places(data: Any) -> Any:
     """Every holder and key of a nest."""
     items = list(data.items()) if isinstance(data, dict) else list(enumerate(data)) if isinstance(data, list) else []
     for key, value in items:
         yield data, key
-        yield from _places(value)
+        yield from _find_places(value)
 
 
-def _deep(draw: random.Random, content: bytes) -> bytes:
-    return b"[" * 100_000 if draw.random() < 0.5 else b'{"a":' * 50_000 + b"1" + b"}" * 50_000
-
-
-def _long_number(draw: random.Random, content: bytes) -> bytes:
-    place = draw.choice([found.start() for found in re.finditer(rb"\d", content)])
-    return content[:place] + b"9" * 5000 + content[place:]
-
-
-def _line(draw: random.Random, content: bytes) -> bytes:
-    """A line among others is no record, or one is cut, twice there, gone or moved."""
+def _change_line(draw: random.Random, content: bytes) -> bytes:
+    """A line among others is no record, or one is cut, there twice or gone."""
     lines = content.splitlines(keepends=True)
-    place = draw.randrange(len(lines) + 1)
-    odd = (b"\n", b"null\n", b"[]\n", b"17\n", b"{}\n", b'{"type": "train"}\n', b'{"step": "x"}\n', b"\xff\xfe\n")
-    choice = draw.random()
-    if choice < 0.6 or not lines:
-        return b"".join([*lines[:place], draw.choice(odd), *lines[place:]])
-    place = min(place, len(lines) - 1)
-    line = lines[place]
-    new = draw.choice(([], [line, line], [line[: len(line) // 2] + b"\n"], [line[:-1]], [line[: len(line) // 2]]))
-    return b"".join([*lines[:place], *new, *lines[place + 1 :]])
+    place = draw.randrange(len(lines))
+    line, odd = lines[place], draw.choice((b"\n", b"null\n", b"{}\n", b'{"step": "x"}\n', b"\xff\xfe\n"))
+    lines[place : place + 1] = draw.choice(([], [line, line], [line[: len(line) // 2] + b"\n"], [odd, line]))
+    return b"".join(lines)
 
 
-_ZIP = [_changed("a bit of its zip directory", _directory)]
-_JSON = [
-    _changed("another value", _json_value),
-    _changed("nested deeply", _deep),
-    _changed("a number of 5,000 digits", _long_number),
-]
-_LINES = [_changed("an odd line", _line), _changed("a number of 5,000 digits", _long_number)]
-_FITTING: dict[str, list[Damage]] = {
-    ".cp": _ZIP,
-    ".model": _ZIP,
-    ".json": [*_JSON, _JSON[0], _JSON[0]],
-    ".jsonl": _LINES,
-    ".tsv": _LINES,
-    ".txt": _LINES,
+_OF_A_FORMAT: dict[str, tuple[str, Change]] = {
+    ".json": ("another value", _change_value),
+    **dict.fromkeys((".jsonl", ".tsv", ".txt", ".csv"), ("an odd line", _change_line)),
 }
+
+
+def fails_to_open(path: Path, name: str, after: int) -> Hook:
+    """From now on opening the file fails with an error of this name; the first `after` times it does not."""
+    numbers = itertools.count()
+
+    def refusing(real: Callable[..., Any]) -> Callable[..., Any]:
+        def opens(file: Any, *args: Any, **kwargs: Any) -> Any:
+            if not isinstance(file, int) and os.path.abspath(os.fsdecode(file)) == str(path) and next(numbers) >= after:
+                raise _create_error(name, path)
+            return real(file, *args, **kwargs)
+
+        return opens
+
+    def hook() -> None:
+        os.open = refusing(os.open)
+        builtins.open = io.open = refusing(io.open)  # type: ignore[assignment]  # what pathlib calls
+
+    return hook
+
+
+def fails_to_write(name: str, after: int) -> Hook:
+    """The file that is renamed to its final name as number `after` cannot be."""
+    numbers = itertools.count(1)
+
+    def rename(real: Callable[[], None], source: Any, target: Any) -> None:
+        if next(numbers) == after:
+            raise _create_error(name, source)
+        real()
+
+    return lambda: _replace_rename(rename)
+
+
+def dies_after(name: str) -> Hook:
+    """The process is gone at once when a file of this name is in its place: a kill at a moment that repeats."""
+
+    def rename(real: Callable[[], None], source: Any, target: Any) -> None:
+        real()
+        if Path(target).name == name:
+            os._exit(137)
+
+    return lambda: _replace_rename(rename)
+
+
+def _replace_rename(act: Callable[[Callable[[], None], Any, Any], None]) -> None:
+    """From now on in this process call `act` in place of a rename or a link: with that, its source and its target."""
+
+    def acting(real: Callable[..., None]) -> Callable[..., None]:
+        return lambda source, target, **kwargs: act(lambda: real(source, target, **kwargs), source, target)
+
+    os.replace, os.link = acting(os.replace), acting(os.link)
+
+
+def _create_error(name: str, file: Any) -> OSError:
+    number = getattr(errno, name)
+    return OSError(number, os.strerror(number), os.fsdecode(file))

@@ -1,15 +1,13 @@
 """The moments at which a campaign strikes: a folder as a user has it, the command that comes next, what it makes."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 
-from campaign import trees, world
+from campaign import world
 from campaign.commands import Command
-from campaign.faults import dies_after
-from campaign.results import results
-from campaign.verdicts import SEALED, Undisturbed
+from campaign.damages import dies_after
+from campaign.files import Tree, copy, look, remove
 
 
 @dataclass(frozen=True)
@@ -22,8 +20,6 @@ class Scene:
     stopped_at: the file after whose writing an earlier attempt was killed, so that half of the work is done.
     first: what the user ran before.
     edited: what a user writes or edits, without a checksum: another content of it is another wish.
-    parts: the folder of finished parts, of a command that has one for itself.
-    read: of each file that it reads more than once, the openings after which its content may not change any more.
     """
 
     name: str
@@ -34,8 +30,15 @@ class Scene:
     stopped_at: str | None = None
     first: tuple[Command, ...] = ()
     edited: tuple[str, ...] = ()
-    parts: str | None = None
-    read: tuple[tuple[str, int], ...] = ()
+
+    def is_output(self, path: str) -> bool:
+        """Whether a path is a result, or a finished part of one."""
+        return _is_below(path, (*self.outputs, *(f"{each}.parts" for each in self.outputs)))
+
+    def is_edited(self, path: str) -> bool:
+        """Whether a path's content is the user's to choose, and nothing in the file vouches for it."""
+        for_others = path.endswith("tokenizer_config.json")  # for other programs: this one does not read it
+        return for_others or (_is_below(path, self.edited) and not path.endswith((".cp", *SEALED)))
 
 
 @dataclass(frozen=True)
@@ -44,52 +47,16 @@ class Prepared:
 
     scene: Scene
     folder: Path
-    before: trees.Tree = field(repr=False)
-    after: trees.Tree = field(repr=False)
-    expected: dict[str, str] = field(repr=False)
+    expected: Tree
     seconds: float
 
-    @property
-    def undisturbed(self) -> Undisturbed:
-        return Undisturbed(self.before, self.after, self.expected)
 
-    @property
-    def done(self) -> Path:
-        """The folder after an undisturbed run."""
-        return self.folder.with_name("after0")
-
-    @property
-    def is_preprocessing(self) -> bool:
-        """Whether the results can be made from what the folder holds beside them."""
-        return self.scene.name.startswith(("unify", "rows"))
-
-    @cached_property
-    def targets(self) -> list[str]:
-        """Files of the folder that can be damaged."""
-        return [path for path, kind in self.before.items() if kind.startswith("file:") and not path.endswith("lock")]
-
-    def is_edited(self, path: str) -> bool:
-        """Whether a path's content is the user's to choose, and nothing in the file vouches for it."""
-        return self.is_users(path) and not path.endswith((".cp", *SEALED))
-
-    def is_users(self, path: str) -> bool:
-        """Whether a path is the user's: to edit, or at least to remove."""
-        for_others = path.endswith("tokenizer_config.json")  # for other programs: this one does not read it
-        return for_others or any(path == each or path.startswith(f"{each}/") for each in self.scene.edited)
+SEALED = ("result.json", "validation.json", "baselines.json")
+"""Results with a checksum."""
 
 
-def scenes() -> list[Scene]:
-    """All of them."""
-    return [
-        *_pretraining(),
-        *_finetuning(),
-        *_stage_one(),
-        *_stage_two(),
-        *_reports(),
-        *_exchange(),
-        *_prediction(),
-        *_arena(),
-    ]
+def _is_below(path: str, places: Iterable[str]) -> bool:
+    return any(path == each or path.startswith(f"{each}/") for each in places)
 
 
 def prepare(scene: Scene, made: Path, folder: Path) -> Prepared:
@@ -98,38 +65,39 @@ def prepare(scene: Scene, made: Path, folder: Path) -> Prepared:
     Raises:
         SystemExit: two undisturbed runs differ, by which nothing can be judged.
     """
-    stage = folder / scene.name
-    stage.mkdir(parents=True)
-    before = stage / "before"
-    before.mkdir()
+    before = folder / scene.name / "before"
+    before.mkdir(parents=True)
     for name in scene.needs:
         (before / name).parent.mkdir(parents=True, exist_ok=True)
         source = made / name
         if source.is_dir():
-            trees.copy(source, before / name)
+            copy(source, before / name)
         else:
             (before / name).write_bytes(source.read_bytes())
     for name in scene.cleared:
-        trees.remove(before / name)
+        remove(before / name)
     for command in scene.first:
         world.must(command, before)
     if scene.stopped_at is not None:
         world.must(scene.commands[0], before, dies_after(scene.stopped_at), status=137)
-    seconds, made_twice = 0.0, []
+    seconds, trees = 0.0, []
     for number in range(2):
-        after = stage / f"after{number}"
-        trees.copy(before, after)
+        after = before.with_name(f"after{number}")
+        copy(before, after)
         seconds = sum(world.must(command, after).seconds for command in scene.commands)
-        made_twice.append(results(after, scene.outputs))
-    one, other = made_twice
-    if one != other:
-        differing = [path for path in {**one, **other} if one.get(path) != other.get(path)]
+        trees.append({path: digest for path, digest in look(after).items() if scene.is_output(path)})
+        remove(after)
+    if differing := [path for path in {**trees[0], **trees[1]} if trees[0].get(path) != trees[1].get(path)]:
         raise SystemExit(f"the campaign cannot begin: two runs of {scene.name} differ in {', '.join(differing)}")
-    return Prepared(scene, before, trees.listing(before), trees.listing(stage / "after1"), one, seconds)
+    return Prepared(scene, before, trees[0], seconds)
 
 
-NEW, EARLIER = "export-new", "export-earlier"
-"""Scenes of exports that may replace nothing, of the last checkpoint and of the one before."""
+def scenes() -> list[Scene]:
+    """All of them."""
+    parts = (_pretraining, _finetuning, _preprocessing, _reports, _exchange, _use, _arena)
+    return [scene for part in parts for scene in part()]
+
+
 _TASK_FOLDERS = tuple(f"model/model/{name}" for name in ("documents", "glue", "imdb", "wikihop"))
 _SCORES = "model/model/validation.json"
 
@@ -163,7 +131,7 @@ def _finetuning() -> Iterable[Scene]:
         yield Scene(f"{name}-finished", (command,), needs, out, (*others, _SCORES), edited=edited)
 
 
-def _stage_one() -> Iterable[Scene]:
+def _preprocessing() -> Iterable[Scene]:
     for name in (*world.CORPORA, "docstrings"):
         command, raw = (world.corpus_command(name),), f"raw/{name}"
         yield Scene(f"unify-{name}", command, (raw,), (f"corpora/{name}",), edited=(raw,))
@@ -172,9 +140,6 @@ def _stage_one() -> Iterable[Scene]:
             yield Scene(f"unify-{name}-stopped", command, (raw,), (f"corpora/{name}",), (), stop, edited=(raw,))
     wiki = world.corpus_command("wiki")
     yield Scene("unify-wiki-finished", (wiki,), ("raw/wiki",), ("corpora/wiki",), first=(wiki,), edited=("raw/wiki",))
-
-
-def _stage_two() -> Iterable[Scene]:
     needs, out = tuple(f"corpora/{name}" for name in ("wiki", "stories", "docstrings")), ("dataset",)
     command = world.rows_command()
     yield Scene("rows", (command,), needs, out)
@@ -196,24 +161,23 @@ def _reports() -> Iterable[Scene]:
 def _exchange() -> Iterable[Scene]:
     # The card, README.md, quotes the log and the scores, or says that it cannot read them.
     exported = tuple(f"exported/{name}" for name in ("model.safetensors", "config.json", "tokenizer.json"))
-    edited = ("model/config.json",)
-    for name, command in ((NEW, world.EXPORT_NEW), (EARLIER, world.EXPORT_EARLIER)):
-        yield Scene(name, (command,), ("model",), exported, _TASK_FOLDERS, edited=edited)
-    yield Scene("export", (world.EXPORT,), ("model",), exported, _TASK_FOLDERS, edited=edited)
+    config = ("model/config.json",)
+    yield Scene("export", (world.EXPORT,), ("model",), exported, _TASK_FOLDERS, edited=config)
     yield Scene("import", (world.IMPORT,), ("model",), ("imported",), first=(world.EXPORT,), edited=("exported",))
 
 
-def _prediction() -> Iterable[Scene]:
-    needs, out, parts = ("finished", "new.csv"), ("predictions.csv",), "predictions.csv.parts"
+def _use() -> Iterable[Scene]:
     for name, stop in (("predict", None), ("predict-stopped", "00000001")):
-        yield Scene(
-            name, (world.PREDICT,), needs, out, (), stop, edited=("new.csv",), parts=parts, read=(("new.csv", 2),)
-        )
+        needs, out = ("finished", "new.csv"), ("predictions.csv",)
+        yield Scene(name, (world.PREDICT,), needs, out, (), stop, edited=("new.csv",))
+    for name, source in (("serve", "model"), ("serve-run", "model/model/glue/SST-2/cp-*")):
+        command = Command("tests/support/ask_service.py", (source, "--port", "0", *world.DEVICE))
+        yield Scene(name, (command,), ("model",), ("served.json",), edited=("model/config.json",))
 
 
 def _arena() -> Iterable[Scene]:
-    out, parts = ("arena",), "arena/parts"
-    yield Scene("lra-listops", (world.LISTOPS,), (), out, parts=parts)
-    yield Scene("lra-listops-stopped", (world.LISTOPS,), (), out, stopped_at="train-1000-2000", parts=parts)
-    yield Scene("lra-release", (world.RELEASE,), ("release",), out, edited=("release",), parts=parts)
-    yield Scene("lra-text", (world.REVIEWS,), ("imdb",), out, parts=parts)
+    out = ("arena",)
+    yield Scene("lra-listops", (world.LISTOPS,), (), out)
+    yield Scene("lra-listops-stopped", (world.LISTOPS,), (), out, stopped_at="train-1000-2000")
+    yield Scene("lra-release", (world.RELEASE,), ("release",), out, edited=("release",))
+    yield Scene("lra-text", (world.REVIEWS,), ("imdb",), out)

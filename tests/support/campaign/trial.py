@@ -1,194 +1,273 @@
-"""One trial: a scene's folder copied, disturbed, run and judged; all that is random in it follows from its name."""
+"""One trial: a scene's folder copied, disturbed, run and judged; all that is random in it follows from its name.
 
-import hashlib
+A run ends well with the results of an undisturbed one (`identical`), or with status 2 and one message that names the
+file (`clear error`), after which the same command gives the undisturbed results once the damage is taken back. Where no
+checksum can exist, because the content is the user's own to choose (config.json, raw text, labelled examples), another
+valid content is another wish, and a run that does as it says is `legitimate`. So is a damaged result that a finished
+run did not look at and left as it was. Everything else ends badly.
+"""
+
+import os
 import random
 import re
+import resource
 import shutil
-import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-from campaign import trees
-from campaign.commands import Command, Ended, Hook, run
-from campaign.results import results
-from campaign.scenes import Prepared
-from campaign.verdicts import Disturbance, Verdict, judge
+from campaign.commands import LIMIT, Ended, Hook, Running, run, set_memory_limit
+from campaign.damages import damage_file, fails_to_open, fails_to_write
+from campaign.files import Tree, copy, look, newest_steps, remove
+from campaign.inputs import draw_input, run_input
+from campaign.scenes import SEALED, Prepared
 
-LIMIT = 30
-"""Seconds after which a command of the small world hangs: the slowest takes two."""
-REAL_EVERY = 13
-"""One of so many trials of damage and input is a real process, which imports everything anew."""
+GOOD = ("identical", "clear error", "legitimate")
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\)|^thread '.*' panicked|terminate called", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a trial.
-
-    count: kills, or 1.
-    """
-
-    row: str
-    name: str
-    scene: str
-    what: str
-    verdict: Verdict
-    real: bool
-    seconds: float
-    count: int = 1
-
-
-@dataclass(frozen=True)
-class Trial:
-    """`KIND:NUMBER` of a seed."""
+class Verdict(NamedTuple):
+    """One of `GOOD`, or silent, traceback, hang, lost or unclear; and a sentence on why."""
 
     kind: str
-    number: int
-    seed: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.kind}:{self.number}"
-
-    @property
-    def draw(self) -> random.Random:
-        """The trial's own random numbers."""
-        return random.Random(f"{self.seed} {self.name}")
-
-    @property
-    def real(self) -> bool:
-        return self.number % REAL_EVERY == 0
+    why: str = ""
 
 
 class Sandbox:
-    """A copy of a scene's folder, to be disturbed; what its commands print goes beside it, or to `output`."""
+    """A copy of a scene's folder, to be disturbed."""
 
-    def __init__(self, prepared: Prepared, folder: Path, output: Path | None = None) -> None:
-        self.prepared = prepared
-        self.folder = folder
-        self.output = output
-        trees.copy(prepared.folder, folder)
-        self._saved = newest_steps(folder)
+    def __init__(self, prepared: Prepared, folder: Path) -> None:
+        self.prepared, self.scene, self.folder = prepared, prepared.scene, folder
+        copy(prepared.folder, folder)
 
-    def look(self) -> trees.Tree:
-        """What lies in the folder now; the checkpoints that are whole are remembered, and have to stay."""
-        self._saved = newest_steps(self.folder)
-        return trees.listing(self.folder)
-
-    def fell(self) -> bool:
-        """Whether steps that were saved when it was looked at are not any more."""
-        now = newest_steps(self.folder)
-        return any(now.get(run, _NOTHING) < step for run, step in self._saved.items())
-
-    def run(self, *commands: Command, limit: float = LIMIT, real: bool = False, hook: Hook | None = None) -> Ended:
-        """Run commands, or the scene's, one after the other until one does not end well."""
-        limit *= 4 if real else 1  # on a busy machine, imports alone take long
-        ended = Ended(0, "", "", 0)
-        for command in commands or self.prepared.scene.commands:
-            one = run(command, self.folder, limit, real, hook, self.output)
-            ended = Ended(one.status, ended.stdout + one.stdout, ended.stderr + one.stderr, ended.seconds + one.seconds)
+    def run(self, hook: Hook | None = None, limit: float = LIMIT) -> Ended:
+        """Run the scene's commands one after the other, until one does not end well."""
+        ended = Ended(0, "", "")
+        for command in self.scene.commands:
+            one = run(command, self.folder, hook, limit)
+            ended = Ended(one.status, ended.stdout + one.stdout, ended.stderr + one.stderr, one.seconds)
             if one.status != 0:
                 break
         return ended
 
-    def judge(
-        self, disturbance: Disturbance, ended: Ended, before: trees.Tree, strangers: Collection[str] = ()
-    ) -> Verdict:
-        """The verdict on what the folder now holds; files of `strangers` are no results."""
-        found = results(self.folder, self.prepared.scene.outputs) if ended.status == 0 else {}
-        got = {path: digest for path, digest in found.items() if path not in strangers}
-        after, fell = trees.listing(self.folder), ended.status != 0 and self.fell()
-        return judge(disturbance, ended, before, after, got, self.prepared.undisturbed, fell)
+    def judge(self, ended: Ended, before: Tree, path: str | None = None, names: tuple[str, ...] = ()) -> Verdict:
+        """The verdict on a run.
 
-    def recover(self, verdict: Verdict, ended: Ended, take_back: Callable[[], object] = lambda: None) -> Verdict:
-        """The verdict on an error, once the same commands have run with the disturbance taken back.
-
-        Corpora and rows that the error declared unfinished are not lost where the same commands finish them.
+        Args:
+            before: the folder when the run began, with the damage in it.
+            path: the damaged file; None: none is.
+            names: words of which an error has to say one.
         """
-        unfinished = verdict.kind == "lost" and ended.status == 2 and self.prepared.is_preprocessing
-        if verdict.kind != "clear error" and not unfinished:
+        verdict, after = judge_end(ended, names), look(self.folder)
+        if verdict.kind not in GOOD:
             return verdict
-        take_back()
-        again = self.judge(Disturbance(""), self.run(), self.prepared.before)
-        if again.kind in ("identical", "fallback"):
-            return Verdict("clear error", verdict.why)
-        return Verdict("lost", f"once the damage is taken back: {again.kind}: {again.why}")
+        inputs = [each for each in before if each != path and not self.scene.is_output(each)]
+        if gone := [each for each in inputs if after.get(each) != before[each]]:
+            return Verdict("lost", f"status {ended.status}: {', '.join(gone)}")
+        if ended.status == 2:
+            now = newest_steps(after)
+            fallen = [run for run, step in newest_steps(before, path).items() if now.get(run, (-1, 0)) < step]
+            return Verdict("lost", f"steps that had been saved in {', '.join(fallen)}") if fallen else verdict
+        expected, got = self.prepared.expected, {each: after[each] for each in after if self.scene.is_output(each)}
+        differing = [each for each in sorted({*got, *expected}) if got.get(each) != expected.get(each)]
+        if differing == [path] and after.get(path or "") == before.get(path or "") and not _is_promised(path or ""):
+            return Verdict("legitimate", "left as it was")
+        # Of a damaged log the whole lines stay; a folder in a result's place may hold something.
+        differing = [each for each in differing if each != path or not each.endswith("log.jsonl")]
+        if differing and path and self.scene.is_edited(path):
+            return Verdict("legitimate")
+        return Verdict("silent", f"other results: {', '.join(differing)}") if differing else Verdict("identical")
 
-    def restore(self, path: str) -> None:
-        """Put a file back as it was, with its time."""
-        target, source = self.folder / path, self.prepared.folder / path
-        trees.remove(target)
-        shutil.copy2(source, target)
-        if target.parts[-2:] == ("stages", "run.json"):
-            trees.move_along(target, self.prepared.folder, self.folder)
+    def recover(self, verdict: Verdict) -> Verdict:
+        """The verdict on an error, once the same commands have run with the disturbance taken back."""
+        if verdict.kind != "clear error":
+            return verdict
+        again = self.judge(self.run(), look(self.folder))
+        return verdict if again.kind == "identical" else Verdict("lost", f"taken back: {again.kind}: {again.why}")
 
-
-class Attempt:
-    """A trial at work: its random numbers, the scenes, and a folder of its own for all that it needs."""
-
-    def __init__(self, trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> None:
-        self.trial, self.prepared, self.folder = trial, prepared, folder
-        self.draw, self.real = trial.draw, trial.real
-        self._began = time.monotonic()
-
-    def choose(self, fits: Callable[[Prepared], object] = lambda scene: True) -> Prepared:
-        """One of the scenes that fit, drawn at random."""
-        return self.prepared[self.draw.choice([name for name, each in sorted(self.prepared.items()) if fits(each)])]
-
-    def open(self, prepared: Prepared, within: str = ".") -> Sandbox:
-        """A new sandbox, in place of an earlier one."""
-        folder = self.folder / within / "sandbox"
-        trees.remove(folder)
-        return Sandbox(prepared, folder, self.folder / "output")
-
-    def outcome(self, sandbox: Sandbox, what: str, verdict: Verdict, **changes: Any) -> Outcome:
-        """The outcome of the trial, once it is judged."""
-        scene, seconds = sandbox.prepared.scene.name, round(time.monotonic() - self._began, 3)
-        fields: dict[str, Any] = {"row": self.trial.kind, "real": self.real}
-        return Outcome(
-            name=self.trial.name, scene=scene, what=what, verdict=verdict, seconds=seconds, **fields | changes
-        )
+    def is_finished(self) -> bool:
+        """Whether all results are there."""
+        return self.prepared.expected.items() <= look(self.folder).items()
 
 
-Kind = Callable[[Attempt], Outcome]
-"""What disturbs a run, and what may follow."""
+def judge_end(ended: Ended, names: tuple[str, ...] = (), statuses: tuple[int, ...] = (0, 2)) -> Verdict:
+    """What is to be said of a command by its status and its output alone."""
+    if ended.status is None:
+        return Verdict("hang", f"at work after {ended.seconds:.0f} seconds")
+    if _TRACEBACK.search(ended.text) or ended.status not in statuses:
+        return Verdict("traceback", f"status {ended.status}: {ended.text[-300:]}")
+    if ended.status != 2:
+        return Verdict("identical")
+    _, *messages = re.split(r"^(?=.*\berror: )", ended.stderr, flags=re.IGNORECASE | re.MULTILINE)
+    if len(messages) != 1:
+        return Verdict("unclear", f"{len(messages)} lines with `error:`: {ended.stderr[-300:]}")
+    # A name, and not as a part of another word.
+    patterns = [rf"(?<![\w-]){re.escape(name)}" + r"(?![\w-])" * name[-1].isalnum() for name in names]
+    if names and not re.search("|".join(patterns), messages[0]):
+        return Verdict("unclear", f"says nothing of {' or '.join(names)}: {messages[0][:300]}")
+    return Verdict("clear error", messages[0])
 
 
-def try_out(kind: Kind, trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outcome:
-    """Try a trial in a folder, which is not there yet and is removed at the end."""
+def _is_promised(path: str) -> bool:
+    """Whether the project promises that a finished run mends or refuses a damaged result."""
+    return path.endswith(SEALED) or "predictions" in Path(path).parts
+
+
+def damage(draw: random.Random, sandbox: Sandbox) -> tuple[str, Verdict]:
+    """A file that is damaged before the run, or fails during it; then it is as it was, and the run goes on."""
+    paths = [path for path in look(sandbox.folder) if not path.endswith("lock")]
+    # Each kind of file as often as another.
+    kinds = sorted({_kind_of(path) for path in paths})
+    kind = draw.choice(kinds) if kinds else ""
+    path = draw.choice([path for path in paths if _kind_of(path) == kind]) if kinds else None
+    target, hook = sandbox.folder / (path or ""), None
+    choice = draw.random()
+    if path is None or choice < 0.1:
+        name, after, path = draw.choice(("ENOSPC", "EDQUOT", "EIO", "EROFS")), draw.randint(1, 12), None
+        what, hook = f"{name} when file {after} is written", fails_to_write(name, after)
+    elif choice < 0.3:
+        name, after = draw.choice(("EIO", "ESTALE", "EACCES", "EMFILE", "ENOMEM")), draw.choice((0, 0, 0, 1, 2))
+        what, hook = f"{path}: {name} when it is opened after {after} times", fails_to_open(target, name, after)
+    else:
+        what = f"{path}: {damage_file(draw, target)}"
+    before = look(sandbox.folder)
+    machine = ("Too many open files", "Cannot allocate memory") if hook else ()
+    names = (*_names_of(path), *machine) if path else ()
+    verdict = sandbox.judge(sandbox.run(hook), before, path, names)
+    if path and not hook and verdict.kind == "clear error":
+        remove(target)
+        shutil.copy2(sandbox.prepared.folder / path, target)
+    return what, sandbox.recover(verdict)
+
+
+def _kind_of(path: str) -> str:
+    """What a file is, whatever its number: `model/*.cp`, `corpora/*.jsonl`."""
+    name = Path(path).name
+    ending = f"*{Path(path).suffix}" if name[:1].isdigit() or name.startswith(("cp-", "story", "wiki_")) else name
+    return f"{Path(path).parts[0]}/{ending}"
+
+
+def _names_of(path: str) -> tuple[str, ...]:
+    """Words of which an error about a file says one: its name, or its folder; of an instance of WikiHop's its id."""
+    parent = Path(path).parent
+    # The stages of a run stand for the run.
+    folders = {str(each) for each in (parent, parent.parent if parent.name == "stages" else parent)} - {"."}
+    ends = [f"{each}{end}" for each in sorted(folders) for end in ("/", ":", *((", ", ". ") if "/" in each else ()))]
+    return (os.path.basename(path), *ends, *(["WH_"] if "wikihop" in path else []))
+
+
+def mistype(draw: random.Random, sandbox: Sandbox) -> tuple[str, Verdict]:
+    """A config or a flag that is not what it should be."""
+    typed = draw_input(draw, sandbox.scene.commands[0], sandbox.folder)
+    before = look(sandbox.folder)
+    ended = run_input(typed, sandbox.folder)
+    verdict = judge_end(ended, typed.names)
+    if verdict.kind == "clear error":
+        after = look(sandbox.folder)
+        if gone := [path for path in before if not sandbox.scene.is_output(path) and after.get(path) != before[path]]:
+            verdict = Verdict("lost", ", ".join(gone))
+    if (sandbox.folder / "hacked").exists():
+        verdict = Verdict("silent", "what was typed was run")
+    return typed.what[:400], Verdict("legitimate") if verdict.kind == "identical" else verdict
+
+
+def fill_disk(draw: random.Random, sandbox: Sandbox) -> tuple[str, Verdict]:
+    """A disk with room for a part of what a run writes; then there is room, and it goes on."""
+    room = int(10 ** draw.uniform(3.6, 5.6))
+    before = look(sandbox.folder)
+    with _limited_disk(sandbox.folder, room) as hook:
+        verdict = sandbox.judge(sandbox.run(hook), before)
+    return f"a disk with {room // 1024} KiB left", sandbox.recover(verdict)
+
+
+@contextmanager
+def _limited_disk(folder: Path, room: int) -> Iterator[Hook | None]:
+    """A disk of its own for a folder, with room that ends with the context; a limit of files where none can be mounted
+    (containers).
+    """
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256m", "campaign", str(folder)]
+    shown = folder.with_name("shown")
+    copy(folder, shown)
+    if os.getuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+        return
+    shutil.copytree(shown, folder, dirs_exist_ok=True)
+    status = os.statvfs(folder)
+    taken = (status.f_blocks - status.f_bfree) * status.f_frsize
+    subprocess.run(["mount", "-o", f"remount,size={taken + room}", folder], check=True)
+    yield None
+    subprocess.run(["mount", "-o", "remount,size=256m", folder], check=True)
+
+
+def limit_memory(draw: random.Random, sandbox: Sandbox) -> tuple[str, Verdict]:
+    """A limit of memory, as `ulimit -v` sets it; then there is none, and the run goes on."""
+    room = int(10 ** draw.uniform(6, 8.3))
+    before = look(sandbox.folder)
+    verdict = sandbox.judge(sandbox.run(lambda: set_memory_limit(room)), before)
+    return f"{room / 1e6:.1f} MB of memory left", sandbox.recover(verdict)
+
+
+def kill(draw: random.Random, sandbox: Sandbox) -> tuple[str, Verdict]:
+    """One to four kills of a run at random moments, of its first process or all; then it is run to its end."""
+    hits = []
+    for _ in range(draw.randint(1, 4)):
+        before = look(sandbox.folder)
+        command = draw.choice(sandbox.scene.commands[-1:])
+        number = draw.choice((*(signal.SIGKILL,) * 6, signal.SIGTERM, signal.SIGINT))
+        running = Running(command, sandbox.folder)
+        if running.wait(max(0.05, draw.random() * sandbox.prepared.seconds)) is not None:
+            break
+        running.send(number, whole=draw.random() < 0.5)
+        ended = running.end()
+        hits.append(number.name)
+        now = newest_steps(look(sandbox.folder))
+        if any(now.get(run, (-1, 0)) < step for run, step in newest_steps(before).items()):
+            return ", ".join(hits), Verdict("lost", "steps that had been saved")
+        stopped = tuple(status for each in (signal.SIGTERM, signal.SIGINT) for status in (-each, 128 + each))
+        verdict = judge_end(ended, statuses=(0, *stopped))
+        if number != signal.SIGKILL and verdict.kind not in GOOD and not sandbox.is_finished():
+            return ", ".join(hits), verdict
+    what = ", ".join(hits) or "over before the kill"
+    ended = sandbox.run()
+    # Some commands refuse to write over what they had finished when they were killed.
+    refused = ended.status == 2 and sandbox.is_finished()
+    return what, Verdict("identical") if refused else sandbox.judge(ended, look(sandbox.folder))
+
+
+KINDS: Mapping[str, Callable[[random.Random, Sandbox], tuple[str, Verdict]]] = {
+    "damage": damage,
+    "input": mistype,
+    "kills": kill,
+    "disk": fill_disk,
+    "memory": limit_memory,
+}
+
+
+def try_out(kind: str, name: str, prepared: Mapping[str, Prepared], folder: Path) -> tuple[str, Verdict]:
+    """Try a trial in a folder, which is not there yet and is removed at the end. Returns what was done to which scene.
+
+    name: decides all that is random.
+    """
     folder.mkdir()
+    draw = random.Random(name)
+    # A finished run and a service write nothing that a kill or a disk could disturb.
+    idle = {each for each in prepared if each.endswith("-finished") or each.startswith("serve")}
+    fitting = sorted(set(prepared) - idle if kind in ("kills", "disk") else prepared)
+    scene = draw.choice(fitting)
     try:
-        return kind(Attempt(trial, prepared, folder))
+        what, verdict = KINDS[kind](draw, Sandbox(prepared[scene], folder / "sandbox"))
+        return f"{scene}: {what}", verdict
     finally:
-        trees.remove(folder)
+        unmount_below(folder)
+        remove(folder)
 
 
-Step = tuple[int, bool, int]
-"""Where a checkpoint was written: the epoch, whether at its end, the step."""
-_NOTHING: Step = (-1, False, 0)
-_OVER: Step = (10**9, True, 0)
-_TRAILER_BYTES = 73
-
-
-def newest_steps(folder: Path) -> dict[str, Step]:
-    """Of each folder with checkpoints that are whole, the newest one's step."""
-    newest: dict[str, Step] = {}
-    for path in folder.rglob("cp-*.cp"):
-        match = re.fullmatch(r"cp-(\d+)(?:-step-(\d+))?\.cp", path.name)
-        if match and _is_whole(path):
-            step = (int(match[1]), match[2] is None, int(match[2] or 0))
-            run = str(path.parent.relative_to(folder))
-            newest[run] = max(step, newest.get(run, _NOTHING))
-    # A fine-tuning that is over has its result, and no checkpoint any more.
-    over = [str(path.parent.relative_to(folder)) for path in folder.rglob("result.json") if path.is_file()]
-    return newest | dict.fromkeys(over, _OVER)
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether a checkpoint ends with the checksum of what is before it, told without the project's own check."""
-    if not path.is_file():
-        return False
-    content = path.read_bytes()
-    end = len(content) - _TRAILER_BYTES
-    return content[end:] == f"\nsha256 {hashlib.sha256(content[:end]).hexdigest()}\n".encode()
+def unmount_below(folder: Path) -> None:
+    """Unmount the disks of trials."""
+    for line in Path("/proc/mounts").read_text().splitlines():
+        place = line.split()[1]
+        if place.startswith(f"{folder}/"):
+            subprocess.run(["umount", "--lazy", place], check=False)

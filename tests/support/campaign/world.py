@@ -5,21 +5,25 @@ import contextlib
 import importlib
 import json
 import os
-import random
 import shutil
 import sys
 from functools import partial
 from pathlib import Path
 
+import corpora
+import finetuning
+import small
+import wikihop_files
+from tokenizers.implementations import ByteLevelBPETokenizer
+
 from campaign.commands import Command, Ended, Hook, run
 
-CORPORA = {"wiki": "wiki", "bookcorpus": "bookcorpus", "stories": "stories", "realnews": "realnews"}
+CORPORA = ("wiki", "bookcorpus", "stories", "realnews")
 LENGTH = 64
 _EPOCHS, _STEPS = 2, 3
 
 DEVICE = ("--device", "cpu")
 PRETRAIN = Command("code/run_pretrain.py", ("--model", "model", "--dataset", "dataset", *DEVICE))
-LAUNCHED = Command(PRETRAIN.script, PRETRAIN.flags, launched=True)
 VALIDATE = Command(
     "code/run_validation.py", ("--model", "model", "--dataset", "dataset", "--checkpoint", "all", *DEVICE)
 )
@@ -34,8 +38,6 @@ WIKIHOP = Command("code/run_wikihop.py", ("--wikihop", "wikihop", *_TUNING))
 TABLE = Command("code/run_report.py", ("table2", "model", "--out", "table2.md"))
 CURVES = Command("code/run_report.py", ("pretraining", "model", "--out", "curves.png"))
 EXPORT = Command("code/run_export.py", ("export", "model", "--format", "hf", "--out", "exported", "--force"))
-EXPORT_NEW = Command(EXPORT.script, EXPORT.flags[:-1])
-EXPORT_EARLIER = Command(EXPORT.script, (*EXPORT.flags[:-1], "--checkpoint", "0"))
 IMPORT = Command("code/run_export.py", ("import", "exported", "imported", "--force"))
 PREDICT = Command(
     "code/run_predict.py",
@@ -70,7 +72,7 @@ def make_world(folder: Path) -> None:
     """Write raw text and labelled data into a folder, and all that commands make of them: corpora, a dataset, a
     finished pretraining with its scores, fine-tunings and reports. What the commands import is imported here, too.
     """
-    write_raw(folder)
+    _write_raw(folder)
     noted = folder / "modules.json"
     commands = [*(corpus_command(name) for name in (*CORPORA, "docstrings")), rows_command()]
     for command in [*commands, PRETRAIN, VALIDATE, GLUE, IMDB, DOCUMENTS, WIKIHOP, TABLE, CURVES]:
@@ -96,20 +98,14 @@ def _import_noted(path: Path) -> None:
 
 def must(command: Command, folder: Path, hook: Hook | None = None, status: int = 0) -> Ended:
     """Run a command that has to end as it should: a campaign stands on it."""
-    ended = run(command, folder, real=command.launched, hook=hook)
+    ended = run(command, folder, hook)
     if ended.status != status:
         raise SystemExit(f"the campaign cannot begin: {command} ended with {ended.status}:\n{ended.text}")
     return ended
 
 
-def write_raw(folder: Path) -> None:
+def _write_raw(folder: Path) -> None:
     """What a user brings: raw text, GLUE, IMDB, a table, WikiHop, a tokenizer's files, and a config.json."""
-    # Here, because these import pytest, and the checks of the verdicts need none of this.
-    import corpora
-    import finetuning
-    import small
-    import wikihop_files
-
     raw = folder / "raw"
     corpora.write_wiki(raw / "wiki", files=2, articles=8)
     corpora.write_bookcorpus(raw / "bookcorpus", lines=60)
@@ -166,8 +162,6 @@ def _write_finished(pretrained: Path, folder: Path) -> None:
 
 def _write_tokenizer(folder: Path, raw: Path) -> None:
     """vocab.json and merges.txt as RoBERTa has them, of a vocabulary of 300."""
-    from tokenizers.implementations import ByteLevelBPETokenizer
-
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     pid = os.fork()  # its threads stay out of the process that forks the commands
     if pid:
@@ -179,17 +173,3 @@ def _write_tokenizer(folder: Path, raw: Path) -> None:
     made.train_from_iterator(texts, vocab_size=300, min_frequency=1, special_tokens=special, show_progress=False)
     made.save_model(str(folder))
     os._exit(0)
-
-
-def pick(draw: random.Random, paths: list[str]) -> str:
-    """One of several paths, each kind of file as often as another."""
-    kinds = sorted({kind_of(path) for path in paths})
-    kind = draw.choice(kinds)
-    return draw.choice([path for path in paths if kind_of(path) == kind])
-
-
-def kind_of(path: str) -> str:
-    """What a file is, whatever its number: `model/model/*.cp`, `corpora/*.jsonl`."""
-    name = Path(path).name
-    ending = f"*{Path(path).suffix}" if name[:1].isdigit() or name.startswith(("cp-", "story", "wiki_")) else name
-    return f"{Path(path).parts[0]}/{ending}"
