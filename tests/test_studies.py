@@ -61,11 +61,6 @@ def test_what_is_done_is_not_run_again(tmp_path: Path) -> None:
         Runner(tmp_path, 1)([write])
 
 
-def test_words_are_cut_at_spaces_but_within_quotes() -> None:
-    made = job("name", "code/run.py", "--a 1 --b 'two words'", Path("with space"), 3)
-    assert made.words[1:] == ["code/run.py", "--a", "1", "--b", "two words", "with space", "3"]
-
-
 def test_paths_of_the_checkout_tell_nothing_of_the_machine(tmp_path: Path) -> None:
     made = job("name", "code/run.py", "--model", ROOT / "runs" / "tiny", "--data", tmp_path)
     assert made.words[1:] == ["code/run.py", "--model", "runs/tiny", "--data", str(tmp_path)]

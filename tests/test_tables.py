@@ -82,11 +82,6 @@ def test_what_would_move_a_terminals_cursor_is_written_out() -> None:
     assert printable("実験 e\u0301 \u0939\u094d\u200d🙂") == "実験 e\u0301 \u0939\u094d\u200d🙂"
 
 
-def test_a_row_has_a_cell_for_each_column() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        aligned(COLUMNS, [["a", "b"]])
-
-
 @pytest.mark.parametrize("heading", ["", "the name"])
 @pytest.mark.parametrize("width", [1, LEAST_WIDTH, 25, 30, 45, 59, 60, 200])
 def test_no_line_is_longer_than_asked_for_and_nothing_is_lost(width: int, heading: str) -> None:

@@ -1,9 +1,7 @@
 """What can be told of the scripts for Slurm, and of their check, without Slurm."""
 
-import json
 import os
 import re
-import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -171,35 +169,3 @@ def test_a_refusal_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     monkeypatch.setattr(slurm_cluster, "can_start", lambda: False)
     assert run_here(monkeypatch, "tests/cluster/check.py") == 2
     assert capsys.readouterr() == ("", f"{slurm_cluster.NEEDS}\n")
-
-
-def test_no_check_has_that_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(slurm_cluster, "can_start", lambda: pytest.fail("started"))
-    assert run_here(monkeypatch, "tests/cluster/check.py", "--only", "arrays") == 2
-    assert "--only arrays: expected a word of one of: array of jobs and dependent merge; " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("error", [ValueError("no"), KeyError("x"), AssertionError(), slurm_cluster.ClusterError("no")])
-def test_a_check_that_breaks_leaves_the_others(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
-    program = runpy.run_path(str(ROOT / "tests/cluster/check.py"))
-
-    def run() -> str:
-        raise error
-
-    row = program["_row"]("a", run)
-    program["_show"]([row])
-    assert not row["passed"]
-    assert "a: FAILED" in capsys.readouterr().out
-
-
-def test_the_record_says_how_it_came_about(tmp_path: Path) -> None:
-    program = runpy.run_path(str(ROOT / "tests/cluster/check.py"))
-    program["_write"].__globals__["RECORD"] = tmp_path / "new" / "checks.json"
-    row = {"check": "a", "passed": True, "seconds": 1.0, "seen": "b"}
-    program["_write"]([row], 12.3, "22.05.8")
-    record = json.loads((tmp_path / "new" / "checks.json").read_text())
-    assert record["command"].startswith("make cluster ")
-    assert record["machine"]["slurm"] == "22.05.8"
-    assert {"processor", "torch", "python"} <= set(record["machine"])
-    assert record["commit"]
-    assert (record["seconds"], record["checks"]) == (12, [row])

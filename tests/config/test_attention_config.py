@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from pydantic import ValidationError
 
 from nystromformer import config
 from nystromformer.config import ATTENTIONS, AttentionConfig, AttentionName, NystromConfig, SoftmaxConfig
@@ -37,11 +36,6 @@ def test_unknown_name_lists_the_valid_ones_and_the_nearest() -> None:
         attention_config("nystrm")
 
 
-def test_unknown_name_without_a_near_one_suggests_nothing() -> None:
-    with pytest.raises(ValueError, match=rf"valid names: {', '.join(ATTENTIONS)}$"):
-        attention_config("")
-
-
 def test_bad_parameters_are_all_listed() -> None:
     with pytest.raises(ValueError, match="cannot be configured") as caught:
         attention_config("nystrom", num_landmark=3, pinv_iterations="2", conv_kernel_size=4, segments="valdi")
@@ -53,48 +47,23 @@ def test_bad_parameters_are_all_listed() -> None:
     ]
 
 
-@pytest.mark.parametrize("segments", ["valid", "padded_unmasked"])
-def test_what_cannot_stand_beside_an_ignored_mask_is_listed(segments: str) -> None:
+@pytest.mark.parametrize(
+    ("parameters", "keys"),
+    [
+        ({"ignore_mask": True, "implementation": "triton"}, ["segments", "implementation"]),
+        ({"landmarks": "strided", "segments": "padded"}, ["landmarks"]),
+        ({"landmarks": "strided", "kmeans_iterations": 2}, ["kmeans_iterations"]),
+        ({"segments": "padded", "implementation": "triton"}, ["implementation"]),
+        ({"pinv_ridge": 1e-3, "pinv_iterations": 4, "pinv_start": "batch"}, ["pinv_iterations", "pinv_start"]),
+        ({"pinv_ridge": 2.0}, ["pinv_ridge"]),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_together_is_listed(parameters: dict[str, Any], keys: list[str]) -> None:
     with pytest.raises(ValueError, match="cannot be configured") as caught:
-        attention_config("nystrom", ignore_mask=True, segments=segments, implementation="triton")
-    beside = "beside ignore_mask = true, found"
-    assert str(caught.value).splitlines()[1:] == [
-        f'  segments: expected "padded" {beside} "{segments}": where padding counts like any token, segments cannot go '
-        "by the mask",
-        f'  implementation: expected "torch" or "auto" {beside} "triton": the kernels take their mask',
-    ]
-
-
-def test_what_cannot_stand_beside_other_landmarks_is_listed() -> None:
-    with pytest.raises(ValueError, match="cannot be configured") as caught:
-        attention_config(
-            "nystrom", landmarks="strided", segments="padded", implementation="triton", kmeans_iterations=2
-        )
-    beside = 'beside landmarks = "strided", found'
-    assert str(caught.value).splitlines()[1:] == [
-        '  landmarks: expected "segment_means" beside segments = "padded", found "strided": the others are of each '
-        "row's own valid tokens",
-        '  implementation: expected "torch" or "auto" beside segments = "padded", found "triton": the kernels have '
-        '"valid" alone',
-        f'  implementation: expected "torch" or "auto" {beside} "triton": the kernels have segment means alone',
-        f'  kmeans_iterations: expected no iterations {beside} 2: only "kmeans" has them',
-    ]
-    assert attention_config("nystrom", landmarks="kmeans", kmeans_iterations=2).landmarks == "kmeans"  # type: ignore[attr-defined]
-
-
-def test_what_cannot_stand_beside_a_ridge_is_listed() -> None:
-    with pytest.raises(ValueError, match="cannot be configured") as caught:
-        attention_config("nystrom", pinv_ridge=1e-3, pinv_iterations=4, pinv_start="batch", implementation="triton")
-    beside = "beside pinv_ridge = 0.001, found"
-    assert str(caught.value).splitlines()[2:] == [
-        f"  pinv_iterations: expected 6 {beside} 4: it takes the iterations' place",
-        f'  pinv_start: expected "matrix" {beside} "batch": it takes the iterations\' place',
-        f'  implementation: expected "torch" or "auto" {beside} "triton": the kernels have the iterations alone',
-    ]
-    with pytest.raises(ValueError, match="pinv_ridge: expected a number from 1e-10 to 1"):
-        attention_config("nystrom", pinv_ridge=2.0)
-    again = NystromConfig.model_validate(NystromConfig(pinv_ridge=1e-3).model_dump())
-    assert again.pinv_ridge == 1e-3
+        attention_config("nystrom", **parameters)
+    lines = [line.strip() for line in str(caught.value).splitlines()[1:]]
+    assert set(keys) <= {line.partition(": expected ")[0] for line in lines}, lines
 
 
 def test_a_ridge_has_its_arithmetic() -> None:
@@ -103,91 +72,40 @@ def test_a_ridge_has_its_arithmetic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "length", "problems"),
+    ("name", "parameters", "length", "keys"),
     [
         ("local", {"neighbours": 4}, 5 * 128, []),
-        (
-            "local",
-            {"neighbours": 4},
-            512,
-            [("neighbours", "expected at most 3, as max_seq_len = 512 is 4 blocks, found 4")],
-        ),
+        ("local", {"neighbours": 4}, 512, ["neighbours"]),
         ("local", {}, 128, []),
-        ("bigbird", {"block_size": 33}, 32, [("block_size", "expected at most max_seq_len = 32, found 33")]),
-        (
-            "bigbird",
-            {"block_size": 8, "num_random_blocks": 5, "num_global_blocks": 6, "num_window_blocks": 9},
-            32,
-            [
-                ("num_window_blocks", "expected at most 7, as max_seq_len = 32 is 4 blocks, found 9"),
-                ("num_random_blocks", "expected at most 4, as max_seq_len = 32 is 4 blocks, found 5"),
-                ("num_global_blocks", "expected at most 4, as max_seq_len = 32 is 4 blocks, found 6"),
-            ],
-        ),
-        (
-            "nystrom",
-            {"segments": "padded", "num_landmarks": 50},
-            256,
-            [
-                (
-                    "num_landmarks",
-                    "expected a divisor of max_seq_len = 256, found 50: fixed segments are of equal length; only "
-                    'segments "valid" take any length',
-                )
-            ],
-        ),
+        ("bigbird", {"block_size": 33}, 32, ["block_size"]),
+        ("bigbird", {"block_size": 8, "num_random_blocks": 5}, 32, ["num_random_blocks"]),
+        ("bigbird", {"block_size": 8, "num_global_blocks": 6}, 32, ["num_global_blocks"]),
+        ("bigbird", {"block_size": 8, "num_window_blocks": 9}, 32, ["num_window_blocks"]),
+        ("nystrom", {"segments": "padded", "num_landmarks": 50}, 256, ["num_landmarks"]),
         ("nystrom", {"segments": "padded"}, 256, []),
         ("reformer", {"chunk_length": 64, "num_buckets": 64}, 64, []),
-        (
-            "reformer",
-            {"chunk_length": 65, "num_buckets": 66},
-            64,
-            [
-                ("chunk_length", "expected at most max_seq_len = 64, found 65"),
-                ("num_buckets", "expected at most max_seq_len = 64, found 66: more buckets than tokens"),
-            ],
-        ),
-        ("sinkhorn", {}, 32, [("block_size", "expected at most max_seq_len = 32, found 64")]),
-        ("sparse", {"stride": 33}, 32, [("stride", "expected at most max_seq_len = 32, found 33")]),
-        (
-            "synthesizer",
-            {"kind": "factorized_random", "rank": 33},
-            32,
-            [("rank", "expected at most max_seq_len = 32, found 33")],
-        ),
-        (
-            "synthesizer",
-            {"kind": "factorized_dense", "factor": 5},
-            32,
-            [("factor", "expected a divisor of max_seq_len = 32, found 5")],
-        ),
+        ("reformer", {"chunk_length": 65, "num_buckets": 66}, 64, ["chunk_length", "num_buckets"]),
+        ("sinkhorn", {}, 32, ["block_size"]),
+        ("sparse", {"stride": 33}, 32, ["stride"]),
+        ("synthesizer", {"kind": "factorized_random", "rank": 33}, 32, ["rank"]),
+        ("synthesizer", {"kind": "factorized_dense", "factor": 5}, 32, ["factor"]),
         ("near_far", {}, 64, []),
-        ("near_far", {}, 16, [("block_size", "expected at most max_seq_len = 16, found 32")]),
-        (
-            "near_far",
-            {"neighbours": 4, "num_landmarks": 129, "num_selected": 200},
-            128,
-            [
-                ("neighbours", "expected at most 3, as max_seq_len = 128 is 4 blocks, found 4"),
-                ("num_landmarks", "expected at most max_seq_len = 128, found 129"),
-                ("num_selected", "expected at most max_seq_len = 128, found 200"),
-            ],
-        ),
-        (
-            "near_far",
-            {"num_blocks": 3},
-            128,
-            [("num_blocks", "expected at most 2 beside neighbours = 1, as max_seq_len = 128 is 4 blocks, found 3")],
-        ),
+        ("near_far", {}, 16, ["block_size"]),
+        ("near_far", {"neighbours": 4, "num_landmarks": 129}, 128, ["neighbours", "num_landmarks"]),
+        ("near_far", {"num_selected": 200}, 128, ["num_selected"]),
+        ("near_far", {"num_blocks": 3}, 128, ["num_blocks"]),
         ("mra", {}, 256, []),
-        ("mra", {}, 128, [("num_blocks", "expected at most 4, as max_seq_len = 128 is 4 blocks, found 8")]),
-        ("mra", {}, 31, [("block_size", "expected at most max_seq_len = 31, found 32")]),
+        ("mra", {}, 128, ["num_blocks"]),
+        ("mra", {}, 31, ["block_size"]),
     ],
 )
 def test_blocks_and_budgets_fit_the_length(
-    name: str, parameters: dict[str, object], length: int, problems: list[tuple[str, str]]
+    name: str, parameters: dict[str, object], length: int, keys: list[str]
 ) -> None:
-    assert attention_config(name, **parameters).impossible_at(length) == problems
+    problems = attention_config(name, **parameters).impossible_at(length)
+    assert [key for key, _ in problems if key in keys] == keys
+    assert bool(problems) == bool(keys)
+    assert all(text.startswith("expected ") and "found " in text for _, text in problems)
 
 
 def test_clustering_has_its_arithmetic() -> None:
@@ -261,12 +179,3 @@ def test_a_parameter_of_another_attention_is_refused() -> None:
 def test_impossible_values_are_refused(name: str, parameters: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=f"\n  {words}"):
         attention_config(name, **parameters)
-
-
-def test_only_the_fixed_pattern_has_a_summary() -> None:
-    assert attention_config("sparse", stride=4).summary > 4  # type: ignore[attr-defined]
-
-
-def test_configs_are_frozen() -> None:
-    with pytest.raises(ValidationError):
-        NystromConfig().num_landmarks = 3

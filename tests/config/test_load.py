@@ -1,7 +1,6 @@
 """Reading config.json: bad files, all errors at once, overrides."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,23 +44,6 @@ class TestFile:
     def test_folder(self, tmp_path: Path) -> None:
         assert "a folder" in refusal(tmp_path)
 
-    def test_pipe_is_not_waited_for(self, tmp_path: Path) -> None:
-        os.mkfifo(tmp_path / "config.json")
-        assert "no regular file" in refusal(tmp_path / "config.json")
-
-    def test_huge(self, tmp_path: Path) -> None:
-        with (tmp_path / "config.json").open("wb") as file:
-            file.truncate(10**12)
-        assert "1,000,000,000,000 bytes; expected a config.json of at most" in refusal(tmp_path / "config.json")
-
-    @pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000, "a\0b"])
-    def test_name_that_no_file_can_have(self, tmp_path: Path, name: str) -> None:
-        with pytest.raises(UserError, match="cannot be read"):
-            load_config(tmp_path / name)
-
-    def test_inside_a_file(self, write_config: WriteConfig) -> None:
-        assert "Not a directory" in refusal(write_config("{}") / "config.json")
-
     def test_not_utf8(self, write_config: WriteConfig) -> None:
         assert "line 2: not UTF-8" in refusal(write_config(b'{\n"data_folder": "\xfc"}'))
 
@@ -104,17 +86,6 @@ class TestDuplicates:
             'data_folder: given 3 times ("/a", "/a", "/b"); keep one',
         ]
 
-    def test_inside_a_section_that_is_itself_shadowed(self, valid: Data, write_config: WriteConfig) -> None:
-        text = '{"gpu_setting": {"inst_per_gpu": 1, "inst_per_gpu": 2},' + json.dumps(valid)[1:]
-        paths = [problem.split(":")[0] for problem in problems(write_config(text))]
-        assert paths == ["gpu_setting.inst_per_gpu", "gpu_setting"]
-
-    def test_beside_other_mistakes(self, valid: Data, write_config: WriteConfig) -> None:
-        valid["model"]["num_layers"] = 0
-        text = json.dumps(valid).replace('"epoch": 3', '"epoch": 3, "epoch": 4')
-        paths = [problem.split(":")[0] for problem in problems(write_config(text))]
-        assert paths == ["pretraining_setting.epoch", "model.num_layers"]
-
 
 class TestKeys:
     def test_unknown_names_the_nearest(self, valid: Data, write_config: WriteConfig) -> None:
@@ -148,19 +119,6 @@ class TestKeys:
         (problem,) = problems(write_config(valid))
         assert problem.startswith("model.seq_len: refused: the length comes from the input")
 
-    def test_python_name_of_the_schema_key_is_unknown(self, valid: Data, write_config: WriteConfig) -> None:
-        valid["schema_url"] = "x"
-        assert problems(write_config(valid)) == ["schema_url: unknown key; did you mean $schema?"]
-
-    def test_odd_characters_stay_on_one_printable_line(self, valid: Data, write_config: WriteConfig) -> None:
-        valid["a\nb \ud800"] = "\ud800"
-        (problem,) = problems(write_config(valid))
-        assert problem.startswith('["a\\nb \\ud800"]: unknown key')
-        del valid["a\nb \ud800"]
-        valid["data_folder"] = "\ud800\x9b"
-        (problem,) = problems(write_config(valid))
-        assert problem.endswith('found "\\ud800\\x9b"')
-
 
 class TestManyMistakes:
     def test_the_first_and_a_count(self, valid: Data, write_config: WriteConfig) -> None:
@@ -170,24 +128,6 @@ class TestManyMistakes:
         assert lines[0].endswith(": 20,000 problems")
         assert [line.strip().split(":")[0] for line in lines[1:21]] == [f"model.key{n}" for n in range(20)]
         assert lines[21:] == ["  … and 19,980 more"]
-
-    def test_duplicates(self, valid: Data, write_config: WriteConfig) -> None:
-        pairs = ", ".join(f'"key{n % 30}": {n}' for n in range(3000))
-        lines = refusal(write_config(json.dumps(valid)[:-1] + f", {pairs}}}")).splitlines()
-        assert lines[0].endswith(": 60 problems"), "each key is unknown, and given a hundred times"
-        assert lines[1] == "  key0: given 100 times (0, 30, 60, 90, 120, …); keep one"
-        assert lines[21:] == ["  … and 40 more"]
-
-    @pytest.mark.parametrize("item", ["softmax", "softmx"])
-    def test_lists_of_any_length(self, valid: Data, write_config: WriteConfig, item: str) -> None:
-        valid["model"]["attn_type"] = [item] * 20_000
-        (problem,) = problems(write_config(valid))
-        assert problem.startswith("model.attn_type: expected a list of at most 10,000 these, found [")
-
-    def test_keys_and_values_of_any_length(self, valid: Data, write_config: WriteConfig) -> None:
-        valid["k" * 100_000] = "v" * 100_000
-        valid["model"]["norm"] = "n" * 100_000
-        assert max(map(len, refusal(write_config(valid)).splitlines())) < 500
 
 
 class TestPerLayer:
@@ -218,11 +158,6 @@ class TestPerLayer:
             "model.attn_type[5].num_landmarks: unknown key; valid ones: name, conv_kernel_size, ignore_mask",
             f"model.attn_type[6].name: {names}, found []",
         ]
-
-    def test_object_for_all_layers(self, valid: Data, write_config: WriteConfig) -> None:
-        valid["model"]["attn_type"] = {"name": "nystrom", "num_landmarks": "8"}
-        expected = 'model.attn_type.num_landmarks: expected an integer from 1 to 1,000,000,000, found "8"'
-        assert problems(write_config(valid)) == [expected]
 
 
 def test_all_mistakes_at_once(valid: Data, write_config: WriteConfig) -> None:
@@ -266,10 +201,6 @@ class TestOverrides:
         config = load_config(write_config(valid), ["model.attn_type[1].num_landmarks=5"])
         assert config.model.attentions[1].num_landmarks == 5  # type: ignore[attr-defined]
 
-    def test_may_supply_what_the_file_lacks(self, valid: Data, write_config: WriteConfig) -> None:
-        del valid["gpu_setting"]
-        assert load_config(write_config(valid), ["gpu_setting.inst_per_gpu=2"]).gpu_setting.inst_per_gpu == 2
-
     def test_mend_what_the_file_has_wrong(self, valid: Data, write_config: WriteConfig) -> None:
         valid["model"]["num_layers"] = "2"
         assert load_config(write_config(valid), ["model.num_layers=2"]).model.num_layers == 2
@@ -303,17 +234,6 @@ class TestOverrides:
         # The file alone is right: the message must show where the value came from.
         assert json.dumps(override) in message.splitlines()[0]
 
-    def test_thousands_of_digits(self, valid: Data, write_config: WriteConfig) -> None:
-        (problem,) = problems(write_config(valid), f"pretraining_setting.seed={'9' * 5000}")
-        assert problem.startswith("pretraining_setting.seed: expected an integer from 0 to 9,223,372,036,854,775,807")
-        assert len(problem) < 300
-
     def test_twice_is_a_mistake(self, valid: Data, write_config: WriteConfig) -> None:
         said = problems(write_config(valid), "model.num_layers=2", "model.num_layers=3")
         assert said == ["model.num_layers: overridden twice; keep one"]
-
-
-def test_data_with_keys_that_are_no_strings(valid: Data) -> None:
-    data: dict[Any, Any] = {**valid, 1: 2}
-    with pytest.raises(UserError, match=r"here: 1 problem\n.*1.*: unknown key"):
-        experiment_config(data, "here")

@@ -171,14 +171,3 @@ def test_any_file_is_refused_in_words(tmp_path_factory: pytest.TempPathFactory, 
     path.write_bytes(content)
     with pytest.raises(UserError, match=r"config\.json: "):
         load_config(path)
-
-
-@settings(deadline=None)
-@given(st.lists(st.text(max_size=20), min_size=1, max_size=3))
-def test_any_override_is_taken_or_refused_in_words(
-    tmp_path_factory: pytest.TempPathFactory, overrides: list[str]
-) -> None:
-    path = tmp_path_factory.getbasetemp() / "config.json"
-    path.write_text("{}", encoding="utf-8")
-    with pytest.raises(UserError, match="gpu_setting: missing"):
-        load_config(path, overrides)

@@ -83,10 +83,3 @@ def test_a_change_of_what_is_not_there_fails(page: Path, tmp_path: Path, text: s
     (tmp_path / "a" / "old.py").write_text(text)
     with pytest.raises(AssertionError, match=rf"expected once in a/old\.py, found {times} times"):
         apply([block for block in blocks(page, "One") if block.language == "diff"], tmp_path)
-
-
-def test_a_file_that_is_there_is_not_replaced(page: Path, tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "new.py").touch()
-    with pytest.raises(AssertionError, match=r"a/new\.py is there already"):
-        apply(blocks(page, "One"), tmp_path)

@@ -16,24 +16,8 @@ from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name, 
 from nystromformer.data.verification import MEMORY_FILE, Verification
 
 WORDS = [
-    "a",
-    "the",
-    "model",
-    "landmark",
-    "reads",
-    "writes",
-    "token",
-    "segment",
-    "inverse",
-    "of",
-    "and",
-    "in",
-    "matrix",
-    "row",
-    "column",
-    "value",
-    "small",
-    "large",
+    *("a", "the", "model", "landmark", "reads", "writes", "token", "segment", "inverse"),
+    *("of", "and", "in", "matrix", "row", "column", "value", "small", "large"),
 ]
 
 

@@ -3,14 +3,13 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import RUN, write_named
+from checkpoints import write_named
 from torch import nn
 
 from nystromformer.errors import UserError
 from nystromformer.training.archive import FORMAT, write_checkpoint
 from nystromformer.training.checkpoint import find_checkpoints, read_latest
 from nystromformer.training.fitting import load_weights
-from nystromformer.training.tidying import remove_leftovers, remove_old
 
 
 def content(value: float = 1.0) -> dict[str, Any]:
@@ -46,15 +45,6 @@ def test_an_empty_folder_has_none_and_weights_alone_are_not_overwritten(tmp_path
     write_checkpoint(content(), tmp_path / "cp-0003.model")
     with pytest.raises(UserError, match=r"cp-0003\.model\) but no \.cp to resume from"):
         read_latest(tmp_path, print)
-
-
-def test_old_ones_and_leftovers_go(tmp_path: Path) -> None:
-    for name in ("cp-0000.cp", "cp-0000-step-00000005.cp", "cp-0001-step-00000012.cp", "cp-0001-step-00000013.cp"):
-        write_named(tmp_path / name)
-    (tmp_path / "cp-0001.cp.tmp").write_bytes(b"half")
-    remove_leftovers(tmp_path)
-    remove_old(tmp_path, RUN, 1)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["cp-0000.cp", "cp-0001-step-00000013.cp"]
 
 
 def test_every_difference_of_architecture_is_listed(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The log of a run: a line that is no record stays, is passed over with one warning, and costs nothing behind it."""
 
 import json
-import os
 import tempfile
 from pathlib import Path
 
@@ -29,7 +28,6 @@ DAMAGED = {
     "step negative": b'{"type": "train", "step": -1}',
     "step true": b'{"type": "train", "step": true}',
 }
-SPEED = {"tokens_per_second": 1.0, "memory_mib": 1.0}
 
 
 def train_line(step: int) -> bytes:
@@ -82,23 +80,6 @@ def test_going_on_drops_later_steps_and_nothing_else(lines: list[int | str], ste
         ]
 
 
-def test_a_log_without_later_steps_is_not_written_again(tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    path.write_bytes(train_line(2) + b"\n")
-    before = path.stat().st_ino
-    resumed(tmp_path, 2)
-    assert path.stat().st_ino == before
-
-
-def test_many_lines_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "log.jsonl"
-    path.write_bytes(b"\n" * 1000 + train_line(2) + b"\n")
-    assert len(read_log(path)) == 1
-    assert [record.getMessage().split(": ")[1] for record in caplog.records] == [
-        "lines 1, 2, 3, 4, 5 and 995 more are no records of a run (blank, damaged or cut short)"
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -132,17 +113,6 @@ def test_a_record_that_cannot_be_written_is_known_before_the_first_step(name: st
     assert place.is_symlink() or place.is_dir() or place.read_text() == "mine"
 
 
-def test_a_folder_for_tensorboard_without_permission_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stood in for: permissions do not bind root."""
-
-    def refuse(dir: Path) -> None:
-        raise PermissionError(13, os.strerror(13), str(dir / "x"))
-
-    monkeypatch.setattr("nystromformer.training.log.tempfile.TemporaryFile", refuse)
-    with pytest.raises(UserError, match="tensorboard: TensorBoard's files cannot be written there: Permission denied"):
-        Trainer(Scripted([0.5]), settings(1), tmp_path, CPU, {}).run()
-
-
 def test_checkpoints_have_the_validations(tmp_path: Path) -> None:
     Trainer(Scripted([0.5, 0.25, 0.75]), settings(3), tmp_path, CPU, {}).run()
     expected = [{"epoch": n, "step": n + 1, "metrics": {"score": x}} for n, x in enumerate([0.5, 0.25, 0.75])]
@@ -164,22 +134,3 @@ def test_an_epoch_that_is_validated_again_is_there_once() -> None:
         (0, 2, 1.0),
         (1, 4, 0.25),
     ]
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        {},
-        [1],
-        [{"epoch": 0, "step": 1}],
-        [{"epoch": 0, "step": 1, "metrics": {"x": float("nan")}}],
-        [{"epoch": 0, "step": 1, "metrics": {"x": "1"}}],
-        [{"epoch": True, "step": 1, "metrics": {}}],
-        [{"epoch": -1, "step": 1, "metrics": {}}],
-        [{"epoch": 0, "step": 9, "metrics": {}}],
-        [{"epoch": 0, "step": 1, "metrics": {}}] * 2,
-    ],
-)
-def test_what_is_no_history(value: object) -> None:
-    assert not is_history(value, step=8)

@@ -64,15 +64,3 @@ def test_it_ends_with_a_validation_and_a_checkpoint_of_where_it_stands(
     for number in (2, 3):
         assert_same_weights(tmp_path, tmp_path / "whole", f"cp-{number:04d}.model")
         assert read_checkpoint(tmp_path / "model" / f"cp-{number:04d}.model")["step"] == 4 * (number + 1)
-
-
-def test_at_an_epochs_end_there_is_nothing_to_do(
-    tmp_path: Path, dataset_folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    pretrain(write_experiment(tmp_path, **FOUR | {"pretraining_setting__epoch": 2}), dataset_folder, CPU)
-    before = checkpoints(tmp_path)
-    with caplog.at_level("INFO"):
-        lower = FOUR | {"pretraining_setting__epoch": 1}
-        assert pretrain(write_experiment(tmp_path, **lower), dataset_folder, CPU) is None
-    assert "done: 8 of 4 steps, past the end that it has now" in caplog.text
-    assert (checkpoints(tmp_path), validations(tmp_path)) == (before, [4, 8])

@@ -1,8 +1,5 @@
 """Batches that are on their way while others are computed."""
 
-import threading
-import time
-
 import pytest
 import torch
 
@@ -30,18 +27,6 @@ def test_a_thread_gives_the_items_in_order() -> None:
     assert list(Prefetched([])) == []
 
 
-def test_the_thread_is_as_far_as_its_depth_allows() -> None:
-    items_made: list[int] = []
-    items = iter(Prefetched((items_made.append(n) or n for n in range(100)), depth=2))
-    assert next(items) == 0
-    deadline = time.monotonic() + 5
-    while len(items_made) < 4 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(0.1)
-    # One was taken, two wait, and one waits for a place.
-    assert items_made == [0, 1, 2, 3]
-
-
 def test_what_goes_wrong_is_raised_where_the_item_is_asked_for() -> None:
     def items() -> object:
         yield 1
@@ -57,11 +42,6 @@ def steps(count: int) -> list[Step]:
     return [Step([{"x": torch.full((64,), float(10 * i + j))} for j in range(2)], tokens=i) for i in range(count)]
 
 
-def test_on_a_cpu_the_steps_are_as_they_were() -> None:
-    made = steps(3)
-    assert all(a is b for a, b in zip(copy_steps(made, torch.device("cpu")), made, strict=True))
-
-
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_batches_of_a_validation_arrive_in_order(device: str) -> None:
     if device == "cuda" and not torch.cuda.is_available():
@@ -70,14 +50,6 @@ def test_batches_of_a_validation_arrive_in_order(device: str) -> None:
     copied = list(prefetch_batches(batches, torch.device(device)))
     assert [batch["x"].device.type for batch in copied] == [device] * 5
     assert [batch["x"].tolist() for batch in copied] == [[float(number)] * 3 for number in range(5)]
-
-
-def test_a_validation_that_ends_early_ends_its_thread() -> None:
-    before = threading.active_count()
-    batches = prefetch_batches(({"x": torch.zeros(1)} for _ in range(100)), torch.device("cpu"))
-    next(batches)
-    batches.close()  # type: ignore[attr-defined]  # it is a generator
-    assert threading.active_count() == before
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -58,23 +58,6 @@ def test_a_library_that_is_less_exact_is_not_taken(monkeypatch: pytest.MonkeyPat
         assert MKLDNN.matmul.fp32_precision == "none"
 
 
-def test_what_somebody_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    on(monkeypatch, "AuthenticAMD avx512f")
-    MKLDNN.matmul.fp32_precision = "ieee"
-    try:
-        with fast_products() as are_fast:
-            assert not are_fast
-        assert MKLDNN.matmul.fp32_precision == "ieee"
-    finally:
-        MKLDNN.matmul.fp32_precision = "none"
-
-
-def test_it_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    on(monkeypatch, "AuthenticAMD avx512f")
-    with pytest.raises(KeyError), fast_products():
-        raise KeyError
-
-
 def test_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32, on a CPU, of wide models."""
     on(monkeypatch, "AuthenticAMD avx512f")

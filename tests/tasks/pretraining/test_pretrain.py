@@ -9,12 +9,11 @@ import torch
 from small import CPU, LENGTH, SHIPPED, VOCABULARY, run_here, small_config, write_experiment
 
 from nystromformer.config import ExperimentConfig, experiment_config
-from nystromformer.data.dataset import Rows, open_dataset
+from nystromformer.data.dataset import open_dataset
 from nystromformer.data.preprocessing.build import DatasetSettings, build_dataset
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.model import PretrainingModel
-from nystromformer.progress import WorkDone
 from nystromformer.report.curves import draw_curves, read_curve
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
 from nystromformer.tasks.pretraining.baselines import baseline_accuracies, count_guesses
@@ -53,11 +52,6 @@ def shrunken(name: str) -> ExperimentConfig:
     }
     data["gpu_setting"] = {"inst_per_gpu": 2}
     return experiment_config(data, name)
-
-
-def test_the_papers_configs_are_shipped() -> None:
-    names = {"nystrom-512", "nystrom-4096", "softmax-512", "nystrom-small-conv", "softmax-small-noconv"}
-    assert names <= set(SHIPPED)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -134,26 +128,6 @@ def test_damaged_scores_are_named(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(UserError, match=r"validation\.json: expected the scores of code/run_validation\.py"):
         read_validation(path)
-
-
-def test_validation_tells_how_far_it_is(
-    finished: Experiment, dataset_folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def told() -> list[WorkDone]:
-        caplog.clear()
-        with caplog.at_level("INFO"):
-            validate(finished, dataset_folder, CPU, "all")
-        return [work for work in map(WorkDone.parse, caplog.messages) if work is not None]
-
-    first = told()
-    count = len(first)
-    assert count > 1
-    names = [f"cp-{number:04d} ({number + 1} of {count})" for number in range(count)]
-    assert [work.label for work in first] == names, "of each checkpoint its first batch, and then no line for a while"
-    monkeypatch.setattr("nystromformer.tasks.pretraining.validation.SECONDS_BETWEEN_LINES", 0)
-    last = [work for work in told() if work.label == names[-1]]
-    assert [work.done for work in last] == list(range(1, int(last[0].total or 0) + 1))
-    assert last[-1].seconds_left == 0
 
 
 def test_validation_during_training_is_that_of_the_rows(finished: Experiment, dataset_folder: Path) -> None:
@@ -333,18 +307,6 @@ def test_padding_is_masked_in_every_layer(dataset_folder: Path, attention: str) 
     unmasked = {name: tensor for name, tensor in other.items() if name != "mask_BN"}
     losses = [pretraining.loss(b)[0].item() for b in (batch, other, unmasked)]
     assert losses[0] == losses[1] != losses[2]
-
-
-def test_guesses_are_counted_on_a_sample_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    class TwoCorpora(Rows):
-        tokens = np.repeat([[5] * 8, [6] * 8], [20, 60], axis=0)
-
-        def __init__(self) -> None:
-            self._shape = (80, 8)
-
-    rows = TwoCorpora()
-    monkeypatch.setattr("nystromformer.tasks.pretraining.baselines._COUNTED_TOKENS", 20 * 8)
-    assert count_guesses(rows, 10, (0, 1, 2, 3, 4)).most_frequent == 6
 
 
 @pytest.fixture(scope="module")
