@@ -26,9 +26,9 @@ LIKE_ANOTHER = {
     *(f"{name}+conv" for name in ("linear", "performer", "linformer", "conv_linformer", "local", "longformer")),
     *(f"{name}+conv" for name in ("reformer", "sinkhorn", "synthesizer", "mra")),
     *("softmax+conv-unmasked", "linformer-shared", "local-alone", "sinkhorn-sharp"),
-    *("nystrom-1-kmeans", "nystrom-3-iterations"),
+    *("nystrom-1-kmeans", "nystrom-3-iterations", "near_far-blocks"),
 }
-"""Their graphs differ from another case's in numbers, or in the convolution, alone."""
+"""Their graphs differ from another case's in numbers, or in the convolution, alone, or are a part of it."""
 
 
 def parameter(case: Case) -> Any:
