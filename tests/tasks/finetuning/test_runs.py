@@ -1,7 +1,6 @@
 """Fine-tuning runs: killed and resumed, in several processes, in grids, and what they leave."""
 
 import gc
-import json
 import shutil
 import subprocess
 import sys
@@ -277,15 +276,6 @@ def test_it_learns(experiment: Experiment, glue_folder: Path, tmp_path: Path) ->
     assert result.best.metrics["accuracy"] > 0.85, metrics(result)
 
 
-def test_seeds_fix_everything(source: Path, tmp_path: Path, glue_folder: Path) -> None:
-    done = [
-        run(copy_of(source, tmp_path / str(number)), glue_folder, seeds=(seed,), epochs=1).results[0]
-        for number, seed in enumerate((3, 3, 4))
-    ]
-    assert metrics(done[0]) == metrics(done[1]) != metrics(done[2])
-    assert done[0].family == done[2].family, "runs that may be averaged"
-
-
 def test_discarded_weights_leave_results_and_predictions(experiment: Experiment, glue_folder: Path) -> None:
     changes = {"learning_rates": (1e-4, 1e-3), "discard_weights": True}
     results = run(experiment, glue_folder, **changes).results
@@ -308,22 +298,6 @@ def test_a_number_is_learned_too(experiment: Experiment, glue_folder: Path) -> N
     rows = (Path(result.folder) / "predictions" / "dev.tsv").read_text().splitlines()
     assert rows[0] == "id\tlabel\tprediction"
     assert not (Path(result.folder) / "predictions" / "STS-B.tsv").exists(), "there is no test split here"
-
-
-def test_longer_rows_repeat_the_positions(experiment: Experiment, glue_folder: Path) -> None:
-    (result,) = run(experiment, glue_folder, length=48, epochs=1).results
-    weights = read_checkpoint(Path(result.folder) / "cp-0000.model")
-    assert weights["model"]["encoder.embeddings.position.weight"].shape[0] == 48 + 2
-
-
-def test_fixed_segments_with_fixed_padding(source: Path, tmp_path: Path, glue_folder: Path) -> None:
-    """The authors' protocol."""
-    said = '{"name": "nystrom", "segments": "padded", "pinv_start": "batch", "ignore_mask": true}'
-    experiment = copy_of(source, tmp_path / "fixed", f"model.attn_type={said}")
-    (result,) = run(experiment, glue_folder, pad_to=32, epochs=1).results
-    assert result.exact_share["validation"] == 0.0
-    assert result.settings.pad_to == 32
-    assert result.attention[0].items() >= json.loads(said).items()
 
 
 def test_other_landmarks_from_the_same_checkpoint(source: Path, tmp_path: Path, glue_folder: Path) -> None:
@@ -451,14 +425,6 @@ def definition_warnings(data: Path, experiment: Experiment) -> list[str]:
     return definition.load(setup.loading).warnings
 
 
-def test_a_lost_result_is_made_of_the_last_weights_again(experiment: Experiment, glue_folder: Path) -> None:
-    (result,) = run(experiment, glue_folder).results
-    (Path(result.folder) / "result.json").unlink()
-    (again,) = run(experiment, glue_folder).results
-    assert again.epochs == result.epochs
-    assert again.predictions == result.predictions
-
-
 def test_a_run_that_diverges_does_not_end_the_others(
     experiment: Experiment,
     glue_folder: Path,
@@ -489,7 +455,7 @@ def test_another_division_is_said(
     with caplog.at_level("INFO"):
         other = open_experiment(experiment.folder, ["gpu_setting.inst_per_gpu=2"])
         run(other, glue_folder)
-    assert f"changed since {stopped}: gpu_setting.inst_per_gpu: 4 in the checkpoint, 2 now" in caplog.text
+    assert f"changed since {stopped}: {{'processes': 1, 'gpu_setting.inst_per_gpu': 4}}, now" in caplog.text
 
 
 def _stopped(experiment: Experiment, glue_folder: Path, folder: Path) -> str:
@@ -539,22 +505,3 @@ def test_baselines_are_kept(
     assert run_here(monkeypatch, "code/run_glue.py", *flags, "--device", "cpu") == 0
     assert capsys.readouterr().out == first
     assert "bag of words" in first
-
-
-def test_a_result_of_another_program_is_refused(experiment: Experiment, glue_folder: Path) -> None:
-    (result,) = run(experiment, glue_folder, epochs=1).results
-    path = Path(result.folder) / "result.json"
-    data = json.loads(path.read_text())
-    assert data["call"] == {"script": result.call.script, "flags": {}, "arguments": []}
-    del data["sha256"]
-    for broken in ("{", "[]", json.dumps(data | {"more": 1}), json.dumps(data | {"format": 9})):
-        path.write_text(broken)
-        with pytest.raises(Exception, match=r"result\.json: (expected the result|result format 9)"):
-            read_run(path.parent)
-
-
-@pytest.mark.parametrize("values", [[0.5], [0.5, 0.7, 0.9]])
-def test_spread(values: list[float]) -> None:
-    spread = Spread.of(values)
-    assert spread.mean == pytest.approx(sum(values) / len(values))
-    assert str(spread) == ("50.0" if len(values) == 1 else "70.0 ± 20.0")

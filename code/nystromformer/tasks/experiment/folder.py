@@ -21,73 +21,16 @@ SHAPE = {f"model.{name}": name for name in SHAPE_KEYS}
 """Dotted keys of config.json, and their names in the section "model"."""
 
 
-@dataclass(frozen=True)
-class RunShape:
-    """What a run's newest checkpoint says of its shape."""
-
-    source: Path
-    model: Mapping[str, Any]
-    """The section "model" that the run has."""
-    set_by_flag: Mapping[str, Any]
-    """The keys of it that `--set` gave, dotted, and their values."""
-
-
-def run_shape(checkpoints: Path) -> RunShape | None:
-    """The shape of the run in a folder; None where there is no checkpoint, or an earlier version's, that says it."""
+def _shape_by_flag(checkpoints: Path) -> Mapping[str, Any]:
+    """The keys of the model's shape that `--set` gave when the run of a folder began, as its newest checkpoint says."""
     if not any(checkpoints.glob("cp-*")):
-        return None
+        return {}
     # Only now: importing torch takes seconds.
     from nystromformer.training.checkpoint import newest_facts
 
     newest = newest_facts(checkpoints)
-    if newest is None or "set_by_flag" not in newest[1]:
-        return None
-    source, facts = newest
-    config, by_flag = facts.get("config"), facts["set_by_flag"]
-    model = config.get("model") if isinstance(config, dict) else None
-    if not isinstance(model, dict) or not set(SHAPE_KEYS) <= model.keys() or not isinstance(by_flag, dict):
-        return None  # no run wrote it: what reads it says so
-    return RunShape(source, model, by_flag)
-
-
-def recall_shape(run: RunShape, path: Path, data: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the run had by `--set` and is not given now; a line says where that is not config.json's value.
-
-    Args:
-        path: of config.json.
-        data: what is in it, with the overrides, not checked yet.
-        given: the overrides' dotted keys and values.
-
-    Returns:
-        Dotted keys and values.
-
-    Raises:
-        UserError: another shape than the run's; lists each key with both values.
-    """
-    recalled = {key: value for key, value in run.set_by_flag.items() if key in SHAPE and key not in given}
-    section = data.get("model")
-    written = section if isinstance(section, dict) else {}
-    # What is missing or no number is for the checks of the whole.
-    now = {key: written[name] for key, name in SHAPE.items() if type(written.get(name)) is int}
-    differing = [key for key in now if key not in recalled and now[key] != run.model[SHAPE[key]]]
-    if differing:
-        lines = "".join(
-            f"\n  {key}: {run.model[SHAPE[key]]} in the checkpoint, {now[key]} {'by --set' if key in given else 'now'}"
-            for key in differing
-        )
-        raise UserError(
-            f"{path}: of another shape than the run's newest checkpoint, {run.source}:{lines}\n"
-            "Restore these, leave --set out, or begin in a new folder."
-        )
-    changed = [
-        f"{key}={value} (config.json: {now.get(key, 'nothing')})"
-        for key, value in recalled.items()
-        if value != now.get(key)
-    ]
-    # Of several processes one speaks.
-    if changed and os.environ.get("RANK", "0") == "0":
-        logger.info("as in %s, by --set when the run began: %s", run.source.name, ", ".join(changed))
-    return recalled
+    by_flag = {} if newest is None else newest[1].get("set_by_flag")
+    return by_flag if isinstance(by_flag, dict) else {}
 
 
 CONTAINER_MODEL = Path("/model")
@@ -153,15 +96,17 @@ def open_experiment(folder: Path, overrides: Sequence[str] = ()) -> Experiment:
     Of the shape of its weights (`SHAPE`), what overrides gave when it began need not be given again.
 
     Raises:
-        UserError: all that is wrong with it, or another shape than that of the run's checkpoints.
+        UserError: all that is wrong with it.
     """
     path = folder / "config.json"
     data, given = peek_config(path, overrides), overridden(overrides)
     checkpoints = data.get("model_checkpoints", ExperimentConfig.model_fields["model_checkpoints"].default)
     # A path that no file can have is for the checks of the whole.
     is_path = isinstance(checkpoints, str) and wrong_path(checkpoints) is None
-    run = run_shape(_resolved(folder, checkpoints)) if data and is_path else None
-    recalled = {} if run is None else recall_shape(run, path, data, given)
+    by_flag = _shape_by_flag(_resolved(folder, checkpoints)) if data and is_path else {}
+    recalled = {key: value for key, value in by_flag.items() if key in SHAPE and key not in given}
+    if recalled and os.environ.get("RANK", "0") == "0":  # of several processes one speaks
+        logger.info("by --set when the run began: %s", ", ".join(f"{key}={value}" for key, value in recalled.items()))
     config = load_config(path, [*overrides, *(f"{key}={value}" for key, value in recalled.items())])
     by_flag = {key: getattr(config.model, name) for key, name in SHAPE.items() if key in given or key in recalled}
     return Experiment(folder, config, by_flag)

@@ -2,10 +2,9 @@
 not as it was written."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -64,8 +63,6 @@ def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]])
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 PREDICTIONS = "predictions"
 
 
@@ -79,10 +76,9 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run
     files, group = files_of(setup, splits, run.settings), setup.group
     epoch = run.choose(setup.sweep.predict).epoch
     folder, path = files.folder, files.weights(epoch)
-    are_asked = _are_asked(setup, splits, test, run)
-    is_other_test = bool(test) and run.tested is not None and run.tested.data != test_fingerprint(test)
+    fingerprint = test_fingerprint(test)
     with held_folder(folder, group):
-        if not group.on_main(lambda: _has_weights(path, run, are_asked, is_other_test)):
+        if not group.on_main(lambda: _has_weights(path, run, fingerprint if test else "")):
             say(group, "%s: no such weights any more (--discard_weights), so no predictions are written", path)
             return run
         everything = splits.validation | dict(test)
@@ -99,15 +95,19 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run
         def write() -> Run:
             altered, before = _altered(run), run.tested.files if run.tested is not None else {}
             former = [name for name in before if (path := folder / name).is_file() and path not in altered]
-            metrics, files = _stamped(folder, lambda target: setup.definition.write(splits, test, scores, target))
-            for name in set(former).difference(files):
+            there = _files(folder / PREDICTIONS)
+            metrics = setup.definition.write(splits, test, scores, folder / PREDICTIONS)
+            # Each is a new file under its name; whatever else lies there is not the run's.
+            written = [path for path, sign in _files(folder / PREDICTIONS).items() if there.get(path) != sign]
+            stamps = {f"{PREDICTIONS}/{path.name}": FileStamp(path.stat().st_size, sha256_of(path)) for path in written}
+            for name in set(former).difference(stamps):
                 # Of data that are not predicted any more: beside the new ones it would pass for one of them.
                 (folder / name).unlink()
             tested = Tested(
                 epoch=epoch,
-                data=test_fingerprint(test),
+                data=fingerprint,
                 shown=splits.shown,
-                files=files,
+                files=stamps,
                 metrics=metrics,
                 rows={name: len(examples) for name, examples in test.items() if examples.labels is not None},
                 warnings=tuple(splits.test_warnings) if test else (),
@@ -121,37 +121,23 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run
         return done
 
 
-def _has_weights(path: Path, run: Run, are_asked: bool, is_other_test: bool) -> bool:
+def _has_weights(path: Path, run: Run, test: str) -> bool:
     """Whether the weights are there to predict with.
 
     Args:
-        are_asked: whether the predictions that the result names are those that are asked for.
-        is_other_test: whether those are of other test data than what is to be predicted.
+        test: fingerprint of the test data that are to be predicted; empty for none.
 
     Raises:
-        UserError: they are not, and not because all of the run's were discarded and none are needed.
+        UserError: they are not, though others are, or the run's predictions are of other test data or not as they were
+            written: their figures would be taken for those that are asked for.
     """
     if path.is_file():
         return True
-    folder = path.parent
-    others = find_weights(folder)
-    if others:
-        names = ", ".join(other.name for other in others.values())
+    is_other_test = bool(test) and run.tested is not None and run.tested.data != test
+    if is_other_test or find_weights(path.parent) or _altered(run):
         raise UserError(
-            f"{path}: the weights to predict with are not there, though {names} is: put the file back, ask with "
-            f"--predict for the other epoch's predictions, or move {folder} away to train the run again."
-        )
-    if are_asked and (altered := _altered(run)):
-        raise UserError(
-            f"{altered[0]}: not as it was written, and the weights to make it again with were discarded "
-            f"(--discard_weights): put the file back, or move {folder} away to train the run again."
-        )
-    if is_other_test:
-        # Its figures would be taken for those of the data that were asked for.
-        raise UserError(
-            f"{folder}: its predictions and test figures are of other test data, and the weights to predict these with "
-            "were discarded (--discard_weights): give those test data or none, or move the folder away to train the "
-            "run again."
+            f"{path}: not there, and the predictions beside it are not those that are asked for, or not as they were "
+            f"written: put the file back, or move {path.parent} away to train the run again"
         )
     return False
 
@@ -160,7 +146,8 @@ def has_predictions(setup: Setup, splits: Splits, test: Mapping[str, Examples], 
     """Whether a run's predictions are there as they were written, of these test data and by the weights that the sweep
     asks for.
     """
-    if run.tested is None or not run.tested.files or not _are_asked(setup, splits, test, run):
+    asked = (run.choose(setup.sweep.predict).epoch, test_fingerprint(test), splits.shown)
+    if run.tested is None or not run.tested.files or asked != (run.tested.epoch, run.tested.data, run.tested.shown):
         return False
     if altered := _altered(run):
         logger.warning("%s: not as it was written", altered[0])
@@ -168,41 +155,18 @@ def has_predictions(setup: Setup, splits: Splits, test: Mapping[str, Examples], 
     return all((run.folder / name).is_file() for name in run.tested.files)
 
 
-def _are_asked(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run) -> bool:
-    """Whether a run's predictions are of these test data and by the weights that are asked for."""
-    asked = (run.choose(setup.sweep.predict).epoch, test_fingerprint(test), splits.shown)
-    return run.tested is not None and asked == (run.tested.epoch, run.tested.data, run.tested.shown)
-
-
 def test_fingerprint(test: Mapping[str, Examples]) -> str:
     """Equal for equal test data."""
     return digest({name: examples.fingerprint for name, examples in test.items()})
 
 
-def _stamped(folder: Path, write: Callable[[Path], T]) -> tuple[T, dict[str, FileStamp]]:
-    """What `write` gives for the folder of predictions below a run's, and a stamp of each file that it wrote."""
-    target = folder / PREDICTIONS
-    before = _files(target)
-    done = write(target)
-    # Each is a new file under its name; whatever else lies there is not the run's.
-    written = sorted(name for name, sign in _files(target).items() if before.get(name) != sign)
-    return done, {f"{PREDICTIONS}/{name}": _stamp(target / name) for name in written}
-
-
 def _altered(run: Run) -> list[Path]:
     """The prediction files that are there, but not as they were written."""
     there = {run.folder / name: stamp for name, stamp in (run.tested.files if run.tested is not None else {}).items()}
-    return [path for path, stamp in there.items() if path.is_file() and not _is_whole(path, stamp)]
+    return [path for path, stamp in there.items() if path.is_file() and sha256_of(path) != stamp.sha256]
 
 
-def _is_whole(path: Path, stamp: FileStamp) -> bool:
-    return path.stat().st_size == stamp.size and sha256_of(path) == stamp.sha256
-
-
-def _files(folder: Path) -> dict[str, tuple[int, int]]:
-    files = [path for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
-    return {path.name: ((status := path.stat()).st_ino, status.st_mtime_ns) for path in files}
-
-
-def _stamp(path: Path) -> FileStamp:
-    return FileStamp(path.stat().st_size, sha256_of(path))
+def _files(folder: Path) -> dict[Path, tuple[int, int]]:
+    """The files of a folder, and what tells a new one under a name from the one before."""
+    files = [path for path in sorted(folder.iterdir()) if path.is_file()] if folder.is_dir() else []
+    return {path: ((status := path.stat()).st_ino, status.st_mtime_ns) for path in files}

@@ -19,7 +19,7 @@ from nystromformer.config.network import NO_EFFECT
 from nystromformer.data.tokenizer import TOKENIZER_FILE, save_tokenizer
 from nystromformer.files.writing import sha256_of
 from nystromformer.model import count_parameters
-from nystromformer.runs.record import TOKENIZER, EpochMetrics, Origin, Run, read_run
+from nystromformer.runs.record import TOKENIZER, Origin, Run, read_run
 from nystromformer.runs.settings import RunSettings
 from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.folder import Experiment
@@ -125,7 +125,10 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> Run | Signals:
         def check(saved: Saved) -> None:
             check_is_of_a_run(saved.content, saved.path)
             files.history_in(saved.content, saved.path)
-            _say_division(saved, facts)
+            if saved.content["division"] != facts["division"]:
+                logger.info(
+                    "changed since %s: %s, now %s", saved.path.name, saved.content["division"], facts["division"]
+                )
 
         saved = newest(folder, group, check)
         if saved is not None:
@@ -137,7 +140,7 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> Run | Signals:
             return stopped_by
 
         def finish() -> Run:
-            run = _reached(files, files.epochs_of(trainer.state.history))
+            run = _reached(files, {"finetuning": files.identity, "history": trainer.state.history})
             files.clean_up(run)
             return run
 
@@ -162,7 +165,7 @@ def _tokenizer_sha256(setup: Setup) -> str:
 def files_of(setup: Setup, splits: Splits, settings: RunSettings) -> RunFiles:
     """A run's folder, and what tells its own files from others."""
     facts = identity(setup, splits, settings)
-    return RunFiles(_begun_run(setup, splits, settings, facts), facts, settings.steps_per_epoch(len(splits.train)))
+    return RunFiles(_begun_run(setup, splits, settings, facts), facts)
 
 
 def _finished(files: RunFiles) -> Run | None:
@@ -171,27 +174,22 @@ def _finished(files: RunFiles) -> Run | None:
     Raises:
         UserError: it is damaged, or not this run's; nothing is removed then.
     """
-    run = read_run(files.folder)
+    run, last = read_run(files.folder), files.run.settings.epochs - 1
     if run is not None:
-        files.check(run)
-        files.clean_up_after_kill(run)
+        if (run.identity, run.settings) != (files.run.identity, files.run.settings):
+            raise run.refusal("identity: of another run than the folder's")
+        files.clean_up(run)  # which a kill may have prevented
         return run
-    is_over = files.weights(files.run.settings.epochs - 1).is_file() and not find_checkpoints(files.folder)
-    return _reached(files, files.of_finished()) if is_over else None
+    if files.weights(last).is_file() and not find_checkpoints(files.folder):
+        return _reached(files, files.read_weights(last))
+    return None
 
 
-def _reached(files: RunFiles, epochs: tuple[EpochMetrics, ...]) -> Run:
-    run = replace(files.run, epochs=epochs)
+def _reached(files: RunFiles, content: Mapping[str, Any]) -> Run:
+    """Write the record of a run that is over, by the checkpoint of its end."""
+    run = replace(files.run, epochs=files.epochs_in(content, files.weights(files.run.settings.epochs - 1)))
     run.write()
     return run
-
-
-def _say_division(saved: Saved, facts: Mapping[str, Any]) -> None:
-    """Say it where a run goes on that was divided otherwise."""
-    division = saved.content.get("division")
-    for key, now in facts["division"].items():
-        if isinstance(division, dict) and (before := division.get(key)) != now:
-            logger.info("changed since %s: %s: %s in the checkpoint, %s now", saved.path.name, key, before, now)
 
 
 def _build(setup: Setup, splits: Splits, files: RunFiles) -> tuple[Finetuning, dict[str, Any]]:
