@@ -1,5 +1,6 @@
 """What every attention keeps, tested by one suite over all of them."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -204,6 +205,14 @@ def test_a_batch_without_rows_is_taken(case: Case, masked: bool) -> None:
 
 
 @every_case
+def test_the_outputs_precision_does_not_depend_on_the_mask(case: Case) -> None:
+    module = case.build()
+    q, k, v = qkv(2, 40)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert module(q, k, v).dtype == module(q, k, v, suffix_mask(40, 40, 20)).dtype
+
+
+@every_case
 def test_memory_layout_does_not_matter(case: Case) -> None:
     module = case.build()
     q, k, v = (x.detach() for x in qkv(2, 33))
@@ -345,6 +354,17 @@ def test_compiles_as_one_graph(case: Case, masked: bool) -> None:
         gradients, wanted = gradients_of(out.sum(), x), gradients_of(expected.sum(), x)
         for a, b in zip(gradients, wanted, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="inductor calls a C++ compiler")
+def test_inductor_compiles_nystrom() -> None:
+    torch._dynamo.reset()
+    module = create_attention("nystrom", num_heads=HEADS, head_dim=DIM, num_landmarks=8, conv_kernel_size=3)
+    x = qkv(2, 40)
+    keep = random_mask(2, 40)
+    out = torch.compile(module, fullgraph=True)(*x, keep)
+    torch.testing.assert_close(out, module(*x, keep), rtol=1e-4, atol=1e-5)
 
 
 @tracing("export")

@@ -37,6 +37,13 @@ def test_without_a_mask_the_first_are_global() -> None:
     assert tokens.is_global_BN.all()
 
 
+def test_on_a_cpu_there_are_about_as_many_slots_as_needed() -> None:
+    keep = torch.ones(2, 100, dtype=torch.bool)
+    for count, slots in [(0, 0), (1, 16), (16, 16), (17, 20)]:
+        mask = AttentionMask(keep, torch.arange(100).flip(0).expand(2, -1) < count)
+        assert mask.global_tokens(1, 20).places_BG.shape == (2, 1 + slots)
+
+
 def test_more_marks_than_there_is_room_for_are_an_error() -> None:
     marks = torch.zeros(2, 30, dtype=torch.bool)
     marks[1, :10] = True
@@ -46,3 +53,16 @@ def test_more_marks_than_there_is_room_for_are_an_error() -> None:
     assert AttentionMask(keep, marks).global_tokens(2, 8).there_BG.sum().item() == 2 + 10
     keep[1, 3] = False
     assert AttentionMask(keep, marks).global_tokens(1, 8).there_BG.sum().item() == 1 + 9
+
+
+@pytest.mark.slow
+def test_where_one_cannot_look_it_is_an_error_of_the_graph() -> None:
+    def slots(keep: Tensor, marks: Tensor) -> Tensor:
+        return AttentionMask(keep, marks).global_tokens(1, 8).there_BG
+
+    torch._dynamo.reset()
+    compiled = torch.compile(slots, fullgraph=True, backend="aot_eager")
+    keep, marks = torch.ones(1, 30, dtype=torch.bool), torch.arange(30)[None] < 9
+    assert compiled(keep, marks).sum() == 9
+    with pytest.raises(RuntimeError, match="global_capacity = 8"):
+        compiled(keep, torch.arange(30)[None] < 10)

@@ -10,6 +10,7 @@ from torch.func import functional_call
 from nystromformer.attention import AttentionMask, create_attention, reference
 from nystromformer.attention.longformer import LongformerAttention
 from nystromformer.errors import UserError
+from nystromformer.model.encoder import Encoder
 from nystromformer.model.finetuning import CandidateModel
 
 WIDTH = HEADS * DIM
@@ -100,6 +101,47 @@ def test_marked_tokens_are_the_oracles(length: int, dilation: int | list[int], o
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
 
 
+def test_marks_count_where_the_mask_is_ignored() -> None:
+    module = longformer(window=4, ignore_mask=True, num_global_tokens=0)
+    x = qkv(2, 30)
+    keep, marks = random_mask(2, 30), random_mask(2, 30, seed=5, share=0.2)
+    all_kept = longformer(window=4, num_global_tokens=0)(*x, AttentionMask(torch.ones_like(keep), marks))
+    assert torch.equal(module(*x, AttentionMask(keep, marks)), all_kept)
+    assert not torch.allclose(module(*x, AttentionMask(keep)), all_kept)
+
+
+@pytest.mark.slow
+def test_marks_in_compiled_and_exported_programs() -> None:
+    class Marked(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = longformer(window=4, dilation=2, global_capacity=24, global_projections=True)
+
+        def forward(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor, marks: Tensor) -> Tensor:
+            out: Tensor = self.attention(q, k, v, AttentionMask(keep, marks))
+            return out
+
+    def inputs(batch: int, length: int) -> tuple[Tensor, ...]:
+        marks = random_mask(batch, length, seed=5, share=0.2 if length < 90 else 0.02)
+        return *(a.detach() for a in qkv(batch, length)), random_mask(batch, length), marks
+
+    module = Marked().eval()
+    torch._dynamo.reset()
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    rows, tokens = torch.export.Dim("rows", min=1, max=64), torch.export.Dim("tokens", min=2, max=8192)
+    shape, mask = {0: rows, 2: tokens}, {0: rows, 1: tokens}
+    shapes = (shape, shape, shape, mask, mask)
+    program = torch.export.export(module, inputs(2, 50), dynamic_shapes=shapes).module()
+    for batch, length in [(2, 33), (2, 50), (1, 2), (3, 9), (1, 501)]:
+        x = inputs(batch, length)
+        expected = module(*x)
+        torch.testing.assert_close(program(*x), expected, rtol=1e-4, atol=1e-5)
+        if batch == 2:
+            torch.testing.assert_close(compiled(*x), expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(RuntimeError, match="global_capacity = 24"):
+        compiled(*inputs(2, 50)[:4], torch.ones(2, 50, dtype=torch.bool))
+
+
 def test_too_many_marks_name_the_setting() -> None:
     module = longformer(window=4, global_capacity=3)
     mask = AttentionMask(torch.ones(2, 20, dtype=torch.bool), torch.arange(20).expand(2, -1) < 5)
@@ -118,6 +160,14 @@ def test_a_model_says_where_it_cannot_be() -> None:
         "model.attn_type.dilation: expected a number, or 2 of them, one for each of the num_head, found 3",
     ]:
         assert words in text
+
+
+def test_each_layer_may_have_its_own_window() -> None:
+    layers = [{"name": "longformer", "window": 4}, {"name": "longformer", "window": 8, "dilation": [1, 2]}]
+    encoder = Encoder(small_config(model__attn_type=layers, model__num_landmarks=None).model)
+    cores = [layer.attention.core for layer in encoder.layers]
+    assert [(core.config.window, core.config.dilation) for core in cores] == [(4, 1), (8, (1, 2))]
+    assert encoder(torch.randint(5, 300, (2, 32))).shape == (2, 32, 16)
 
 
 @pytest.mark.parametrize("marked", [False, True], ids=["unmarked", "marked"])

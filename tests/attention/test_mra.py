@@ -40,3 +40,12 @@ def test_more_blocks_are_nearer_to_softmax(choice: str) -> None:
     expected = reference.softmax_attention(q, k, v)
     errors = [float((mra(choice=choice, num_blocks=count)(q, k, v) - expected).norm()) for count in (1, 4, 16)]
     assert errors == sorted(errors, reverse=True)
+
+
+@pytest.mark.parametrize("coarse", [True, False])
+def test_large_scores_stay_finite(coarse: bool) -> None:
+    q, k, v = qkv(2, 100, scale=40.0)
+    for choice in CHOICES:
+        out = mra(choice=choice, coarse=coarse, num_blocks=2)(q, k, v)
+        assert torch.isfinite(out).all()
+        assert all(torch.isfinite(x).all() for x in torch.autograd.grad(out.sum(), (q, k, v)))

@@ -21,6 +21,7 @@ from nystromformer.attention import (
 )
 from nystromformer.attention.landmarks import Segments, segment_means
 from nystromformer.attention.pinv import ridge_inverse
+from nystromformer.attention.skip import _convolve_channels
 
 
 def nystrom(**parameters: object) -> NystromAttention:
@@ -105,12 +106,29 @@ def test_the_inverse_stays_finite_where_all_tokens_are_alike(parameters: dict[st
         assert gradient.isfinite().all()
 
 
+def test_a_short_rows_gradient_does_not_go_through_an_inverse() -> None:
+    q, k, v = qkv(2, 40)
+    with torch.no_grad():
+        q[1], k[1] = 50.0, 50.0
+    mask = torch.arange(40) < torch.tensor([[40], [5]])
+    out = nystrom(num_landmarks=8, pinv_iterations=24)(q, k, v, mask)
+    for gradient in torch.autograd.grad(out.square().sum(), (q, k, v)):
+        assert gradient.isfinite().all()
+
+
 def test_lemma_2_landmarks_that_are_the_tokens_give_true_attention() -> None:
     # Landmarks that are the tokens make all three factors of S: S S⁺ S = S (Lemma 2).
     q, k, v = qkv(1, 12, dtype=torch.float64, scale=2.0)
     s = torch.stack([reference.softmax_matrix(q[0, h], k[0, h]) for h in range(HEADS)])
     expected = reference.softmax_attention(q, k, v)[0]
     torch.testing.assert_close(s @ iterative_pinv(s, 40) @ s @ v[0], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_the_svd_form_and_many_iterations_agree() -> None:
+    q, k, v = qkv(1, 48, dtype=torch.float64, scale=2.5)
+    many = nystrom(num_landmarks=6, pinv_iterations=24).double()(q, k, v)
+    svd = reference.nystrom_attention(q, k, v, num_landmarks=6, iterations=None)
+    torch.testing.assert_close(many, svd, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.parametrize("length", [1, 5, 8])
@@ -226,6 +244,45 @@ def test_padded_unmasked_reproduces_transformers_with_its_4d_mask() -> None:
 def test_fixed_segments_refuse_a_length_that_does_not_divide() -> None:
     with pytest.raises(ValueError, match="multiple of it, found 30"):
         nystrom(num_landmarks=8, segments="padded")(*qkv(1, 30))
+
+
+def all_ones(shape: tuple[int, ...]) -> Tensor:
+    """What a sum's backward hands on: one number, seen everywhere."""
+    return torch.ones(()).expand(shape)
+
+
+def one_for_all_tokens(shape: tuple[int, ...]) -> Tensor:
+    """What the backward of a sum over the tokens hands on."""
+    B, H, N, D = shape
+    return torch.randn(B, H, 1, D, generator=torch.Generator().manual_seed(2)).expand(B, H, N, D)
+
+
+@pytest.mark.parametrize("upstream", [all_ones, one_for_all_tokens])
+@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+def test_gradients_that_are_views_of_fewer_numbers_reach_the_cpu_convolution_as_copies(
+    upstream: Callable[[tuple[int, ...]], Tensor], masked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip = nystrom(conv_kernel_size=5).skip
+    assert skip is not None
+    _, other, v = qkv(2, 40)
+    keep = AttentionMask(random_mask(2, 40)) if masked else None
+    inputs = (v, other, skip.weight)
+    view = upstream(tuple(v.shape))
+    expected = torch.autograd.grad(skip(v, other, keep), inputs, view.contiguous())
+    seen: list[Tensor] = []
+
+    def convolve(x: Tensor, weight: Tensor) -> Tensor:
+        seen.append(x)
+        return _convolve_channels(x, weight)
+
+    out = skip(v, other, keep)
+    monkeypatch.setattr("nystromformer.attention.skip._convolve_channels", convolve)
+    gradients = torch.autograd.grad(out, inputs, view)
+    for a, b in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(a, b)
+    (gradient,) = seen
+    assert all(gradient.stride())
+    assert gradient.untyped_storage().nbytes() >= 4 * gradient.numel()
 
 
 @pytest.mark.parametrize(

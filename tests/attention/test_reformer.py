@@ -66,6 +66,11 @@ def test_rows_of_one_chunk_get_exact_attention(chunk_length: int) -> None:
     torch.testing.assert_close(module(q, q, v), torch.softmax(scores, -1) @ v)
 
 
+def test_a_token_alone_attends_to_itself() -> None:
+    q, _, v = (x.detach() for x in qkv(2, 1))
+    assert torch.equal(reformer(num_hashes=4)(q, q, v), v)
+
+
 def test_transformers_module_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
     length, size, buckets = 48, 8, 12
     module = reformer(num_hashes=1, chunk_length=size, num_buckets=buckets, across_buckets=True)
@@ -151,3 +156,22 @@ def test_memory_is_linear() -> None:
         return sum(bytes_for_backward(lambda: reformer(chunk_length=16)(q, q, v)).values())
 
     assert saved(2048) < 2.1 * saved(1024)
+
+
+@pytest.mark.slow
+def test_one_program_for_every_length_is_not_to_be_had() -> None:
+    q = qkv(2, 50)[0].detach()
+
+    class Shared(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.core = reformer(chunk_length=6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.core(x, x, x)
+            return out
+
+    assert not reformer().holds.export
+    shape = {0: torch.export.Dim("rows", min=1, max=64), 2: torch.export.Dim("tokens", min=2, max=8192)}
+    with pytest.raises(Exception, match=r"(?i)tokens|symbolic|constraint"):
+        torch.export.export(Shared(), (q,), dynamic_shapes=(shape,))

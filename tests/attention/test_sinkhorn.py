@@ -68,6 +68,17 @@ def test_a_sharp_sorting_is_softmax_over_two_blocks(length: int) -> None:
     torch.testing.assert_close(module(q, k, v), expected, rtol=1e-7, atol=1e-7)
 
 
+def test_what_a_short_last_block_lacks_fades_smoothly() -> None:
+    """As a sorted block goes over from a whole one to the last one, no place vanishes of a sudden."""
+    module = sinkhorn(block_size=4, temperature=0.2).double()
+    q, k, v = (x.detach() for x in qkv(1, 10, dtype=torch.float64))
+    moved = [torch.cat([k[:, :, :8], k[:, :, 8:] + by], 2) for by in torch.linspace(-4, 4, 401)]
+    outputs = torch.stack([module(q, each, v) for each in moved])
+    assert (outputs[0] - outputs[-1]).abs().max() > 0.5
+    fine, coarse = (x.diff(dim=0).abs().max() for x in (outputs, outputs[::4]))
+    assert coarse > 3 * fine, "a jump is as high in a small step as in a large one"
+
+
 def test_no_tensor_is_as_large_as_the_pairs_of_tokens() -> None:
     module, sizes = sinkhorn(block_size=32), []
     for length in (1024, 4096):

@@ -5,6 +5,8 @@ from attention_cases import DIM, HEADS, qkv, suffix_mask
 
 from nystromformer.attention import create_attention
 
+EVERY = [{"pattern": pattern, "heads": heads} for pattern in ("strided", "fixed") for heads in ("merged", "separate")]
+
 
 def test_the_last_tokens_of_a_short_block_are_seen_by_all() -> None:
     """Whatever stands behind the row's end in its padded length."""

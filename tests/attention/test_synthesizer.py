@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from attention_cases import DIM, HEADS, qkv, suffix_mask
+from largest import bytes_for_backward
 from small import small_config
 
 from nystromformer.attention import create_attention, reference
@@ -71,6 +72,16 @@ def test_a_row_of_scores_may_reach_over_many_magnitudes() -> None:
     with torch.no_grad():
         module.scores_HLL[:, :, 30:] += 1000
     assert torch.isfinite(module(q, k, v, keep)).all()
+
+
+def test_a_batch_shares_the_exponentials() -> None:
+    """What is held for the backward grows by a batch's tokens, not by its pairs of tokens."""
+    module, length = synthesizer(512, kind="random"), 512
+    sizes = []
+    for rows in (1, 8):
+        x, keep = qkv(rows, length), suffix_mask(length, *[length] * rows)
+        sizes.append(sum(bytes_for_backward(lambda x=x, keep=keep: module(*x, keep)).values()))
+    assert sizes[1] < 1.5 * sizes[0]
 
 
 @pytest.mark.parametrize(("kind", "without"), [("dense", ["key"]), ("factorized_random", ["query", "key"])])

@@ -11,8 +11,11 @@ from transformers import BertConfig, BertModel, NystromformerConfig, Nystromform
 
 from nystromformer.interop.formats.names import NYSTROMFORMER
 from nystromformer.model import (
+    ClassificationHead,
     Encoder,
+    MaskedLMHead,
     PretrainingModel,
+    TwoTowerHead,
     count_parameters,
 )
 
@@ -167,6 +170,16 @@ def test_input_longer_than_the_position_table_is_refused() -> None:
         Encoder(config())(tokens(length=LENGTH + 1))
 
 
+def test_heads() -> None:
+    x = torch.randn(4, 16)
+    assert ClassificationHead(16, 3)(x).shape == (4, 3)
+    assert ClassificationHead(16, 1)(x).shape == (4, 1), "a regression"
+    assert TwoTowerHead(16, 8, 2)(x).shape == (2, 2)
+    with pytest.raises(ValueError, match="even number, found 3"):
+        TwoTowerHead(16, 8, 2)(x[:3])
+    assert isinstance(MaskedLMHead(config()).bias, torch.nn.Parameter)
+
+
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("attention", ["nystrom", "softmax"])
 def test_only_the_wanted_positions(norm: str, attention: str) -> None:
@@ -186,3 +199,15 @@ def test_only_the_wanted_positions(norm: str, attention: str) -> None:
     expected = results(torch.stack([everywhere[row, positions[row]] for row in range(2)]))
     for result, wanted in zip(results(encoder(tokens(), keep, positions_BK=positions)), expected, strict=True):
         torch.testing.assert_close(result, wanted)
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_pretraining_outputs_are_those_of_the_whole_encoder(pooling: str) -> None:
+    model = PretrainingModel(config(pooling=pooling), ["mlm", "sop"]).double().eval()
+    positions = torch.tensor([[3, 8, 0], [30, 2, 0]])
+    hidden = model.encoder(tokens())
+    out = model(tokens(), positions)
+    assert model.sentence_order is not None
+    torch.testing.assert_close(out.classes["sop"], model.sentence_order(model.encoder.pool(hidden)))
+    at = torch.stack([hidden[row, positions[row]] for row in range(2)])
+    torch.testing.assert_close(out.mlm_BKV, model.mlm(at, model.encoder.embeddings.word.weight))

@@ -84,6 +84,11 @@ def test_the_highest_score_is_explained_and_nothing_is_left_behind() -> None:
     assert not any(layer.attention.core._forward_pre_hooks for layer in model.encoder.layers)  # type: ignore[union-attr]
 
 
+def test_reversible_layers_are_looked_at_once() -> None:
+    model = build(pooling="mean", reversible=True, norm="pre")
+    assert explain(model, TOKENS_BN, KEEP_BN).attention_BLN.shape == (2, 2, 24)
+
+
 def test_a_row_is_explained_as_it_is_alone() -> None:
     model = build(pooling="mean")
     together, alone = explain(model, TOKENS_BN, KEEP_BN), explain(model, TOKENS_BN[1:, :15])

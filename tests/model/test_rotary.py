@@ -1,5 +1,6 @@
 """Rotary positions against complex numbers in float64, transformers' RoFormer and Llama, and what follows of them."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -115,6 +116,14 @@ def test_without_it_the_order_would_not_matter() -> None:
     torch.testing.assert_close(model(tokens()[:, order]), model(tokens())[:, order], rtol=1e-4, atol=1e-5)
 
 
+def test_padding_in_front_changes_nothing_for_softmax() -> None:
+    """Positions are counted from the row's start, padding included, and distances stay as they are."""
+    model = encoder(**SOFTMAX).eval()
+    padded = torch.cat([torch.ones(2, 12, dtype=torch.long), tokens(length=20)], 1)
+    keep = torch.arange(LENGTH).expand(2, -1) >= 12
+    torch.testing.assert_close(model(padded, keep)[:, 12:], model(tokens(length=20)), rtol=1e-4, atol=1e-5)
+
+
 ALONE = {"num_landmarks": None, "conv_kernel_size": None}
 SEEING = [case for case in FIRST if case.name != "synthesizer"]
 
@@ -166,6 +175,25 @@ def test_one_rotation_serves_all_layers_and_later_calls(monkeypatch: pytest.Monk
     assert not [name for name in model.state_dict() if "position" in name or "rotary" in name]
 
 
+def test_a_rotation_made_without_gradients_serves_training() -> None:
+    model, other = encoder(), encoder()
+    with torch.inference_mode():
+        model(tokens())
+    for each in (model, other, copy.deepcopy(model)):
+        each.zero_grad()
+        each(tokens()).square().sum().backward()
+    assert torch.equal(model.layers[0].attention.query.weight.grad, other.layers[0].attention.query.weight.grad)
+
+
+def test_a_model_cast_to_16_bits_keeps_its_rotation() -> None:
+    model = encoder(max_seq_len=2048).eval()
+    model(tokens())
+    model.bfloat16()
+    assert model.rotary is not None
+    assert model.rotary(2048, CPU).cos_NHD.dtype == torch.float32
+    assert model(tokens()).dtype == torch.bfloat16
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_under_autocast(dtype: torch.dtype) -> None:
     model = encoder()
@@ -198,6 +226,23 @@ def test_the_whole_encoder_compiles_as_one_graph() -> None:
         keep = torch.arange(length).expand(2, -1) < length - 3
         x = tokens(length=length)
         torch.testing.assert_close(compiled(x, keep), model(x, keep), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_compiled_layers_serve_growing_lengths() -> None:
+    torch._dynamo.reset()
+    plain, compiled = encoder(**SOFTMAX), encoder(**SOFTMAX)
+    for layer in compiled.layers:
+        layer.compile(backend="aot_eager", fullgraph=True)
+    for length in (8, LENGTH, 11):
+        expected, out = (model(tokens(length=length)) for model in (plain, compiled))
+        torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
+        gradients = [
+            torch.autograd.grad(each.square().sum(), list(model.parameters()))
+            for each, model in ((out, compiled), (expected, plain))
+        ]
+        for gradient, wanted in zip(*gradients, strict=True):
+            torch.testing.assert_close(gradient, wanted, rtol=1e-3, atol=1e-4)
 
 
 def test_one_exported_program_serves_every_length() -> None:

@@ -1,6 +1,11 @@
 """A checkpoint's file: proved by its checksum, never running code, and not condemned for what the machine does."""
 
+import builtins
+import errno
+import io
+import os
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +49,11 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(tmp_path: Path) -> None:
     assert not (tmp_path / "cp-0000.cp.tmp").exists()
 
 
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="No such file or directory"):
+        write_checkpoint(content(), tmp_path / "missing" / "cp-0000.cp")
+
+
 @pytest.mark.parametrize("end", [0, 1, 100, 5000, -3])
 def test_truncated_files_are_unreadable(tmp_path: Path, end: int) -> None:
     path = tmp_path / "cp-0000.cp"
@@ -64,6 +74,50 @@ def test_a_flipped_bit_anywhere_is_proved(tmp_path: Path) -> None:
             path.write_bytes(data[:position] + bytes([data[position] ^ bit]) + data[position + 1 :])
             with pytest.raises(UnreadableCheckpoint, match="damaged"):
                 read_checkpoint(path)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("when", ["stat", "open", "read"])
+def test_a_fault_of_the_machine_proves_nothing(
+    tmp_path: Path, number: int, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cp-0000.cp"
+    write_checkpoint(content(), path)
+    with monkeypatch.context() as patched:
+        fail(patched, path, number, when)
+        for read in (read_checkpoint, read_facts):
+            with pytest.raises(UserError, match=rf"cp-0000\.cp: cannot be read: {os.strerror(number)}") as error:
+                read(path)
+            assert not isinstance(error.value, UnreadableCheckpoint)
+    assert torch.equal(read_checkpoint(path)["model"]["weight"], torch.ones(50, 50))
+
+
+def fail(patched: pytest.MonkeyPatch, path: Path, number: int, when: str) -> None:
+    """Let what is done with a file fail with an error number."""
+
+    class Failing(io.FileIO):
+        def readinto(self, *_: Any) -> int:
+            raise OSError(number, os.strerror(number))
+
+        readall = read = readinto  # type: ignore[assignment]
+
+    def opened(true_open: Any, file: Any, *args: Any, **options: Any) -> Any:
+        if str(file) != str(path):
+            return true_open(file, *args, **options)
+        if when == "open":
+            raise OSError(number, os.strerror(number), str(file))
+        return Failing(file)
+
+    def status(self: Path, **options: Any) -> os.stat_result:
+        if self == path:
+            raise OSError(number, os.strerror(number), str(self))
+        return os.stat(self, **options)
+
+    if when == "stat":
+        patched.setattr(Path, "stat", status)
+        return
+    for module in (io, builtins):
+        patched.setattr(module, "open", partial(opened, open))
 
 
 def test_a_lack_of_memory_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,3 +172,12 @@ def test_other_files_are_named_for_what_they_are(tmp_path: Path) -> None:
     write_checkpoint({**content(), "format": 99}, tmp_path / "newer.cp")
     with pytest.raises(UserError, match="format 99, this version reads format 2"):
         read_checkpoint(tmp_path / "newer.cp")
+
+
+def test_what_torch_says_of_the_system_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_checkpoint(content(), tmp_path / "cp-0000.cp")
+    error = RuntimeError("unable to open file <cp-0000.cp> in read-only mode: Too many open files (24)")
+    monkeypatch.setattr(torch, "load", raising(error))
+    with pytest.raises(UserError, match="cannot be read: Too many open files") as caught:
+        read_facts(tmp_path / "cp-0000.cp")
+    assert not isinstance(caught.value, UnreadableCheckpoint)

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forking import Forked, as_torchrun
@@ -14,7 +15,7 @@ from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import training_settings
 from nystromformer.tasks.pretraining.trainable import Pretraining
-from nystromformer.training import Trainer, join_group
+from nystromformer.training import Group, Trainer, join_group
 from nystromformer.training.background import Background
 from nystromformer.training.log import read_log
 
@@ -59,6 +60,28 @@ def test_a_failure_ends_the_run_at_once(tmp_path: Path, dataset_folder: Path) ->
     assert not list(experiment.checkpoints.glob("cp-*"))
 
 
+def test_a_checkpoint_that_is_due_is_left_out_until_the_work_is_over(tmp_path: Path, dataset_folder: Path) -> None:
+    experiment = write_experiment(tmp_path, pretraining_setting__minutes_per_checkpoint=1e-6)
+    run = trainer(experiment, dataset_folder)
+
+    def work(stop: threading.Event) -> None:
+        for _ in range(1000):  # not for ever, should a step wait for it
+            if run.state.step >= 5 or stop.wait(0.01):
+                return
+
+    saved: list[int] = []
+    save = run._save_between
+
+    def save_between(log: Any) -> None:
+        saved.append(run.state.step)
+        save(log)
+
+    run.background, run._save_between = Background(work), save_between  # type: ignore[method-assign]
+    assert run.run() is None
+    assert min(saved) >= 5
+    assert len(saved) > 5, "from then on they are written again"
+
+
 class StoppedAt:
     """Work that the signal does not end, in a run that gets it after some steps."""
 
@@ -91,6 +114,23 @@ def test_a_stop_does_not_wait_for_ever(
     assert [r["type"] for r in read_log(experiment.checkpoints / "log.jsonl")][-1] == "stop"
 
 
+def test_a_stop_that_waits_a_little_has_its_checkpoint(tmp_path: Path, dataset_folder: Path) -> None:
+    experiment = write_experiment(tmp_path)
+    run = trainer(experiment, dataset_folder)
+    run.background = Background(StoppedAt(run, 10, 0.8))
+    assert run.run() == signal.SIGTERM
+    assert [path.name for path in experiment.checkpoints.glob("cp-*")] == [f"cp-0000-step-{run.state.step:08d}.cp"]
+
+
+def test_what_fails_after_a_stop_is_told(tmp_path: Path, dataset_folder: Path) -> None:
+    experiment = write_experiment(tmp_path)
+    run = trainer(experiment, dataset_folder)
+    run.background = Background(StoppedAt(run, 2, 0.8, UserError("the rows are damaged")))
+    with pytest.raises(UserError, match="the rows are damaged"):
+        run.run()
+    assert not list(experiment.checkpoints.glob("cp-*"))
+
+
 def test_the_failure_of_one_process_is_everybodys(tmp_path: Path) -> None:
     """At once, though the work of the other one goes on."""
 
@@ -114,6 +154,28 @@ def test_the_failure_of_one_process_is_everybodys(tmp_path: Path) -> None:
     processes = [Forked(work, tmp_path / "log", environment) for environment in as_torchrun(2)]
     assert [each.wait(60) for each in processes] == [3, 3], (tmp_path / "log").read_text()
     assert (tmp_path / "log").read_text().count("waiting for the end of the verification") == 1
+
+
+def test_two_processes_give_up_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal reaches one of them, and the work is another's."""
+    monkeypatch.setattr("nystromformer.training.background.SECONDS_AFTER_A_STOP", 0.2)
+
+    def work() -> int:
+        with join_group() as group:
+            background = Background(None if group.rank else lambda stop: stop.wait(100))
+            ended = background.wait(group, lambda: group.rank == 1)
+            background.close()
+            return 4 if ended else 3
+
+    processes = [Forked(work, tmp_path / "log", environment) for environment in as_torchrun(2)]
+    assert [each.wait(60) for each in processes] == [3, 3], (tmp_path / "log").read_text()
+
+
+def test_nobody_waits_for_what_was_closed() -> None:
+    background = Background(lambda stop: stop.wait(60))
+    background.close()
+    background.require(Group())
+    assert not background.failed
 
 
 def test_what_failed_first_is_explained_by_what_the_work_finds() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from finetuning import copy_of, pretrained, sweep, write_sst2
 from functorch.compile import make_boxed_func
 from run_files import assert_same_weights, records, weights
 from small import CPU, small_config, write_experiment
@@ -19,6 +20,9 @@ from torch._dynamo.backends.common import aot_autograd
 from nystromformer.data.dataset import open_dataset
 from nystromformer.model import PretrainingModel
 from nystromformer.model.dropout import Dropout
+from nystromformer.tasks.finetuning.sweep import finetune
+from nystromformer.tasks.glue.catalog import find_tasks
+from nystromformer.tasks.glue.task import Glue
 from nystromformer.tasks.pretraining import compiled
 from nystromformer.tasks.pretraining.batches import PretrainingSteps
 from nystromformer.tasks.pretraining.compiled import compiled_where_it_pays
@@ -209,6 +213,32 @@ def test_a_compiler_that_fails_or_is_wrong_ends_no_run(
     assert_same_weights(tmp_path, plain, LAST)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [("auto", True), (False, "auto"), (True, "auto"), ("auto", False)])
+def test_a_run_goes_on_with_another_choice(
+    monkeypatch: pytest.MonkeyPatch,
+    paying: Counting,
+    tmp_path: Path,
+    dataset_folder: Path,
+    plain: Path,
+    before: Any,
+    after: Any,
+) -> None:
+    compile_module = nn.Module.compile
+
+    def counted(module: nn.Module, **options: Any) -> None:
+        compile_module(module, **options | {"backend": backend(paying, paying)})
+
+    monkeypatch.setattr(nn.Module, "compile", counted)
+    half = SHORT | {"pretraining_setting__epoch": 1, "pretraining_setting__warmup": 0.0}
+    pretrain(write_experiment(tmp_path, **half, model__compile=before), dataset_folder, CPU)
+    assert (paying.calls > 0) == (before is not False)
+    calls = paying.calls
+    pretrain(write_experiment(tmp_path, **SHORT, model__compile=after), dataset_folder, CPU)
+    assert (paying.calls > calls) == (after is not False)
+    assert weights(tmp_path, LAST).keys() == weights(plain, LAST).keys()
+
+
 @pytest.mark.parametrize("name", ["right", "backward"])
 def test_a_trial_leaves_no_trace(
     monkeypatch: pytest.MonkeyPatch, paying: Counting, dataset_folder: Path, name: str
@@ -292,6 +322,13 @@ def test_compiled_training_is_the_same_training(tmp_path: Path, dataset_folder: 
     torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0, atol=1e-4)
     one, other = (weights(run, LAST) for run in runs)
     assert one.keys() == other.keys(), "either goes on from the other's checkpoint"
+
+
+def test_finetuning_compiles_nothing_by_itself(paying: Counting, tmp_path: Path, dataset_folder: Path) -> None:
+    experiment = pretrained(tmp_path / "pretrained", dataset_folder, model__compile=False)
+    copy = copy_of(experiment.folder, tmp_path / "copy", "model.compile=auto")
+    finetune(copy, Glue(find_tasks("SST-2")[0], write_sst2(tmp_path / "glue")), sweep(epochs=1), CPU)
+    assert paying.graphs == 0
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -35,3 +35,15 @@ def test_the_log_has_the_peak_of_the_process_with_most(
         pretrain(write_experiment(tmp_path, **SHORT), dataset_folder, CPU)
     assert [line["memory_mib"] for line in records(tmp_path, "train")] == [4096.0, 4096.0]
     assert len(re.findall(r"peak memory 4\.00 GiB", caplog.text)) == 2
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_gpu_the_peak_is_the_allocators_and_reading_it_waits_for_nothing() -> None:
+    device = torch.device("cuda", torch.cuda.current_device())
+    before = peak_memory_in_mib(device)
+    torch.ones(int(before) + 200, 2**18, device=device)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        assert peak_memory_in_mib(device) > before + 150
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -1,6 +1,8 @@
 """Schedule, optimizer groups, devices, the folder's lock and the stop."""
 
+import errno
 import math
+import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +71,45 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     with RunLock(tmp_path), pytest.raises(UserError, match=r"active here already \(process \d+\)"):
         RunLock(tmp_path).__enter__()
     with RunLock(tmp_path):
+        pass
+
+
+def test_a_killed_run_holds_nothing_though_a_worker_of_it_lives(tmp_path: Path) -> None:
+    ready, go_on = os.pipe(), os.pipe()
+    run = os.fork()
+    if run == 0:
+        RunLock(tmp_path).__enter__()
+        if os.fork() == 0:  # a data worker, which notices the end of its run only after a while
+            os.close(go_on[1])
+            os.write(ready[1], b"1")
+            os.read(go_on[0], 1)
+            os._exit(0)
+        os.read(ready[0], 1)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(run, 0)
+    assert (tmp_path / "run.lock").read_text() == str(run)
+    with RunLock(tmp_path):
+        assert (tmp_path / "run.lock").read_text() == str(os.getpid())
+    for end in (*ready, *go_on):
+        os.close(end)
+
+
+def test_a_folder_that_cannot_be_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file: cannot be written: "):
+        RunLock(tmp_path / "file").__enter__()
+    (tmp_path / "folder" / "run.lock").mkdir(parents=True)
+    with pytest.raises(UserError, match="folder: cannot be written: Is a directory"):
+        RunLock(tmp_path / "folder").__enter__()
+
+    def no_locks(file: int, kind: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    with pytest.raises(UserError, match=r"run.lock: cannot be locked \(Function not implemented\); use a folder on"):
+        RunLock(tmp_path).__enter__()
+    monkeypatch.undo()
+    with RunLock(tmp_path):  # what the attempt has left holds nothing
         pass
 
 

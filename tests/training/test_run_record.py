@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import put_in_the_place_of, raising
+from checkpoints import put_in_the_place_of, raising, write_named
 from scripted import Scripted, settings, train_or_resume
 from small import CPU
 
 from nystromformer.errors import UserError
-from nystromformer.training import Trainer
-from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.checkpoint import choose_weights, mend_weights
+from nystromformer.tasks.experiment.run import Saved, newest
+from nystromformer.training import Group, Trainer, checkpoint
+from nystromformer.training.archive import UnreadableCheckpoint, read_checkpoint
+from nystromformer.training.checkpoint import choose_weights, mend_weights, read_latest
 from nystromformer.training.run_record import RECORD, RunLock, id_of, read_record
 
 STEPS = 4
@@ -98,6 +99,13 @@ def test_a_copy_of_the_checkpoint_alone_goes_on(tmp_path: Path, expected: float)
     assert read_record(tmp_path / "copy") == read_record(tmp_path / "run")
 
 
+def test_checkpoints_of_two_runs_without_a_record_are_refused(tmp_path: Path) -> None:
+    for number, run_id in enumerate(("one", "two")):
+        write_named(tmp_path / f"cp-000{number}.cp", run_id=run_id)
+    with pytest.raises(UserError, match=r"2 runs and no run.json(.|\n)*one: cp-0000.cp(.|\n)*two: cp-0001.cp"):
+        read_latest(tmp_path, print)
+
+
 @pytest.mark.parametrize("text", ["{", "null", '{"format": 2}', '{"format": 2, "run_id": 3}'])
 def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
     start(tmp_path / "run", steps=2)
@@ -118,6 +126,15 @@ def test_what_stands_in_the_newest_ones_place_is_set_aside(tmp_path: Path, expec
     assert aside.is_symlink() or aside.exists()
 
 
+def test_a_second_damaged_one_does_not_take_the_place_of_the_first(tmp_path: Path) -> None:
+    start(tmp_path / "run", steps=2)
+    for content in (b"first", b"second"):
+        (tmp_path / "run" / "cp-0002.cp").write_bytes(content)
+        read_latest(tmp_path / "run", print)
+    texts = [(tmp_path / "run" / f"cp-0002.cp.damaged{number}").read_bytes() for number in ("", "-2")]
+    assert texts == [b"first", b"second"]
+
+
 def test_a_fault_of_the_machine_condemns_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     start(tmp_path / "run")
     names = sorted(path.name for path in (tmp_path / "run").iterdir())
@@ -126,6 +143,15 @@ def test_a_fault_of_the_machine_condemns_nothing(tmp_path: Path, monkeypatch: py
         with pytest.raises(UserError, match=r"cp-0003\.cp: cannot be read: Input/output error"):
             start(tmp_path / "run", steps=STEPS + 1)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == names
+
+
+def test_a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(tmp_path / "run")
+    monkeypatch.setattr("os.listdir", raising(PermissionError(13, "Permission denied")))
+    with pytest.raises(UserError, match="run: cannot be read: Permission denied"):
+        start(tmp_path / "run")
 
 
 def test_cut_short_weights_are_made_again_from_the_whole_state(
@@ -158,6 +184,39 @@ def test_damaged_weights_are_made_again_for_who_reads_them(tmp_path: Path) -> No
     assert path.read_bytes() == b"half", "there is nothing to make it of"
 
 
+def test_what_several_processes_find_damaged_is_made_again_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(tmp_path / "run")
+    path = tmp_path / "run" / "cp-0001.model"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100])
+    mend_weights(path)
+    assert path.read_bytes() == whole, "to the byte, so that fine-tuning from it goes on"
+    looks = iter([UnreadableCheckpoint("as it was before another process made it again"), None])
+    monkeypatch.setattr(checkpoint, "_damage", lambda path: next(looks))
+    mend_weights(path)
+    assert sorted(path.parent.glob("*.damaged*")) == [path.with_name("cp-0001.model.damaged")]
+
+
+def test_weights_of_another_run_are_not_made_again(tmp_path: Path) -> None:
+    start(tmp_path / "run")
+    start(tmp_path / "other", facts={"config": "another"})
+    shutil.copy(tmp_path / "other" / "cp-0001.cp", tmp_path / "run")
+    (tmp_path / "run" / "cp-0001.model").write_bytes(b"half")
+    start(tmp_path / "run")
+    mend_weights(tmp_path / "run" / "cp-0001.model")
+    assert (tmp_path / "run" / "cp-0001.model").read_bytes() == b"half"
+
+
+def test_an_old_damaged_pair_does_not_stop_the_run(tmp_path: Path, expected: float) -> None:
+    start(tmp_path / "run", steps=2)
+    for name in ("cp-0000.cp", "cp-0000.model"):
+        data = (tmp_path / "run" / name).read_bytes()
+        (tmp_path / "run" / name).write_bytes(data[: len(data) // 2])
+    assert start(tmp_path / "run") == expected
+
+
 def test_weights_of_another_run_in_the_way_are_kept(tmp_path: Path, expected: float) -> None:
     start(tmp_path / "other", facts={"config": "another"})
     start(tmp_path / "run", steps=2)
@@ -165,6 +224,18 @@ def test_weights_of_another_run_in_the_way_are_kept(tmp_path: Path, expected: fl
     foreign = (tmp_path / "run" / "cp-0003.model").read_bytes()
     assert start(tmp_path / "run") == expected
     assert (tmp_path / "run" / "cp-0003.model.not-of-this-run").read_bytes() == foreign
+
+
+def test_nothing_is_renamed_where_the_run_is_refused(tmp_path: Path) -> None:
+    start(tmp_path / "run", steps=2)
+    (tmp_path / "run" / "cp-0002.cp").write_bytes(b"half")
+
+    def refuse(saved: Saved) -> None:
+        raise UserError("changed")
+
+    with pytest.raises(UserError, match="changed"):
+        newest(tmp_path / "run", Group(), refuse)
+    assert (tmp_path / "run" / "cp-0002.cp").read_bytes() == b"half"
 
 
 @pytest.mark.parametrize("source", ["run/cp-0000.model", "other/cp-0003.model"])

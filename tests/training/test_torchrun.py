@@ -1,5 +1,6 @@
 """What is seen last where several processes end: a sentence and the right status, whoever got which signal."""
 
+import logging
 import os
 import signal
 import socket
@@ -8,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from processes import processes_of, wait_for
@@ -69,6 +70,18 @@ def test_the_first_signal_counts(
     assert capsys.readouterr().err.startswith(f"stopped by {number.name}: ")
 
 
+def test_a_signal_before_pytorch_is_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(torchrun, "_launch", lambda flags, signals: os.kill(os.getpid(), signal.SIGTERM))
+    assert torchrun.launch([]) == 143
+    assert capsys.readouterr().err.startswith("stopped by SIGTERM: ")
+
+
+def test_nohup_is_left_alone() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    torchrun.OneSignal()
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
 @pytest.mark.parametrize(
     ("status", "expected", "word"), [(2, 2, "exit status 2"), (1, 1, "exit status 1"), (-9, 137, "SIGKILL")]
 )
@@ -97,12 +110,69 @@ def test_a_mistake_is_not_tried_again(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert capsys.readouterr().err.startswith("error: ")
 
 
+def test_what_fails_because_of_a_stop_is_a_stop(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        finally:
+            raise RendezvousConnectionError("The connection to the C10d store has failed.")
+
+    assert launched(monkeypatch, main) == 143
+    assert capsys.readouterr().err.startswith("stopped by SIGTERM: ")
+
+
 def test_machines_that_lose_each_other(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def main() -> NoReturn:
         raise RendezvousConnectionError("The connection to the C10d store has failed.")
 
     assert launched(monkeypatch, main) == 1
     assert "--rdzv_endpoint" in capsys.readouterr().err
+
+
+def test_that_others_left_first_is_no_news(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def main() -> None:
+        logger = logging.getLogger("torch.distributed.elastic.agent.server.api")
+        logger.error("Error waiting on exit barrier. Elapsed: %s seconds", 0.02)
+        logger.error("something else")
+
+    assert launched(monkeypatch, main) == 0
+    assert [record.getMessage() for record in caplog.records] == ["something else"]
+
+
+def test_what_is_no_users_doing_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def main() -> NoReturn:
+        raise KeyError("a bug")
+
+    with pytest.raises(KeyError, match="a bug"):
+        launched(monkeypatch, main)
+
+
+def test_only_the_launcher_that_started_the_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(os, "kill", lambda *words: told.append(words))
+    monkeypatch.delenv(torchrun.LAUNCHER, raising=False)
+    torchrun.tell_launcher(15)
+    monkeypatch.setenv(torchrun.LAUNCHER, f"{os.getppid() + 1}")
+    torchrun.tell_launcher(15)
+    torchrun.tell_launcher_of_mistake()
+    assert not told
+    monkeypatch.setenv(torchrun.LAUNCHER, f"{os.getppid()}")
+    torchrun.tell_launcher(15)
+    torchrun.tell_launcher_of_mistake()
+    assert told == [(os.getppid(), 15), (os.getppid(), torchrun.MISTAKE)]
+
+
+def test_only_the_process_that_spoke_tells_of_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(os, "kill", lambda *words: pytest.fail("told"))
+    monkeypatch.setattr(time, "sleep", waited.append)
+    monkeypatch.setenv(torchrun.LAUNCHER, f"{os.getppid()}")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    torchrun.tell_launcher_of_mistake()
+    assert waited
 
 
 @pytest.mark.parametrize("patient", [True, False])

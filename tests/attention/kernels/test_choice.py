@@ -5,6 +5,7 @@ import logging
 import pytest
 import torch
 from interpreting import DEVICE, ON_GPU
+from torch.utils.checkpoint import checkpoint
 
 from nystromformer.attention import create_attention, kernels, nystrom
 from nystromformer.attention.kernels import trial
@@ -120,12 +121,70 @@ def test_auto_leaves_kernels_that_fail_or_lie_to_tensor_operations(
 
 
 @pytest.mark.usefixtures("auto_everywhere")
+def test_kernels_with_a_mask_are_tried_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nystromformer.attention.kernels import ops
+
+    right = ops.nystrom_attention
+
+    def without_masks(*args: object) -> tuple[torch.Tensor, ...]:
+        if args[3] is not None:
+            raise AssertionError
+        results: tuple[torch.Tensor, ...] = right(*args)
+        return results
+
+    monkeypatch.setattr(ops, "nystrom_attention", without_masks)
+    case = ("cpu", 32, 32, torch.float32, 3)
+    assert trial.failure(*case, has_mask=False) is None
+    assert trial.failure(*case, has_mask=True) == "they fail on cpu: AssertionError"
+
+
+@pytest.mark.usefixtures("auto_everywhere")
 @pytest.mark.parametrize(
     ("taps", "has_mask"),
     [(0, False), (5, True), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((0, True), (5, False)))],
 )
 def test_kernels_that_are_right_pass_the_trial(taps: int, has_mask: bool) -> None:
     assert trial.failure(str(DEVICE), 32, 32, torch.bfloat16, taps, has_mask) is None
+
+
+@pytest.mark.usefixtures("auto_everywhere")
+def test_the_trial_does_not_meddle_with_checkpointing() -> None:
+    """Nor with whatever else the caller is amid of."""
+    module = create_attention("nystrom", num_heads=1, head_dim=32, num_landmarks=32).to(DEVICE)
+    q = torch.randn(1, 1, 40, 32, device=DEVICE, requires_grad=True)
+    out = checkpoint(module, q, q, q, use_reentrant=False)
+    (gradient,) = torch.autograd.grad(out.sum(), q)
+    (expected,) = torch.autograd.grad(module(q, q, q).sum(), q)
+    torch.testing.assert_close(gradient, expected)
+    assert set(trial._verdicts.values()) == {None}
+    trial._verdicts.clear()
+    with torch.device("meta"), torch.inference_mode():
+        assert trial.failure(str(DEVICE), 32, 32, torch.float32, 0, False) is None
+
+
+@pytest.mark.usefixtures("auto_everywhere")
+def test_what_says_nothing_of_the_kernels_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object, **options: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    case = (str(DEVICE), 32, 32, torch.float32, 0, False)
+    with monkeypatch.context() as patch:
+        patch.setattr(trial, "fused_attention", full)
+        assert trial.failure(*case) == f"they fail on {DEVICE}: OutOfMemoryError: CUDA out of memory"
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        assert "before a CUDA graph is captured" in str(trial.failure("cuda:0", *case[1:]))
+    assert trial._verdicts == {}
+    assert trial.failure(*case) is None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("auto_everywhere")
+def test_auto_within_a_compiled_model() -> None:
+    module = create_attention("nystrom", num_heads=1, head_dim=32, num_landmarks=32).to(DEVICE)
+    q = torch.randn(1, 1, 40, 32, device=DEVICE)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(q, q, q), module(q, q, q))
 
 
 @pytest.mark.parametrize(
@@ -142,6 +201,15 @@ def test_a_gpu_of_little_shared_memory_is_left_to_tensor_operations(
 ) -> None:
     monkeypatch.setattr(kernels, "room", lambda device: room * 1024)
     refusal = kernels.why_not(_OnGpu(dtype, 1, 1, 40, 64), 64, None)  # type: ignore[arg-type]
+    assert refusal is None if reason is None else reason in str(refusal)
+
+
+@pytest.mark.parametrize(("N", "M", "reason"), [(8_355_966, 256, None), (8_355_967, 256, "fewer than 8,355,967")])
+def test_positions_beyond_32_bits_are_left_to_tensor_operations(
+    N: int, M: int, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "room", lambda device: 163 * 1024)
+    refusal = kernels.why_not(_OnGpu(torch.bfloat16, 1, 1, N, 64), M, None)  # type: ignore[arg-type]
     assert refusal is None if reason is None else reason in str(refusal)
 
 

@@ -19,7 +19,7 @@ from nystromformer.attention.comparison import (
     results,
     with_gradients,
 )
-from nystromformer.attention.kernels import plan
+from nystromformer.attention.kernels import ops, plan
 from nystromformer.attention.nystrom import NystromAttention
 
 FLOAT32 = 3e-5
@@ -180,6 +180,17 @@ def test_landmarks_in_tiles(landmarks: int, monkeypatch: pytest.MonkeyPatch) -> 
     assert all(value.isfinite().all() for value in values.values())
 
 
+def test_tiles_are_added_before_they_are_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, x = build(1, 32, 64, K=5), tensors(1, 1, 150, 32, torch.bfloat16)
+    expected = by_the_equations(module, x)
+    whole = errors(results(module, x), expected)
+    monkeypatch.setattr(plan, "LARGEST_TILES", {2: {plan.LARGE_ROOM: 16 * 32}})
+    monkeypatch.setattr(ops, "room", lambda device: plan.LARGE_ROOM)
+    tiles = errors(results(module, x), expected)
+    assert tiles != whole
+    assert all(tiles[name] < 1.05 * whole[name] for name in expected), (tiles, whole)
+
+
 @pytest.mark.parametrize("view", [slow("wider"), "every other", slow("transposed"), slow("one for all")])
 def test_masks_and_filters_that_are_views(view: str) -> None:
     module, x = build(2, 32, 32, K=5), tensors(2, 2, 80, 32)
@@ -206,6 +217,21 @@ def test_autocast_does_not_reach_products_of_landmarks(M: int) -> None:
         values = results(module, x)
     for name, value in expected.items():
         assert torch.equal(values[name], value), name
+
+
+def test_launches_are_on_the_tensors_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which need not be the current one: Triton launches on that."""
+    entered: list[Tensor] = []
+    device_of = torch.cuda.device_of
+
+    def seen(x: Tensor) -> torch.cuda.device_of:
+        entered.append(x)
+        return device_of(x)
+
+    monkeypatch.setattr(torch.cuda, "device_of", seen)
+    results(build(1, 32, 32), tensors(1, 1, 40, 32))
+    assert len(entered) == 2, "forward and backward"
+    assert all(x.device.type == DEVICE.type for x in entered)
 
 
 LAYOUTS = {

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,13 +12,14 @@ import pytest
 from forking import Forked, as_torchrun
 from small import CPU, run_here, write_experiment
 
-from nystromformer.data.verification import MEMORY_FILE
+from nystromformer.data.verification import MEMORY_FILE, Verification
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import write_checked
 from nystromformer.files.writing import sha256_of
+from nystromformer.tasks.experiment.opening import verify_beside
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 from nystromformer.tasks.pretraining.pretrain import pretrain
-from nystromformer.training import join_group
+from nystromformer.training import Group, join_group
 
 PRETRAIN, VALIDATE = "code/run_pretrain.py", "code/run_validation.py"
 
@@ -82,6 +84,12 @@ def test_what_was_verified_is_not_read_again(tmp_path: Path, data: Path, monkeyp
     assert checkpoints(tmp_path / "second") == checkpoints(tmp_path / "first")
 
 
+def test_a_dataset_that_cannot_be_written_to_is_remembered_in_the_model_folder(tmp_path: Path, data: Path) -> None:
+    (data / MEMORY_FILE).mkdir()
+    pretrain(write_experiment(tmp_path / "run", pretraining_setting__epoch=1), data, CPU)
+    assert len(json.loads((tmp_path / "run" / "model" / MEMORY_FILE).read_text())) == 4
+
+
 def test_scores_of_other_text_are_not_written(tmp_path: Path, data: Path, said: Callable[..., str]) -> None:
     pretrain(write_experiment(tmp_path / "run", pretraining_setting__epoch=1), data, CPU)
     other_text(data / "validation.tokens.bin")
@@ -116,6 +124,36 @@ def test_rows_that_cannot_be_end_the_run_before_the_model_sees_them(
     assert not checkpoints(tmp_path / "run")
 
 
+def test_a_forced_verification_keeps_no_process_in_a_collective(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One reads for longer than the others would wait at once: they ask now and then."""
+    experiment = write_experiment(tmp_path / "run", pretraining_setting__epoch=1)
+    asked = []
+    highest = Group.highest
+    monkeypatch.setattr(Group, "highest", lambda self, *given: asked.append(given) or highest(self, *given))
+    real = Verification.run
+
+    def slow(self: Verification, force: bool = False, stop: threading.Event | None = None) -> None:
+        assert force
+        assert stop is not None
+        stop.wait(1.2)
+        real(self, force, stop)
+
+    monkeypatch.setattr(Verification, "run", slow)
+
+    def work() -> int:
+        with join_group() as group:
+            dataset = experiment.dataset(data)
+            experiment.checkpoints.mkdir(exist_ok=True)
+            verify_beside(dataset, experiment, ("train",), group, first=True)
+            return 3 if len(asked) > 2 else 4
+
+    processes = [Forked(work, tmp_path / "log", environment) for environment in as_torchrun(2)]
+    assert [each.wait(60) for each in processes] == [3, 3], (tmp_path / "log").read_text()
+    assert len(json.loads((data / MEMORY_FILE).read_text())) == 4
+
+
 def impossible(data: Path, row: int) -> None:
     """A validation row that no dataset can hold."""
     path = data / "validation.tokens.bin"
@@ -147,3 +185,20 @@ def test_rows_of_one_process_that_cannot_be_are_told_by_all(
 
     processes = [Forked(work, tmp_path / "log", environment) for environment in as_torchrun(2)]
     assert [each.wait(60) for each in processes] == [3, 3], (tmp_path / "log").read_text()
+
+
+def test_two_processes_end_together(tmp_path: Path, data: Path) -> None:
+    other_text(data / "train.tokens.bin")
+    experiment = write_experiment(tmp_path / "run")
+
+    def work() -> int:
+        with join_group() as group:
+            try:
+                pretrain(experiment, data, CPU, group=group)
+            except UserError as error:
+                return 3 if "train.tokens.bin: expected SHA-256" in str(error) else 4
+        return 5
+
+    processes = [Forked(work, tmp_path / "log", environment) for environment in as_torchrun(2)]
+    assert [each.wait(60) for each in processes] == [3, 3], (tmp_path / "log").read_text()
+    assert not checkpoints(tmp_path / "run")
