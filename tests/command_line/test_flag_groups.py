@@ -119,20 +119,6 @@ def test_fields_left_out_are_no_flags_and_keep_their_defaults() -> None:
     assert seen(make, "--steps", "7") == [dataclasses.replace(QUICK, steps=7)]
 
 
-def test_a_field_left_out_may_become_a_parameter() -> None:
-    def make(note: Any) -> Any:
-        @with_flag_groups
-        def command(
-            pace: Annotated[Pace, Without("steps")],
-            steps: Annotated[str, typer.Option("--steps", help="In words.")] = "few",
-        ) -> None:
-            note((pace, steps))
-
-        return command
-
-    assert seen(make, "--steps", "many", "--uphill") == [(Pace(uphill=True), "many")]
-
-
 def test_several_groups_required_flags_and_factories() -> None:
     def make(note: Any) -> Any:
         @with_flag_groups
@@ -146,18 +132,6 @@ def test_several_groups_required_flags_and_factories() -> None:
     refused = CliRunner().invoke(cli.application(make(print)), [])
     assert refused.exit_code == 2
     assert "Missing option '--weight'" in refused.output
-
-
-def test_python_calls_the_command_by_flags() -> None:
-    calls: list[Any] = []
-    command = walk(calls.append)
-    command("home", dry=True)
-    command(place="home", steps=2)
-    assert calls == [("home", Pace(), True), ("home", Pace(2), False)]
-    with pytest.raises(TypeError, match="missing a required argument: 'place'"):
-        command(steps=2)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'step'"):
-        command("home", step=2)
 
 
 def test_two_flags_of_one_name_are_refused_when_the_command_is_made() -> None:

@@ -138,31 +138,17 @@ def place_new(source: Path, target: Path) -> None:
         UserError: something has it.
     """
     try:
-        if _link(source, target):
-            source.unlink()
-            return
-        # A name made by this call alone, so that nothing of anybody's is replaced.
-        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-    except FileExistsError:
-        raise UserError(
-            f"{target}: appeared while this command was at work, and was left as it is: move it away"
-        ) from None
-    try:
-        os.replace(source, target)
-    except OSError:
-        target.unlink()
-        raise
-
-
-def _link(source: Path, target: Path) -> bool:
-    """Give a file a second name; False where the file system has no such names."""
-    try:
         os.link(source, target, follow_symlinks=False)
     except OSError as error:
-        if error.errno in _WITHOUT_LINKS:
-            return False
-        raise
-    return True
+        if os.path.lexists(target):
+            raise UserError(
+                f"{target}: appeared while this command was at work, and was left as it is: move it away"
+            ) from None
+        if error.errno not in _WITHOUT_LINKS:
+            raise
+        os.replace(source, target)
+    else:
+        source.unlink()
 
 
 def check_new_file(flag: str, path: Path) -> None:

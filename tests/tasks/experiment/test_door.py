@@ -19,7 +19,7 @@ from nystromformer.tasks.experiment.opening import (
     open_pretraining,
     open_scoring,
 )
-from nystromformer.tasks.experiment.run import Saved
+from nystromformer.tasks.experiment.run import Saved, pretraining_settings
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import Group, Trainer
 from nystromformer.training.archive import read_checkpoint, write_checkpoint
@@ -51,8 +51,9 @@ def test_a_new_run_has_no_checkpoint_and_a_begun_one_begins_with_nothing_else(
     assert new.checkpoint is None
     assert old.checkpoint is not None
     assert old.checkpoint.path.name == "cp-0001.cp"
-    assert old.checkpoint.ends(20)
-    assert not old.checkpoint.ends(21)
+    settings = pretraining_settings(old.config)
+    assert old.checkpoint.ends(settings)
+    assert not old.checkpoint.ends(dataclasses.replace(settings, num_steps=21))
     assert new.start is old.start is None
     assert new.facts["started_from"] is old.facts["started_from"] is None
     assert new.facts["tokenizer"] == old.checkpoint.content["tokenizer"]

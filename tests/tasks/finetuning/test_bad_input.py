@@ -349,38 +349,18 @@ def test_the_right_tokenizer_by_its_flag(
         ("--batch_size", "8,x", "a number from 1 to 1,000,000,000"),
         ("--batch_size", "8,8", "found 8 more than once"),
         ("--batch_size", "", "expected a value that is not empty"),
-        ("--batch_size", "1.5", "a number from 1 to 1,000,000,000"),
         ("--lr", "0", "a number from 1e-12 to 10"),
-        ("--lr", "-1e-5", "a number from 1e-12 to 10"),
         ("--lr", "nan", "a number from 1e-12 to 10"),
-        ("--lr", "inf", "a number from 1e-12 to 10"),
-        ("--lr", "1e-4,0.0001", "found 0.0001 more than once"),
         ("--seed", "-1", "a number from 0 to 9,223"),
         ("--predict", "first", "expected best (the best epoch on the validation data) or last"),
-        ("--lr", "1e-320", "a number from 1e-12 to 10"),
-        ("--lr", "1e30", "a number from 1e-12 to 10"),
-        ("--seed", str(2**63), "a number from 0 to 9,223"),
-        ("--length", "99999999999", "an integer from 8 to 1,000,000,000"),
         ("--epoch", "0", ""),
-        ("--epoch", "1.5", ""),
-        ("--warmup", "2", ""),
         ("--warmup", "nan", "a number from 0 to 1"),
         ("--length", "7", ""),
-        ("--train_rows", "0", ""),
     ],
 )
-@pytest.mark.parametrize("script", [GLUE, IMDB, WIKIHOP])
-def test_values_of_flags(
-    refused: Refused,
-    source: Path,
-    script: str,
-    flag: str,
-    value: str,
-    expected: str,
-) -> None:
+def test_values_of_flags(refused: Refused, source: Path, flag: str, value: str, expected: str) -> None:
     """Refused before the data are looked for, which do not exist."""
-    task = ("--task", "RTE") if script == GLUE else ()
-    said = refused(script, source, *task, flag, value)
+    said = refused(GLUE, source, "--task", "RTE", flag, value)
     assert_says(said, flag, *([expected, value] if expected else []))
     assert "no data" not in said
 
@@ -405,26 +385,12 @@ def test_padding_shorter_than_the_rows(refused: Refused, experiment: Path, flags
     assert_says(said, "--pad_to 16: expected at least --length 24")
 
 
-def test_padding_longer_than_the_models_rows(
-    monkeypatch: pytest.MonkeyPatch, experiment: Path, flags: tuple[object, ...]
-) -> None:
-    more = ("--length", 24, "--pad_to", 48, "--device", "cpu")
-    assert run_here(monkeypatch, GLUE, "--model", experiment, *flags, *more) == 0
-
-
 def test_fixed_segments(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
     fixed = (*flags, "--set", FIXED_SEGMENTS)
     assert_says(refused(GLUE, experiment, *fixed), "layer 0's attention", "--pad_to 32", '"valid"')
     said = refused(GLUE, experiment, *fixed, "--pad_to", 36)
     assert_says(said, "takes no rows of 36 tokens", "another --pad_to (such as --pad_to 40)")
     assert_says(refused(GLUE, experiment, *fixed, "--length", 33), "--pad_to 40")
-
-
-def test_the_advice_on_fixed_segments_works(
-    monkeypatch: pytest.MonkeyPatch, experiment: Path, flags: tuple[object, ...]
-) -> None:
-    more = ("--set", FIXED_SEGMENTS, "--length", 33, "--pad_to", 40, "--device", "cpu")
-    assert run_here(monkeypatch, GLUE, "--model", experiment, *flags, *more) == 0
 
 
 @pytest.mark.parametrize("script", [GLUE, IMDB, WIKIHOP])
@@ -504,17 +470,3 @@ def test_a_run_that_diverges_keeps_the_checkpoints_before(
         assert run_here(monkeypatch, GLUE, *flags, "--device", "cpu") == 0
     assert "going on from cp-0000.cp" in caplog.text
     assert (folder / "result.json").exists()
-
-
-def test_a_learning_rate_that_is_far_too_high(
-    experiment: Path, flags: tuple[object, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flags = ("--model", experiment, *flags, "--lr", "10", "--device", "cpu")
-    flags += ("--set", "pretraining_setting.weight_decay=10", "--batch_size", 1)
-    assert run_here(monkeypatch, GLUE, *flags) == 2
-    said = capsys.readouterr().err
-    assert said.count("error:") == 1
-    assert "the run has diverged" in said
-    (folder,) = experiment.glob("model/glue/SST-2/*")
-    assert not list(folder.glob("cp-*"))
-    assert not (folder / "result.json").exists()

@@ -326,25 +326,6 @@ def test_no_warnings(recwarn: pytest.WarningsRecorder) -> None:
     assert not recwarn.list
 
 
-@pytest.mark.parametrize(
-    ("train", "validation", "seeds", "message"),
-    [
-        (encoded(["row"], [0]), encoded(["row"], [0]), [], "at least one seed"),
-        (encoded(["row"], None, name="no labels"), encoded(["row"], [0]), [0], "no labels: expected rows with labels"),
-        (encoded(["row"], [0]), encoded(["row"], None, name="X dev"), [0], "X dev: expected rows with labels"),
-        (encoded([], np.zeros(0, int), name="none"), encoded(["row"], [0]), [0], "none: .* found 0 rows"),
-        (encoded(["row"], [0]), encoded([], np.zeros(0, int), name="none"), [0], "none: .* found 0 rows"),
-        (encoded(["row"], [2], name="X"), encoded(["row"], [0]), [0], "X: expected classes from 0 to 1, found 2"),
-        (encoded(["row"], [0]), encoded(["row"], [-1]), [0], "found -1"),
-        (encoded(["row"], [0]), encoded(["row"], [0], ["key"]), [0], "single texts or pairs"),
-    ],
-    ids=["seeds", "train-labels", "dev-labels", "no-train", "no-dev", "class", "negative", "pairs"],
-)
-def test_what_does_not_fit(train: EncodedTexts, validation: EncodedTexts, seeds: list[int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        text_baselines(train, {"": validation}, Classes(2), accuracy_of, seeds)
-
-
 class Other:
     """Examples that are no texts."""
 

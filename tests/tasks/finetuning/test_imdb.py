@@ -101,28 +101,6 @@ def test_every_review_is_in_the_predictions(experiment: Experiment, reviews: Pat
     assert " ".join(result.warnings).count("the official one has 25,000") == 2
 
 
-def test_the_predictions_are_of_the_best_epochs_weights(
-    experiment: Experiment, reviews: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which here is the second of three, by a metric that says so."""
-    accuracies = iter([0.1, 0.9, 0.5, 0.0])
-    monkeypatch.setattr(Imdb, "metrics", lambda self, scores_NC, labels_N: {"accuracy": next(accuracies)})
-    (result,) = run(experiment, reviews, epochs=3)
-    assert result.best.epoch == 1
-    folder = Path(result.folder)
-    assert {path.name for path in folder.glob("cp-*")} == {"cp-0001.model", "cp-0002.model"}
-    task = Imdb(reviews, 0.25, 0)
-    tokenizer = load_tokenizer(experiment.checkpoints / "tokenizer")
-    batch = task.test(Loading(tokenizer, LENGTH, True, None, folder))["test"].batch(np.arange(len(TEST_IDS)))
-    model = task.target.build(experiment.config.model).eval()
-    predicted = [float(row["p_pos"]) for row in rows(result)]
-    for epoch in (1, 2):
-        model.load_state_dict(read_checkpoint(folder / f"cp-{epoch:04d}.model")["model"])
-        with torch.no_grad():
-            chances = task.target.scores(model, batch).softmax(1)[:, 1].tolist()
-        assert (chances == pytest.approx(predicted, abs=2e-6)) == (epoch == 1)
-
-
 def test_only_the_best_of_a_grid_sees_the_test_reviews(
     experiment: Experiment, reviews: Path, scored: list[tuple[str, int]]
 ) -> None:
@@ -160,17 +138,6 @@ def test_longer_reviews_repeat_the_positions(experiment: Experiment, reviews: Pa
     (short,) = run(experiment, reviews, epochs=1, learning_rates=(1e-9,))
     assert short.folder != result.folder
     assert [row["p_pos"] for row in rows(short)] != [row["p_pos"] for row in rows(result)], "it reads further"
-
-
-def test_which_reviews_are_held_out(experiment: Experiment, reviews: Path) -> None:
-    held = []
-    for share, seed in ((0.25, 0), (0.25, 1), (0.5, 0)):
-        (result,) = finetune(experiment, Imdb(reviews, share, seed), sweep(epochs=1), CPU).results
-        held_out = {row["id"] for row in rows(result, "validation")}
-        assert len(held_out) == 24 * share == result.rows["validation"]
-        assert result.rows["train"] == 24 - len(held_out)
-        held.append((result.folder, frozenset(held_out)))
-    assert len({folder for folder, _ in held}) == len({ids for _, ids in held}) == 3
 
 
 def test_a_part_of_the_training_reviews(experiment: Experiment, reviews: Path) -> None:

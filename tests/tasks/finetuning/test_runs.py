@@ -1,11 +1,9 @@
 """Fine-tuning runs: killed and resumed, in several processes, in grids, and what they leave."""
 
-import gc
 import shutil
 import subprocess
 import sys
 import time
-import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +13,6 @@ import torch
 from finetuning import copy_of, sweep, write_sst2, write_stsb
 from small import CPU, ROOT, command, run_here
 
-from nystromformer.runs.figures import Spread
 from nystromformer.runs.record import (
     EpochMetrics,
     Run,
@@ -155,37 +152,6 @@ def test_two_processes_are_one(
     scores = [(folder / "predictions" / "dev.tsv").read_text().splitlines() for folder, _, _ in done_by]
     assert len(scores[0]) == len(scores[1]) == 24
     assert [line.split("\t")[:2] for line in scores[0]] == [line.split("\t")[:2] for line in scores[1]]
-
-
-@pytest.mark.slow
-def test_a_grid_reports_the_best_beside_all(experiment: Experiment, glue_folder: Path) -> None:
-    changes = {"batch_sizes": (8, 16), "learning_rates": (1e-4, 3e-3), "seeds": (0, 1)}
-    done = run(experiment, glue_folder, **changes)
-    assert len(done.results) == 8
-    means = {
-        combination: Spread.of([r.best.metrics["accuracy"] for r in runs]).mean
-        for combination, runs in _groups(done.results).items()
-    }
-    chosen = best_combination(done.results)
-    assert {r.settings.seed for r in chosen} == {0, 1}
-    assert means[chosen[0].settings.combination] == max(means.values())
-    # Only the best combination sees the test data.
-    predicted = {r.folder for r in done.results if (Path(r.folder) / "predictions").exists()}
-    assert predicted == {r.folder for r in chosen}
-    text = table(done.results)
-    assert len([line for line in text.splitlines() if line.split()[:1] in (["8"], ["16"])]) == 4
-    first = next(line for line in text.splitlines() if line.split()[:1] in (["8"], ["16"])).split()
-    assert (int(first[0]), float(first[1])) == chosen[0].settings.combination, "the best one comes first"
-    assert "±" in text
-    again = run(experiment, glue_folder, **changes)
-    assert [metrics(r) for r in again.results] == [metrics(r) for r in done.results]
-
-
-def _groups(results: list[Run]) -> dict[tuple[int, float], list[Run]]:
-    groups: dict[tuple[int, float], list[Run]] = {}
-    for result in results:
-        groups.setdefault(result.settings.combination, []).append(result)
-    return groups
 
 
 def test_what_a_run_leaves(experiment: Experiment, glue_folder: Path) -> None:
@@ -473,22 +439,6 @@ def _stopped(experiment: Experiment, glue_folder: Path, folder: Path) -> str:
             run(experiment, glue_folder)
     (checkpoint,) = find_checkpoints(folder)
     return checkpoint.path.name
-
-
-def test_a_finished_runs_model_is_let_go(experiment: Experiment, glue_folder: Path) -> None:
-    """On a GPU, models that wait for the garbage collector add up."""
-    definition = sst2(glue_folder)
-    setup = plan_setup(open_finetuning(experiment, CPU), definition, sweep())
-    splits = definition.load(setup.loading)
-    finetuning, _ = _build(setup, splits, files_of(setup, splits, sweep().runs[0]))
-    list(finetuning.steps(0, 2))
-    model = weakref.ref(finetuning.model)
-    gc.disable()
-    try:
-        del finetuning
-        assert model() is None
-    finally:
-        gc.enable()
 
 
 def test_baselines_are_kept(

@@ -33,10 +33,3 @@ def test_it_fits_and_says_the_same(width: int) -> None:
     assert all(squeezed.count(figure) >= whole.count(figure) for figure in figures)
     for name in (*METRICS, *BASELINES, "within noise of a baseline"):
         assert name.replace(" ", "") in squeezed
-
-
-def test_a_narrower_terminal_has_a_table_for_each_metric() -> None:
-    pieces = table(RESULTS, BASELINES, 80).split("\n\n")
-    assert [piece.splitlines()[0].split()[5::2] for piece in pieces[:3]] == [[f"{name},"] * 2 for name in METRICS]
-    assert [line.split()[0] for line in pieces[0].splitlines()[1:]] == ["32", "32", "bag"]
-    assert [line.split()[0] for line in pieces[2].splitlines()[1:]] == ["32", "32"], "there are no baselines"

@@ -4,7 +4,6 @@ import json
 import logging
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,12 @@ import numpy as np
 import pytest
 import torch
 from finetuning import copy_of, pretrained, sweep
-from small import CPU, LENGTH, ROOT, VOCABULARY, command, run_here
+from small import CPU, LENGTH, ROOT, VOCABULARY, run_here
 from torch import Tensor
 from wikihop_files import marked, record, write_records, write_wikihop
 
 from nystromformer.attention import AttentionMask
 from nystromformer.data.tokenizer import load_tokenizer, train_tokenizer
-from nystromformer.errors import UserError
 from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
@@ -30,7 +28,6 @@ from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
 from nystromformer.tasks.wikihop.task import WikiHop
 from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.checkpoint import find_checkpoints
 from nystromformer.training.log import read_log
 
 SCRIPT = "code/run_wikihop.py"
@@ -134,17 +131,6 @@ def test_scores_depend_on_no_other_instance_and_no_budget(experiment: Experiment
     torch.testing.assert_close(scores(100, pad_to=LENGTH), together, rtol=0, atol=1e-5)
 
 
-def test_micro_batches_change_no_loss(source: Path, tmp_path: Path, data: Path) -> None:
-    curves = []
-    for size in (1, 2, 8):
-        budget = f"gpu_setting.inst_per_gpu={size}"
-        experiment = copy_of(source, tmp_path / str(size), NO_DROPOUT, EACH_STEP, budget)
-        curves.append(curve(run(experiment, data, batch_sizes=(4,))))
-    assert len(curves[0]) == 2 * 3 + 2
-    for other in curves[1:]:
-        assert_same(other, curves[0])
-
-
 @pytest.mark.slow
 def test_two_processes_are_one(source: Path, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last of an epoch's batches has one instance, of which one process gets none."""
@@ -170,34 +156,6 @@ def test_two_processes_are_one(source: Path, tmp_path: Path, data: Path, monkeyp
         assert [e.metrics.keys() for e in second.epochs] == [e.metrics.keys() for e in first.epochs]
         for split in ("dev", "test"):
             assert predictions(second, split) == predictions(first, split)
-
-
-@pytest.mark.slow
-def test_killed_and_resumed_it_ends_in_the_same_numbers(
-    source: Path, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flags = ("--wikihop", data, "--batch_size", 2, "--lr", 1e-3, "--epoch", 4, "--device", "cpu")
-    flags += ("--set", "pretraining_setting.minutes_per_checkpoint=1e-6", "--set", EACH_STEP)
-    whole, killed = copy_of(source, tmp_path / "whole"), copy_of(source, tmp_path / "killed")
-    assert run_here(monkeypatch, SCRIPT, "--model", whole.folder, *flags) == 0
-    with (tmp_path / "stderr.txt").open("wb") as errors:
-        process = subprocess.Popen(command(SCRIPT, "--model", killed.folder, *flags), stderr=errors)
-    deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
-        if any(find_checkpoints(folder) for folder in killed.checkpoints.glob("wikihop/cp-*")):
-            break
-        time.sleep(0.002)
-    process.kill()
-    assert process.wait() < 0, (tmp_path / "stderr.txt").read_text()
-    assert run_here(monkeypatch, SCRIPT, "--model", killed.folder, *flags) == 0
-    (first,), (second,) = (list(each.checkpoints.glob("wikihop/cp-*")) for each in (whole, killed))
-    results = [read_run(folder) for folder in (first, second)]
-    assert results[0] is not None
-    assert results[1] is not None
-    assert results[0].epochs == results[1].epochs
-    assert curve(results[0]) == curve(results[1]), "no line is lost or written twice"
-    for name in ("dev.json", "test.json"):
-        assert (first / "predictions" / name).read_bytes() == (second / "predictions" / name).read_bytes()
 
 
 def test_tokens_are_made_once(experiment: Experiment, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -300,14 +258,6 @@ def test_a_part_of_train_is_held_out(experiment: Experiment, data: Path) -> None
     assert result.test_metrics == {"accuracy": pytest.approx(np.mean(right))}, "dev.json is the test"
 
 
-def test_dev_is_needed_only_to_choose_by(experiment: Experiment, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    write_records(data / "train.json", [marked("train", number) for number in range(8)])
-    result = run(experiment, data, validation=0.25, epochs=1)
-    assert result.predictions == ["predictions/validation.json"]
-    assert result.test_metrics == {}
-
-
 def test_medhop(experiment: Experiment, tmp_path: Path) -> None:
     data = tmp_path / "medhop"
     for split in ("train", "dev"):
@@ -334,12 +284,3 @@ def test_sixty_candidates_in_short_rows(experiment: Experiment, tmp_path: Path) 
     assert train.lengths.max() <= 64
     weights = read_checkpoint(Path(result.folder) / "cp-0000.model")["model"]
     assert len(weights["encoder.embeddings.position.weight"]) == 64 + 2
-
-
-def test_a_test_file_that_is_a_broken_link_is_not_taken_for_none(tmp_path: Path) -> None:
-    write_wikihop(tmp_path)
-    (tmp_path / "test.json").unlink()
-    (tmp_path / "test.json").symlink_to("nowhere")
-    loading = Loading(train_tokenizer(["a text"], 300), 32, False, None, tmp_path / "cache")
-    with pytest.raises(UserError, match=r"test\.json: expected a file, found a link that leads nowhere"):
-        WikiHop(tmp_path, False, None, 0).prepare(loading)

@@ -65,7 +65,10 @@ def open_start_weights(experiment: Experiment, dataset: Dataset) -> StartWeights
     if is_foreign(path):
         return _of_others(config, dataset, name, path)
     if not path.is_file():
-        raise UserError(_nothing_there(path))
+        raise UserError(
+            f"{path}: no such checkpoint (from_cp). Copy the .model or .cp of another run there (such as its "
+            "model/cp-0099.model), or remove from_cp to begin with initial weights."
+        )
     content = read_checkpoint(path)
     check_is_of_a_run(content, path)
     check_same_tokenizer(content, dataset, path)
@@ -197,18 +200,4 @@ def refusal(path: Path, error: DoesNotFit, may_differ: str) -> UserError:
     lines = listed(error.problems)
     return UserError(
         f"{path}: of another architecture than the model in config.json:{lines}\nThe model may differ in {may_differ}."
-    )
-
-
-def _nothing_there(path: Path) -> str:
-    """What to say of a `from_cp` that is not a file, with the checkpoints that lie nearby."""
-    folder = path if path.is_dir() else path.parent
-    files = (other for other in folder.glob("*") if other.suffix in (".model", ".cp") and other.is_file())
-    nearby = sorted(file.name for file in files)
-    reason = "a folder, where from_cp needs a checkpoint" if path.is_dir() else "no such checkpoint (from_cp)"
-    if nearby:
-        return f"{path}: {reason}; {folder} has {', '.join(nearby)}"
-    return (
-        f"{path}: {reason}. Copy the .model or .cp of another run there (such as its model/cp-0099.model), or remove "
-        "from_cp to begin with initial weights."
     )

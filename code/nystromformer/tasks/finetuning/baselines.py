@@ -14,7 +14,6 @@ from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Labels
 from nystromformer.tasks.finetuning.target import NEVER, Classes, Questions, Value
 from nystromformer.tasks.finetuning.trainable import Metrics
-from nystromformer.wording import number_of
 
 Guessed = Classes | Value | Questions
 """What there are guessers of."""
@@ -27,13 +26,8 @@ def constant_baseline(
 
     Args:
         compared: the splits to score it on, by the ending of their metrics' names.
-
-    Raises:
-        ValueError: a split without rows or labels, or labels that are no classes.
     """
-    for examples in (train, *compared.values()):
-        _check_labels(examples, target)
-    assert train.labels is not None, "as was checked"
+    assert train.labels is not None
     found: dict[str, dict[str, Spread]] = {}
     for name, constant_C in _constants(train.labels, target).items():
         found[name] = {}
@@ -68,15 +62,7 @@ def text_baselines(
         By the guesser's name, then by the metric's. Of the bag of words the mean is over the regressions of all
         training rows with the seeds' penalties, which hardly differ; the deviation, for several seeds alone, is that of
         the regressions of their resamples: what other training rows would have changed.
-
-    Raises:
-        ValueError: no seed, a split without rows or labels, labels that are no classes, or pairs beside single texts.
     """
-    if not seeds:
-        raise ValueError("expected at least one seed, found none")
-    for examples in (train, *compared.values()):
-        _check(examples, train, target)
-
     # Imported here: scikit-learn is an extra.
     from nystromformer.tasks.finetuning.bag_of_words import Fitted, choose_strength, resample, samples
 
@@ -92,7 +78,7 @@ def text_baselines(
 
     constant = constant_baseline(train, compared, target, metrics)
     names = [name for figures in constant.values() for name in figures]
-    assert train.labels is not None, "as was checked"
+    assert train.labels is not None
     num_classes = target.count if isinstance(target, Classes) else None
     whole, inputs = samples(train, list(compared.values()), _learned(train.labels, target), num_classes)
     strengths = [choose_strength(whole, seed) for seed in seeds]
@@ -133,17 +119,3 @@ def _spread(name: str, fitted: Sequence[Mapping[str, float]], resampled: Sequenc
     """The mean of the regressions of all rows, and the deviation of those of resamples, where there are some."""
     mean = Spread.of([figures[name] for figures in fitted]).mean
     return Spread(mean, Spread.of([figures[name] for figures in resampled]).deviation if resampled else None)
-
-
-def _check_labels(examples: Examples, target: Guessed) -> None:
-    if examples.labels is None or not len(examples):
-        raise ValueError(f"{examples.name}: expected rows with labels, found {number_of(len(examples), 'row')}")
-    if isinstance(target, Classes) and not set(np.unique(examples.labels)) <= set(range(target.count)):
-        labels = ", ".join(map(str, np.unique(examples.labels)))
-        raise ValueError(f"{examples.name}: expected classes from 0 to {target.count - 1}, found {labels}")
-
-
-def _check(examples: EncodedTexts, train: EncodedTexts, target: Guessed) -> None:
-    _check_labels(examples, target)
-    if (examples.texts.second is None) != (train.texts.second is None):
-        raise ValueError(f"{examples.name} and {train.name}: expected single texts or pairs in both, found one of each")

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from nystromformer.runs.figures import MARKS, UNITS, Spread, mark, power_note, rows_behind, shown, smallest_difference
 from nystromformer.runs.record import EpochMetrics, Run, ranked, tested_weights
-from nystromformer.tables import LEAST_WIDTH, Column, aligned, apart, fitted, longest
+from nystromformer.tables import LEAST_WIDTH, Column, aligned, fitted
 from nystromformer.wording import number_of
 
 _WIDTH = 100
@@ -30,8 +30,7 @@ def table(results: Sequence[Run], baselines: Baselines | None = None, width: int
 
     Args:
         baselines: the same metrics of other ways to predict, by name; those of test data end in "_test".
-        width: characters of a line, at most: a table that is wider comes in pieces, one for each metric. None: in one
-            piece, however wide.
+        width: characters of a line, at most: a table that is wider comes in pieces. None: in one piece, however wide.
     """
     first, compared = results[0], baselines or {}
     names = [name for name in first.last.metrics if not name.startswith("loss")]
@@ -64,7 +63,7 @@ def table(results: Sequence[Run], baselines: Baselines | None = None, width: int
     below = [*textwrap.wrap(text, narrow), *_below(groups, compared, narrow)]
     if width is not None:
         below = [part for line in below for part in textwrap.wrap(line, max(width, LEAST_WIDTH))]
-    return "\n".join(line.rstrip() for line in (*_fitted(columns, rows, width), *below))
+    return "\n".join(line.rstrip() for line in (*fitted(columns, rows, width), *below))
 
 
 def guessers_table(baselines: Baselines, width: int | None = None) -> str:
@@ -86,19 +85,6 @@ def _settings(runs: Sequence[Run]) -> list[str]:
 
 def _best_and_last(runs: Sequence[Run]) -> tuple[list[EpochMetrics], list[EpochMetrics]]:
     return [result.best for result in runs], [result.last for result in runs]
-
-
-def _fitted(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    """The table in one piece where it fits, else one for each metric, a column of best and one of last epochs."""
-    lines = aligned(columns, rows)
-    if width is None or longest(lines) <= width:
-        return lines
-    pieces = []
-    for first in range(1, len(columns), 2):
-        shown = [0, first, first + 1]
-        cells = [[row[number] for number in shown] for row in rows if row[first].strip()]
-        pieces.append(fitted([columns[number] for number in shown], cells, width))
-    return [*apart(pieces), ""]
 
 
 def _below(groups: Sequence[Sequence[Run]], baselines: Baselines, width: int) -> list[str]:
