@@ -46,3 +46,15 @@ def test_what_is_taken_down_at_the_end_is_not_shown(tmp_path: Path) -> None:
     )
     ended = subprocess.run(command(tmp_path / "script.py"), capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+
+
+def test_within_a_finalizer(tmp_path: Path) -> None:
+    """Python prints what a finalizer raises, and goes on: an interrupt would be lost."""
+    (tmp_path / "script.py").write_text(
+        "import nystromformer.command_line.interrupt\nimport os, signal\nfrom nystromformer.command_line import cli\n"
+        "class Finalized:\n    def __del__(self):\n        os.kill(os.getpid(), signal.SIGINT)\n"
+        "def work():\n    Finalized()\n    print('went on')\n"
+        "cli.run(work)\n"
+    )
+    ended = subprocess.run(command(tmp_path / "script.py"), capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "interrupted\n")

@@ -47,6 +47,7 @@ def ignored_afterwards() -> Iterator[None]:
 def install() -> None:
     """Handle Ctrl-C in this process as said above."""
     signal.signal(signal.SIGINT, _handle)
+    sys.unraisablehook = _handle_ignored
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
@@ -54,6 +55,15 @@ def _handle(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
     say()
     # Nothing is half done that a kill would not leave as well.
+    os._exit(STATUS)
+
+
+def _handle_ignored(fault: "sys.UnraisableHookArgs") -> None:
+    """End where a finalizer was interrupted: Python only prints its exceptions, and the command would go on."""
+    if not issubclass(fault.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(fault)
+        return
+    say()
     os._exit(STATUS)
 
 

@@ -103,4 +103,4 @@ def count_forward(size: TrainingSize, attention: str, device: torch.device) -> i
     model = PretrainingModel(config, ["mlm"]).to(device).eval()
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model(batch["tokens_BN"], batch["positions_BK"])
-    return counter.get_total_flops()
+    return int(counter.get_total_flops())
