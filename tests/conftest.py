@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -25,6 +27,14 @@ def _without_waiting(file: int | IO[bytes]) -> None:
 # Tests end with no power cut, and waiting for a disk is most of what writing small checkpoints takes. Commands that
 # tests start in a process of their own wait for it.
 os.fsync = _without_waiting
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """A benchmark that a test runs here sets the threads of the whole process, and bits of later runs with them."""
+    yield
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -271,7 +271,11 @@ BAD: dict[str, tuple[dict[str, Any], list[object], str]] = {
         ["--code", "transformers"],
         "(?s)no module of transformers computes the same:.*BERT",
     ),
-    "an unknown form": ({}, ["--format", "tf"], "--format: expected one of hf, onnx, torch, found 'tf'"),
+    "an unknown form": (
+        {},
+        ["--format", "tf"],
+        "--format: expected one of hf, sentence-transformers, .*found 'tf'",
+    ),
     "an unknown code": ({}, ["--code", "both"], "--code: expected one of auto, transformers, file, found 'both'"),
     "code of another form": ({}, ["--format", "onnx", "--code", "file"], "--code file is for --format hf"),
     "no such checkpoint": ({}, ["--checkpoint", 7], "expected --checkpoint last, all or one of 0; found '7'"),

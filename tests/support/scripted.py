@@ -70,7 +70,7 @@ class Scripted:
 def train_or_resume(trainer: Trainer) -> None:
     """Begin a run in the trainer's folder, or go on with it as the commands do."""
     latest = newest(trainer.folder, Group())
-    if latest is not None and latest.ends(trainer.settings.num_steps):
+    if latest is not None and latest.ends(trainer.settings):
         tidy(latest, trainer.settings, Group())
         return
     if latest is not None:

@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 """For a dataclass' `__pydantic_config__`: every key is known, and every value as it was written."""
+_LONGEST = 64 << 20
+"""Bytes of such a file; it has kilobytes."""
 _SHA256 = "sha256"
 """The last key of such a file: of all others, whatever their order and the space between them."""
 
@@ -45,6 +47,8 @@ def read_checked(path: Path) -> Any:
     if not path.is_file():
         raise UserError(f"{path}: expected a file, found something else: move it away")
     try:
+        if (size := path.stat().st_size) > _LONGEST:
+            raise ValueError(f"{size:,} bytes, which is more than such a file has")
         data, problems = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
