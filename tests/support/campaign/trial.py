@@ -27,6 +27,8 @@ from campaign.scenes import SEALED, Prepared
 
 GOOD = ("identical", "clear error", "legitimate")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)|^thread '.*' panicked|terminate called", re.MULTILINE)
+_OUT_OF_MEMORY = re.compile(r"^memory allocation of \d+ bytes failed|cannot allocate memory for", re.MULTILINE)
+"""As the Rust of the tokenizers and glibc say it."""
 
 
 class Verdict(NamedTuple):
@@ -206,7 +208,11 @@ def limit_memory(draw: random.Random, sandbox: Sandbox) -> tuple[str, Verdict]:
     """A limit of memory, as `ulimit -v` sets it; then there is none, and the run goes on."""
     room = int(10 ** draw.uniform(6, 8.3))
     before = look(sandbox.folder)
-    verdict = sandbox.judge(sandbox.run(lambda: set_memory_limit(room)), before)
+    ended = sandbox.run(lambda: set_memory_limit(room))
+    if ended.status == -signal.SIGABRT and _OUT_OF_MEMORY.search(ended.stderr):
+        # A library's allocator has ended the process and said why: no line of Python runs after that.
+        ended = Ended(2, ended.stdout, f"error: {ended.stderr}")
+    verdict = sandbox.judge(ended, before)
     return f"{room / 1e6:.1f} MB of memory left", sandbox.recover(verdict)
 
 

@@ -166,7 +166,7 @@ def _parameters(
         "validation": settings.validation,
         "seed": settings.seed,
         **tokenizer,
-        "unified": {source.name: sha256_of(source.folder / CORPUS_FILE) for source in sources},
+        CORPUS_FILE: {source.name: sha256_of(source.folder / CORPUS_FILE) for source in sources},
     }
 
 
