@@ -73,7 +73,7 @@ class TableFile:
         header, rows = self.data["table"]["header"], self.data["table"]["rows"]
         assert markdown(header, rows) in self.text
         main = [dict(zip(header, row, strict=True)) for row in rows]
-        names = ("majority class", "mean value", "bag of words")
+        names = ("majority class", "mean value", "bag of words", "tf-idf")
         self.guessers = {row["model"]: row for row in main if row["model"].startswith(names)}
         self.models = [row for row in main if row["model"] not in self.guessers]
         if self.models[0]["model"].endswith("(paper)"):

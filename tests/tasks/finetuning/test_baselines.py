@@ -16,6 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from records import a_run
 from scipy.sparse import csr_matrix
+from sklearn.feature_extraction.text import TfidfVectorizer
 from small import small_config, write_experiment
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -27,7 +28,14 @@ from nystromformer.tasks.documents.metrics import score
 from nystromformer.tasks.documents.targets import Ordered, Several
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning import sweep as sweep_module
-from nystromformer.tasks.finetuning.bag_of_words import STRENGTHS, Regression, Sample, features_of, samples
+from nystromformer.tasks.finetuning.bag_of_words import (
+    STRENGTHS,
+    Regression,
+    Sample,
+    features_of,
+    samples,
+    tfidf_samples,
+)
 from nystromformer.tasks.finetuning.baselines import text_baselines
 from nystromformer.tasks.finetuning.definition import Definition, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, literal
@@ -73,14 +81,14 @@ def test_the_majority_class_is_counted_in_train(train: list[int], validation: li
     most = max(range(3), key=train.count)
     assert measured["majority class"]["accuracy"].mean == pytest.approx(validation.count(most) / len(validation))
     # Rows of one and the same token say nothing beyond their classes.
-    assert measured["bag of words"] == measured["majority class"]
+    assert measured["bag of words"] == measured["tf-idf"] == measured["majority class"]
 
 
 def test_the_mean_value_is_that_of_train() -> None:
     train, validation = [1.0, 2.0, 4.5], [0.0, 5.0]
     data = [encoded(["row"] * len(labels), np.float32(labels)) for labels in (train, validation)]
     measured = text_baselines(data[0], {"": data[1]}, Value(), error_of, [0])
-    assert list(measured) == ["mean value", "bag of words"]
+    assert list(measured) == ["mean value", "bag of words", "tf-idf"]
     assert measured["mean value"]["error"].mean == pytest.approx((2.5**2 + 2.5**2) / 2)
 
 
@@ -131,7 +139,7 @@ def test_questions_have_a_regression_each() -> None:
         return {f"right_{at}": float(((scores > 0) == (labels > 0)).double().mean(0)[at]) for at in range(3)}
 
     measured = text_baselines(data[0], {"": data[1]}, Several(3), shares, [0, 1])
-    assert list(measured) == ["each label's majority", "bag of words"]
+    assert list(measured) == ["each label's majority", "bag of words", "tf-idf"]
     assert [measured["bag of words"][f"right_{at}"].mean for at in range(3)] == [1.0, 1.0, 1.0]
     for at in range(3):
         most = labels_of(texts)[:, at].mean() > 0.5
@@ -142,7 +150,7 @@ def test_questions_have_a_regression_each() -> None:
     answer = Answer("ordered", ("0", "1", "2", "3"))
     data = [encoded(each, grade) for each, grade in zip((texts, others), grades, strict=True)]
     found = text_baselines(data[0], {"": data[1]}, Ordered(4), partial(score, answer), [0])
-    assert list(found) == ["median class", "majority class", "bag of words"]
+    assert list(found) == ["median class", "majority class", "bag of words", "tf-idf"]
     commonest = int(np.bincount(grades[0]).argmax())
     assert commonest != int(np.sort(grades[0])[len(texts) // 2]), "else they are one"
     assert found["majority class"]["accuracy"].mean == pytest.approx(float((grades[1] == commonest).mean()))
@@ -150,6 +158,37 @@ def test_questions_have_a_regression_each() -> None:
     assert found["median class"]["accuracy"].mean == pytest.approx(float((grades[1] == median).mean()))
     assert found["median class"]["kappa"].mean == 0.0
     assert found["bag of words"]["kappa"].mean > 0.5
+
+
+def test_tfidf_sees_pairs_of_words_and_what_a_row_has_no_room_for() -> None:
+    """Which of two words comes first, behind more tokens than a row takes; a bag of the row's tokens knows neither."""
+
+    def late(count: int, seed: int) -> EncodedTexts:
+        labels = random.Random(seed).choices([0, 1], k=count)
+        ends = ("query key value", "key query value")
+        texts = Texts("late", [f"{' '.join(['row'] * 60)} {ends[k]}" for k in labels], None, np.asarray(labels))
+        return EncodedTexts(texts, TOKENIZER, 50, True)
+
+    measured = text_baselines(late(100, 0), {"": late(60, 1)}, Classes(2), accuracy_of, [0])
+    assert measured["tf-idf"]["accuracy"].mean == 1.0
+    assert measured["bag of words"] == measured["majority class"]
+
+
+def test_tfidf_is_scikit_learns_of_each_text_of_a_pair() -> None:
+    first, second = sentences(20), sentences(20, 1)
+    train, other = encoded(first, [0] * 20, second), encoded(second, [0] * 20, first)
+    sample, (transformed,) = tfidf_samples(train, [other], train.labels, 1)
+    parts = [TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(texts) for texts in (first, second)]
+    for found, texts in ((sample.x_nF, (first, second)), (transformed, (second, first))):
+        expected = np.hstack([part.transform(each).toarray() for part, each in zip(parts, texts, strict=True)])
+        assert found.toarray() == pytest.approx(10 * expected)
+
+
+@pytest.mark.parametrize("second", [None, ["!"] * 20])
+def test_tfidf_of_no_words_is_the_majority(second: list[str] | None) -> None:
+    train = encoded(["?"] * 20, [0] * 15 + [1] * 5, second)
+    measured = text_baselines(train, {"": train}, Classes(2), accuracy_of, [0])
+    assert measured["tf-idf"]["accuracy"].mean == 0.75
 
 
 @given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=12)), min_size=1, max_size=6), st.booleans())
@@ -278,7 +317,7 @@ def test_the_deviation_is_that_of_resamples(monkeypatch: pytest.MonkeyPatch) -> 
     fit = Sample.fit
 
     def noted(self: Sample, strength: float) -> Regression:
-        if len(self) == 60:
+        if len(self) == 60 and set(self.x_nF.data) == {1.0}:
             # Which rows it is of, by their features and label; how often each.
             parts = np.column_stack([self.x_nF.toarray(), self.labels_n]).tolist()
             fitted.append(Counter(map(hash, map(tuple, parts))))

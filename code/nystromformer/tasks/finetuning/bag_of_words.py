@@ -1,5 +1,5 @@
-"""Regressions on which tokens a row has, by scikit-learn: logistic of classes and of each of several questions, ridge
-of values.
+"""Regressions on which tokens a row has, or on its words and pairs of words by tf-idf, by scikit-learn: logistic of
+classes and of each of several questions, ridge of values.
 
 Shapes: n rows, F features, C outputs: classes, one value, or questions.
 """
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, hstack
 from sklearn.dummy import DummyClassifier
-from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss, mean_squared_error
 
@@ -25,6 +25,10 @@ from nystromformer.tasks.finetuning.target import NEVER
 STRENGTHS = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
 """L2 penalties to choose from, strongest first: the factor of half the squared weights beside the rows' summed loss."""
 _TOLERANCE, _MOST_STEPS = 1e-6, 2000
+_MOST_FEATURES = 100_000
+"""Words and pairs of words, the most frequent ones."""
+_SCALE = 10.0
+"""Of rows of tf-idf, which have norm 1: about the norm of a bag of 100 tokens, so that the same penalties suit both."""
 _HELD_OUT_STREAM, _RESAMPLE_STREAM = 40, 41
 _FIRST, _SECOND, _COMMON = range(3)
 
@@ -34,7 +38,7 @@ class Sample:
     """Rows to learn from, or to be scored on."""
 
     x_nF: csr_matrix
-    """1 where a row has a feature, float64."""
+    """What a row has of each feature, float64."""
     labels_n: Labels
     """Classes or values, or 0 and 1 as the answers to questions, (n, C)."""
     num_classes: int | None
@@ -133,6 +137,32 @@ def samples(
     vectorizer = CountVectorizer(analyzer=features_of, binary=True, dtype=np.float64)
     x_nF = vectorizer.fit_transform(_rows(train))
     return Sample(x_nF, labels, num_classes), [vectorizer.transform(_rows(examples)) for examples in others]
+
+
+def tfidf_samples(
+    train: EncodedTexts, others: Sequence[EncodedTexts], labels: Labels, num_classes: int | None
+) -> tuple[Sample, list[csr_matrix]]:
+    """The same of words and pairs of neighbouring words in the whole texts, however long; each text of a pair has
+    features of its own.
+    """
+    splits = [train.texts, *(examples.texts for examples in others)]
+    parts = [_tfidf([texts.first for texts in splits])]
+    if train.texts.second is not None:
+        parts.append(_tfidf([texts.second or [] for texts in splits]))
+    x_nF, *others_nF = (hstack(columns, format="csr") for columns in zip(*parts, strict=True))
+    return Sample(x_nF, labels, num_classes), others_nF
+
+
+def _tfidf(splits: Sequence[Sequence[str]]) -> list[csr_matrix]:
+    """By what the first split holds."""
+    vectorizer = TfidfVectorizer(
+        ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+", max_features=_MOST_FEATURES, dtype=np.float64
+    )
+    find = vectorizer.build_analyzer()
+    if not any(map(find, splits[0])):
+        return [csr_matrix((len(texts), 1)) for texts in splits]  # not a word
+    vectorizer.fit(splits[0])
+    return [_SCALE * vectorizer.transform(texts) for texts in splits]
 
 
 def _rows(examples: EncodedTexts) -> list[Ints]:

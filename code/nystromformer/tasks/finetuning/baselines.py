@@ -45,11 +45,12 @@ def text_baselines(
     metrics: Metrics,
     seeds: Sequence[int],
 ) -> dict[str, dict[str, Spread]]:
-    """Metrics of two guessers on validation and test splits.
+    """Metrics of three guessers on validation and test splits.
 
     One answer for every row, as `constant_baseline` calls it. "bag of words": logistic regression, of questions one
     for each, or ridge regression of values, on which tokens a row has; for pairs on those of each sentence and those
-    that both have. It sees the rows cut to the length that the model sees.
+    that both have. It sees the rows cut to the length that the model sees. "tf-idf": the same on words and pairs of
+    neighbouring words of the whole texts.
 
     Args:
         compared: the splits to score them on, by the ending of their metrics' names.
@@ -59,12 +60,21 @@ def text_baselines(
             many rows, with replacement).
 
     Returns:
-        By the guesser's name, then by the metric's. Of the bag of words the mean is over the regressions of all
-        training rows with the seeds' penalties, which hardly differ; the deviation, for several seeds alone, is that of
-        the regressions of their resamples: what other training rows would have changed.
+        By the guesser's name, then by the metric's. Of the regressions the mean is over those of all training rows with
+        the seeds' penalties, which hardly differ; the deviation, for several seeds alone, is that of the regressions of
+        their resamples: what other training rows would have changed.
     """
-    # Imported here: scikit-learn is an extra.
-    from nystromformer.tasks.finetuning.bag_of_words import Fitted, choose_strength, resample, samples
+    # Imported here: scikit-learn, which brings scipy, is an extra.
+    from scipy.sparse import csr_matrix
+
+    from nystromformer.tasks.finetuning.bag_of_words import (
+        Fitted,
+        Sample,
+        choose_strength,
+        resample,
+        samples,
+        tfidf_samples,
+    )
 
     def measured(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:
         figures: dict[str, float] = {}
@@ -73,23 +83,25 @@ def text_baselines(
             figures |= {name + ending: value for name, value in values.items()}
         return figures
 
-    def figures_of(regression: Fitted) -> dict[str, float]:
-        return measured({ending: regression.scores(x_nF) for ending, x_nF in zip(compared, inputs, strict=True)})
-
     constant = constant_baseline(train, compared, target, metrics)
     names = [name for figures in constant.values() for name in figures]
     assert train.labels is not None
-    num_classes = target.count if isinstance(target, Classes) else None
-    whole, inputs = samples(train, list(compared.values()), _learned(train.labels, target), num_classes)
-    strengths = [choose_strength(whole, seed) for seed in seeds]
-    by_strength = {strength: figures_of(whole.fit(strength)) for strength in dict.fromkeys(strengths)}
-    fitted = [by_strength[strength] for strength in strengths]
-    drawn = zip(seeds, strengths, strict=True) if len(seeds) > 1 else ()
-    resampled = [figures_of(resample(whole, seed).fit(strength)) for seed, strength in drawn]
-    return {
-        **constant,
-        "bag of words": {name: _spread(name, fitted, resampled) for name in names},
-    }
+    learned, num_classes = _learned(train.labels, target), target.count if isinstance(target, Classes) else None
+
+    def regressions(whole: Sample, inputs: Sequence[csr_matrix]) -> dict[str, Spread]:
+        def figures_of(regression: Fitted) -> dict[str, float]:
+            return measured({ending: regression.scores(x_nF) for ending, x_nF in zip(compared, inputs, strict=True)})
+
+        strengths = [choose_strength(whole, seed) for seed in seeds]
+        by_strength = {strength: figures_of(whole.fit(strength)) for strength in dict.fromkeys(strengths)}
+        fitted = [by_strength[strength] for strength in strengths]
+        drawn = zip(seeds, strengths, strict=True) if len(seeds) > 1 else ()
+        resampled = [figures_of(resample(whole, seed).fit(strength)) for seed, strength in drawn]
+        return {name: _spread(name, fitted, resampled) for name in names}
+
+    kinds = {"bag of words": samples, "tf-idf": tfidf_samples}
+    others = list(compared.values())
+    return constant | {kind: regressions(*draw(train, others, learned, num_classes)) for kind, draw in kinds.items()}
 
 
 def _learned(labels: Labels, target: Guessed) -> Labels:

@@ -179,8 +179,8 @@ class FinetuningFlags:
         bool,
         typer.Option(
             "--baselines",
-            help="Also score guessers without a network: the most frequent class, a bag of words for texts, and on the "
-            "Long Range Arena the strongest simple rules of the task (by scikit-learn).",
+            help="Also score guessers without a network: the most frequent class; for texts a bag of words and tf-idf of "
+            "words and their pairs; on the Long Range Arena the strongest simple rules of the task (scikit-learn).",
         ),
     ] = False
     predict: Annotated[

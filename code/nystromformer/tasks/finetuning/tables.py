@@ -13,16 +13,17 @@ _WIDTH = 100
 _SETTINGS = (Column("batch", 5), Column("lr", 8, gap=1), Column("seeds", 5, gap=1))
 
 RESAMPLED = (
-    "The bag of words is fitted to all training rows; its ± is that of fits to resamples of them, one for each seed."
+    "The bag of words and tf-idf are fitted to all training rows; their ± is that of fits to resamples of them, "
+    "one for each seed."
 )
-"""What varies in the baseline that has a deviation, for below a table."""
+"""What varies in the baselines that have a deviation, for below a table."""
 
 Baselines = Mapping[str, Mapping[str, Spread]]
 
 
 def is_resampled(baselines: Baselines) -> bool:
-    """Whether the bag of words has a deviation: with one seed it has none."""
-    return any(figure.deviation is not None for figure in baselines.get("bag of words", {}).values())
+    """Whether a baseline has a deviation: with one seed none has."""
+    return any(figure.deviation is not None for figures in baselines.values() for figure in figures.values())
 
 
 def table(results: Sequence[Run], baselines: Baselines | None = None, width: int | None = None) -> str:
