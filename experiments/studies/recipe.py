@@ -2,7 +2,8 @@
 
 `python experiments/studies/recipe.py run --data DIR [STAGE ...]`, then `collect`. DIR holds wiki and bookcorpus as they
 are downloaded. Every run has the tokens that its network learns from in 15 minutes on one core of a machine that does
-nothing but two such runs, which the stage `times` measures; so no other work, and no stop, changes a result.
+nothing but two such runs, which the stage `times` measures; so no other work, and no stop, changes a result. What an
+earlier `collect` gathered stays until a run of the same name takes its place.
 """
 
 from collections.abc import Iterable, Mapping
@@ -112,18 +113,22 @@ class Recipe(Stages):
 
     def rates(self) -> None:
         """Other learning rates for BERT's recipe and the best one."""
-        chosen = (("bert", RATES_OF_BERT), (best_recipe(self.out), RATES_OF_BEST))
+        chosen = (("bert", RATES_OF_BERT), (best_recipe(gathered(self.out)), RATES_OF_BEST))
         tried = dict.fromkeys((recipe, rate) for recipe, rates in chosen for rate in rates)
         self.run(self._of_tokens(recipe, rate) for recipe, rate in tried)
 
     def seeds(self) -> None:
         """Other seeds for BERT's recipe, rotary positions alone and the best one, each at its best rate."""
-        chosen = dict.fromkeys(["bert", ALONE, best_recipe(self.out)])
-        self.run(self._of_tokens(recipe, best_rate(self.out, recipe), seed) for seed in SEEDS for recipe in chosen)
+        data = gathered(self.out)
+        chosen = dict.fromkeys(["bert", ALONE, best_recipe(data)])
+        self.run(self._of_tokens(recipe, best_rate(data, recipe), seed) for seed in SEEDS for recipe in chosen)
 
     def _of_tokens(self, recipe: str, rate: float = RATE, seed: int = 0) -> Job:
         """A run of as many tokens as the recipe learns from in the time that all have."""
-        tokens = round(60 * MINUTES * tokens_per_second(self.out, recipe))
+        speeds = gathered(self.out)["tokens_per_second"]
+        if recipe not in speeds:
+            raise UserError(f"{self.out}: the speed of {recipe} was not measured: the stage `times` comes first")
+        tokens = round(60 * MINUTES * speeds[recipe])
         growing = round(GROWING * tokens) if "schedule" in NAMES[recipe] else None
         steps = 10 if self.rehearse else steps_of(tokens, growing)
         validated = {"batches_per_report": 10, "validate_batches_per_epoch": VALIDATED // (ROWS * LENGTH)}
@@ -155,13 +160,11 @@ class Recipe(Stages):
         return job(name, "code/run_pretrain.py", "--model", folder, "--dataset", self.out / "rows", "--device cpu")
 
 
-def tokens_per_second(runs: Path, recipe: str) -> float:
-    """As the stage `times` has measured it: the median of its reports, without the first."""
+def tokens_per_second(runs: Path, recipe: str) -> float | None:
+    """As the stage `times` has measured it: the median of its reports, without the first. None where it has not."""
     log = runs / f"time-{recipe}" / "model" / "log.jsonl"
-    if not log.exists():
-        raise UserError(f"{log}: no such file: the stage `times` comes first")
-    speeds = [line["tokens_per_second"] for line in read_log(log) if line["type"] == "train"]
-    return float(median(speeds[1:] or speeds))
+    speeds = [line["tokens_per_second"] for line in read_log(log) if line["type"] == "train"] if log.exists() else []
+    return float(median(speeds[1:] or speeds)) if speeds else None
 
 
 def steps_of(tokens: int, growing: int | None) -> int:
@@ -187,24 +190,24 @@ def final_accuracy(runs: Path, name: str) -> float | None:
     return accuracies(runs, name).get(1.0)
 
 
-def best_recipe(runs: Path) -> str:
+def best_recipe(data: Mapping[str, Any]) -> str:
     """The one whose run of the usual rate and seed ended best."""
-    ended = {recipe: final_accuracy(runs, recipe) for recipe in NAMES}
-    if missing := [recipe for recipe, accuracy in ended.items() if accuracy is None]:
-        raise UserError(f"{runs}: not ended: {', '.join(missing)}: the stage `recipes` comes first")
-    return max(NAMES, key=lambda recipe: ended[recipe] or 0.0)
+    ended = {run["recipe"]: run["right"][-1][1] for run in data["runs"] if run["rate"] == RATE and not run["seed"]}
+    if missing := [recipe for recipe in NAMES if recipe not in ended]:
+        raise UserError(f"not ended: {', '.join(missing)}: the stage `recipes` comes first")
+    return max(NAMES, key=lambda recipe: ended[recipe])
 
 
-def best_rate(runs: Path, recipe: str) -> float:
-    """The learning rate whose run of a recipe ended best, among those that were tried."""
-    return max(RATES, key=lambda rate: final_accuracy(runs, run_name(recipe, rate)) or 0.0)
+def best_rate(data: Mapping[str, Any], recipe: str) -> float:
+    """The learning rate whose run of a recipe ended best, among those that were tried with the usual seed."""
+    ended = {run["rate"]: run["right"][-1][1] for run in data["runs"] if run["recipe"] == recipe and not run["seed"]}
+    return max(ended, key=lambda rate: ended[rate])
 
 
 def collect(runs: Path = Path("runs/recipe")) -> None:
-    """Write recipe.json, recipe.md and curves.png; where there are no runs, the latter two of the earlier data."""
-    if runs.is_dir():
-        write_json(RESULTS / "recipe.json", gathered(runs))
-    data = studies.read_json(RESULTS / "recipe.json")
+    """Write recipe.json, recipe.md and curves.png."""
+    data = gathered(runs)
+    write_json(RESULTS / "recipe.json", data)
     usual = {run["recipe"]: run for run in data["runs"] if run["rate"] == RATE and not run["seed"]}
     lines = [
         [recipe, f"{data['tokens_per_second'][recipe]:,.0f}", *(f"{right:.1f}" for _, right in usual[recipe]["right"])]
@@ -244,8 +247,11 @@ def collect(runs: Path = Path("runs/recipe")) -> None:
 
 
 def gathered(runs: Path) -> dict[str, Any]:
-    """All that is known of the runs that have ended."""
-    found = []
+    """All that is known of the runs that have ended, here or in the data of an earlier call."""
+    earlier = {"began": [], "tokens_per_second": {}, "baselines": {}, "runs": []}
+    if (RESULTS / "recipe.json").exists():
+        earlier = studies.read_json(RESULTS / "recipe.json")
+    found = {run_name(run["recipe"], run["rate"], run["seed"]): run for run in earlier["runs"]}
     for recipe in NAMES:
         for rate in RATES:
             for seed in (0, *SEEDS):
@@ -255,13 +261,15 @@ def gathered(runs: Path) -> dict[str, Any]:
                 config = open_experiment(runs / name).config.model_dump(mode="json", by_alias=True)
                 sections = {key: config[key] for key in ("model", "pretraining_setting")}
                 right = list(accuracies(runs, name).items())
-                found.append({"recipe": recipe, "rate": rate, "seed": seed, "right": right, **sections})
+                found[name] = {"recipe": recipe, "rate": rate, "seed": seed, "right": right, **sections}
+    speeds = {recipe: speed for recipe in NAMES if (speed := tokens_per_second(runs, recipe)) is not None}
     validation = runs / "bert" / "model" / "validation.json"
+    began = [stage for stage in studies.read_stages(runs) if stage not in earlier["began"]]
     return {
-        "began": studies.read_stages(runs),
-        "tokens_per_second": {recipe: tokens_per_second(runs, recipe) for recipe in NAMES},
-        "baselines": read_validation(validation).baselines if validation.exists() else {},
-        "runs": found,
+        "began": earlier["began"] + began,
+        "tokens_per_second": earlier["tokens_per_second"] | speeds,
+        "baselines": read_validation(validation).baselines if validation.exists() else earlier["baselines"],
+        "runs": list(found.values()),
     }
 
 
