@@ -22,8 +22,8 @@ def demo(
         ),
     ] = False,
 ) -> None:
-    """Train four small encoders on the docstrings of the Python packages on this machine, with Nyström and with softmax
-    attention, and compare what they learned and what they cost.
+    """Train four small encoders on the docstrings of the Python packages on this machine, with Nyström, near_far and
+    softmax attention, and compare what they learned and what they cost.
 
     Ends with two pictures, a report to open in a browser, and results.json. Started again, it goes on where it was
     stopped and keeps what is done.

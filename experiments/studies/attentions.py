@@ -92,7 +92,7 @@ class Attentions(Stages):
             self.run(self._validation(one) for one in encoders(seed))
 
     def _training(self, one: Encoder) -> Job:
-        studies.write_experiment(self.out / one.name, "softmax-demo-noconv")
+        studies.write_experiment(self.out / one.name, "softmax-demo-noconv", {"positions": None})
         settings = {"epoch": EPOCHS, "batches_per_epoch": 2 if self.rehearse else STEPS, "seed": one.seed}
         flags = " ".join(f"--set pretraining_setting.{key}={value}" for key, value in settings.items())
         return job(f"pretrain-{one.name}", "code/run_pretrain.py", *self._place(one), flags)

@@ -16,10 +16,14 @@ from nystromformer.config.parameter_types import PARAMETERS_FILE, parameters_mod
 SIZES = ("small", "tiny", "demo")
 
 
+def kinds_of(size: str) -> list[tuple[str, str]]:
+    """Attentions, and whether with the convolution."""
+    third = ("near_far", "noconv") if size == "demo" else ("softmax", "conv")
+    return [("nystrom", "conv"), ("nystrom", "noconv"), ("softmax", "noconv"), third]
+
+
 def test_the_experiments_are_shipped() -> None:
-    kinds = {
-        f"{name}-{size}-{conv}" for name in ("nystrom", "softmax") for size in SIZES for conv in ("conv", "noconv")
-    }
+    kinds = {f"{name}-{size}-{conv}" for size in SIZES for name, conv in kinds_of(size)}
     compared = {"linear-small-noconv", "linformer-small-noconv"}
     assert {"nystrom-512", "nystrom-4096", "softmax-512"} | kinds | compared <= set(SHIPPED)
 
@@ -47,11 +51,7 @@ ATTENTION: dict[str, Any] = {"schema_url": True, "model": {"attn_type", "num_lan
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_four_kinds_of_a_size_differ_in_what_their_names_say_alone(size: str) -> None:
-    kinds = {
-        (name, conv): load_config(SHIPPED[f"{name}-{size}-{conv}"])
-        for name in ("nystrom", "softmax")
-        for conv in ("conv", "noconv")
-    }
+    kinds = {(name, conv): load_config(SHIPPED[f"{name}-{size}-{conv}"]) for name, conv in kinds_of(size)}
     rest = [config.model_dump(exclude=ATTENTION) for config in kinds.values()]
     assert all(other == rest[0] for other in rest)
     for (name, conv), config in kinds.items():

@@ -73,7 +73,8 @@ def made_up_demo(small_demo: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_what_it_ends_with(out: Path, shown: str) -> None:
-    for words in (*demo.KINDS, "bigram table", "most frequent token", "The convolution: ", "Goal (3 times"):
+    told = ("bigram table", "most frequent token", "Above the bigram", "The convolution: ", "Goal (3 times")
+    for words in (*demo.KINDS, *told):
         assert words in shown
     assert shown.count("<mask>") == 3
     for words in (*METHODS, "the trained Nyström encoder is ", "Measured on "):
@@ -144,8 +145,10 @@ def test_what_helps_is_told_by_pairs_that_differ_in_one_thing() -> None:
         name: Validation(100, 3800, [Score("cp-0000", 10, {"mlm_accuracy": accuracy})], {})
         for name, accuracy in zip(demo.KINDS, accuracies, strict=True)
     }
-    convolution, approximation, error = demo._differences(results)
-    assert "+10.00 points of masked tokens right beside Nyström attention, +18.00 beside softmax" in convolution
-    assert "+2.00 points with the convolution, +10.00 without" in approximation
+    above, differs, in_its_place, convolution, error = demo._differences(results, {"bigram_table": 0.2})
+    assert above == "Above the bigram table (20.00 %): nystrom-demo-conv, softmax-demo-noconv."
+    assert "segments" in differs
+    assert "near_far -8.00 points of masked tokens right, nystrom -18.00" in in_its_place
+    assert "+20.00 points beside nystrom" in convolution
     assert "Smallest difference between two rows that could have been shown" in error
     assert "points (1 seed, 3,800 masked tokens)" in error

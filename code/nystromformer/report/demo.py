@@ -35,8 +35,14 @@ from nystromformer.training import Group
 logger = logging.getLogger(__name__)
 
 RESULTS_FILE = "results.json"
-KINDS = ("nystrom-demo-conv", "nystrom-demo-noconv", "softmax-demo-conv", "softmax-demo-noconv")
-"""The shipped experiments that the demo runs; each pair differs in one thing. The first one is shown at work."""
+KINDS = ("nystrom-demo-conv", "near_far-demo-noconv", "softmax-demo-noconv", "nystrom-demo-noconv")
+"""The shipped experiments that the demo runs: attentions without the convolution, and Nyström's with it. The first one
+is shown at work."""
+WHAT_DIFFERS = (
+    "softmax compares a token with every other; near_far with those of its own block, of the two beside it and some "
+    "chosen ones, and with the rest by means of segments; nystrom with all by such means; -conv adds a convolution "
+    "over the neighbours' values."
+)
 SENTENCES = (
     "Return a new array with the same shape and <mask> as a given array.",
     "If True, the input is <mask> in place.",
@@ -155,7 +161,7 @@ def _report(
     draw_curves([read_curve(run) for run in runs], curves, shown.baselines)
     draw_cost(cost, cost_curves)
     guesses = _guesses(opened)
-    learned = PageFigures(_results(results, shown.baselines), _differences(results), curves)
+    learned = PageFigures(_results(results, shown.baselines), _differences(results, shown.baselines), curves)
     costs = PageFigures(cost_table(cost), cost_findings(cost), cost_curves)
     write_checked(
         folder / RESULTS_FILE,
@@ -190,21 +196,24 @@ def _results(results: dict[str, Validation], baselines: dict[str, float]) -> lis
     return rows
 
 
-def _differences(results: Mapping[str, Validation]) -> list[str]:
-    """What the convolution does and what the approximation does, a sentence each: pairs that differ in one thing."""
+def _differences(results: Mapping[str, Validation], baselines: Mapping[str, float]) -> list[str]:
+    """Who rises above the bigram table, what differs, and by how much: pairs that differ in one thing."""
+    accuracies = {name: result.scores[-1].metrics["mlm_accuracy"] for name, result in results.items()}
 
     def points(more: str, less: str) -> str:
-        accuracies = [100 * results[name].scores[-1].metrics["mlm_accuracy"] for name in (more, less)]
-        return f"{accuracies[0] - accuracies[1]:+.2f}"
+        return f"{100 * (accuracies[more] - accuracies[less]):+.2f}"
 
-    nystrom_conv, nystrom, softmax_conv, softmax = KINDS
-    tokens = results[nystrom_conv].masked_tokens
-    reached = [(Spread(result.scores[-1].metrics["mlm_accuracy"], None), 1) for result in results.values()]
+    bigram = baselines["bigram_table"]
+    above = [name for name in KINDS if accuracies[name] > bigram]
+    conv, near_far, softmax, nystrom = KINDS
+    reached = [(Spread(accuracy, None), 1) for accuracy in accuracies.values()]
+    tokens = results[conv].masked_tokens
     return [
-        f"The convolution: {points(nystrom_conv, nystrom)} points of masked tokens right beside Nyström attention, "
-        f"{points(softmax_conv, softmax)} beside softmax.",
-        f"Nyström attention in softmax's place: {points(nystrom_conv, softmax_conv)} points with the convolution, "
-        f"{points(nystrom, softmax)} without.",
+        f"Above the bigram table ({100 * bigram:.2f} %): {', '.join(above) or 'none'}.",
+        f"What differs: {WHAT_DIFFERS}",
+        f"In softmax's place, without the convolution: near_far {points(near_far, softmax)} points of masked tokens "
+        f"right, nystrom {points(nystrom, softmax)}.",
+        f"The convolution: {points(conv, nystrom)} points beside nystrom.",
         power_note({"": smallest_difference("mlm_accuracy", reached, tokens)}).replace("examples", "masked tokens"),
     ]
 
@@ -213,8 +222,8 @@ def _facts(config: ExperimentConfig, result: Validation, seconds: float) -> dict
     model, setting = config.model, config.pretraining_setting
     return {
         "encoder": f"{model.num_layers} layers, width {model.transformer_dim}, {model.num_head} heads",
-        "attention": f"Nyström with {model.num_landmarks} landmarks, or softmax; each with a convolution over "
-        f"{model.conv_kernel_size} tokens of the values, and without",
+        "attention": f"Nyström with {model.num_landmarks} landmarks, with a convolution over {model.conv_kernel_size} "
+        "tokens of the values and without; near_far and softmax without; rotary positions",
         "training": f"{setting.num_steps} steps of {setting.batch_size} rows of {model.max_seq_len} tokens",
         "validation": f"{result.rows} rows of packages that are not in the training text",
         "this command": f"{seconds:.0f} s (parts that were done before are not done again)",
