@@ -248,7 +248,7 @@ def collect(runs: Path = Path("runs/recipe")) -> None:
 
 def gathered(runs: Path) -> dict[str, Any]:
     """All that is known of the runs that have ended, here or in the data of an earlier call."""
-    earlier = {"began": [], "tokens_per_second": {}, "baselines": {}, "runs": []}
+    earlier: dict[str, Any] = {"began": [], "tokens_per_second": {}, "baselines": {}, "runs": []}
     if (RESULTS / "recipe.json").exists():
         earlier = studies.read_json(RESULTS / "recipe.json")
     found = {run_name(run["recipe"], run["rate"], run["seed"]): run for run in earlier["runs"]}
