@@ -85,12 +85,14 @@ def queue(
     context: typer.Context,
     experiments: Annotated[
         list[str] | None,
-        typer.Argument(help="Folders with a config.json, or their names in this project; none: those that wait."),
+        typer.Argument(
+            help="Folders with a config.json, or their names in this project. Without any, the queue continues."
+        ),
     ] = None,
     command: Annotated[
         str, typer.Option("--command", help=f"Command to run on each: {', '.join(SCRIPTS)}.")
     ] = "pretrain",
-    gpus_each: Annotated[int, typer.Option("--gpus_each", min=1, help="How many of the GPUs an experiment gets.")] = 1,
+    gpus_each: Annotated[int, typer.Option("--gpus_each", min=1, help="Number of GPUs for each experiment.")] = 1,
     *,
     options: Annotated[LaunchOptions, Without("name", "restart")],
     dry_run: commands.DryRun = False,

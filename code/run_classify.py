@@ -19,36 +19,39 @@ def classify(
         str,
         typer.Option(
             "--train",
-            help="Table to learn from: a file that ends in .csv, .tsv, .jsonl or .parquet; hub:NAME, hub:NAME:SPLIT or "
+            help="Training table: a .csv, .tsv, .jsonl or .parquet file; hub:NAME, hub:NAME:SPLIT or "
             "hub:NAME@CONFIG:SPLIT.",
         ),
     ],
-    text: Annotated[str, typer.Option("--text", help="Column of the texts; two, such as question,answer: pairs.")],
+    text: Annotated[str, typer.Option("--text", help="Text column; two for pairs, such as question,answer.")],
     label: Annotated[
         str,
         typer.Option(
-            "--label", help="Column of the labels; several, of 0 and 1: a text may have any of them (--kind several)."
+            "--label",
+            help="Label column; several columns of 0 and 1 for texts with any number of labels (--kind several).",
         ),
     ],
     test: Annotated[
         str | None,
-        typer.Option("--test", help="Table that the best run predicts, and is scored on where it has labels."),
+        typer.Option("--test", help="Test table: predicted by the best run, and scored if it has labels."),
     ] = None,
     validation: Annotated[
         str | None,
         typer.Option(
             "--validation",
-            help="Share of the training table, of each class alike, held out to choose the epoch by; or a table. "
+            help="Share of the training table to hold out, balanced by class, to select the best epoch; or a table. "
             "Default: 0.1.",
         ),
     ] = None,
     split_seed: Annotated[
         int | None,
-        typer.Option("--split_seed", min=0, max=MOST_SEED, help="Random seed: which rows are held out. Default: 0."),
+        typer.Option("--split_seed", min=0, max=MOST_SEED, help="Random seed of the held-out rows. Default: 0."),
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option("--group", help="Column, such as an author: rows that share its value are not divided."),
+        typer.Option(
+            "--group", help="Column, such as an author: rows with the same value stay on one side of the split."
+        ),
     ] = None,
     time: Annotated[
         str | None,
@@ -56,75 +59,82 @@ def classify(
     ] = None,
     folds: Annotated[
         int | None,
-        typer.Option("--folds", min=2, max=1000, help="Hold out each of so many parts in turn, and report their mean."),
+        typer.Option(
+            "--folds",
+            min=2,
+            max=1000,
+            help="Cross-validation: hold out each of this many parts in turn, and report the mean.",
+        ),
     ] = None,
     kind: Annotated[
         str | None,
         typer.Option(
             "--kind",
-            help="What labels are: classes; several (any number of classes at once); value; ordered (classes with an "
-            "order, such as 1 to 5 stars). Default: what they look like.",
+            help="Kind of labels: classes; several (any number of classes for a text); value; ordered (such as 1 to "
+            "5 stars). Default: detected, except ordered.",
         ),
     ] = None,
     order: Annotated[
         str | None,
-        typer.Option("--order", help="With --kind ordered: the classes from the lowest on, such as low,middle,high."),
+        typer.Option(
+            "--order", help="With --kind ordered: the classes from lowest to highest, such as low,middle,high."
+        ),
     ] = None,
     separator: Annotated[
         str | None,
-        typer.Option(
-            "--separator", help="With --kind several: what stands between the labels of a cell. Default: a comma."
-        ),
+        typer.Option("--separator", help="With --kind several: separator of the labels in a cell. Default: a comma."),
     ] = None,
     class_weights: Annotated[
         str | None,
         typer.Option(
             "--class_weights",
-            help="balanced: each class counts as much as the others; or such as spam=3,other=1. Default: all alike.",
+            help="Weights of classes in the loss: balanced, or such as spam=3,other=1. Default: equal.",
         ),
     ] = None,
     cut: Annotated[
         str,
         typer.Option(
             "--cut",
-            help="What becomes of a text longer than --length: head (its end is lost), head_and_tail (its middle), or "
-            "windows (nothing: it takes several rows that overlap, whose mean is classified).",
+            help="How to cut texts longer than --length: head (drop the end), head_and_tail (drop the middle), or "
+            "windows (drop nothing: read overlapping rows and classify their mean).",
         ),
     ] = "head",
     overlap: Annotated[
         int | None,
         typer.Option(
-            "--overlap", min=0, max=MOST, help="With --cut windows: tokens that two share. Default: an eighth of a row."
+            "--overlap", min=0, max=MOST, help="With --cut windows: overlap in tokens. Default: an eighth of a row."
         ),
     ] = None,
     id: Annotated[
         str | None,
-        typer.Option("--id", help="Column that predictions name rows by. Default: their numbers, from 1."),
+        typer.Option("--id", help="Column with the rows' ids, for predictions. Default: their numbers, from 1."),
     ] = None,
     no_quotes: Annotated[
         bool,
-        typer.Option("--no_quotes", help="A quote in CSV and TSV is a character like any other, as in GLUE's files."),
+        typer.Option(
+            "--no_quotes",
+            help="Read CSV and TSV without quoting: a quote is an ordinary character, as in GLUE's files.",
+        ),
     ] = False,
     skip_empty: Annotated[
-        bool, typer.Option("--skip_empty", help="Leave rows without text out instead of stopping.")
+        bool, typer.Option("--skip_empty", help="Leave out rows without text instead of stopping.")
     ] = False,
     task: Annotated[
         str | None,
-        typer.Option("--task", help="What the task is called, in folders and tables. Default: as the training table."),
+        typer.Option("--task", help="Name of the task in folders and tables. Default: that of the training table."),
     ] = None,
     documents: Annotated[
         Path | None,
         typer.Option(
             "--documents",
-            help="Folder of tables with relative names. Default: the current one, or else documents_folder of "
-            "config.json.",
+            help="Folder for relative table names. Default: the current folder, then documents_folder of config.json.",
         ),
     ] = None,
     from_scratch: Annotated[
         bool,
         typer.Option(
             "--from_scratch",
-            help="Begin with initial weights and a tokenizer trained on the training rows, not with a checkpoint.",
+            help="Start from random weights and a tokenizer trained on the training rows instead of a checkpoint.",
         ),
     ] = False,
     vocab_size: Annotated[
@@ -133,7 +143,7 @@ def classify(
             "--vocab_size",
             min=261,
             max=MOST,
-            help="With --from_scratch: tokens of the tokenizer. Default: vocab_size of config.json.",
+            help="With --from_scratch: vocabulary size of the tokenizer. Default: that of config.json.",
         ),
     ] = None,
     *,

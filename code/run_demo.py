@@ -13,12 +13,12 @@ from nystromformer.command_line import cli
 def demo(
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder for all that it writes; if not given, demo, or demo-quick with --quick."),
+        typer.Option("--out", help="Output folder. Default: demo, or demo-quick with --quick."),
     ] = None,
     quick: Annotated[
         bool,
         typer.Option(
-            "--quick", help="Only 20 training steps on little text: shows that everything runs, but learns nothing."
+            "--quick", help="Train for 20 steps on little text: shows that everything runs, but learns nothing."
         ),
     ] = False,
 ) -> None:

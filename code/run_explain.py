@@ -15,13 +15,13 @@ def explain(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run of run_classify.py, run_glue.py, run_imdb.py.")],
     text: Annotated[Path, typer.Option("--text", help="File with the text.")],
     second: Annotated[
-        Path | None, typer.Option("--second", help="File with the other text, for runs that learned from pairs.")
+        Path | None, typer.Option("--second", help="File with the second text, for runs on pairs.")
     ] = None,
     label: Annotated[
-        str | None, typer.Option("--label", help="Explain this label's score. Default: the likeliest one's.")
+        str | None, typer.Option("--label", help="Label whose score is explained. Default: the most likely one.")
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", help="The page, ending in .html; the numbers stand beside it as .json.")
+        Path, typer.Option("--out", help="Output page, ending in .html; the numbers are written beside it as .json.")
     ] = Path("explained.html"),
     device: DeviceName = "auto",
 ) -> None:

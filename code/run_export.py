@@ -13,7 +13,7 @@ from nystromformer.command_line.flags import DeviceName
 from nystromformer.exchange.settings import Conversion, ImportSettings
 from nystromformer.runs.call import this_call
 
-Force = Annotated[bool, typer.Option("--force", help="Replace all that is in a target folder that is not empty.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the content of a target folder that is not empty.")]
 
 
 @with_flag_groups
@@ -21,11 +21,11 @@ def import_(
     source: Annotated[
         Path,
         typer.Argument(
-            help="A folder as transformers or sentence-transformers saves it (Nystromformer, BERT, RoBERTa or "
-            "ModernBERT), the name of one on the Hugging Face hub, or a .model or .cp file of the authors' code."
+            help="Folder saved by transformers or sentence-transformers (Nystromformer, BERT, RoBERTa or "
+            "ModernBERT), its name on the Hugging Face hub, or a .model or .cp file of the authors' code."
         ),
     ],
-    dest: Annotated[Path, typer.Argument(help="The experiment folder to make.")],
+    dest: Annotated[Path, typer.Argument(help="Experiment folder to create.")],
     settings: ImportSettings,
     config: Annotated[
         Path | None,
@@ -52,9 +52,9 @@ import_.__name__ = "import"
 def convert(
     source: Annotated[
         Path,
-        typer.Argument(help="An experiment folder with softmax, or a folder as transformers saves it (BERT, RoBERTa)."),
+        typer.Argument(help="Experiment folder with softmax, or a folder saved by transformers (BERT, RoBERTa)."),
     ],
-    dest: Annotated[Path, typer.Argument(help="The experiment folder to make.")],
+    dest: Annotated[Path, typer.Argument(help="Experiment folder to create.")],
     conversion: Conversion,
     device: DeviceName = "auto",
     force: Force = False,
@@ -74,21 +74,21 @@ def convert(
 def export(
     folder: Annotated[
         Path,
-        typer.Argument(help="The experiment folder, or the folder of a fine-tuning run below its checkpoints."),
+        typer.Argument(help="Experiment folder, or the folder of a fine-tuning run below its checkpoints."),
     ],
     form: Annotated[
         str,
         typer.Option(
             "--format",
-            help="hf: a folder for transformers; sentence-transformers: one for that library, of the vectors that the "
-            "model pools; onnx; torch: a torch.export program.",
+            help="hf: a folder for transformers; sentence-transformers: a folder for that library, which gives "
+            "pooled vectors; onnx; torch: a torch.export program.",
         ),
     ],
     checkpoint: Annotated[
         str | None,
         typer.Option(
             "--checkpoint",
-            help="Which weights: last, an epoch's number, or best of a finished run. Default: best of a finished run, "
+            help="Weights: last, an epoch's number, or, of a finished run, best. Default: best of a finished run, "
             "else last.",
         ),
     ] = None,
@@ -100,8 +100,8 @@ def export(
         str,
         typer.Option(
             "--code",
-            help="Of the first two. transformers: its own modules; file: a file of code beside the weights; auto: "
-            "transformers' own where they compute the same on all input.",
+            help="For the first two formats. transformers: use its own modules; file: write a code file beside the "
+            "weights; auto: transformers' own modules if they give the same output for all input.",
         ),
     ] = "auto",
     force: Force = False,
@@ -113,8 +113,8 @@ def export(
 
 
 def push(
-    folder: Annotated[Path, typer.Argument(help="A folder that export --format hf has written.")],
-    name: Annotated[str, typer.Argument(help="The repository on the hub, owner/model.")],
+    folder: Annotated[Path, typer.Argument(help="Folder written by export --format hf.")],
+    name: Annotated[str, typer.Argument(help="Repository on the hub, owner/model.")],
     private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
 ) -> None:
     """Upload an exported folder to the Hugging Face hub, with the user's own login."""

@@ -18,20 +18,20 @@ def glue(
         list[str],
         typer.Option(
             "--task",
-            help="A task, such as MRPC; several separated by commas; paper (the paper's five); all; repeatable.",
+            help="Task, such as MRPC; several, separated by commas; paper (the paper's five); or all. Repeatable.",
         ),
     ],
     glue: Annotated[
         str | None,
         typer.Option(
             "--glue",
-            help="Folder of GLUE's files, or hub to download them from Hugging Face. Default: glue_dataset_folder of "
-            "config.json.",
+            help="Folder of GLUE's files, or hub to download them from the Hugging Face hub. Default: "
+            "glue_dataset_folder of config.json.",
         ),
     ] = None,
     skip_bad_rows: Annotated[
         bool,
-        typer.Option("--skip_bad_rows", help="Leave malformed rows of train and dev files out instead of stopping."),
+        typer.Option("--skip_bad_rows", help="Leave out malformed rows of train and dev files instead of stopping."),
     ] = False,
     *,
     shared: FinetuningFlags,

@@ -19,25 +19,22 @@ def imdb(
         Path | None,
         typer.Option(
             "--imdb",
-            help="aclImdb_v1.tar.gz, or the folder with it or with its files. Default: imdb_dataset_folder of "
-            "config.json.",
+            help="aclImdb_v1.tar.gz, or a folder with it or its files. Default: imdb_dataset_folder of config.json.",
         ),
     ] = None,
     validation: Annotated[
         float,
-        typer.Option("--validation", help="Share of the training reviews that is held out to choose the epoch by."),
+        typer.Option("--validation", help="Share of the training reviews to hold out, to select the best epoch."),
     ] = 0.1,
-    split_seed: Annotated[
-        int, typer.Option("--split_seed", min=0, help="Random seed: which reviews are held out.")
-    ] = 0,
+    split_seed: Annotated[int, typer.Option("--split_seed", min=0, help="Random seed of the held-out reviews.")] = 0,
     min_tokens: Annotated[
         int | None,
         typer.Option(
             "--min_tokens",
             min=1,
             max=MOST,
-            help="Train and test only on reviews of at least so many tokens, such as 513 for those that --length 512 "
-            "cuts. Default: on all.",
+            help="Train and test only on reviews of at least this many tokens, such as 513 for those that --length "
+            "512 cuts. Default: all.",
         ),
     ] = None,
     *,

@@ -34,29 +34,30 @@ def lra(
         str,
         typer.Option(
             "--track",
-            help="How: paper (the authors' recipe), modern (rotary positions, an auxiliary loss of masked tokens, "
-            "pictures moved), or spt (first masked tokens of the task's own training inputs; rotary positions).",
+            help="Training recipe: paper (the authors'), modern (rotary positions, an auxiliary masked-token loss, "
+            "augmented pictures), or spt (masked-token pretraining on the task's training inputs first; rotary "
+            "positions).",
         ),
     ] = "paper",
     model: Annotated[
         Path | None,
         typer.Option(
             "--model",
-            help="Folder of the experiment: its config.json, which is the recipe, and its runs in model/. Default: "
-            "/model in a container, else experiments/lra/TASK.",
+            help="Experiment folder: config.json, which is the recipe, and runs in model/. Default: /model in a "
+            "container, else experiments/lra/TASK.",
         ),
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
-            "--data", help="Folder that experiments/lra/prepare.py has written. Default: data_folder of config.json."
+            "--data", help="Folder written by experiments/lra/prepare.py. Default: data_folder of config.json."
         ),
     ] = None,
     attention: Annotated[
         str | None,
         typer.Option(
             "--attention",
-            help="Another attention than config.json's; its parameters by --set model.attn_type.NAME=VALUE.",
+            help="Attention, instead of config.json's; set its parameters by --set model.attn_type.NAME=VALUE.",
         ),
     ] = None,
     conv: Annotated[
@@ -65,8 +66,7 @@ def lra(
             "--conv",
             min=0,
             max=MOST,
-            help="Taps of the convolution beside the attention, 0 for none. Default: config.json's for its own "
-            "attention, none for others.",
+            help="Taps of the convolution; 0: none. Default: config.json's for its own attention, none for others.",
         ),
     ] = None,
     steps: Annotated[
@@ -75,20 +75,22 @@ def lra(
             "--steps",
             min=0,
             max=MOST,
-            help="Steps of training; 0: train nothing, with --baselines. Default: config.json's.",
+            help="Training steps; 0, with --baselines: only score the baselines. Default: config.json's.",
         ),
     ] = None,
     every: Annotated[
         int | None,
-        typer.Option("--every", min=1, max=MOST, help="Steps from one validation to the next. Default: config.json's."),
+        typer.Option("--every", min=1, max=MOST, help="Steps between two validations. Default: config.json's."),
     ] = None,
     batch_size: Annotated[
         str | None,
-        typer.Option("--batch_size", help="Examples of a step; several: try each. Default: config.json's."),
+        typer.Option(
+            "--batch_size", help="Examples of a training step; with several, each is tried. Default: config.json's."
+        ),
     ] = None,
     lr: Annotated[
         str | None,
-        typer.Option("--lr", help="Highest learning rate; several: try each. Default: config.json's."),
+        typer.Option("--lr", help="Peak learning rate; with several, each is tried. Default: config.json's."),
     ] = None,
     warmup: Annotated[
         float | None,
@@ -96,7 +98,7 @@ def lra(
             "--warmup",
             min=0,
             max=1,
-            help="Share of all steps during which the learning rate rises. Default: config.json's.",
+            help="Warm-up: share of all steps in which the learning rate rises. Default: config.json's.",
         ),
     ] = None,
     token_steps: Annotated[
@@ -105,16 +107,16 @@ def lra(
             "--token_steps",
             min=1,
             max=MOST,
-            help="With --track spt: how many of the steps go to masked tokens. Default: half.",
+            help="With --track spt: number of steps of masked-token pretraining. Default: half.",
         ),
     ] = None,
     as_published: Annotated[
         bool,
         typer.Option(
             "--as_published",
-            help="As the paper's authors did: the mean over a row counts its padding, to a power of two unless "
-            "--pad_to says otherwise, black pixels are padding, and nystrom, reformer, performer and linformer compute "
-            "what their code does (experiments/lra/README.md).",
+            help="Reproduce the authors' code: the mean over a row includes its padding (to a power of two, or "
+            "--pad_to), black pixels are padding, and nystrom, reformer, performer and linformer compute what "
+            "their code does (experiments/lra/README.md).",
         ),
     ] = False,
     *,

@@ -21,30 +21,33 @@ def predict(
     ],
     input: Annotated[
         str,
-        typer.Option("--input", help="Table to predict: a .csv, .tsv, .jsonl or .parquet file, or hub:NAME:SPLIT."),
+        typer.Option("--input", help="Input table: a .csv, .tsv, .jsonl or .parquet file, or hub:NAME:SPLIT."),
     ],
     out: Annotated[
-        Path, typer.Option("--out", help="File to write, which ends in .csv, .tsv, .jsonl or .parquet; a new one.")
+        Path, typer.Option("--out", help="Output file, ending in .csv, .tsv, .jsonl or .parquet; it must not exist.")
     ],
     text: Annotated[
         str | None,
-        typer.Option("--text", help="Column of the texts; two of pairs. Default: as in the data that it learned from."),
+        typer.Option("--text", help="Text column; two for pairs. Default: as in the training data."),
     ] = None,
     id: Annotated[
-        str | None, typer.Option("--id", help="Column that names the rows. Default: their numbers, from 1.")
+        str | None, typer.Option("--id", help="Column with the rows' ids. Default: their numbers, from 1.")
     ] = None,
     weights: Annotated[
         str,
         typer.Option(
-            "--predict", help="Whose weights predict: best (of the epoch best on the validation data) or last."
+            "--predict", help="Weights for predictions: best (the best epoch on the validation data) or last."
         ),
     ] = "best",
     no_quotes: Annotated[
         bool,
-        typer.Option("--no_quotes", help="A quote in CSV and TSV is a character like any other, as in GLUE's files."),
+        typer.Option(
+            "--no_quotes",
+            help="Read CSV and TSV without quoting: a quote is an ordinary character, as in GLUE's files.",
+        ),
     ] = False,
     skip_empty: Annotated[
-        bool, typer.Option("--skip_empty", help="Give rows without text no prediction instead of stopping.")
+        bool, typer.Option("--skip_empty", help="Leave rows without text unpredicted instead of stopping.")
     ] = False,
     tokens_at_a_time: Annotated[
         int | None,
@@ -52,7 +55,8 @@ def predict(
             "--tokens_at_a_time",
             min=1,
             max=MOST,
-            help="Tokens of a batch, padding included. Default: 2048 on a CPU, 8192 on a GPU, which may want more.",
+            help="Tokens of a batch, padding included. Default: 2048 on a CPU, 8192 on a GPU; a large GPU is faster "
+            "with more.",
         ),
     ] = None,
     device: flags.DeviceName = "auto",

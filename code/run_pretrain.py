@@ -16,7 +16,7 @@ def pretrain(
     dataset: DatasetFolder = None,
     device: DeviceName = "auto",
     workers: Annotated[
-        int, typer.Option("--workers", min=0, help="Processes that prepare batches; 0: a thread of this one.")
+        int, typer.Option("--workers", min=0, help="Processes that prepare batches; 0: a thread of the main process.")
     ] = 0,
     verify: Verify = False,
     overrides: Overrides = None,

@@ -20,7 +20,7 @@ def pretraining(
             help="Experiment folders to compare, such as nystrom-512 softmax-512.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="File of the picture: PNG, SVG or PDF by its ending.")] = Path(
+    out: Annotated[Path, typer.Option("--out", help="Output picture: PNG, SVG or PDF, by its ending.")] = Path(
         "pretraining.png"
     ),
 ) -> None:
@@ -35,11 +35,11 @@ def table2(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            parser=experiment_folder, metavar="RUNS...", help="Experiment folders whose fine-tuning runs are finished."
+            parser=experiment_folder, metavar="RUNS...", help="Experiment folders with finished fine-tuning runs."
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", help="File of the table, ending in .md; a .json of the same name stands beside it.")
+        Path, typer.Option("--out", help="Output table, ending in .md; a .json of the same name is written beside it.")
     ] = Path("table2.md"),
 ) -> None:
     """Put the results of fine-tuning beside the paper's Table 2, with how each was reached."""
@@ -53,19 +53,19 @@ def table2(
 def lra(
     experiments: Annotated[
         list[Path] | None,
-        typer.Argument(help="Experiment folders with finished runs. Default: those in experiments/lra/ with some."),
+        typer.Argument(help="Experiment folders with finished runs. Default: all of experiments/lra/."),
     ] = None,
     out: Annotated[
         Path,
         typer.Option(
-            "--out", help="File of the table, ending in .md; a .json and pictures of the same name stand beside it."
+            "--out", help="Output table, ending in .md; a .json and pictures of the same name are written beside it."
         ),
     ] = Path("lra.md"),
     span: Annotated[
         list[Path] | None,
         typer.Option(
             "--span",
-            help="Folder that run_benchmark.py span has written of these runs, to show, too; can be repeated.",
+            help="Folder written by run_benchmark.py span for these runs, to include; repeatable.",
         ),
     ] = None,
 ) -> None:
@@ -81,10 +81,10 @@ def lra(
 
 def paper(
     results: Annotated[
-        Path, typer.Option("--results", help="Folder with all results, laid out as this project's results/.")
+        Path, typer.Option("--results", help="Folder with results, laid out like this project's results/.")
     ] = Path("results"),
     out: Annotated[
-        Path, typer.Option("--out", help="File of the page, ending in .html; a .md of the same name stands beside it.")
+        Path, typer.Option("--out", help="Output page, ending in .html; a .md of the same name is written beside it.")
     ] = Path("paper.html"),
 ) -> None:
     """Put the paper's tables and figures beside what was measured here, on one page, with what is missing named."""

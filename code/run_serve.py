@@ -25,30 +25,31 @@ def serve(
         ),
     ],
     checkpoint: Annotated[
-        str, typer.Option("--checkpoint", help="Of a pretrained experiment: an epoch's number, or last.")
+        str, typer.Option("--checkpoint", help="Checkpoint of a pretrained experiment: an epoch's number, or last.")
     ] = "last",
     tokenizer: Annotated[
         Path | None,
         typer.Option("--tokenizer", help="Folder of a pretrained model's tokenizer. Default: the one beside it."),
     ] = None,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 lets other machines ask.")
+        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 allows other machines.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=_MOST_PORT, help="0: any that is free.")] = 8000,
-    most_bytes: Annotated[int, typer.Option("--most_bytes", min=64, max=MOST, help="Bytes of the longest request.")] = 1
+    port: Annotated[int, typer.Option("--port", min=0, max=_MOST_PORT, help="Port; 0: any free one.")] = 8000,
+    most_bytes: Annotated[int, typer.Option("--most_bytes", min=64, max=MOST, help="Largest request in bytes.")] = 1
     << 20,
     waiting: Annotated[
-        int, typer.Option("--waiting", min=1, max=100_000, help="Texts that may wait; further ones are answered 503.")
+        int,
+        typer.Option("--waiting", min=1, max=100_000, help="Texts that may wait; further ones are answered with 503."),
     ] = 256,
     together: Annotated[
-        int, typer.Option("--together", min=1, max=4096, help="Texts that are computed together.")
+        int, typer.Option("--together", min=1, max=4096, help="Largest number of texts computed together.")
     ] = 16,
     allowed_hosts: Annotated[
         str,
         typer.Option(
             "--allowed_hosts",
-            help="Names that requests may call this service (their Host header), with commas between them, or * for "
-            "any. Always allowed: localhost, and the address that it listens on.",
+            help="Allowed Host headers of requests, separated by commas, or * for any. localhost and the address "
+            "that the service listens on are always allowed.",
         ),
     ] = "",
     device: DeviceName = "auto",

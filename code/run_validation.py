@@ -15,16 +15,16 @@ def validation(
     model: ModelFolder = Path("/model"),
     dataset: DatasetFolder = None,
     checkpoint: Annotated[
-        str, typer.Option("--checkpoint", help="Which weights to score: last, all, or an epoch's number.")
+        str, typer.Option("--checkpoint", help="Checkpoints to score: last, all, or an epoch's number.")
     ] = "last",
     rows: Annotated[
         int | None,
         typer.Option(
-            "--rows", min=1, help="Score so many validation rows, drawn at random once and for all; default: all."
+            "--rows", min=1, help="Score this many validation rows, always the same random ones. Default: all."
         ),
     ] = None,
     baselines: Annotated[
-        bool, typer.Option("--baselines", help="Also score the most frequent token and a bigram table.")
+        bool, typer.Option("--baselines", help="Also score two baselines: the most frequent token and a bigram table.")
     ] = False,
     device: DeviceName = "auto",
     verify: Verify = False,

@@ -28,12 +28,10 @@ def wikihop(
         float | None,
         typer.Option(
             "--validation",
-            help="Hold out this share of train.json to choose the epoch by. Default: choose by dev.json.",
+            help="Hold out this share of train.json to select the best epoch. Default: use dev.json.",
         ),
     ] = None,
-    split_seed: Annotated[
-        int, typer.Option("--split_seed", min=0, help="Random seed: which instances --validation holds out.")
-    ] = 0,
+    split_seed: Annotated[int, typer.Option("--split_seed", min=0, help="Random seed of --validation.")] = 0,
     skip_unanswerable: Annotated[
         bool,
         typer.Option(

@@ -97,7 +97,7 @@ def test_a_section_ends_at_its_share_and_one_alone_has_all(monkeypatch: pytest.M
 
 @pytest.mark.skipif(ON_GPU, reason="there is one")
 def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
-    assert "found no CUDA device; --dry_run" in run_benchmark("gpu", "--out", tmp_path / "out", status=2)
+    assert "no CUDA device was found; --dry_run" in run_benchmark("gpu", "--out", tmp_path / "out", status=2)
     assert not (tmp_path / "out").exists()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert "TRITON_INTERPRET=1 is set" in run_benchmark("gpu", "--out", tmp_path / "out", status=2)

@@ -107,10 +107,10 @@ class TestKeys:
 
     def test_missing_are_named_with_what_they_mean(self, valid: Data, write_config: WriteConfig) -> None:
         del valid["model"]["vocab_size"], valid["gpu_setting"]
-        meaning = "tokens in the vocabulary; the tokenizer must have no more"
+        meaning = "tokens in the vocabulary; the tokenizer must not have more"
         assert problems(write_config(valid)) == [
             f"model.vocab_size: missing; expected an integer from 1 to 1,000,000,000 ({meaning})",
-            "gpu_setting: missing; expected an object {...} (how a batch, and where it is large the model, is divided "
+            "gpu_setting: missing; expected an object {...} (how a batch, and a large model, are divided "
             "among devices)",
         ]
 

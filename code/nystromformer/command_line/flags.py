@@ -15,28 +15,26 @@ ModelFolder = Annotated[
         "--model",
         parser=experiment_folder,
         metavar="DIRECTORY",
-        help="Folder of the experiment: its config.json, and its checkpoints in model/. A name alone is also that of a "
-        "folder in experiments/.",
+        help="Experiment folder, with config.json, and checkpoints in model/. A name is also looked up in "
+        "experiments/.",
     ),
 ]
 DatasetFolder = Annotated[
     Path | None,
     typer.Option("--dataset", help="Folder of the preprocessed rows. Default: data_folder of config.json."),
 ]
-DeviceName = Annotated[
-    str, typer.Option("--device", help="Where to compute: auto (on a GPU if there is one), cpu, cuda or cuda:N.")
-]
+DeviceName = Annotated[str, typer.Option("--device", help="Device: auto (a GPU if there is one), cpu, cuda or cuda:N.")]
 Verify = Annotated[
     bool,
     typer.Option(
         "--verify",
-        help="First check that the dataset's files are as preprocessing left them (sha256), also those that were "
-        "checked before; else new ones are checked while the work begins.",
+        help="Verify all files of the dataset (sha256) before the start, even those verified before. Default: verify "
+        "new files during the first steps.",
     ),
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", help="section.key=value: take this value instead of config.json's; repeatable."),
+    typer.Option("--set", help="section.key=value: override a value of config.json; repeatable."),
 ]
 
 

@@ -44,7 +44,7 @@ class AlternatingConfig(BaseModel):
     model_config = STRICT
 
     every: Annotated[int, Field(ge=2, le=MOST_LAYERS)] = Field(
-        description="Layers from one global layer to the next; the first layer is global."
+        description="Every how many layers one is global; the first layer is global."
     )
     global_: LayerAttention = Field(
         alias="global", description="The attention of the global layers: a name or an object."
@@ -72,70 +72,67 @@ class ModelConfig(BaseModel):
 
     mixed_precision: MixedPrecision = Field(
         default=True,
-        description='Number format in which the layers compute. "bf16" or "fp16": 16 bits (the weights stay float32); '
-        "true: whichever of the two the device is fast at, else float32; false: float32 throughout.",
+        description='Number format of the layers\' computation. "bf16" or "fp16": 16 bits (the weights stay '
+        "float32); true: the one that the device is fast at, else float32; false: float32.",
     )
     attention_grad_checkpointing: bool = Field(
         default=False,
-        description="Save memory: each layer's attention is computed a second time in the backward pass instead of "
-        "being stored.",
+        description="Save memory: recompute each layer's attention in the backward pass instead of storing it.",
     )
     gelu_grad_checkpointing: bool = Field(
         default=False,
-        description="Save memory: each layer's activation is computed a second time in the backward pass instead of "
-        "being stored.",
+        description="Save memory: recompute each layer's activation in the backward pass instead of storing it.",
     )
     reversible: bool = Field(
         default=False,
-        description="Save memory: two vectors for each token go through the layers, attention reading the one and "
-        "feed-forward the other, so that the backward pass computes each layer's input from its output instead of "
-        "storing it (reversible residual layers, as in Reformer). Another network than with false; needs norm pre.",
+        description="Save memory by reversible residual layers, as in Reformer: each token has two vectors, one read "
+        "by attention and one by feed-forward, so that the backward pass computes each layer's input from its "
+        "output instead of storing it. A different network than with false; needs norm pre.",
     )
     feed_forward_chunk: Size | None = Field(
         default=None,
-        description="Save memory: tokens for which a feed-forward block is computed at a time, in the backward pass "
-        "again; null for all at once.",
+        description="Save memory: compute feed-forward blocks for this many tokens at a time, again in the backward "
+        "pass; null: all at once.",
     )
     compile: Compile = Field(
         default="auto",
-        description="Compile the layers with torch.compile: a minute or two at the start, faster steps from then on. "
-        "auto: in pretraining on a GPU, where the run is long enough and a trial computes the same. true: always, "
-        "where there is a compiler. false: never.",
+        description="Compile the layers with torch.compile: a minute or two at the start, then faster steps. auto: "
+        "in pretraining on a GPU, if the run is long enough and a trial gives the same result; true: whenever "
+        "there is a compiler; false: never.",
     )
-    vocab_size: Size = Field(description="Tokens in the vocabulary; the tokenizer must have no more.")
+    vocab_size: Size = Field(description="Tokens in the vocabulary; the tokenizer must not have more.")
     num_sen_type: Size = Field(
         default=1,
-        description="Sentence types (BERT's segments: 0 for the first part of an input, 1 for the second) that each "
-        "have an embedding; 1 where parts are not told apart.",
+        description="Number of sentence types with an embedding (BERT's segments: 0 for the first part of an input, "
+        "1 for the second); 1: parts are not distinguished.",
     )
-    max_seq_len: Size = Field(
-        description="Tokens of the longest input; where positions are learned, each of so many has an embedding."
-    )
+    max_seq_len: Size = Field(description="Tokens of the longest input; learned positions have an embedding for each.")
     embedding_dim: Size = Field(
-        description="Width of the embeddings of tokens, learned positions and sentence types; a projection follows "
-        "where it is not transformer_dim."
+        description="Width of the embeddings of tokens, learned positions and sentence types; followed by a "
+        "projection if it differs from transformer_dim."
     )
     transformer_dim: Size = Field(
         description="Width of each token's vector between the layers; equal to num_head x head_dim."
     )
     transformer_hidden_dim: Size = Field(description="Width of the hidden layer of each feed-forward block.")
-    num_layers: Layers = Field(description="Number of the encoder's layers.")
+    num_layers: Layers = Field(description="Number of layers.")
     dropout_prob: float = Field(
         default=0.1,
         ge=0,
         le=MOST_DROPOUT,
-        description="Probability with which dropout zeroes a number in training: after the embeddings, in each layer "
-        "after the attention and after the feed-forward block, and in heads for fine-tuning.",
+        description="Dropout probability in training: after the embeddings, after the attention and the feed-forward "
+        "block of each layer, and in heads for fine-tuning.",
     )
     embedding_dropout_prob: Dropout | None = Field(
-        default=None, description="The same after the embeddings; null for dropout_prob."
+        default=None, description="Dropout probability after the embeddings; null: dropout_prob."
     )
     attention_dropout_prob: Dropout | None = Field(
-        default=None, description="The same after the attention's output projection; null for dropout_prob."
+        default=None, description="Dropout probability after the attention's output projection; null: dropout_prob."
     )
     hidden_dropout_prob: Dropout = Field(
         default=0.0,
-        description="The same in the hidden layer of each feed-forward block, beside the dropout after the block.",
+        description="Dropout probability in the hidden layer of each feed-forward block, in addition to the dropout "
+        "after the block.",
     )
     num_head: Size = Field(description="Number of attention heads in each layer.")
     head_dim: Size = Field(description="Width of each attention head.")
@@ -146,28 +143,28 @@ class ModelConfig(BaseModel):
     )
     num_landmarks: Size | None = Field(
         default=None,
-        description="Number of landmarks (means of segments, which stand for all tokens) in every layer whose "
-        "attention has them and does not give its own number; null for the attention's default.",
+        description="Number of landmarks (means of segments, which represent all tokens) in every layer whose "
+        "attention uses them and does not set its own number; null: the attention's default.",
     )
     conv_kernel_size: ConvKernelSize | None = Field(
         default=None,
-        description="Tokens that the convolution over the attention's values spans, an odd number, in every layer that "
-        "does not give its own; what it gives is added to the attention's output. null for no convolution.",
+        description="Taps of the convolution over the attention's values, an odd number, in every layer that does "
+        "not set its own; its result is added to the attention's output. null: no convolution.",
     )
     norm: Literal["post", "pre"] = Field(
         default="post",
-        description="Where layer norms stand. post: after each attention and feed-forward block, as in BERT; pre: "
-        "before each of them, and one after the last layer, as in the authors' encoder for the Long Range Arena (LRA).",
+        description="Position of the norms. post: after each attention and feed-forward block, as in BERT; pre: "
+        "before each of them and after the last layer, as in the authors' encoder for the Long Range Arena (LRA).",
     )
     norm_type: Literal["layer_norm", "rms_norm"] = Field(
         default="layer_norm",
-        description="How vectors are normalised. layer_norm: by mean and variance; rms_norm: by the root of the mean "
-        "square alone (Zhang and Sennrich 2019), without a bias.",
+        description="Kind of norm. layer_norm: by mean and variance; rms_norm: by the root mean square only, without "
+        "bias (Zhang and Sennrich 2019).",
     )
     skip_first_prenorm: bool = Field(
         default=False,
-        description="Leave out the first layer's norm before the attention, as in ModernBERT, where the embeddings' "
-        "norm comes directly before it; needs norm pre and embedding_norm.",
+        description="Omit the first layer's norm before the attention, as in ModernBERT, since the embedding norm "
+        "directly precedes it; needs norm pre and embedding_norm.",
     )
     feed_forward: Literal["mlp", "glu"] = Field(
         default="mlp",
@@ -182,30 +179,31 @@ class ModelConfig(BaseModel):
     )
     bias: bool = Field(
         default=True,
-        description="Whether linear maps and norms of the encoder and of the head for masked tokens have a bias; the "
-        "vocabulary's and those of heads for fine-tuning stay.",
+        description="Use biases in linear layers and norms of the encoder and the masked-token head. The "
+        "vocabulary's bias and those of fine-tuning heads always stay.",
     )
     head_transform: bool = Field(
         default=True,
-        description="Whether a dense layer, the activation and a norm stand between the encoder and the vocabulary "
-        "in the head for masked tokens; false needs embedding_dim = transformer_dim.",
+        description="Put a dense layer, the activation and a norm between the encoder and the vocabulary in the "
+        "masked-token head; false needs embedding_dim = transformer_dim.",
     )
     depth_scaled_init: bool = Field(
         default=False,
-        description="Divide the initial weights of the last linear map of each attention and feed-forward block by "
-        "the root of twice num_layers, as in GPT-2, so that the layers' sum does not grow with their number.",
+        description="Divide the initial weights of the last linear layer of each attention and feed-forward block by "
+        "the square root of twice num_layers, as in GPT-2, so that the sum over layers does not grow with their "
+        "number.",
     )
     layer_norm_eps: float = Field(
         default=1e-5,
         ge=1e-16,
         le=0.1,
-        description="Number added to the variance, or mean square, in every norm, against a division by zero.",
+        description="Epsilon added to the variance, or mean square, in every norm.",
     )
     positions: Literal["learned", "rotary"] = Field(
         default="learned",
-        description="How the network knows where a token stands. learned: each position has an embedding, which is "
-        "added to the token's; rotary: in each layer queries and keys are turned by angles that grow with the position "
-        "(RoPE), without weights, so that their products depend on distances.",
+        description="Position encoding. learned: an embedding for each position, added to the token's; rotary: "
+        "queries and keys of each layer are rotated by angles that grow with the position (RoPE), without "
+        "weights, so that their products depend on distances.",
     )
     rope_theta: RopeTheta = Field(
         default=10_000.0,
@@ -213,23 +211,23 @@ class ModelConfig(BaseModel):
     )
     rope_theta_local: RopeTheta | None = Field(
         default=None,
-        description="The same of layers whose attention is local (local, or longformer without global tokens); null "
-        "for rope_theta.",
+        description="Base of the rotary angles in layers with local attention (local, or longformer without global "
+        "tokens); null: rope_theta.",
     )
     position_offset: int = Field(
         default=2,
         ge=0,
         le=10**6,
-        description="Row of the table of learned positions, counted from 0, that the first token takes: 2 as in "
-        "RoBERTa, 0 as in BERT. Rotary positions have no table: leave it out with them.",
+        description="Row of the learned position table that the first token takes: 0 in BERT, 2 in RoBERTa. Leave it "
+        "out with rotary positions, which have no table.",
     )
     embedding_norm: bool = Field(
-        default=True, description="Whether a layer norm follows the embeddings; false in the authors' encoder for LRA."
+        default=True, description="Normalise the embeddings; false in the authors' encoder for LRA."
     )
     pooling: Literal["first", "mean"] = Field(
         default="first",
-        description="Which vector stands for the whole input where one is asked for (sentence order, classification). "
-        "first: the first token's; mean: the mean of all tokens' vectors but padding's.",
+        description="Vector that represents the whole input (sentence order, classification). first: that of the "
+        "first token; mean: the mean over all tokens without padding.",
     )
 
     @field_validator("mixed_precision", "compile", mode="before")

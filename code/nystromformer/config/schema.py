@@ -27,91 +27,89 @@ class PretrainingConfig(BaseModel):
 
     objectives: tuple[ObjectiveName, ...] = Field(
         default=("mlm",),
-        description="What is learned: mlm (to guess masked tokens) always, sop (whether the two parts of a row are in "
-        "order or swapped) beside it if listed. The loss is the mean over masked tokens plus the mean over rows with "
-        "an order, each of which weighs 1 / (batch_size x their share of all rows), also in a step that has few of "
-        "them.",
+        description="Training objectives: mlm (predict masked tokens), which is required, and optionally sop (are "
+        "the two parts of a row in order or swapped?). The loss is the mean over masked tokens plus the mean "
+        "over rows with an order, each weighted by 1 / (batch_size x their share of all rows), even in a step "
+        "with few of them.",
         json_schema_extra={"uniqueItems": True, "contains": {"const": "mlm"}},
     )
-    batch_size: Size = Field(description="Rows (inputs) that each optimiser step learns from, over all devices.")
+    batch_size: Size = Field(description="Rows of each optimiser step, over all devices.")
     batch_size_start: Size | None = Field(
         default=None,
-        description="Rows of the first steps, a divisor of batch_size: batches grow by so many rows at a time until "
-        "batch_growth_tokens tokens were seen. null for batch_size from the first step on.",
+        description="Rows of the first steps, a divisor of batch_size: batches grow by this many rows at a time "
+        "until batch_growth_tokens tokens were seen. null: batch_size from the first step on.",
     )
     batch_growth_tokens: Size | None = Field(
         default=None,
-        description="Tokens (rows x max_seq_len) over which batches grow from batch_size_start to batch_size, each "
-        "size for as many.",
+        description="Tokens (rows x max_seq_len) over which batches grow from batch_size_start to batch_size, "
+        "divided equally among the sizes.",
     )
     learning_rate: float = Field(
         ge=LEAST_RATE,
         le=MOST_RATE,
-        description="Highest learning rate: reached at the end of the warm-up, from where schedule says how it falls.",
+        description="Peak learning rate, reached at the end of the warm-up.",
     )
     schedule: Schedule = Field(
         default="linear",
-        description="How the learning rate falls to 0 after the warm-up. linear: evenly; cosine: as half a cosine; "
-        "wsd: it stays (warm-up, stable, decay) until the last steps, decay of them all, in which it falls linearly; "
-        "budget: linearly with the time spent in training, which ends the run after budget_minutes. Two runs by a "
-        "budget differ: their steps take other times.",
+        description="How the learning rate falls to 0 after the warm-up. linear; cosine: half a cosine; wsd "
+        "(warm-up, stable, decay): constant, then linear over the last steps, the fraction decay of all; budget: "
+        "linear in the time spent in training, which ends the run after budget_minutes. Two runs with a budget "
+        "differ, since step times vary.",
     )
     decay: float | None = Field(
         default=None,
         gt=0,
         le=1,
-        description="Fraction of all steps in which the rate falls, with schedule wsd alone; null for 0.2 there.",
+        description="With schedule wsd: fraction of all steps in which the rate falls; null: 0.2.",
     )
     budget_minutes: float | None = Field(
         default=None,
         gt=0,
         le=5_256_000,
-        description="Minutes of training after which the run ends, with schedule budget alone. Validations, "
-        "checkpoints and the time between two starts do not count; the end of the last epoch ends the run, too.",
+        description="With schedule budget: minutes of training after which the run ends. Validations, checkpoints "
+        "and the time between two starts do not count; the end of the last epoch ends the run too.",
     )
     warmup: float = Field(
         ge=0,
         le=1,
-        description="Fraction of all steps, or of budget_minutes, in which the learning rate rises linearly from 0 to "
-        "its highest.",
+        description="Fraction of all steps, or of budget_minutes, in which the learning rate rises linearly from 0 "
+        "to its peak.",
     )
-    batches_per_report: Size = Field(
-        default=10, description="Steps between two reports, each of which is a line of log.jsonl."
-    )
-    batches_per_epoch: Size = Field(description="Steps of an epoch, at whose end are a validation and a checkpoint.")
-    epoch: Size = Field(description="Number of epochs, of batches_per_epoch steps each, in the whole run.")
+    batches_per_report: Size = Field(default=10, description="Steps between two lines of log.jsonl.")
+    batches_per_epoch: Size = Field(description="Steps of an epoch, which ends with a validation and a checkpoint.")
+    epoch: Size = Field(description="Number of epochs, of batches_per_epoch steps each.")
     validate_batches_per_epoch: Size = Field(
-        description="Batches (of batch_size rows) in each validation, always the same ones."
+        description="Batches of batch_size rows in each validation, always the same ones."
     )
     mask_prob: float = Field(
         default=0.15,
         ge=1e-4,
         le=0.95,
-        description="Fraction of each row's tokens that mlm has to guess; most of them are masked.",
+        description="Masking rate: fraction of each row's tokens that mlm has to predict.",
     )
     mask_replace_prob: float = Field(
-        default=0.8, ge=0, le=1, description="Fraction of the tokens to guess that [MASK] stands for."
+        default=0.8, ge=0, le=1, description="Fraction of the predicted tokens that are replaced by [MASK]."
     )
     random_replace_prob: float = Field(
         default=0.1,
         ge=0,
         le=1,
-        description="Fraction of the tokens to guess that a random token stands for; what is left of 1 stays as it is.",
+        description="Fraction of the predicted tokens that are replaced by a random token; the rest stays unchanged.",
     )
     validation_mask_prob: float | None = Field(
         default=None,
         ge=1e-4,
         le=0.95,
-        description="mask_prob in validations, with BERT's fractions of [MASK] and random tokens (0.8 and 0.1), so "
-        "that runs with different masks compare; null for the masks of training.",
+        description="Masking rate of validations, with BERT's fractions of [MASK] and random tokens (0.8 and 0.1), "
+        "to compare runs with different masking; null: as in training.",
     )
     optimizer: Literal["adamw", "stable_adamw"] = Field(
         default="adamw",
-        description="adamw; or stable_adamw, AdamW whose steps are smaller for a weight whose gradients exceed what "
-        "beta2 remembers of them (Wortsman et al. 2023), which needs no max_grad_norm.",
+        description="adamw; or stable_adamw (Wortsman et al. 2023), AdamW with smaller steps for weights whose "
+        "gradients exceed their running mean, which needs no max_grad_norm.",
     )
     weight_decay: float = Field(
-        default=0.01, ge=0, le=10, description="AdamW's weight decay of matrices; norms and biases have none."
+        default=0.01, ge=0, le=10, description="Weight decay of matrices; norms and biases have none."
     )
     adam_beta1: float = Field(
         default=0.9, ge=0, le=0.9999, description="AdamW's beta1: decay of the running mean of the gradient."
@@ -126,13 +124,13 @@ class PretrainingConfig(BaseModel):
         default=1e-6,
         ge=1e-16,
         le=1,
-        description="AdamW's epsilon: number added to the root of the mean squared gradient, which divides steps.",
+        description="AdamW's epsilon.",
     )
     max_grad_norm: float | None = Field(
         default=1.0,
         ge=1e-6,
         le=1e12,
-        description="Norm of the gradient above which all of it is scaled down to this norm; null for no limit.",
+        description="Largest norm of the gradient; a larger gradient is scaled down to it. null: no limit.",
     )
     seed: Seed = Field(
         default=0,
@@ -141,13 +139,13 @@ class PretrainingConfig(BaseModel):
     )
     keep_checkpoints: Size = Field(
         default=2,
-        description="How many of the checkpoints written within an epoch stay, the latest; none once the epoch's own "
-        "is written.",
+        description="Number of checkpoints within an epoch to keep, the latest ones; they are removed once the "
+        "epoch's own is written.",
     )
     keep_epochs: Size | None = Field(
         default=None,
-        description="How many epochs' checkpoints stay, the latest, the whole state (.cp) and the weights (.model) "
-        "alike; earlier ones are removed at each epoch's end and when the run is started again. null for all.",
+        description="Number of epochs whose checkpoints are kept, state (.cp) and weights (.model), the latest ones; "
+        "earlier ones are removed at each epoch's end and when the run is started again. null: all.",
     )
     minutes_per_checkpoint: float = Field(
         default=10.0,
@@ -158,9 +156,9 @@ class PretrainingConfig(BaseModel):
 
     stages: tuple[StageConfig, ...] | None = Field(
         default=None,
-        description="Phases that come before, each a run of its own with a schedule of its own, in stage-0, stage-1, … "
-        "below the checkpoints; each begins with the weights of the one before it, the run itself with the last one's. "
-        "Rows get longer from one to the next. null for none.",
+        description="Phases before this training, each a run with its own schedule, stored in stage-0, stage-1, … "
+        "below the checkpoints. Each starts from the weights of the one before it, and this training from the "
+        "last. Rows get longer from phase to phase. null: none.",
     )
 
     @field_validator("stages", "objectives", mode="before")
@@ -243,13 +241,13 @@ class GpuConfig(BaseModel):
     model_config = STRICT
 
     inst_per_gpu: Size = Field(
-        description="Rows that one device takes at once, a divisor of batch_size; gradients are added up until a batch "
-        "is full."
+        description="Rows that one device computes at once, a divisor of batch_size; gradients are accumulated over "
+        "the batch."
     )
     parallel: Literal["ddp", "fsdp"] = Field(
         default="ddp",
         description="What each of several processes (torchrun) holds. ddp: the whole model; fsdp: a shard of its "
-        "weights, gradients and optimiser state, for models that one device cannot hold.",
+        "weights, gradients and optimiser state, for models that do not fit on one device.",
     )
 
 
@@ -261,7 +259,7 @@ class ExperimentConfig(BaseModel):
     schema_url: str | None = Field(
         default=None,
         alias="$schema",
-        description="Where an editor finds the JSON schema of this file, config.schema.json; a run does not read it.",
+        description="Path of this file's JSON schema, config.schema.json, for editors; not used by runs.",
     )
     model_checkpoints: Folder = Field(
         default="/model/model",
@@ -288,29 +286,27 @@ class ExperimentConfig(BaseModel):
     )
     from_cp: Folder | None = Field(
         default=None,
-        description="Checkpoint (.model or .cp) of another run, whose weights a new run starts from; null for random "
-        "weights. A run that has a checkpoint of its own goes on from that.",
+        description="Checkpoint (.model or .cp) of another run, whose weights a new run starts from; null: random "
+        "weights. A run that has its own checkpoint resumes from that.",
     )
     from_cp_resize: Resize = Field(
         default="lossless",
-        description="What may have another size here than in from_cp's checkpoint. none: nothing. lossless: positions "
-        "and sentence types (repeated or cut) and larger convolution kernels (zeros around the taps), so that input "
-        "which both models take gets the same output. lossy: also smaller kernels, which lose their outer taps.",
+        description="What may differ in size from from_cp's checkpoint. none: nothing; lossless: positions and "
+        "sentence types (repeated or cut) and larger convolution kernels (zeros around the taps), so that input "
+        "that both models accept gets the same output; lossy: also smaller kernels, which lose their outer taps.",
     )
     from_cp_positions: Positions = Field(
         default="repeat",
-        description="How a longer table of learned positions is filled from a checkpoint's, from_cp's or that of "
-        "fine-tuning on longer rows. repeat: its positions over and over; continue: they stay, and those beyond begin "
-        "with random values; interpolate: they are spread over the table, with weighted means between them, which "
-        'changes all input and needs from_cp_resize "lossy".',
+        description="How a longer table of learned positions is filled from a checkpoint, for from_cp and for "
+        "fine-tuning on longer rows. repeat: its positions repeat; continue: new positions start from random "
+        "values; interpolate: its positions are stretched over the table, which changes all embeddings and needs "
+        'from_cp_resize "lossy".',
     )
-    model: ModelConfig = Field(description="The network: its sizes, its attention and how it is computed.")
+    model: ModelConfig = Field(description="The network: sizes, attention and computation.")
     pretraining_setting: PretrainingConfig = Field(
-        description="The pretraining run: its length, optimiser, checkpoints and logs."
+        description="The pretraining run: length, optimiser, checkpoints and logs."
     )
-    gpu_setting: GpuConfig = Field(
-        description="How a batch, and where it is large the model, is divided among devices."
-    )
+    gpu_setting: GpuConfig = Field(description="How a batch, and a large model, are divided among devices.")
 
     @model_validator(mode="after")
     def _whole_micro_batches(self) -> Self:

@@ -27,12 +27,12 @@ from nystromformer.container.status import progress_of_job, table
 from nystromformer.errors import UserError
 from nystromformer.files.paths import PROJECT
 
-DryRun = Annotated[bool, typer.Option("--dry_run", help="Only print the docker command that does the same.")]
+DryRun = Annotated[bool, typer.Option("--dry_run", help="Only print the equivalent docker command.")]
 Follow = Annotated[
-    bool, typer.Option("--follow", "-f", help="Show the log until the run ends; Ctrl-C leaves the run going.")
+    bool, typer.Option("--follow", "-f", help="Show the log until the run ends; Ctrl-C does not stop the run.")
 ]
 Names = Annotated[list[str] | None, typer.Argument(help="Containers, experiment folders, or names of such folders.")]
-All = Annotated[bool, typer.Option("--all", help="All containers of this project to which it applies.")]
+All = Annotated[bool, typer.Option("--all", help="All containers of this project that this applies to.")]
 
 _FAILED = 1
 """Exit status where a run failed, which is not a mistake in how the launcher was called."""
@@ -79,7 +79,7 @@ def run_queue(
 
 
 def ps(
-    ended: Annotated[bool, typer.Option("--all", "-a", help="List those that are done, too.")] = False,
+    ended: Annotated[bool, typer.Option("--all", "-a", help="Also list finished ones.")] = False,
 ) -> None:
     """List this project's containers, and how far each run is."""
     engine = Engine()
@@ -109,7 +109,7 @@ def logs(
             "-n",
             parser=number_of_lines,
             metavar="LINES",
-            help="Begin with so many of the last lines, or all; default: all, with -f 20.",
+            help="Show this many of the last lines, or all. Default: all, with -f 20.",
         ),
     ] = None,
 ) -> None:
@@ -135,7 +135,7 @@ def stop(
             "--time",
             "-t",
             min=0,
-            help="Seconds until a run that has not ended is killed; default: as its container was made (300).",
+            help="Seconds until a run that has not ended is killed. Default: as set for its container (300).",
         ),
     ] = None,
 ) -> None:

@@ -33,9 +33,7 @@ class LaunchOptions:
         UserError: a value that engines refuse, or that would do harm.
     """
 
-    gpus: Annotated[
-        str, typer.Option("--gpus", help="GPUs to use: all of the engine's machine, none, or numbers such as 0,1.")
-    ] = "all"
+    gpus: Annotated[str, typer.Option("--gpus", help="GPUs to use: all, none, or numbers such as 0,1.")] = "all"
     image: Annotated[str, typer.Option("--image", help="Image to run; `launch.py build` makes it.")] = IMAGE
     name: Annotated[
         str | None,
@@ -45,7 +43,7 @@ class LaunchOptions:
         str,
         typer.Option(
             "--restart",
-            help="When the engine shall start it again: no, or on-failure:N (N times at the most, such as 3).",
+            help="When the engine restarts it: no, or on-failure:N (at most N times, such as 3).",
         ),
     ] = "no"
     shm_size: Annotated[
@@ -67,7 +65,7 @@ class LaunchOptions:
     ] = None
     remote_root: Annotated[
         str | None,
-        typer.Option("--remote_root", help="Where this project is on the engine's machine, if that is another one."),
+        typer.Option("--remote_root", help="Path of this project on the engine's machine, if it is another one."),
     ] = None
 
     def __post_init__(self) -> None:

@@ -18,8 +18,8 @@ class ImportSettings:
         bool,
         typer.Option(
             "--compatible",
-            help="Compute the attention exactly as the source does, on the lengths that it takes; else it takes any "
-            "length and padding.",
+            help="Compute the attention exactly as the source does, for the lengths that it accepts. Default: accept "
+            "any length and padding.",
         ),
     ] = False
     conv_kernel_size: Annotated[
@@ -28,8 +28,8 @@ class ImportSettings:
             "--conv_kernel_size",
             min=0,
             max=MOST,
-            help="From BERT or RoBERTa: taps of the convolution, which begins at zero; 0 for none. Default: 33, and 0 "
-            "beside --attention.",
+            help="From BERT or RoBERTa: taps of the convolution, which starts at zero; 0: none. Default: 33, or 0 "
+            "with --attention.",
         ),
     ] = None
     num_landmarks: Annotated[
@@ -40,8 +40,8 @@ class ImportSettings:
         str | None,
         typer.Option(
             "--attention",
-            help="From BERT or RoBERTa: what takes softmax's place, its parameters behind commas, such as "
-            "near_far,block_size=32; softmax keeps the source as it is. Default: nystrom.",
+            help="From BERT or RoBERTa: attention that replaces softmax, with parameters after commas, such as "
+            "near_far,block_size=32; softmax keeps the source's. Default: nystrom.",
         ),
     ] = None
 
@@ -59,7 +59,7 @@ class Conversion:
         str,
         typer.Option(
             "--attention",
-            help="What takes softmax's place, its parameters behind commas, such as near_far,num_selected=32.",
+            help="Attention that replaces softmax, with parameters after commas, such as near_far,num_selected=32.",
         ),
     ]
     text: Annotated[
@@ -67,7 +67,7 @@ class Conversion:
         typer.Option(
             "--text",
             help="Unlabelled text: a table (.csv, .tsv, .jsonl, .parquet), a .txt file of paragraphs, a folder of "
-            ".txt files, or a dataset that this project made with the model's tokenizer.",
+            ".txt files, or a dataset of this project with the model's tokenizer.",
         ),
     ]
     steps: Annotated[
@@ -86,26 +86,31 @@ class Conversion:
     ] = None
     end_to_end_steps: Annotated[
         int | None,
-        typer.Option("--end_to_end_steps", min=1, max=MOST, help="Steps of --end_to_end. Default: as --steps."),
+        typer.Option(
+            "--end_to_end_steps", min=1, max=MOST, help="Steps of --end_to_end. Default: the same as --steps."
+        ),
     ] = None
     overrides: Overrides = None
-    text_column: Annotated[str, typer.Option("--text_column", help="The table's column with the text.")] = "text"
+    text_column: Annotated[str, typer.Option("--text_column", help="Text column of the table.")] = "text"
     rows: Annotated[int, typer.Option("--rows", min=1, max=MOST, help="Rows of a step.")] = 8
     length: Annotated[
         int | None,
-        typer.Option("--length", min=3, max=MOST, help="Tokens of a row at most. Default: the model's max_seq_len."),
+        typer.Option("--length", min=3, max=MOST, help="Tokens of the longest row. Default: the model's max_seq_len."),
     ] = None
     least_tokens: Annotated[
-        int, typer.Option("--least_tokens", min=1, max=MOST, help="Tokens of the shortest row that is used.")
+        int, typer.Option("--least_tokens", min=1, max=MOST, help="Tokens of the shortest row to use.")
     ] = 1
-    held_out: Annotated[int, typer.Option("--held_out", min=1, max=MOST, help="Rows that are kept for measuring.")] = 48
+    held_out: Annotated[int, typer.Option("--held_out", min=1, max=MOST, help="Rows held out for measuring.")] = 48
     learning_rate: Annotated[
-        float, typer.Option("--learning_rate", min=0, max=1, help="Of --steps: its peak; it rises and falls linearly.")
+        float,
+        typer.Option(
+            "--learning_rate", min=0, max=1, help="Peak learning rate of --steps, with linear warm-up and decay."
+        ),
     ] = 2e-4
     end_to_end_learning_rate: Annotated[
-        float, typer.Option("--end_to_end_learning_rate", min=0, max=1, help="The same of --end_to_end.")
+        float, typer.Option("--end_to_end_learning_rate", min=0, max=1, help="Peak learning rate of --end_to_end.")
     ] = 3e-5
     validate_every: Annotated[
         int, typer.Option("--validate_every", min=1, max=MOST, help="Steps between two measurements and checkpoints.")
     ] = 25
-    seed: Annotated[int, typer.Option("--seed", min=0, max=MOST, help="Of the rows' order.")] = 0
+    seed: Annotated[int, typer.Option("--seed", min=0, max=MOST, help="Random seed of the order of rows.")] = 0

@@ -131,7 +131,9 @@ def choose_settings(flags: Gpu) -> GpuBenchmark:
     if flags.dry_run:
         return replace(settings, implementation="triton" if IS_INSTALLED and interprets() else "torch", sizes=TINY)
     if not torch.cuda.is_available():
-        raise UserError("found no CUDA device; --dry_run goes through everything on the CPU, in sizes that say nothing")
+        raise UserError(
+            "no CUDA device was found; --dry_run runs everything on the CPU, in sizes too small for measurements"
+        )
     if not IS_INSTALLED:
         raise UserError("the kernels need triton (pip install triton)")
     if interprets():

@@ -157,7 +157,7 @@ def measure_spans(settings: Span, dataset: Path | None, device: Device, folder: 
         UserError: nothing was asked for; no such checkpoint, run or data; an attention that has no weights.
     """
     if not settings.models and not settings.runs:
-        raise UserError("expected at least one --model or --run, trained models to look at")
+        raise UserError("expected at least one --model or --run: the trained models to measure")
     facts = machine_facts()
     found: list[Spans] = []
     for source in open_sources(settings, dataset, device):

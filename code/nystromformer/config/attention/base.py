@@ -52,13 +52,13 @@ class AttentionConfig(BaseModel):
     name: str = Field(description="Which attention this is.")
     conv_kernel_size: ConvKernelSize | None = Field(
         default=None,
-        description="Tokens that the depthwise convolution over the values spans, an odd number; what it gives is "
-        "added to the output. null for no convolution.",
+        description="Taps of the depthwise convolution over the values, an odd number; its result is added to the "
+        "attention's output. null: no convolution.",
     )
     ignore_mask: bool = Field(
         default=False,
-        description="Whether padding is taken for tokens like any others: it is attended to, enters landmarks and "
-        "convolution and gets an output, as in the authors' code for classification.",
+        description="Treat padding like any other token: it is attended to, enters landmarks and convolution, and "
+        "gets an output, as in the authors' classification code.",
     )
 
     @model_validator(mode="after")

@@ -13,27 +13,31 @@ class BigBirdConfig(AttentionConfig):
 
     name: Literal["bigbird"] = Field(
         default="bigbird",
-        description="BigBird: blocks of tokens attend to the blocks around them, to random ones and to global tokens "
+        description="BigBird: blocks of tokens attend to neighbouring blocks, random blocks and global tokens "
         "(Zaheer et al. 2020).",
     )
-    block_size: Size = Field(default=64, description="Tokens of a block.")
+    block_size: Size = Field(default=64, description="Tokens in a block.")
     num_window_blocks: Annotated[
         int, Field(ge=1, le=MOST, json_schema_extra={"not": {"multipleOf": 2}}), AfterValidator(odd)
-    ] = Field(default=3, description="Blocks of a block's window, an odd number: its own and as many on either side.")
+    ] = Field(
+        default=3, description="Blocks in a block's window, an odd number: itself and the same number on either side."
+    )
     num_random_blocks: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=3,
-        description="Other blocks that each block of each head attends to, drawn once, from the run's seed.",
+        description="Random blocks that each block of each head attends to, drawn once from the run's seed.",
     )
     num_global_blocks: Count = Field(
-        default=2, description="First blocks of a row, whose tokens attend to all tokens and are attended to by all."
+        default=2,
+        description="First blocks of a row that are global: their tokens attend to all tokens, and all "
+        "tokens attend to them.",
     )
     global_capacity: Count = Field(
-        default=512, description="Tokens beside those that a task may mark as global in a row, at most."
+        default=512, description="Largest number of further tokens that a task may mark as global in a row."
     )
     extra_global_tokens: Count = Field(
         default=0,
-        description="Learned global tokens, which are no tokens of the row: they read all of it and all of it reads "
-        "them, within each layer.",
+        description="Learned global tokens outside the row: in each layer they attend to all tokens, and all tokens "
+        "attend to them.",
     )
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:

@@ -13,10 +13,10 @@ class ConvLinformerConfig(AttentionConfig):
 
     name: Literal["conv_linformer"] = Field(
         default="conv_linformer",
-        description="Softmax attention to sums of tokens that follow each other, with learned weights: Linformer with "
-        "a strided convolution in the place of its projections, for any length.",
+        description="Linformer with a strided convolution instead of its projections, for any length: softmax "
+        "attention to learned weighted sums of consecutive tokens.",
     )
-    stride: Size = Field(default=4, description="Tokens that are put together to one key and value.")
+    stride: Size = Field(default=4, description="Tokens that are combined into one key and value.")
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
         return beyond_length({"stride": self.stride}, max_seq_len)

@@ -17,20 +17,18 @@ class LinformerConfig(AttentionConfig):
         description="Linformer: keys and values projected along the length, which is learned up to max_seq_len (Wang "
         "et al. 2020).",
     )
-    projected_length: Size = Field(default=256, description="Keys and values that remain of a row's; k in the paper.")
+    projected_length: Size = Field(default=256, description="Number of projected keys and values; k in the paper.")
     sharing: Literal["head", "layer", "model"] = Field(
         default="head",
-        description="Whose projections are one. head: each head has its own; layer: those of a layer's heads; model: "
-        "those of all heads of all layers.",
+        description="Which heads share a projection. head: none; layer: all heads of a layer; model: all heads of "
+        "all layers.",
     )
-    share_keys_and_values: bool = Field(
-        default=False, description="Whether keys and values have one projection between them."
-    )
+    share_keys_and_values: bool = Field(default=False, description="Use one projection for both keys and values.")
 
     as_in_table3: bool = Field(
         default=False,
-        description="Whether to project as the authors of the paper did: keys and values of all layers alike, each "
-        "head by numbers of its own (at first of standard deviation 0.02), tokens by position in the padded row.",
+        description="Project as the Nyströmformer authors did: one projection for keys and values of all layers, "
+        "separate for each head, initialised with standard deviation 0.02, by position in the padded row.",
     )
 
     def impossible_together(self) -> list[tuple[str, str]]:

@@ -12,13 +12,13 @@ class LocalConfig(AttentionConfig):
     """Softmax attention within blocks and to the blocks beside them, linear in the length."""
 
     name: Literal["local"] = Field(
-        default="local", description="Softmax attention within blocks of tokens and to the blocks beside them."
+        default="local", description="Softmax attention within blocks of tokens and to the neighbouring blocks."
     )
-    block_size: Size = Field(default=128, description="Tokens of a block.")
+    block_size: Size = Field(default=128, description="Tokens in a block.")
     neighbours: Count = Field(
         default=1,
-        description="Blocks on either side that a block's tokens attend to, too; 0: their own alone, as in the Long "
-        "Range Arena.",
+        description="Neighbouring blocks on either side that a block also attends to; 0: only its own block, as in "
+        "the Long Range Arena.",
     )
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:

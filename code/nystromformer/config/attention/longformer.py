@@ -28,26 +28,28 @@ class LongformerConfig(AttentionConfig):
         description="Longformer's attention: softmax over a sliding window and global tokens (Beltagy et al. 2020).",
     )
     window: Annotated[int, Field(ge=2, le=MOST, multiple_of=2)] = Field(
-        default=512, description="Tokens that a token attends to beside itself, half of them on either side; even."
+        default=512,
+        description="Tokens in the window besides the token itself, half of them on either side; an even number.",
     )
     dilation: Annotated[Annotated[Size, Tag("number")] | Annotated[Steps, Tag("list")], Discriminator(_form)] = Field(
         default=1,
-        description="Steps from one token of a window to the next; 1 for a window without gaps. A number for all "
-        "heads, or a list with one for each.",
+        description="Distance between neighbouring tokens of a window; 1: no gaps. A number for all heads, or a list "
+        "with one for each.",
     )
     num_global_tokens: Count = Field(
         default=1,
-        description="First tokens of a row that are global: they attend to all tokens, and all attend to them. Those "
-        "that a task marks, such as WikiHop's question and candidates, are global beside them.",
+        description="First tokens of a row that are global: they attend to all tokens, and all tokens attend to "
+        "them. Tokens that a task marks, such as WikiHop's question and candidates, are global as well.",
     )
     global_capacity: Count = Field(
         default=512,
-        description="Tokens that a task may mark in a row, at most. On a GPU room is kept for so many if any may be.",
+        description="Largest number of tokens that a task may mark in a row. On a GPU, memory for this many is "
+        "reserved if any may be marked.",
     )
     global_projections: bool = Field(
         default=False,
-        description="Whether global tokens have projections of their own for what they attend to: learned maps of each "
-        "head's queries and values, which start as the identity.",
+        description="Give global tokens separate learned maps of each head's queries and values, which start as the "
+        "identity.",
     )
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:

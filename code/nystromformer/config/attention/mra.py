@@ -18,23 +18,24 @@ class MraConfig(AttentionConfig):
         description="MRA-2: softmax over the tokens of chosen blocks, and over the means of all others (Zeng et al. "
         "2022).",
     )
-    block_size: Size = Field(default=32, description="Tokens of a block.")
+    block_size: Size = Field(default=32, description="Tokens in a block.")
     num_blocks: Size = Field(
         default=8,
-        description="Blocks whose tokens a block attends to one by one: on average where choice is head, else exactly.",
+        description="Blocks whose tokens a block attends to individually: an average if choice is head, otherwise "
+        "exact.",
     )
     neighbours: Count = Field(
-        default=0, description="Blocks on either side of a block that are always chosen; its own always is."
+        default=0, description="Neighbouring blocks on either side that are always chosen, like the block itself."
     )
     num_first_blocks: Count = Field(default=0, description="First blocks of a row that are always chosen.")
     choice: Literal["head", "block", "query"] = Field(
         default="head",
-        description="Who chooses blocks. head: the paper's, the greatest of a head's scores of all pairs of blocks; "
-        "block: each block of queries; query: each query, whose scores cost length² / block_size.",
+        description="What chooses the blocks. head: the highest scores among all pairs of blocks of a head, as in "
+        "the paper; block: each block of queries; query: each query, at a cost of length² / block_size.",
     )
     coarse: bool = Field(
         default=True,
-        description="Whether the blocks that are not chosen enter by their means; false is the paper's MRA-2-s.",
+        description="Include the means of the blocks that are not chosen; false is the paper's MRA-2-s.",
     )
 
     def impossible_together(self) -> list[tuple[str, str]]:

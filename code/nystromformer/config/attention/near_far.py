@@ -16,29 +16,30 @@ class NearFarConfig(AttentionConfig):
 
     name: Literal["near_far"] = Field(
         default="near_far",
-        description="One softmax over nearby tokens, selected tokens, and the means of groups of all other tokens.",
+        description="One softmax over nearby tokens, selected tokens, and means of groups of all other tokens.",
     )
-    block_size: Size = Field(default=32, description="Tokens of a block.")
+    block_size: Size = Field(default=32, description="Tokens in a block.")
     neighbours: Count = Field(
-        default=1, description="Blocks on either side of a block whose tokens it attends to one by one."
+        default=1, description="Neighbouring blocks on either side whose tokens a block attends to individually."
     )
     num_landmarks: Size = Field(
         default=64,
-        description="Groups of the tokens that are not attended to one by one; each group enters by its mean and size.",
+        description="Groups of the tokens that are not attended to individually; each group enters by its mean and "
+        "size.",
     )
     landmarks: Literal["segment_means", "kmeans"] = Field(
         default="segment_means",
-        description="What a group is. segment_means: near-equal segments of each row's own tokens; kmeans: clusters of "
-        "the head's keys, by three of Lloyd's iterations, which take more time and memory.",
+        description="How groups are formed. segment_means: near-equal segments of each row's own tokens; kmeans: "
+        "clusters of the head's keys by three Lloyd iterations, which take more time and memory.",
     )
     num_selected: Count = Field(
         default=16,
-        description="Tokens of each row and head that all its tokens attend to one by one: those that draw most "
+        description="Tokens of each row and head that all its tokens attend to individually: those that attract most "
         "attention from 32 means of queries.",
     )
     num_blocks: Count = Field(
         default=0,
-        description="Further blocks that each block attends to one by one: those that score best by the product of "
+        description="Further blocks that each block attends to individually: those with the highest products of "
         "block means. The scores of all pairs of blocks cost (length / block_size)².",
     )
 

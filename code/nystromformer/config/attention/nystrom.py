@@ -25,45 +25,47 @@ class NystromConfig(AttentionConfig):
     name: Literal["nystrom"] = Field(default="nystrom", description="Nyström attention, eq. 13-17 of the paper.")
     num_landmarks: Size = Field(
         default=64,
-        description="Number of landmarks, M in the paper, of each head; a row with at most so many tokens, padding not "
-        "counted, gets exact attention.",
+        description="Number of landmarks of each head, M in the paper. A row with at most this many tokens, without "
+        "padding, gets exact attention.",
     )
     pinv_iterations: int = Field(
         default=6,
         ge=1,
         le=MOST_PINV_ITERATIONS,
-        description="Iterations of eq. 14 that approximate the pseudo-inverse; more come closer to it, few also act as "
-        "a regulariser. More than 12 are computed in float64.",
+        description="Iterations of eq. 14 that approximate the pseudo-inverse. More come closer to it; few also act "
+        "as a regulariser. More than 12 are computed in float64.",
     )
     segments: Literal["valid", "padded", "padded_unmasked"] = Field(
         default="valid",
-        description="What a landmark is the mean of. valid: near-equal segments of each row's own tokens, without its "
-        "padding; padded: the authors' fixed segments over the padded length, masked tokens as zeros; "
-        "padded_unmasked: the fixed segments of transformers' module, masked tokens included. ignore_mask lets "
-        "padding into all the rest, too.",
+        description="Which tokens a landmark is the mean of. valid: near-equal segments of each row's own tokens, "
+        "without padding; padded: the authors' fixed segments over the padded length, with masked tokens as "
+        "zeros; padded_unmasked: the fixed segments of transformers' module, masked tokens included. With "
+        "ignore_mask, padding enters everything else too.",
     )
     landmarks: Literal["segment_means", "strided", "kmeans"] = Field(
         default="segment_means",
-        description="What the landmarks are. segment_means: the means over the segments (eq. 16); strided: the first "
-        "token of each segment, every N/M-th one; kmeans: centres of the tokens, by Lloyd's iterations from the means.",
+        description="How landmarks are computed. segment_means: the means of the segments (eq. 16); strided: the "
+        "first token of each segment, every N/M-th one; kmeans: cluster centres of the tokens, by Lloyd "
+        "iterations from the means.",
     )
     kmeans_iterations: Annotated[int, Field(ge=1, le=MOST_ITERATIONS)] | None = Field(
-        default=None, description="Lloyd's iterations where landmarks is kmeans; null: 3."
+        default=None, description="Lloyd iterations if landmarks is kmeans; null: 3."
     )
     pinv_start: Literal["matrix", "batch"] = Field(
         default="matrix",
-        description="By what the start value of eq. 14 is divided. matrix: each matrix by its own norms, so that rows "
-        "do not depend on one another; batch: all by the largest norms in the batch, as the authors do.",
+        description="Divisor of the start value of eq. 14. matrix: each matrix's own norms, so that rows do not "
+        "depend on one another; batch: the largest norms in the batch, as in the authors' code.",
     )
     pinv_ridge: Annotated[float, Field(ge=LEAST_RIDGE, le=MOST_RIDGE)] | None = Field(
         default=None,
-        description="In place of the iterations (AᵀA + pinv_ridge I)⁻¹ Aᵀ, by a factorisation in float64: directions "
-        "whose singular values are far below its root are left out, as few iterations do; null: the iterations.",
+        description="Compute (AᵀA + pinv_ridge I)⁻¹ Aᵀ by a factorisation in float64 instead of the iterations. Like "
+        "few iterations, it leaves out directions whose singular values are far below its square root. null: the "
+        "iterations.",
     )
     implementation: Literal["auto", "torch", "triton"] = Field(
         default="auto",
-        description="What computes it. torch: tensor operations; triton: fused GPU kernels, an error where these "
-        "cannot; auto: the kernels on CUDA devices where they can, else torch.",
+        description="Implementation. torch: tensor operations; triton: fused GPU kernels, or an error if they do not "
+        "support the case; auto: the kernels on CUDA devices that support them, else torch.",
     )
 
     def impossible_together(self) -> list[tuple[str, str]]:

@@ -19,23 +19,23 @@ class PerformerConfig(AttentionConfig):
         description="Performer attention: positive orthogonal random features, FAVOR+ (Choromanski et al. 2021).",
     )
     num_features: Size = Field(
-        default=256, description="Number of random features, whose products approximate softmax's exponential."
+        default=256, description="Number of random features; their products approximate softmax's exponential."
     )
     kernel: Literal["softmax", "relu"] = Field(
         default="softmax",
-        description="What the features approximate. softmax: softmax attention's exponential; relu: another kernel, "
-        "that of the paper's generalised attention.",
+        description="What the features approximate. softmax: the exponential of softmax attention; relu: the kernel "
+        "of the paper's generalised attention.",
     )
     redraw_steps: Size | None = Field(
         default=1000,
-        description="Training steps after which new features are drawn, as a function of the run's seed and the step; "
-        "null: the first ones stay.",
+        description="Training steps after which new features are drawn, from the run's seed and the step; null: never.",
     )
 
     as_in_table3: bool = Field(
         default=False,
-        description="Whether to attend as the authors of the paper did with performer-pytorch: the softmax kernel with "
-        "scores divided by head_dim in place of its root, the package's epsilon of 1e-4, padding in the denominator.",
+        description="Compute what the Nyströmformer authors ran with performer-pytorch: the softmax kernel with "
+        "scores divided by head_dim instead of its square root, the package's epsilon of 1e-4, and padding in "
+        "the denominator.",
     )
 
     def impossible_together(self) -> list[tuple[str, str]]:

@@ -17,20 +17,20 @@ class ReformerConfig(AttentionConfig):
 
     name: Literal["reformer"] = Field(
         default="reformer",
-        description="Reformer attention: softmax over the tokens that locality-sensitive hashing puts into a token's "
-        "bucket; queries and keys are one projection (Kitaev et al. 2020).",
+        description="Reformer attention: softmax within buckets of locality-sensitive hashing; queries and keys "
+        "share one projection (Kitaev et al. 2020).",
     )
     num_hashes: Annotated[int, Field(ge=1, le=8)] = Field(
         default=2,
-        description="Rounds of hashing: a token attends to those that share its bucket in at least one of them.",
+        description="Rounds of hashing: a token attends to tokens that share its bucket in at least one round.",
     )
     chunk_length: Size = Field(
         default=64,
-        description="Tokens of a chunk; sorted by bucket, a token attends within its chunk and the one before.",
+        description="Tokens in a chunk: after sorting by bucket, a token attends within its chunk and the one before.",
     )
     num_buckets: Annotated[int, Field(ge=2, le=MOST_BUCKETS, multiple_of=2)] | None = Field(
         default=None,
-        description="Buckets of each round, an even number; null: twice as many as each row has chunks, as in the "
+        description="Buckets of each round, an even number; null: twice the number of chunks of a row, as in the "
         "paper.",
     )
     across_buckets: bool = Field(
@@ -40,15 +40,15 @@ class ReformerConfig(AttentionConfig):
     )
     redraw_steps: Size | None = Field(
         default=1,
-        description="Training steps after which new rotations, of which the hashes are made, are drawn, as a function "
-        "of the run's seed and the step; null: the first ones stay.",
+        description="Training steps after which new rotations for hashing are drawn, from the run's seed and the "
+        "step; null: never.",
     )
 
     as_in_table3: bool = Field(
         default=False,
-        description="Whether to attend as transformers' LSHSelfAttention does, which the authors of the paper ran as "
-        "Reformer: scores without 1/sqrt(head_dim), all tokens of two chunks whatever the bucket, buckets by the "
-        "padded length, which chunk_length must divide.",
+        description="Compute transformers' LSHSelfAttention, which the Nyströmformer authors ran as Reformer: scores "
+        "without 1/sqrt(head_dim), all tokens of two chunks regardless of the bucket, buckets by the padded "
+        "length, which chunk_length must divide.",
     )
 
     @property

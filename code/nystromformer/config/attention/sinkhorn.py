@@ -13,25 +13,25 @@ class SinkhornConfig(AttentionConfig):
 
     name: Literal["sinkhorn"] = Field(
         default="sinkhorn",
-        description="Sparse Sinkhorn attention: softmax within a block and to the block that a differentiable sorting "
-        "puts beside it (Tay et al. 2020).",
+        description="Sparse Sinkhorn attention: softmax within a block and to one other block, chosen by a "
+        "differentiable sorting (Tay et al. 2020).",
     )
     block_size: Size = Field(
         default=64,
-        description="Tokens of a block; a row with at most so many, padding not counted, gets exact attention.",
+        description="Tokens in a block. A row with at most this many tokens, without padding, gets exact attention.",
     )
     iterations: int = Field(
         default=7,
         ge=1,
         le=MOST_ITERATIONS,
-        description="Iterations of Sinkhorn's balancing, which makes the sorting a permutation of the blocks, more or "
-        "less.",
+        description="Iterations of Sinkhorn balancing, which makes the sorting approximately a permutation of the "
+        "blocks.",
     )
     temperature: float = Field(
         default=0.75,
         ge=0.001,
         le=1000,
-        description="What the scores of blocks are divided by first; lower ones come closer to a permutation.",
+        description="Temperature of the scores of blocks; lower ones come closer to a permutation.",
     )
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:

@@ -14,27 +14,27 @@ class SparseConfig(AttentionConfig):
 
     name: Literal["sparse"] = Field(
         default="sparse",
-        description="Factorised attention of Sparse Transformers, in both directions: nearby tokens, and a few from "
-        "everywhere (Child et al. 2019).",
+        description="Factorised attention of Sparse Transformers, in both directions: nearby tokens and a few over "
+        "the whole row (Child et al. 2019).",
     )
     pattern: Literal["strided", "fixed"] = Field(
         default="strided",
-        description="What a token attends to. strided: the tokens at most a stride away, and those a multiple of the "
-        "stride away; fixed: the tokens of its own block of stride tokens, and the last ones of every block.",
+        description="What a token attends to. strided: tokens at most a stride away, and tokens a multiple of the "
+        "stride away; fixed: the tokens of its own block of stride tokens, and the last tokens of every block.",
     )
     stride: Size = Field(
         default=64,
-        description="l in the paper. Time is lowest for a stride near the square root of the length.",
+        description="Stride, l in the paper. Time is lowest near the square root of the length.",
     )
     summary: Size = Field(
         default=8,
-        description="Tokens at the end of each block that all others attend to, c in the paper; of the fixed pattern "
-        "alone.",
+        description="Tokens at the end of each block that all others attend to, c in the paper; for the fixed "
+        "pattern only.",
     )
     heads: Literal["merged", "separate"] = Field(
         default="merged",
-        description="merged: each head attends to both parts of the pattern; separate: half of the heads to the "
-        "first part, the others to the second.",
+        description="merged: each head attends to both parts of the pattern; separate: half of the heads attend to "
+        "the first part, the others to the second.",
     )
 
     def impossible_together(self) -> list[tuple[str, str]]:

@@ -27,18 +27,18 @@ class SynthesizerConfig(AttentionConfig):
     )
     kind: Literal["dense", "factorized_dense", "random", "factorized_random"] = Field(
         default="dense",
-        description="What the scores come from. dense: each token gives its own, by an MLP of two layers whose first "
-        "is the query projection; factorized_dense: the same as products of two shorter vectors; random: a learned "
-        "matrix, whatever the tokens are; factorized_random: that as a product of two of a lower rank.",
+        description="Where the scores come from. dense: from each token, by an MLP of two layers whose first is the "
+        "query projection; factorized_dense: the same as products of two shorter vectors; random: a learned "
+        "matrix, independent of the tokens; factorized_random: such a matrix as a product of two of lower rank.",
     )
     rank: Size | None = Field(
         default=None,
-        description="Rank of the matrix of factorized_random; null: 8, or max_seq_len where it is less.",
+        description="Rank of the matrix of factorized_random; null: 8, or max_seq_len if it is smaller.",
     )
     factor: Size | None = Field(
         default=None,
-        description="Size of the first of factorized_dense's two vectors, a divisor of max_seq_len; that of the second "
-        "is the quotient. null: the divisor next below the square root.",
+        description="Size of the first vector of factorized_dense, a divisor of max_seq_len; the second has the size "
+        "of the quotient. null: the largest divisor up to the square root.",
     )
 
     def impossible_together(self) -> list[tuple[str, str]]:

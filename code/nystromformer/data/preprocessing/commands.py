@@ -15,7 +15,7 @@ from nystromformer.data.preprocessing.settings import TRAIN, DatasetSettings
 from nystromformer.errors import UserError
 from nystromformer.resources import PROCESSES_PER_CORE, most_processes, usable_cores
 
-Documents = Annotated[Path, typer.Option("--out", help="Folder to write the documents to.")]
+Documents = Annotated[Path, typer.Option("--out", help="Output folder of the documents.")]
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,17 @@ class WorkFlags:
         int | None,
         typer.Option(
             "--array_index",
-            help="In an array job: which of the --array_size slices of the work to do, counted from 0. When all are "
-            "done, the command without these two flags puts them together.",
+            help="In an array job: number of the slice to process, from 0 to --array_size - 1. When all are "
+            "finished, the command without these two flags merges them.",
         ),
     ] = None
     array_size: Annotated[
         int | None,
-        typer.Option("--array_size", min=1, help="In an array job: into how many slices the work is divided."),
+        typer.Option("--array_size", min=1, help="In an array job: number of slices."),
     ] = None
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what --out holds of a run with other parameters.")
-    ] = False
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run with other parameters in --out.")] = (
+        False
+    )
 
     @property
     def part(self) -> slice | None:

@@ -46,7 +46,7 @@ class DocstringSettings:
         float | None,
         typer.Option("--limit_mb", help="Stop after so many million characters, a sample of all packages."),
     ] = None
-    seed: Annotated[int, typer.Option("--seed", help="Decides which sample --limit_mb takes.")] = 0
+    seed: Annotated[int, typer.Option("--seed", help="Random seed of --limit_mb's sample.")] = 0
 
     def __post_init__(self) -> None:
         if self.limit_mb is not None and self.limit_mb <= 0:

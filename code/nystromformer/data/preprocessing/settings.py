@@ -32,26 +32,25 @@ class DatasetSettings:
         list[str],
         typer.Option(
             "--corpus",
-            help="Corpus to use: NAME, or NAME=WEIGHT to take its text WEIGHT times, such as wiki=1/3. Repeat the "
-            "flag for several.",
+            help="Corpus: NAME, or NAME=WEIGHT to use its text WEIGHT times, such as wiki=1/3. Repeatable.",
         ),
     ]
     tokenizer: Annotated[
         str,
         typer.Option(
             "--tokenizer",
-            help="Folder with RoBERTa's vocab.json and merges.txt, or with a tokenizer.json; or the name of one in "
+            help="Folder with RoBERTa's vocab.json and merges.txt, or with a tokenizer.json; the name of one in "
             "--corpora or on the Hugging Face hub; or train, to train one on the text.",
         ),
     ] = "roberta-base"
     vocab_size: Annotated[
         int,
-        typer.Option("--vocab_size", max=MOST_TOKENS, help="With --tokenizer train: how many tokens it shall have."),
+        typer.Option("--vocab_size", max=MOST_TOKENS, help="With --tokenizer train: its vocabulary size."),
     ] = 50265
     tokenizer_limit: Annotated[
         int | None,
         typer.Option(
-            "--tokenizer_limit", min=1, help="Longest row to allow, in place of what the tokenizer's files say."
+            "--tokenizer_limit", min=1, help="Longest row to allow, instead of the limit in the tokenizer's files."
         ),
     ] = None
     validation: Annotated[
@@ -64,7 +63,7 @@ class DatasetSettings:
     seed: Annotated[
         int,
         typer.Option(
-            "--seed", help="Decides which documents are for validation, and which are taken at a weight such as 1/3."
+            "--seed", help="Random seed of the validation documents, and of the sample at a weight such as 1/3."
         ),
     ] = 0
 

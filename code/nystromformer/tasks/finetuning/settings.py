@@ -111,7 +111,7 @@ class FinetuningFlags:
 
     model: flags.ModelFolder = Path("/model")
     checkpoint: Annotated[
-        str, typer.Option("--checkpoint", help="Pretrained weights to begin with: the number of an epoch, or last.")
+        str, typer.Option("--checkpoint", help="Pretrained weights to start from: the number of an epoch, or last.")
     ] = "last"
     tokenizer: Annotated[
         Path | None,
@@ -122,24 +122,26 @@ class FinetuningFlags:
     ] = None
     batch_size: Annotated[
         str,
-        typer.Option("--batch_size", help="Examples of a training step. Several, such as 8,16,32: try each of them."),
+        typer.Option("--batch_size", help="Examples of a training step. With several, such as 8,16,32, each is tried."),
     ] = "32"
     lr: Annotated[
         str,
-        typer.Option("--lr", help="Highest learning rate. Several, such as 2e-5,3e-5: try each with each batch size."),
+        typer.Option(
+            "--lr", help="Peak learning rate. With several, such as 2e-5,3e-5, each is tried with each batch size."
+        ),
     ] = "3e-5"
     epoch: Annotated[int, typer.Option("--epoch", min=1, max=MOST, help="Passes over the training examples.")] = 4
     seed: Annotated[
         str,
         typer.Option(
             "--seed",
-            help="Random seed of the head's first weights, the examples' order and dropout. Several, such as 0,1,2: "
-            "train with each, and report mean and standard deviation.",
+            help="Random seed of the head's initial weights, the order of examples and dropout. With several, such "
+            "as 0,1,2, mean and standard deviation are reported.",
         ),
     ] = "0"
     warmup: Annotated[
         float,
-        typer.Option("--warmup", min=0, max=1, help="Share of all steps during which the learning rate rises."),
+        typer.Option("--warmup", min=0, max=1, help="Warm-up: share of all steps in which the learning rate rises."),
     ] = 0.1
     length: Annotated[
         int | None,
@@ -147,7 +149,7 @@ class FinetuningFlags:
             "--length",
             min=8,
             max=MOST,
-            help="Tokens of the longest row that the model sees. Default: config.json's max_seq_len.",
+            help="Tokens of the longest row; longer ones are cut. Default: config.json's max_seq_len.",
         ),
     ] = None
     pad_to: Annotated[
@@ -156,7 +158,7 @@ class FinetuningFlags:
             "--pad_to",
             min=8,
             max=MOST,
-            help="Pad every row to so many tokens. Default: to the longest of its batch, which is faster.",
+            help="Pad every row to this many tokens. Default: to the longest of its batch, which is faster.",
         ),
     ] = None
     bucket: Annotated[
@@ -165,34 +167,37 @@ class FinetuningFlags:
             "--bucket",
             min=1,
             max=MOST,
-            help="Put examples of similar length into one batch, sorting those of at most so many batches together; "
-            "1: do not sort.",
+            help="Sort the examples of this many batches by length, so that batches have similar lengths; 1: do not "
+            "sort.",
         ),
     ] = 50
     train_rows: Annotated[
         int | None,
         typer.Option(
-            "--train_rows", min=1, max=MOST, help="Train on so many examples only, always the same. Default: on all."
+            "--train_rows",
+            min=1,
+            max=MOST,
+            help="Train on this many examples only, always the same ones. Default: all.",
         ),
     ] = None
     baselines: Annotated[
         bool,
         typer.Option(
             "--baselines",
-            help="Also score guessers without a network: the most frequent class; for texts a bag of words and tf-idf of "
-            "words and their pairs; on the Long Range Arena the strongest simple rules of the task (scikit-learn).",
+            help="Also score simple baselines: the most frequent class; for texts a bag of words and tf-idf of words "
+            "and pairs of words; on the Long Range Arena the best simple rules of the task (needs scikit-learn).",
         ),
     ] = False
     predict: Annotated[
         str,
         typer.Option(
             "--predict",
-            help="Whose weights predict: best (of the epoch best on the validation data) or last (of the last epoch).",
+            help="Weights for predictions: best (the best epoch on the validation data) or last.",
         ),
     ] = "best"
     discard_weights: Annotated[
         bool,
-        typer.Option("--discard_weights", help="Remove the trained weights once their predictions are written."),
+        typer.Option("--discard_weights", help="Delete the trained weights after the predictions are written."),
     ] = False
     device: flags.DeviceName = "auto"
     overrides: flags.Overrides = None

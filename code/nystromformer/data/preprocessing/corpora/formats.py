@@ -40,14 +40,14 @@ class Rules:
         typer.Option(
             "--lines_per_document",
             min=1,
-            help="How many lines make a document, in a corpus that does not mark where one ends.",
+            help="Lines of a document, in a corpus that does not mark where documents end.",
         ),
     ] = None
     undecodable: Annotated[
         Policy,
         typer.Option(
             "--undecodable",
-            help="What to do about text that is not UTF-8, holds a NUL byte or is in another format: refuse (stop "
+            help="What to do with text that is not UTF-8, contains a NUL byte or has another format: refuse (stop "
             "and name the line) or skip (leave it out and count it).",
         ),
     ] = "refuse"
@@ -56,7 +56,7 @@ class Rules:
     ] = "text"
     hub: Annotated[
         str | None,
-        typer.Option("--hub", help="Read a data set of the Hugging Face hub instead of files: NAME or NAME:CONFIG."),
+        typer.Option("--hub", help="Read a dataset of the Hugging Face hub instead of files: NAME or NAME:CONFIG."),
     ] = None
 
     def described(self) -> dict[str, Any]:
