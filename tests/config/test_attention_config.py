@@ -66,11 +66,6 @@ def test_what_does_not_go_together_is_listed(parameters: dict[str, Any], keys: l
     assert set(keys) <= {line.partition(": expected ")[0] for line in lines}, lines
 
 
-def test_a_ridge_has_its_arithmetic() -> None:
-    ridge, six = (NystromConfig(pinv_ridge=r, num_landmarks=16).arithmetic(1, 8, 99).forward for r in (1e-3, None))
-    assert six - ridge == pytest.approx((6 * 4 - 2 - 1 / 3) * 2 * 16**3)
-
-
 @pytest.mark.parametrize(
     ("name", "parameters", "length", "keys"),
     [
@@ -106,14 +101,6 @@ def test_blocks_and_budgets_fit_the_length(
     assert [key for key, _ in problems if key in keys] == keys
     assert bool(problems) == bool(keys)
     assert all(text.startswith("expected ") and "found " in text for _, text in problems)
-
-
-def test_clustering_has_its_arithmetic() -> None:
-    means, once = NystromConfig().arithmetic(2, 8, 1000), NystromConfig(landmarks="kmeans", kmeans_iterations=1)
-    clustering = once.arithmetic(2, 8, 1000).forward - means.forward
-    assert clustering == 2 * 2 * 2 * (2 * 1000 * 64 * 8)  # two products for queries and for keys of each head
-    assert NystromConfig(landmarks="kmeans").arithmetic(2, 8, 1000).forward == means.forward + 3 * clustering
-    assert once.arithmetic(2, 8, 1000).backward == means.backward
 
 
 def test_a_parameter_of_another_attention_is_refused() -> None:

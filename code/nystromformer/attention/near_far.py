@@ -26,12 +26,14 @@ from nystromformer.attention.grid import Grid
 from nystromformer.attention.landmarks import Segments, segment_means
 from nystromformer.attention.parts import Keys, attend_to_parts
 from nystromformer.attention.rows import RowsAttention, valid
-from nystromformer.config.attention.near_far import PROBES, NearFarConfig
+from nystromformer.config.attention.near_far import NearFarConfig
 
 Part = Literal["near", "selected", "far"]
 PARTS: tuple[Part, ...] = ("near", "selected", "far")
 
 LLOYD_ITERATIONS = 3
+PROBES = 32
+"""Means of queries that say which keys draw attention."""
 
 
 class NearFarAttention(RowsAttention):

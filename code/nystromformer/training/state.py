@@ -1,9 +1,7 @@
 """The settings of one training run, and where it stands."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from typing import Any, Literal, TypedDict
 
 
@@ -81,25 +79,3 @@ class RunState:
 
     def as_data(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def is_history(value: object, step: int) -> bool:
-    """Whether something read from a file is what `RunState.history` holds of a run at a step."""
-    return (
-        isinstance(value, list)
-        and all(map(_is_validated, value))
-        and all(a["epoch"] < b["epoch"] and a["step"] < b["step"] for a, b in pairwise(value))
-        and all(one["step"] <= step for one in value)
-    )
-
-
-def _is_validated(value: object) -> bool:
-    if not isinstance(value, dict) or value.keys() != Validated.__annotations__.keys():
-        return False
-    metrics = value["metrics"]
-    return (
-        all(type(value[key]) is int and value[key] >= 0 for key in ("epoch", "step"))
-        and isinstance(metrics, dict)
-        and all(isinstance(name, str) for name in metrics)
-        and all(type(figure) is float and math.isfinite(figure) for figure in metrics.values())
-    )

@@ -14,14 +14,13 @@ from pydantic import Field, ValidationError
 
 from ...wording import listed
 from ..messages import describe_errors, quoted
-from .base import STRICT, Arithmetic, AttentionConfig, ConvKernelSize
+from .base import STRICT, AttentionConfig, ConvKernelSize
 from .nystrom import NystromConfig
 from .softmax import SoftmaxConfig
 
 __all__ = [
     "ATTENTIONS",
     "STRICT",
-    "Arithmetic",
     "AttentionConfig",
     "AttentionName",
     "AttentionSpec",

@@ -1,8 +1,7 @@
 """What all attentions may be told, and what they tell those who plan with them."""
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -27,14 +26,6 @@ def odd(value: int) -> int:
 ConvKernelSize = Annotated[
     int, Field(ge=1, le=999_999, json_schema_extra={"not": {"multipleOf": 2}}), AfterValidator(odd)
 ]
-
-
-class Arithmetic(NamedTuple):
-    """Operations on one row, 2 for each multiplication of the matrix products."""
-
-    forward: float
-    backward: float
-    """Without what is computed again to save memory."""
 
 
 class AttentionConfig(BaseModel):
@@ -121,10 +112,6 @@ class AttentionConfig(BaseModel):
         """Numbers that all layers with this attention learn together."""
         return 0
 
-    @abstractmethod
-    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
-        """What the attention itself computes for a row of so many tokens, the convolution excluded."""
-
 
 def beyond_length(values: Mapping[str, int], max_seq_len: int) -> list[tuple[str, str]]:
     """Of parameters that count tokens those that are more than the longest input has, and what is wrong with each."""
@@ -153,8 +140,3 @@ def beyond_blocks(
         for key, limit in most(blocks).items()
         if (value := getattr(config, key)) > limit
     ]
-
-
-def products(forward: float) -> Arithmetic:
-    """The arithmetic of a method that is matrix products alone: each has two in its backward."""
-    return Arithmetic(forward, 2 * forward)

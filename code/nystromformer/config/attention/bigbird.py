@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from ..ranges import MOST, Count, Size
-from .base import Arithmetic, AttentionConfig, beyond_blocks, odd, products
+from .base import AttentionConfig, beyond_blocks, odd
 
 
 class BigBirdConfig(AttentionConfig):
@@ -64,15 +64,6 @@ class BigBirdConfig(AttentionConfig):
     def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
         learned = 3 * num_heads * self.extra_global_tokens * head_dim
         return super().num_weights(num_heads, head_dim, max_seq_len) + learned
-
-    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
-        """QKᵀ and the product with V: of each block with those that it attends to, of the global tokens with all."""
-        blocks = -(-length // self.block_size)
-        keys = min(self._listed * self.block_size, length) + self.extra_global_tokens
-        first = min(self.num_global_blocks, blocks)
-        pairs = (blocks - first) * self.block_size * keys
-        pairs += (first * self.block_size + self.extra_global_tokens) * (length + self.extra_global_tokens)
-        return products(4.0 * pairs * head_dim * num_heads)
 
     @property
     def _listed(self) -> int:

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from ..ranges import Size
-from .base import Arithmetic, AttentionConfig, beyond_length, products
+from .base import AttentionConfig, beyond_length
 
 
 class ConvLinformerConfig(AttentionConfig):
@@ -23,8 +23,3 @@ class ConvLinformerConfig(AttentionConfig):
 
     def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
         return super().num_weights(num_heads, head_dim, max_seq_len) + 2 * num_heads * self.stride * head_dim
-
-    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
-        """The sums of keys and values, Q K̃ᵀ and its product with Ṽ."""
-        pieces = -(-length // self.stride)
-        return products(4.0 * length * head_dim * num_heads * (1 + pieces))

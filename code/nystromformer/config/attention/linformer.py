@@ -6,7 +6,7 @@ from pydantic import Field
 
 from ..messages import quoted
 from ..ranges import Size
-from .base import Arithmetic, AttentionConfig, products
+from .base import AttentionConfig
 
 
 class LinformerConfig(AttentionConfig):
@@ -61,7 +61,3 @@ class LinformerConfig(AttentionConfig):
             1 if self.share_keys_and_values or self.as_in_table3 else 2,
         )
         return heads * kinds * self.projected_length * max_seq_len
-
-    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
-        """Projections of keys and values, Q K̃ᵀ and its product with Ṽ."""
-        return products(8.0 * length * self.projected_length * head_dim * num_heads)

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from ..ranges import Count, Size
-from .base import Arithmetic, AttentionConfig, beyond_blocks, products
+from .base import AttentionConfig, beyond_blocks
 
 
 class LocalConfig(AttentionConfig):
@@ -31,9 +31,3 @@ class LocalConfig(AttentionConfig):
     @property
     def longest_exact(self) -> float:
         return self.block_size * (self.neighbours + 1)
-
-    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
-        """QKᵀ of each block with those around it, and the product with V."""
-        blocks = -(-length // self.block_size)
-        around = (2 * min(self.neighbours, blocks - 1) + 1) * self.block_size
-        return products(4.0 * blocks * self.block_size * around * head_dim * num_heads)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from ..ranges import MOST, MOST_LAYERS, Count, Size, as_tuple
-from .base import Arithmetic, AttentionConfig, beyond_length, products
+from .base import AttentionConfig, beyond_length
 
 
 def _form(value: object) -> str | None:
@@ -84,12 +84,3 @@ class LongformerConfig(AttentionConfig):
     def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
         own = 2 * num_heads * head_dim * head_dim if self.global_projections else 0
         return super().num_weights(num_heads, head_dim, max_seq_len) + own
-
-    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
-        """QKᵀ of windows and global tokens, and its product with V; the same of global tokens with all. What blocks
-        compute beyond the windows, and what marked tokens do, is left out.
-        """
-        first = min(self.num_global_tokens, length)
-        pairs = length * (min(self.window + 1, length) + first) + first * length
-        maps = 4.0 * first * head_dim * head_dim if self.global_projections else 0.0
-        return products((4.0 * pairs * head_dim + maps) * num_heads)

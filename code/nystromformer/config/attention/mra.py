@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from ..ranges import Count, Size
-from .base import Arithmetic, AttentionConfig, beyond_blocks, products
+from .base import AttentionConfig, beyond_blocks
 
 
 class MraConfig(AttentionConfig):
@@ -54,16 +54,3 @@ class MraConfig(AttentionConfig):
     @property
     def longest_exact(self) -> float:
         return self.block_size * self.num_blocks
-
-    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
-        """QKᵀ of queries and chosen blocks, and the product with V; the same of block means; what the choice of each
-        query costs besides.
-        """
-        blocks = -(-length // self.block_size)
-        keys = min(length, self.num_blocks * self.block_size)
-        rows = length if self.choice == "query" else blocks
-        scores = 2.0 * rows * blocks * head_dim
-        values = scores if self.coarse else 0.0
-        every = products((4.0 * length * keys * head_dim + values) * num_heads)
-        backward = 2 * scores * num_heads if self.coarse else 0.0
-        return Arithmetic(every.forward + scores * num_heads, every.backward + backward)

@@ -5,10 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from ..ranges import Count, Size
-from .base import Arithmetic, AttentionConfig, beyond_blocks, beyond_length, products
-
-PROBES = 32
-"""Means of queries that say which keys draw attention."""
+from .base import AttentionConfig, beyond_blocks, beyond_length
 
 
 class NearFarConfig(AttentionConfig):
@@ -60,17 +57,3 @@ class NearFarConfig(AttentionConfig):
     @property
     def longest_exact(self) -> float:
         return max(self.block_size * (self.neighbours + 1), self.num_landmarks)
-
-    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
-        """QKᵀ of each block with its keys, and the product with V; the scores by which tokens and blocks are chosen,
-        which have no backward pass.
-        """
-        blocks = -(-length // self.block_size)
-        around = (2 * min(self.neighbours, blocks - 1) + 1 + self.num_blocks) * self.block_size
-        keys = min(length, around + self.num_selected + self.num_landmarks)
-        forward = products(4.0 * length * keys * head_dim * num_heads)
-        if length <= self.block_size * (self.neighbours + 1):
-            return forward
-        chosen = 2.0 * PROBES * length * head_dim if self.num_selected else 0.0
-        chosen += 2.0 * blocks**2 * head_dim if self.num_blocks else 0.0
-        return Arithmetic(forward.forward + chosen * num_heads, forward.backward)

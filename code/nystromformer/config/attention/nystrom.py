@@ -6,7 +6,7 @@ from pydantic import Field
 
 from ..messages import quoted
 from ..ranges import LEAST_RIDGE, MOST_ITERATIONS, MOST_PINV_ITERATIONS, MOST_RIDGE, Size
-from .base import Arithmetic, AttentionConfig, products
+from .base import AttentionConfig
 
 DEFAULT_LLOYD_ITERATIONS = 3
 
@@ -144,17 +144,3 @@ class NystromConfig(AttentionConfig):
     @property
     def longest_exact(self) -> float:
         return self.num_landmarks if self.segments == "valid" else 0
-
-    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
-        """softmax(Q̃Kᵀ)V and softmax(QK̃ᵀ)W, four products; Q̃K̃ᵀ and Z T; four products an iteration of eq. 14. An
-        iteration of Lloyd's has a product for the distances, and one for the sums, of queries and of keys.
-        """
-        M = self.num_landmarks
-        if length <= M:
-            return products(4.0 * length * length * num_heads * head_dim)
-        by_token = 4 * 2 * length * M * head_dim
-        # AᵀA, a third of a product for its factor, and two triangular solutions of half a product.
-        inverse = self.pinv_iterations * 4 * 2 * M**3 if self.pinv_ridge is None else (2 + 1 / 3) * 2 * M**3
-        once = products(num_heads * float(by_token + 2 * 2 * M * M * head_dim + inverse))
-        clustering = num_heads * float(self.lloyd_iterations * 2 * 2 * 2 * length * M * head_dim)
-        return Arithmetic(once.forward + clustering, once.backward)

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from ..messages import quoted
 from ..ranges import Size
-from .base import Arithmetic, AttentionConfig, products
+from .base import AttentionConfig
 
 
 class PerformerConfig(AttentionConfig):
@@ -43,7 +43,3 @@ class PerformerConfig(AttentionConfig):
             text = f'expected "softmax" beside as_in_table3 = true, found {quoted(self.kernel)}'
             return [("kernel", text)]
         return []
-
-    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
-        """The features of queries and keys, φ(K)ᵀV and φ(Q) with it, and both with a vector in V's place."""
-        return products(4.0 * length * self.num_features * (2 * head_dim + 1) * num_heads)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ..ranges import Size
-from .base import Arithmetic, AttentionConfig, products
+from .base import AttentionConfig
 
 MOST_BUCKETS = 4096
 
@@ -75,13 +75,3 @@ class ReformerConfig(AttentionConfig):
         if (reason := self.why_not_length(max_seq_len)) is not None:
             problems.append(("chunk_length", f"max_seq_len = {max_seq_len}: {reason}"))
         return problems
-
-    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
-        """Scores of each chunk with itself and the one before, their product with V, and the rotations."""
-        chunks = -(-length // self.chunk_length)
-        seen = min(2, chunks) * self.chunk_length
-        attended = products(4.0 * self.num_hashes * chunks * self.chunk_length * seen * head_dim * num_heads)
-        columns = min(chunks, 64) if self.num_buckets is None else self.num_buckets // 2
-        hashed = 0.0 if chunks == 1 else 2.0 * self.num_hashes * length * head_dim * columns * num_heads
-        # The scores are computed again in the backward pass; hashes have no gradient.
-        return Arithmetic(attended.forward + hashed, attended.backward)

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from ..ranges import MOST_ITERATIONS, Size
-from .base import Arithmetic, AttentionConfig, beyond_length, products
+from .base import AttentionConfig, beyond_length
 
 
 class SinkhornConfig(AttentionConfig):
@@ -40,12 +40,3 @@ class SinkhornConfig(AttentionConfig):
     @property
     def longest_exact(self) -> float:
         return self.block_size
-
-    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
-        """QKᵀ of each block with itself and the one beside it, the product with V, the scores of pairs of blocks, and
-        the sorting of keys and values.
-        """
-        blocks = -(-length // self.block_size)
-        tokens = blocks * self.block_size
-        attended = 4.0 * tokens * 2 * self.block_size * head_dim
-        return products(num_heads * (attended + 2.0 * blocks * blocks * head_dim + 4.0 * blocks * tokens * head_dim))

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from .base import Arithmetic, AttentionConfig, products
+from .base import AttentionConfig
 
 
 class SoftmaxConfig(AttentionConfig):
@@ -17,7 +17,3 @@ class SoftmaxConfig(AttentionConfig):
     @property
     def longest_exact(self) -> float:
         return float("inf")
-
-    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
-        """QKᵀ and its product with V."""
-        return products(4.0 * length * length * num_heads * head_dim)

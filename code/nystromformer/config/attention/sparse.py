@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from ..ranges import Size
-from .base import Arithmetic, AttentionConfig, beyond_length, products
+from .base import AttentionConfig, beyond_length
 
 
 class SparseConfig(AttentionConfig):
@@ -62,13 +62,3 @@ class SparseConfig(AttentionConfig):
         else:
             everything, nearby, remote = self.stride + 1, self.stride + 1, 1
         return everything if self.heads == "merged" else min(nearby, remote)
-
-    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
-        """QKᵀ of either part and its product with V."""
-        blocks = -(-length // self.stride)
-        if self.pattern == "strided":
-            nearby, remote = 3 * self.stride, blocks
-        else:
-            nearby, remote = self.stride, blocks * self.summary
-        keys = nearby + remote if self.heads == "merged" else (nearby + remote) / 2
-        return products(4.0 * blocks * self.stride * keys * head_dim * num_heads)

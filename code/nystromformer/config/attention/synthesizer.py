@@ -7,7 +7,7 @@ from pydantic import Field
 
 from ..messages import quoted
 from ..ranges import Size
-from .base import Arithmetic, AttentionConfig, products
+from .base import AttentionConfig
 
 MOST_RANK_UNASKED = 8
 """The paper's rank, where none is given and the length has so many."""
@@ -73,19 +73,6 @@ class SynthesizerConfig(AttentionConfig):
             "factorized_random": 2 * rank_of(self.rank, max_seq_len) * max_seq_len,
         }[self.kind]
         return super().num_weights(num_heads, head_dim, max_seq_len) + num_heads * own
-
-    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
-        """The scores, by how many numbers are multiplied for each, and their product with V. What all rows of a batch
-        have in common is counted for each; the factors of factorized_dense, whose number is that of the longest input's
-        tokens, are left out.
-        """
-        inner = {
-            "dense": head_dim,
-            "factorized_dense": 0.5,
-            "random": 0,
-            "factorized_random": rank_of(self.rank, length),
-        }[self.kind]
-        return products(2.0 * length * length * num_heads * (inner + head_dim))
 
 
 def rank_of(rank: int | None, max_length: int) -> int:
