@@ -220,7 +220,7 @@ def glue_table(found: Mapping[str, Any]) -> str:
             if run["main_metric"] in values
         )
         lines.append([task, figures, guessed, f"{run['rows']:,}"])
-    return markdown(["task", "softmax, %", "guessers, main metric, %", "validation rows"], lines)
+    return markdown(["task", "softmax, %", "baselines, main metric, %", "validation rows"], lines)
 
 
 TITLES: Sequence[tuple[str, str, str]] = (

@@ -70,7 +70,7 @@ def table(results: Sequence[Run], baselines: Baselines | None = None, width: int
 def guessers_table(baselines: Baselines, width: int | None = None) -> str:
     """The guessers alone: a row each, a column for each metric; those of test data end in "_test"."""
     names = list(dict.fromkeys(name for metrics in baselines.values() for name in metrics))
-    columns = [Column("guesser", is_text=True), *(Column(name, max(8, len(name))) for name in names)]
+    columns = [Column("baseline", is_text=True), *(Column(name, max(8, len(name))) for name in names)]
     rows = [
         [guesser, *(shown(name, metrics[name]) if name in metrics else "" for name in names)]
         for guesser, metrics in baselines.items()
