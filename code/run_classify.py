@@ -39,7 +39,7 @@ def classify(
         str | None,
         typer.Option(
             "--validation",
-            help="Share of the training table to hold out, balanced by class, to select the best epoch; or a table. "
+            help="Share of each class of the training table to hold out, to select the best epoch; or a table. "
             "Default: 0.1.",
         ),
     ] = None,
@@ -88,7 +88,8 @@ def classify(
         str | None,
         typer.Option(
             "--class_weights",
-            help="Weights of classes in the loss: balanced, or such as spam=3,other=1. Default: equal.",
+            help="Weights in the loss: balanced (each class counts as much as the others), or such as "
+            "spam=3,other=1. Default: each example counts the same.",
         ),
     ] = None,
     cut: Annotated[

@@ -55,8 +55,8 @@ def predict(
             "--tokens_at_a_time",
             min=1,
             max=MOST,
-            help="Tokens of a batch, padding included. Default: 2048 on a CPU, 8192 on a GPU; a large GPU is faster "
-            "with more.",
+            help="Tokens of a batch, padding included. Default: 2048 on a CPU, 8192 on a GPU; a large GPU may be "
+            "faster with more.",
         ),
     ] = None,
     device: flags.DeviceName = "auto",

@@ -44,7 +44,7 @@ class AlternatingConfig(BaseModel):
     model_config = STRICT
 
     every: Annotated[int, Field(ge=2, le=MOST_LAYERS)] = Field(
-        description="Every how many layers one is global; the first layer is global."
+        description="One layer in this many is global, beginning with the first."
     )
     global_: LayerAttention = Field(
         alias="global", description="The attention of the global layers: a name or an object."

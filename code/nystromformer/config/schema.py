@@ -105,8 +105,8 @@ class PretrainingConfig(BaseModel):
     )
     optimizer: Literal["adamw", "stable_adamw"] = Field(
         default="adamw",
-        description="adamw; or stable_adamw (Wortsman et al. 2023), AdamW with smaller steps for weights whose "
-        "gradients exceed their running mean, which needs no max_grad_norm.",
+        description="adamw; or stable_adamw (Wortsman et al. 2023), AdamW with a smaller step for each tensor whose "
+        "squared gradients exceed their running mean, which needs no max_grad_norm.",
     )
     weight_decay: float = Field(
         default=0.01, ge=0, le=10, description="Weight decay of matrices; norms and biases have none."

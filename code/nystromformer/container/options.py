@@ -33,7 +33,9 @@ class LaunchOptions:
         UserError: a value that engines refuse, or that would do harm.
     """
 
-    gpus: Annotated[str, typer.Option("--gpus", help="GPUs to use: all, none, or numbers such as 0,1.")] = "all"
+    gpus: Annotated[
+        str, typer.Option("--gpus", help="GPUs of the engine's machine to use: all, none, or numbers such as 0,1.")
+    ] = "all"
     image: Annotated[str, typer.Option("--image", help="Image to run; `launch.py build` makes it.")] = IMAGE
     name: Annotated[
         str | None,
