@@ -95,7 +95,7 @@ def test_what_has_learned_parts_cannot_stand_in() -> None:
     assert len({one.label for one in found}) == len(found)
     assert "tied" in missing["reformer"]
     assert "learned" in str(why_not(attention_config("longformer", global_projections=True)))
-    with pytest.raises(UserError, match="--attention reformer: it cannot stand in softmax's place"):
+    with pytest.raises(UserError, match="--attention reformer: it cannot replace softmax"):
         choose_candidates(["reformer"], (8,), 512)
     with pytest.raises(UserError, match="no attention can be tried at 8 tokens"):
         choose_candidates(["local"], (8,), 8)
@@ -175,7 +175,7 @@ def test_settings_that_are_asked_for_are_told_apart(
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--attention", "reformer"], "it cannot stand in softmax's place without training"),
+        (["--attention", "reformer"], "it cannot replace softmax without training"),
         (["--parts", "error"], "'--parts': expected some of errors,maps,loss, found 'error'"),
         (["--landmarks", "8,x"], "'--landmarks': expected numbers separated by commas"),
         (["--landmarks", "8,100000"], "--landmarks: expected fewer than the"),

@@ -74,7 +74,7 @@ def test_a_corpus_is_added_as_the_page_says(tmp_path: Path) -> None:
     check_rows(corpora / "128-gazette", documents)
     # as every script of the project
     again = run(["python", "data-preprocessing/gazette/preprocess.py", "--workers", "1"], project)
-    assert "finished already" in again.stderr
+    assert "already finished" in again.stderr
 
 
 @pytest.mark.slow

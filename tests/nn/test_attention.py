@@ -87,7 +87,7 @@ def test_options() -> None:
         ({"dim": 32, "heads": 0}, "expected a dim that heads divides"),
         ({"attention": "nystrm"}, 'unknown attention "nystrm"'),
         ({"landmark": 3}, "landmark"),
-        ({"attention": "linformer"}, "linformer learns something for each place: expected max_length"),
+        ({"attention": "linformer"}, "linformer learns weights for each position: expected max_length"),
         ({"max_length": 99}, "max_length = 99 has no effect: nystrom takes input of any length"),
         ({"attention": "linformer", "max_length": 0}, "max_length must be at least 1, found 0"),
         ({"attention": NystromConfig(), "num_landmarks": 3}, "parameters stand in the config already"),

@@ -162,7 +162,7 @@ def test_options() -> None:
         ({"attention": ["softmax", "nystrom"]}, "parameters are for one attention"),
         ({"attention": NystromConfig()}, "parameters stand in the config already"),
         ({"attention": ["softmax"], "num_landmarks": None}, "attention: expected 2 items"),
-        ({"attention": "linformer", "num_landmarks": None}, "linformer learns something for each place"),
+        ({"attention": "linformer", "num_landmarks": None}, "linformer learns weights for each position"),
         ({"max_length": 30}, "max_length = 30 has no effect"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else None,

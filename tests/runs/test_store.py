@@ -276,7 +276,7 @@ def test_a_damaged_mark_is_refused(tmp_path: Path, content: bytes) -> None:
 
 def test_one_command_at_a_time(tmp_path: Path) -> None:
     with opened(tmp_path / "parts") as store:
-        with pytest.raises(UserError, match="parts: another command is at work there"), opened(tmp_path / "parts"):
+        with pytest.raises(UserError, match="parts: another command is using it"), opened(tmp_path / "parts"):
             pass
         with store.pieces.write("0") as piece:
             piece.write(b"it goes on")

@@ -293,7 +293,7 @@ def test_two_commands_on_one_output(
         context.setattr(stream, "_compute", twice)
         assert predict() == 0
     assert statuses == [2]
-    assert "out.csv.parts: another command is at work there" in capsys.readouterr().err
+    assert "out.csv.parts: another command is using it" in capsys.readouterr().err
     assert (tmp_path / "out.csv").exists()
 
 

@@ -190,7 +190,7 @@ class Store:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(handle)
-            raise UserError(f"{self.folder}: another command is at work there: wait for it, or stop it") from None
+            raise UserError(f"{self.folder}: another command is using it: wait for it, or stop it") from None
         except OSError as error:
             os.close(handle)
             reason = error.strerror or error
@@ -227,8 +227,7 @@ class Store:
         body = _unsealed(read_ordinary(mark) or b"")
         if body is None or not body.startswith(_HEAD + b'{"name": "%s", ' % MARK.encode()):
             raise UserError(
-                f"{mark}: damaged, or not of this command, so that nobody knows what the parts beside it are of: "
-                f"{self._advice}"
+                f"{mark}: damaged, or not of this command, so the parts beside it cannot be identified: {self._advice}"
             )
         command, facts = json.loads(body[len(_HEAD) :].partition(b"\n")[2])
         if command != self._command:

@@ -204,7 +204,7 @@ def _cannot_be_read(path: Path, error: OSError) -> UserError:
 
 def _no_memory(path: Path) -> UserError:
     return UserError(
-        f"{path}: not enough memory to read it. Nothing was changed; with more memory the same command goes on from it."
+        f"{path}: not enough memory to read it. Nothing was changed; with more memory the same command resumes from it."
     )
 
 

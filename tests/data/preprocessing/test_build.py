@@ -151,7 +151,7 @@ def test_nothing_is_done_again(corpora: Path, reference: Path, caplog: pytest.Lo
     before = {path: path.stat().st_mtime_ns for path in reference.iterdir() if path.is_file()}
     with caplog.at_level("INFO"):
         build(corpora, reference)
-    assert "finished already" in caplog.text
+    assert "already finished" in caplog.text
     assert {path: path.stat().st_mtime_ns for path in reference.iterdir() if path.is_file()} == before
 
 

@@ -148,9 +148,9 @@ def test_a_unit_that_another_process_works_at_is_waited_for(tmp_path: Path) -> N
 
 def test_processes_share_a_run_but_for_its_beginning_and_end(tmp_path: Path) -> None:
     with join(tmp_path), join(tmp_path):
-        with pytest.raises(UserError, match="another process is at work there"):
+        with pytest.raises(UserError, match="another process is using it"):
             join(tmp_path, overwrite=True).__enter__()
-        with pytest.raises(UserError, match="another process is at work there"):
+        with pytest.raises(UserError, match="another process is using it"):
             Stages(tmp_path, {"a": 2}, "final", ["final"]).__enter__()
     with join(tmp_path, overwrite=True):
         pass

@@ -210,6 +210,6 @@ def test_every_corpus_has_its_script(
     caplog.set_level("INFO")
     assert run_here(monkeypatch, f"data-preprocessing/{name}/preprocess.py", *flags) == 0
     assert f"{name}: " in caplog.text
-    assert "finished already" not in caplog.text
+    assert "already finished" not in caplog.text
     assert run_here(monkeypatch, f"data-preprocessing/{name}/preprocess.py", *flags) == 0
-    assert "finished already" in caplog.text
+    assert "already finished" in caplog.text

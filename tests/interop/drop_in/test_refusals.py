@@ -227,7 +227,7 @@ def test_what_is_registered() -> None:
     [
         ({"attention": "nystrm"}, 'unknown attention "nystrm"'),
         ({"num_landmark": 3}, "num_landmark"),
-        ({"attention": "reformer"}, "reformer cannot stand in for a trained softmax: it makes its keys"),
+        ({"attention": "reformer"}, "reformer cannot replace a trained softmax: it makes its keys"),
         ({"attention": "synthesizer"}, "it does not look at the keys"),
         ({"attention": "linformer"}, "which are learned"),
         ({"attention": "longformer", "global_projections": True}, "which are learned"),

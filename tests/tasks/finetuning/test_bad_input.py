@@ -203,7 +203,9 @@ def test_an_answer_that_is_no_candidate(
     write_records(wikihop / "train.json", [*RECORDS, record(50, answer="spain"), record(51, answer="peru")])
     flags = ("--wikihop", wikihop, "--epoch", 1, "--device", "cpu")
     said = refused(WIKIHOP, experiment, *flags, leaves="cache")
-    assert_says(said, "train.json: instance WH_train_50", "'spain' is none of its 2 candidates", "--skip_unanswerable")
+    assert_says(
+        said, "train.json: instance WH_train_50", "'spain' is not among its 2 candidates", "--skip_unanswerable"
+    )
     with caplog.at_level(logging.INFO):
         assert run_here(monkeypatch, WIKIHOP, "--model", experiment, *flags, "--skip_unanswerable") == 0
     assert caplog.text.count("left out 2 instances") == 1

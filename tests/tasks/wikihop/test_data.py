@@ -100,7 +100,7 @@ class TestReading:
             ([record(0), record(1), record(0)], "instances 0 and 2 .* the same id 'WH_train_0'"),
             (
                 [record(0), record(5, answer="spain")],
-                "WH_train_5: the answer 'spain' is none of its 3.*--skip_unanswer",
+                "WH_train_5: the answer 'spain' is not among its 3.*--skip_unanswer",
             ),
         ],
     )

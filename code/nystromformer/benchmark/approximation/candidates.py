@@ -78,7 +78,7 @@ def choose_candidates(
         assert config is not None
         if (reason := why_not(config)) is not None:
             if attentions:
-                raise UserError(f"--attention {text}: it cannot stand in softmax's place without training: {reason}")
+                raise UserError(f"--attention {text}: it cannot replace softmax without training: {reason}")
             missing[config.name] = reason
             continue
         of_name = [Candidate(config, method.name)] if text != config.name else _with_widths(config, landmarks)

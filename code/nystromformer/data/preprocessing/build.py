@@ -106,7 +106,7 @@ def build_dataset(
     run = {"format_version": FORMAT_VERSION, **parameters}
     with Stages(out, run, MANIFEST_FILE, _RESERVED, overwrite) as stages:
         if _is_finished(out):
-            log.info("%s: finished already, nothing to do", out)
+            log.info("%s: already finished, nothing to do", out)
             if part is None and (out / PARTS_FOLDER).exists():
                 stages.exclude_others()
                 _remove_parts(stages)

@@ -110,7 +110,7 @@ def _read_json(path: Path) -> Tokenizer:
     kind = model["type"], (state["pre_tokenizer"] or {}).get("type")
     if kind == ("BPE", "ByteLevel"):
         if model["dropout"]:
-            raise UserError("expected a model without dropout, which makes of a text now these tokens, now those")
+            raise UserError("expected a model without dropout, which tokenises a text differently each time")
         merges = [_pair(merge) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
         check_byte_level(vocabulary, merges, {token["content"] for token in state["added_tokens"]})
         state["pre_tokenizer"]["add_prefix_space"] = True

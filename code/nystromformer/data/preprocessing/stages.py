@@ -167,7 +167,7 @@ class Stages:
             self._wait_for(fcntl.LOCK_SH, "another process, which is beginning or ending the run")
         if not self._is_this_run():
             if not alone:
-                raise UserError(f"{self.folder}: another process is at work there: wait for it, or stop it")
+                raise UserError(f"{self.folder}: another process is using it: wait for it, or stop it")
             self._replace_run()
         self._identity = self._run_file.stat()
         self._is_first_start = alone and not self.stamps.stamp_times()

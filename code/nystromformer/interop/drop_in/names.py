@@ -85,7 +85,7 @@ def register(
         config = attention_config(attention, **parameters)
         reason = why_not(config)
         if reason is not None:
-            raise ValueError(f"{config.name} cannot stand in for a trained softmax: {reason}")
+            raise ValueError(f"{config.name} cannot replace a trained softmax: {reason}")
         _register(config.name if name is None else name, config, attention_dropout)
         return Registered((config.name if name is None else name,), {})
     if name is not None:
@@ -93,7 +93,7 @@ def register(
     configs = {each: attention_config(each, **(parameters if each == "nystrom" else {})) for each in ATTENTIONS}
     refused = {each: reason for each, config in configs.items() if (reason := why_not(config)) is not None}
     if "nystrom" in refused:
-        raise ValueError(f"nystrom cannot stand in for a trained softmax: {refused['nystrom']}")
+        raise ValueError(f"nystrom cannot replace a trained softmax: {refused['nystrom']}")
     names = tuple(each for each in configs if each not in refused)
     for each in names:
         _register(each, configs[each], attention_dropout)

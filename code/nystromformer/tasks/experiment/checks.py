@@ -135,8 +135,8 @@ def check_same_tokenizer(content: Mapping[str, Any], dataset: Dataset, source: P
     if content["tokenizer"] != expected:
         raise UserError(
             f"{source}: trained with another tokenizer (sha256 {content['tokenizer'][:12]}…) than the dataset's "
-            f"({expected[:12]}…): its token ids mean other words. Use the dataset that it was trained on, or one made "
-            "with the same tokenizer."
+            f"({expected[:12]}…): its token ids stand for other words. Use the dataset that it was trained on, or one "
+            "made with the same tokenizer."
         )
 
 
@@ -166,7 +166,7 @@ def check_resumable(content: Mapping[str, Any], facts: Mapping[str, Any], source
     if serious:
         lines = listed(serious)
         raise UserError(
-            f"{source}: the run cannot go on, because what it trains or what it reads has changed:{lines}\n"
+            f"{source}: the run cannot resume, because what it trains or what it reads has changed:{lines}\n"
             "Restore these, or start in a new folder (with from_cp to begin from these weights)."
         )
     return harmless

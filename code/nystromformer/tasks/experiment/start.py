@@ -98,7 +98,9 @@ def _of_others(config: ExperimentConfig, dataset: Dataset, name: str, path: Path
     source = open_source(path)
     notes = list(source.notes)
     if (differs := differing_vocabulary(source.tokenizer, dataset)) is not None:
-        raise UserError(f"{path}: {differs}: its token ids mean other words. Make a dataset with the model's tokenizer")
+        raise UserError(
+            f"{path}: {differs}: its token ids stand for other words. Make a dataset with the model's tokenizer"
+        )
     if not has_vocabulary(source.tokenizer):
         notes.append("its tokenizer does not lie beside it: that the dataset's is the same is not checked")
     initial = initial_model(config).state_dict()

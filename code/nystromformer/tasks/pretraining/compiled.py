@@ -73,7 +73,7 @@ def compiled_where_it_pays(
         group.check(attempt)
     except UserError as error:
         if group.is_main:
-            logger.warning("layers as they are: compiling was tried, and %s", error)
+            logger.warning("layers run uncompiled: compiling was tried, and %s", error)
         return "force_eager"
     say(group, "layers compiled in %.0f seconds", time.monotonic() - began)
     return "eager_on_recompile"

@@ -87,7 +87,7 @@ def read_instances(path: Path, skip_unanswerable: bool = False) -> tuple[list[In
             left_out.append(record.id)
         else:
             raise UserError(
-                f"{path}: instance {record.id}: the answer {record.answer!r:.60} is none of its {len(candidates)} "
+                f"{path}: instance {record.id}: the answer {record.answer!r:.60} is not among its {len(candidates)} "
                 "candidates. Leave such instances out with --skip_unanswerable."
             )
     if not instances:

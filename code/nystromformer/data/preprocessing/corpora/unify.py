@@ -97,7 +97,7 @@ def write_unified(
         stale = sorted(set(stages.stamps.names()) - set(outputs))
         corpus = _corpus(name, settings, outputs.values())
         if not stale and (out / CORPUS_FILE).exists() and read_corpus(out) == corpus:
-            log.info("%s: finished already, nothing to do", out)
+            log.info("%s: already finished, nothing to do", out)
             return corpus
         stages.unfinish()
         for unit in stale:
