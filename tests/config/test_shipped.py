@@ -32,7 +32,7 @@ def test_the_experiments_are_shipped() -> None:
 def test_shipped_configs_load(name: str) -> None:
     path = SHIPPED[name]
     config = load_config(path)
-    assert name.startswith(config.model.attentions[0].name)
+    assert name.startswith((config.model.attentions[0].name, "modern-"))
     assert config.schema_url is not None
     assert (path.parent / config.schema_url).resolve() == SCHEMA_FILE
 
@@ -89,6 +89,23 @@ def test_the_papers_numbers(name: str, steps: int, shape: tuple[int, ...]) -> No
     assert widths == shape
     assert (setting.num_steps, setting.warmup_steps) == (steps, 10_000)
     assert (setting.batch_size, setting.learning_rate, setting.objectives) == (256, 1e-4, ("mlm", "sop"))
+
+
+def test_the_modern_recipe_is_the_same_at_both_sizes() -> None:
+    tiny, small = (load_config(SHIPPED[f"modern-{size}"]) for size in ("tiny", "small"))
+    sizes = {"model": {"mixed_precision", "vocab_size", "embedding_dim", "transformer_dim", "num_head"}}
+    sizes["model"] |= {"transformer_hidden_dim"}
+    sizes["pretraining_setting"] = {"batch_size", "batch_size_start", "batch_growth_tokens", "learning_rate"}
+    sizes["pretraining_setting"] |= {"batches_per_report", "batches_per_epoch", "epoch", "validate_batches_per_epoch"}
+    assert tiny.model_dump(exclude=sizes | {"gpu_setting": True}) == small.model_dump(  # type: ignore[arg-type]
+        exclude=sizes | {"gpu_setting": True}  # type: ignore[arg-type]
+    )
+    for config in (tiny, small):
+        setting, model = config.pretraining_setting, config.model
+        assert setting.batch_growth_tokens == pytest.approx(
+            0.2 * setting.num_steps * setting.batch_size * model.max_seq_len, rel=0.02
+        )
+        assert model.transformer_hidden_dim == pytest.approx(8 / 3 * model.transformer_dim, rel=0.02)
 
 
 def test_4096_goes_on_from_512() -> None:

@@ -9,6 +9,7 @@ from .messages import ImpossibleError, Problem, quoted
 
 MOST = 10**9
 """Of a size or a number of steps: products of two of them fit 64 bits."""
+MOST_TOKENS = 10**15
 MOST_LAYERS = 10_000
 MOST_ITERATIONS = 1000
 MOST_PINV_ITERATIONS = 24

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from .attention import STRICT
 from .messages import ImpossibleError, Problem
 from .network import ModelConfig
-from .ranges import LEAST_RATE, MOST_RATE, Folder, Seed, Size, as_tuple
+from .ranges import LEAST_RATE, MOST_RATE, MOST_TOKENS, Folder, Seed, Size, as_tuple
 from .stages import StageConfig
 
 ObjectiveName = Literal[
@@ -39,8 +39,10 @@ class PretrainingConfig(BaseModel):
         description="Rows of the first steps, a divisor of batch_size: batches grow by this many rows at a time "
         "until batch_growth_tokens tokens were seen. null: batch_size from the first step on.",
     )
-    batch_growth_tokens: Size | None = Field(
+    batch_growth_tokens: int | None = Field(
         default=None,
+        ge=1,
+        le=MOST_TOKENS,
         description="Tokens (rows x max_seq_len) over which batches grow from batch_size_start to batch_size, "
         "divided equally among the sizes.",
     )

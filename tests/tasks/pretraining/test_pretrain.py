@@ -41,8 +41,9 @@ def shrunken(name: str) -> ExperimentConfig:
     }
     if data["model"].get("num_landmarks") is not None:
         data["model"]["num_landmarks"] = 8
-    if data["model"]["attn_type"] == "linformer":
-        data["model"]["attn_type"] = {"name": "linformer", "projected_length": 8}
+    small = {"linformer": {"projected_length": 8}, "near_far": {"block_size": 8, "num_landmarks": 8, "num_selected": 4}}
+    if isinstance(attention := data["model"]["attn_type"], str) and attention in small:
+        data["model"]["attn_type"] = {"name": attention, **small[attention]}
     data["pretraining_setting"] |= {
         "batch_size": 4,
         "batches_per_epoch": 2,
@@ -50,6 +51,8 @@ def shrunken(name: str) -> ExperimentConfig:
         "validate_batches_per_epoch": 1,
         "batches_per_report": 1,
     }
+    if "batch_size_start" in data["pretraining_setting"]:
+        data["pretraining_setting"] |= {"batch_size_start": 2, "batch_growth_tokens": 64}
     data["gpu_setting"] = {"inst_per_gpu": 2}
     return experiment_config(data, name)
 
