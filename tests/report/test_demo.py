@@ -73,7 +73,7 @@ def made_up_demo(small_demo: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_what_it_ends_with(out: Path, shown: str) -> None:
-    told = ("bigram table", "most frequent token", "Above the bigram", "The convolution: ", "Goal (3 times")
+    told = ("bigram table", "most frequent token", "Above the bigram", "The convolution adds ", "Goal (3 times")
     for words in (*demo.KINDS, *told):
         assert words in shown
     assert shown.count("<mask>") == 3
@@ -148,7 +148,7 @@ def test_what_helps_is_told_by_pairs_that_differ_in_one_thing() -> None:
     above, differs, in_its_place, convolution, error = demo._differences(results, {"bigram_table": 0.2})
     assert above == "Above the bigram table (20.00 %): nystrom-demo-conv, softmax-demo-noconv."
     assert "segments" in differs
-    assert "near_far -8.00 points of masked tokens right, nystrom -18.00" in in_its_place
-    assert "+20.00 points beside nystrom" in convolution
+    assert "near_far -8.00 points of masked-token accuracy, nystrom -18.00" in in_its_place
+    assert "adds +20.00 points to nystrom" in convolution
     assert "Smallest difference between two rows that could have been shown" in error
     assert "points (1 seed, 3,800 masked tokens)" in error

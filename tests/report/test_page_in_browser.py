@@ -32,7 +32,10 @@ def write_demo(folder: Path) -> Path:
     cost = made_up_cost()
     draw_cost(cost, folder / "cost.png")
     learned = PageFigures(
-        [["", "masked tokens right", "times the most frequent token", "loss"], ["nystrom-demo-conv", "16 %", "4", "5"]],
+        [
+            ["", "masked-token accuracy", "relative to the most frequent token", "loss"],
+            ["nystrom-demo-conv", "16 %", "4", "5"],
+        ],
         ["A sentence on the figures that is so long that a window of a telephone's width cannot hold it in one line."],
         folder / "cost.png",
     )

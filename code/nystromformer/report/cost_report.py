@@ -41,15 +41,15 @@ def what_is_measured(cost: Cost) -> str:
     repeats = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     longer = "the position embeddings are repeated to the lengths here"
     if cost.positions == "rotary":
-        longer = "rotary positions go on beyond them"
+        longer = "rotary positions extend beyond that"
     return (
         f"One forward of the whole trained encoder of {cost.experiment} (embeddings and layers, no head), without "
-        f"gradients, in {cost.precision}, on one row of validation text. Its softmax twins have the same weights and "
-        f"the same convolution, and softmax in place of Nyström attention: once through PyTorch's "
-        f"scaled_dot_product_attention (SDPA), which never stores the N x N matrix, and once written out, "
-        f"softmax(QKᵀ/√d)V, which does. Rows were {cost.trained_length} tokens in training; {longer}, "
-        f"so this is about time and memory, not about what was learned. All methods "
-        f"of a length ran in turn; times are medians (repeats: {repeats}), memory is the most that tensors take beyond "
+        f"gradients, in {cost.precision}, on one row of validation text. Beside it are encoders with the same weights, "
+        f"the same convolution and softmax instead of Nyström attention: in PyTorch's "
+        f"scaled_dot_product_attention (SDPA), which never stores the N x N matrix, and written out as "
+        f"softmax(QKᵀ/√d)V, which does. Rows had {cost.trained_length} tokens in training; {longer}, "
+        f"so this shows time and memory, not what was learned. All methods "
+        f"of a length ran in turn. Times are medians (repeats: {repeats}); memory is the peak of tensors without "
         "weights and input."
     )
 

@@ -29,7 +29,7 @@ _VALIDATION: dict[str, Any] = {
     "zorder": 3,
 }
 _BASELINES: tuple[dict[str, Any], ...] = ({"linestyle": ":"}, {"linestyle": "-."})
-_TITLES = {"loss": "loss", "mlm_accuracy": "masked tokens right, %", "sop_accuracy": "sentence orders right, %"}
+_TITLES = {"loss": "loss", "mlm_accuracy": "masked-token accuracy, %", "sop_accuracy": "sentence-order accuracy, %"}
 
 
 @dataclass(frozen=True)

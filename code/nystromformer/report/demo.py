@@ -39,9 +39,9 @@ KINDS = ("nystrom-demo-conv", "near_far-demo-noconv", "softmax-demo-noconv", "ny
 """The shipped experiments that the demo runs: attentions without the convolution, and Nyström's with it. The first one
 is shown at work."""
 WHAT_DIFFERS = (
-    "softmax compares a token with every other; near_far with those of its own block, of the two beside it and some "
-    "chosen ones, and with the rest by means of segments; nystrom with all by such means; -conv adds a convolution "
-    "over the neighbours' values."
+    "with softmax a token attends to every other token; with near_far to nearby and some selected tokens, and to "
+    "means of the others; with nystrom to all tokens by means of segments. -conv adds a convolution over the values "
+    "of neighbouring tokens."
 )
 SENTENCES = (
     "Return a new array with the same shape and <mask> as a given array.",
@@ -186,7 +186,7 @@ def _guesses(opened: OpenedScoring) -> dict[str, list[Guess]]:
 
 def _results(results: dict[str, Validation], baselines: dict[str, float]) -> list[list[str]]:
     frequent = baselines["most_frequent_token"]
-    rows = [["", "masked tokens right", "times the most frequent token", "loss"]]
+    rows = [["", "masked-token accuracy", "relative to the most frequent token", "loss"]]
     for name, result in results.items():
         metrics = result.scores[-1].metrics
         accuracy = metrics["mlm_accuracy"]
@@ -211,9 +211,9 @@ def _differences(results: Mapping[str, Validation], baselines: Mapping[str, floa
     return [
         f"Above the bigram table ({100 * bigram:.2f} %): {', '.join(above) or 'none'}.",
         f"What differs: {WHAT_DIFFERS}",
-        f"In softmax's place, without the convolution: near_far {points(near_far, softmax)} points of masked tokens "
-        f"right, nystrom {points(nystrom, softmax)}.",
-        f"The convolution: {points(conv, nystrom)} points beside nystrom.",
+        f"Relative to softmax, without the convolution: near_far {points(near_far, softmax)} points of masked-token "
+        f"accuracy, nystrom {points(nystrom, softmax)}.",
+        f"The convolution adds {points(conv, nystrom)} points to nystrom.",
         power_note({"": smallest_difference("mlm_accuracy", reached, tokens)}).replace("examples", "masked tokens"),
     ]
 
@@ -223,10 +223,10 @@ def _facts(config: ExperimentConfig, result: Validation, seconds: float) -> dict
     return {
         "encoder": f"{model.num_layers} layers, width {model.transformer_dim}, {model.num_head} heads",
         "attention": f"Nyström with {model.num_landmarks} landmarks, with a convolution over {model.conv_kernel_size} "
-        "tokens of the values and without; near_far and softmax without; rotary positions",
+        "tokens of the values and without it; near_far and softmax without it; rotary positions",
         "training": f"{setting.num_steps} steps of {setting.batch_size} rows of {model.max_seq_len} tokens",
         "validation": f"{result.rows} rows of packages that are not in the training text",
-        "this command": f"{seconds:.0f} s (parts that were done before are not done again)",
+        "this command": f"{seconds:.0f} s (without parts that were already finished)",
     }
 
 
@@ -245,8 +245,8 @@ def _summary(
     return [
         *lines,
         "",
-        f"Goal ({GOAL:.0f} times the most frequent token, and above the bigram table): {reached}, with "
-        f"{times:.2f} times and {100 * accuracy:.2f} % against {100 * bigram:.2f} %.",
+        f"Goal ({GOAL:.0f} times the accuracy of the most frequent token, and above the bigram table): {reached}, "
+        f"with {times:.2f} times and {100 * accuracy:.2f} % against {100 * bigram:.2f} %.",
     ]
 
 
@@ -254,8 +254,8 @@ def _why(costs: PageFigures) -> list[str]:
     """What the method is for, in lines for a terminal."""
     return [
         "",
-        "Why Nyström attention: time and peak memory of a forward of the trained encoder (no gradients, one row), and "
-        "of softmax twins with its weights:",
+        "Time and peak memory of Nyström attention: a forward of the trained encoder (no gradients, one row), and of "
+        "encoders with softmax and the same weights:",
         "",
         *_columns(costs.table),
         "",

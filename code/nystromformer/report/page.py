@@ -41,11 +41,11 @@ def write_page(
     """
     body = [
         "<h1>A Nyströmformer on the docstrings of this machine</h1>",
-        "<p>Four small encoders of the same size and budget learned to fill in masked tokens of English docstrings: "
-        "with Nyström and with softmax attention, each with a convolution over the values and without. They were "
-        "scored on packages that they never saw.</p>",
+        "<p>Four small encoders of the same size were trained for the same number of steps to fill in masked tokens of "
+        "English docstrings: with softmax, near_far and Nyström attention, and with Nyström attention and a "
+        "convolution over the values. They were scored on packages that are not in the training text.</p>",
         *_figures(learned, "training and validation curves"),
-        "<h2>Why Nyström attention: time and memory</h2>",
+        "<h2>Time and memory of Nyström attention</h2>",
         f"<p>{html.escape(what_costs)}</p>",
         *_figures(cost, "time and peak memory over the number of tokens"),
         "<h2>What it guesses</h2>",
