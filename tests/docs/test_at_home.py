@@ -41,7 +41,7 @@ def test_plain_pytorch() -> None:
 
 def test_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    names = run("Labels of tokens, answers in texts")
+    names = run("Token classification and question answering")
     logits, first, last, mask = (names[name] for name in ("logits", "first", "last", "mask"))
     assert isinstance(logits, torch.Tensor)
     assert isinstance(first, torch.Tensor)

@@ -51,7 +51,7 @@ def test_far_sight(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_first_of_100_000_tokens_sees_what_it_looks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    examples = blocks(ROOT / "docs" / "library.md", "Looking inside")
+    examples = blocks(ROOT / "docs" / "library.md", "Attention weights")
     [example] = [block for block in examples if block.language == "python"]
     (tmp_path / "example.py").write_text(example.text)
     monkeypatch.chdir(tmp_path)

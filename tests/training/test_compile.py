@@ -208,7 +208,7 @@ def test_a_compiler_that_fails_or_is_wrong_ends_no_run(
     monkeypatch.setattr(compiling, "_BACKEND", compiler)
     pretrain(write_experiment(tmp_path, **SHORT), dataset_folder, CPU)
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    (said,) = [text for text in warnings if text.startswith("layers as they are")]
+    (said,) = [text for text in warnings if text.startswith("layers run uncompiled")]
     assert reason in said
     assert_same_weights(tmp_path, plain, LAST)
 

@@ -50,13 +50,13 @@ def compiled_where_it_pays(
     if config.model.compile != "auto" or not compiling_pays(device.device):
         return "default"
     if config.model.reversible:
-        say(group, "layers as they are: reversible ones are not compiled")
+        say(group, "layers run uncompiled: reversible ones are not compiled")
         return "default"
     if group.size > 1 and config.gpu_setting.parallel == "fsdp":
-        say(group, 'layers as they are: in shards ("fsdp") they are compiled with model.compile true only')
+        say(group, 'layers run uncompiled: in shards ("fsdp") they are compiled with model.compile true only')
         return "default"
     if num_steps < _WORTHWHILE:
-        say(group, "layers as they are: compiling does not pay for %d steps (model.compile true: always)", num_steps)
+        say(group, "layers run uncompiled: compiling does not pay for %d steps (model.compile true: always)", num_steps)
         return "default"
     say(group, "compiling the layers, a minute or two (model.compile false: never)")
     began = time.monotonic()
