@@ -195,7 +195,7 @@ def best_recipe(data: Mapping[str, Any]) -> str:
     ended = {run["recipe"]: run["right"][-1][1] for run in data["runs"] if run["rate"] == RATE and not run["seed"]}
     if missing := [recipe for recipe in NAMES if recipe not in ended]:
         raise UserError(f"not ended: {', '.join(missing)}: the stage `recipes` comes first")
-    return max(NAMES, key=lambda recipe: ended[recipe])
+    return max(NAMES, key=ended.__getitem__)
 
 
 def best_rate(data: Mapping[str, Any], recipe: str) -> float:
@@ -209,12 +209,13 @@ def collect(runs: Path = Path("runs/recipe")) -> None:
     data = gathered(runs)
     write_json(RESULTS / "recipe.json", data)
     usual = {run["recipe"]: run for run in data["runs"] if run["rate"] == RATE and not run["seed"]}
-    lines = [
-        [recipe, f"{data['tokens_per_second'][recipe]:,.0f}", *(f"{right:.1f}" for _, right in usual[recipe]["right"])]
-        for recipe in NAMES
-        if recipe in usual
-    ]
-    minutes = [f"{MINUTES * (part + 1) / EPOCHS:.0f} min" for part in range(EPOCHS)]
+    bigram = 100 * data["baselines"].get("bigram_table", float("inf"))
+    lines = []
+    for recipe in (recipe for recipe in NAMES if recipe in usual):
+        right = usual[recipe]["right"]
+        passed = minutes_to_pass(right, bigram)
+        cells = [f"{data['tokens_per_second'][recipe]:,.0f}", "" if passed is None else f"{passed:.1f}"]
+        lines.append([recipe, *cells, f"{right[-1][1]:.1f}"])
     rates: dict[tuple[str, float], list[float]] = {}
     for run in data["runs"]:
         rates.setdefault((run["recipe"], run["rate"]), []).append(run["right"][-1][1] / 100)
@@ -230,20 +231,33 @@ def collect(runs: Path = Path("runs/recipe")) -> None:
         # Two-sided at 5 %, at 80 % power: 1.96 + 0.84 standard errors of a difference of two runs.
         points = 2.8 * 2**0.5 * 100 * max(deviations)
         least = f"Two single runs that differ by less than {points:.1f} points may do so by chance (80 % power, 5 %)."
+    missing = [recipe for recipe in NAMES if recipe not in usual]
     guesses = ", ".join(f"{name.replace('_', ' ')} {100 * value:.1f}" for name, value in data["baselines"].items())
     studies.write_page(
         RESULTS / "recipe.md",
         "# What makes a small encoder attend soonest",
         f"4 layers of width 128, 2 heads, rows of {LENGTH} tokens, softmax, {ROWS * LENGTH:,} tokens a step, learning "
-        f"rate {RATE:g}, seed 0. Masked tokens right in %, on the same validation rows with the same masks, after as "
-        f"many tokens as the recipe learns from in so many minutes on one core. Guesses: {guesses or 'not measured'}.",
-        markdown(["recipe", "tokens a second", *minutes], lines),
+        f"rate {RATE:g}, seed 0. Masked-token accuracy in % on the same validation rows with the same masks, after as "
+        f"many tokens as the recipe learns from in {MINUTES} minutes on one core; and after how many minutes it passed "
+        f"the bigram table, between two of {EPOCHS} validations. Baselines: {guesses or 'not measured'}.",
+        markdown(["recipe", "tokens a second", "minutes to pass the bigram table", f"{MINUTES} minutes"], lines),
+        f"Not measured yet: {', '.join(missing)}." if missing else "",
         least,
         markdown(["recipe", "learning rate", f"{MINUTES} min", "seeds"], others) if others else "",
         f"{studies.describe_machines(data['began'])}. `python experiments/studies/recipe.py run --data DIR`, "
         "`python experiments/studies/recipe.py collect`",
     )
     draw({recipe: usual[recipe]["right"] for recipe in NAMES if recipe in usual})
+
+
+def minutes_to_pass(right: Iterable[tuple[float, float]], accuracy: float) -> float | None:
+    """When a run reached an accuracy, by straight lines between its validations; None where it never did."""
+    before = (0.0, 0.0)
+    for share, value in right:
+        if value >= accuracy:
+            return MINUTES * (before[0] + (share - before[0]) * (accuracy - before[1]) / (value - before[1]))
+        before = (share, value)
+    return None
 
 
 def gathered(runs: Path) -> dict[str, Any]:
@@ -285,7 +299,7 @@ def draw(curves: Mapping[str, Iterable[tuple[float, float]]]) -> None:
             (line,) = axis.plot(minutes, right, marker="o", markersize=3, label=recipe)
             if recipe in ("bert", "all"):
                 line.set(color="black", linestyle="-" if recipe == "all" else "--")
-        axis.set(title=title, xlabel="minutes on one core", ylabel="masked tokens right, %")
+        axis.set(title=title, xlabel="minutes on one core", ylabel="masked-token accuracy, %")
         axis.legend(fontsize=8, frameon=False)
     write_figure(RESULTS / "curves.png", figure, dpi=110)
 
