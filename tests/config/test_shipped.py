@@ -105,7 +105,7 @@ def test_the_modern_recipe_is_the_same_at_both_sizes() -> None:
         assert setting.batch_growth_tokens == pytest.approx(
             0.2 * setting.num_steps * setting.batch_size * model.max_seq_len, rel=0.02
         )
-        assert model.transformer_hidden_dim == 4 * model.transformer_dim
+        assert model.transformer_hidden_dim == pytest.approx(8 / 3 * model.transformer_dim, rel=0.02)
 
 
 def test_4096_goes_on_from_512() -> None:
