@@ -224,6 +224,13 @@ def rows_of_text(name: str, corpora: Path, rows: Path, length: int, tokenizer: o
     return job(name, "data-preprocessing/preprocess_data_512.py", *flags)
 
 
+def make_rows(study: Stages, length: int, vocabulary: int = 8192) -> None:
+    """All of Wikipedia and the books, a tokenizer of them, and rows of a length in the study's folder `rows`."""
+    corpora = study.out / "corpora"
+    unify_corpora(study.run, study.data, corpora)
+    study.run([rows_of_text("rows", corpora, study.out / "rows", length, f"train --vocab_size {vocabulary}")])
+
+
 def write_experiment(
     folder: Path, recipe: str, model: Mapping[str, Any] = {}, setting: Mapping[str, Any] = {}, **more: Any
 ) -> Path:

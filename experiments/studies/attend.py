@@ -57,9 +57,7 @@ class Attend(Stages):
 
     def prepared(self) -> None:
         """All of Wikipedia and the books, a tokenizer of 8,192 tokens, and rows of 256."""
-        corpora = self.out / "corpora"
-        studies.unify_corpora(self.run, self.data, corpora)
-        self.run([studies.rows_of_text("rows", corpora, self.out / "rows", LENGTH, "train --vocab_size 8192")])
+        studies.make_rows(self, LENGTH)
 
     def put_in(self) -> None:
         """A softmax encoder of more steps, and other attentions in its place, untrained."""

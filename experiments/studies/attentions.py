@@ -81,9 +81,7 @@ class Attentions(Stages):
 
     def rows(self) -> None:
         """Wikipedia and the books in rows of 256 tokens, of a vocabulary of 4,096."""
-        corpora = self.out / "corpora"
-        studies.unify_corpora(self.run, self.data, corpora)
-        self.run([studies.rows_of_text("rows", corpora, self.out / "rows", 256, "train --vocab_size 4096")])
+        studies.make_rows(self, 256, 4096)
 
     def pretrain(self) -> None:
         """Seed after seed, so that what is there early compares everything."""

@@ -90,7 +90,8 @@ class Finetune(MiniLm):
         """Reviews of at most 1,024 tokens, positions interpolated and the attention converted at that length, one seed;
         beside them windows of 512.
         """
-        extended = f"--set model.max_seq_len={LONGER} --set from_cp_positions=interpolate"
+        extended = f"--set model.max_seq_len={LONGER} --set from_cp_positions=interpolate "
+        extended += "--set from_cp_resize=lossy"
         attentions = {"softmax": "softmax", **CONVERTED}
         self._convert_all({kind: attentions[kind] for kind in LONGER_KINDS}, "longer", f"{extended} --rows 4", LONGER)
         jobs = []

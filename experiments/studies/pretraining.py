@@ -20,6 +20,8 @@ RESULTS = studies.RESULTS / "pretraining"
 LENGTH, ROWS = 512, 16
 """Tokens of a row, rows of a step."""
 STEPS, EPOCHS = 1000, 4
+GROWING = 0.2
+"""The share of a run's tokens over which its batches grow, as in modern-tiny's own run."""
 VALIDATED = 800
 """Rows."""
 ATTENTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -67,9 +69,7 @@ class Pretraining(Stages):
 
     def rows(self) -> None:
         """All of Wikipedia and the books, a tokenizer of 8,192 tokens, and rows of 512."""
-        corpora = self.out / "corpora"
-        studies.unify_corpora(self.run, self.data, corpora)
-        self.run([studies.rows_of_text("rows", corpora, self.out / "rows", LENGTH, "train --vocab_size 8192")])
+        studies.make_rows(self, LENGTH)
 
     def encoders(self) -> None:
         """All of them with one seed."""
@@ -106,6 +106,7 @@ class Pretraining(Stages):
             "epoch": EPOCHS,
             "batches_per_epoch": steps // EPOCHS,
             "batches_per_report": max(1, steps // 40),
+            "batch_growth_tokens": round(GROWING * steps * ROWS * LENGTH),
             "validate_batches_per_epoch": 1 if self.rehearse else 12,
             "seed": seed,
         }

@@ -47,9 +47,7 @@ class Tiny(Stages):
 
     def rows_of_text(self) -> None:
         """All of Wikipedia and the books, a tokenizer of 8,192 tokens, and rows of 512."""
-        corpora = self.out / "corpora"
-        studies.unify_corpora(self.run, self.data, corpora)
-        self.run([studies.rows_of_text("rows", corpora, self.out / "rows", 512, "train --vocab_size 8192")])
+        studies.make_rows(self, 512)
 
     def pretrain(self) -> None:
         """The four, alike: 1,500 steps of 16 rows."""

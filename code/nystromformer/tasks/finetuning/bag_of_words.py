@@ -161,8 +161,8 @@ def _tfidf(splits: Sequence[Sequence[str]]) -> list[csr_matrix]:
     find = vectorizer.build_analyzer()
     if not any(map(find, splits[0])):
         return [csr_matrix((len(texts), 1)) for texts in splits]  # not a word
-    vectorizer.fit(splits[0])
-    return [_SCALE * vectorizer.transform(texts) for texts in splits]
+    train, *others = splits
+    return [_SCALE * vectorizer.fit_transform(train), *(_SCALE * vectorizer.transform(texts) for texts in others)]
 
 
 def _rows(examples: EncodedTexts) -> list[Ints]:
