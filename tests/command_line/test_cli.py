@@ -78,6 +78,7 @@ class OutOfMemoryError(RuntimeError):
         (MemoryError(), "error: out of memory: take less"),
         (RuntimeError(f"[enforce fail] {ROOM}\nframe 0"), f"error: out of memory ([enforce fail] {ROOM}): take less"),
         (OutOfMemoryError("CUDA out of memory. Tried"), "error: out of memory (CUDA out of memory. Tried): take less"),
+        (RuntimeError("could not create a primitive"), "error: out of memory (could not create a primitive): take"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "error: out of memory: Cannot allocate memory"),
         (OSError(errno.EMFILE, "Too many open files"), "error: opening a file (`ulimit -n`): Too many open files"),
         (OSError(errno.ENOSPC, "No space left on device"), "error: writing: No space left on device"),
@@ -94,9 +95,10 @@ def test_what_the_machine_lacks_is_one_line(error: Exception, expected: str) -> 
     assert result.output.count("\n") == 1
 
 
-def test_other_errors_are_the_programs_own() -> None:
+@pytest.mark.parametrize("text", ["a bug", "could not create a primitive descriptor for a convolution"])
+def test_other_errors_are_the_programs_own(text: str) -> None:
     def fail() -> None:
-        raise RuntimeError("a bug")
+        raise RuntimeError(text)
 
     assert isinstance(CliRunner().invoke(cli.application(fail)).exception, RuntimeError)
 
