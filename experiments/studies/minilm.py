@@ -60,8 +60,8 @@ CONVERTED: Mapping[str, str] = {
     "linear": "linear",
     "local": "local,block_size=32",
 }
-LAYERS, END_TO_END = 100, 300
-"""Steps of the two stages."""
+LAYERS, END_TO_END, ROWS = 100, 300, 8
+"""Steps of the two stages, and rows of a step."""
 RATE = 1e-4
 """Of the second one, for all alike."""
 LONGER = 2048
@@ -125,16 +125,19 @@ class MiniLm(Stages):
         flags = ("import", self._model, original, "--attention softmax")
         self.run([job("softmax", "code/run_export.py", *flags, result=original)])
 
-    def _convert_all(
-        self, attentions: Mapping[str, str], kind: str = "converted", more: str = "", length: int = LENGTH
-    ) -> None:
-        layers, whole = (2, 2) if self.rehearse else (LAYERS, END_TO_END)
-        whole_flags = f"--end_to_end hidden --end_to_end_steps {whole} --end_to_end_learning_rate {RATE}"
-        self._convert(kind, attentions, f"--steps {layers} {whole_flags} {more}", length)
+    def _convert_all(self, attentions: Mapping[str, str]) -> None:
+        self._convert("converted", attentions, self._steps)
 
-    def _convert(self, kind: str, attentions: Mapping[str, str], steps: str, length: int = LENGTH) -> None:
+    @property
+    def _steps(self) -> str:
+        """Flags of both stages of a conversion."""
+        layers, whole = (2, 2) if self.rehearse else (LAYERS, END_TO_END)
+        flags = f"--end_to_end hidden --end_to_end_steps {whole} --end_to_end_learning_rate {RATE}"
+        return f"--steps {layers} {flags}"
+
+    def _convert(self, kind: str, attentions: Mapping[str, str], steps: str) -> None:
         self._write_reviews()
-        rows = f"--length {length} --least_tokens {length} --held_out {HELD_OUT}"
+        rows = f"--length {LENGTH} --least_tokens {LENGTH} --held_out {HELD_OUT}"
         self.run(
             self._conversion(f"{kind}-{name}", attention, f"{steps} {rows}", self.out / "reviews.jsonl")
             for name, attention in attentions.items()
