@@ -22,6 +22,7 @@ from nystromformer.tasks.lra.recipe import (
     add_as_published,
     build_overrides,
     check_name,
+    divide_steps,
     pad_as_published,
     plan_sweep,
 )
@@ -154,8 +155,8 @@ def lra(
         experiment = open_experiment(folder, overrides)
 
     # After the flags were checked: importing torch takes seconds.
+    from nystromformer.tasks.finetuning.phases import run_phases
     from nystromformer.tasks.finetuning.sweep import run_baselines, run_sweeps
-    from nystromformer.tasks.lra.phases import divide_steps, run_phases
     from nystromformer.tasks.lra.task import Arena, TokensOf
 
     source = data or experiment.path(experiment.config.data_folder)

@@ -15,7 +15,7 @@ PLAIN = ("errors", "files", "resources", "wording")
 LIBRARY = ("config", "attention", "model", "interop")
 TASKS = (
     *("tasks.declaration", "tasks.experiment", "tasks.pretraining", "tasks.finetuning", "tasks.documents"),
-    *("tasks.glue", "tasks.imdb", "tasks.lra", "tasks.prediction", "tasks.wikihop"),
+    *("tasks.glue", "tasks.imdb", "tasks.lra", "tasks.prediction", "tasks.transactions", "tasks.wikihop"),
 )
 TRAINING = (*PLAIN, *LIBRARY, "data", "training")
 MEASURED = ("files.checked_json", "runs", "tables", "machine")
@@ -63,6 +63,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "tasks.lra": (
         *(*TRAINING, "files.checked_json", "data.preprocessing", "runs"),
         *("tasks.declaration", "tasks.experiment", "tasks.finetuning", "tasks.imdb"),
+    ),
+    "tasks.transactions": (
+        *(*TRAINING, "files.checked_json", "runs"),
+        *("tasks.declaration", "tasks.finetuning", "tasks.documents"),
     ),
     "tasks.wikihop": (*TRAINING, "tasks.declaration", "tasks.finetuning"),
     # Finished runs of the tasks on text, on new texts.

@@ -13,6 +13,7 @@ COMMANDS = {
     "imdb": "run_imdb",
     "wikihop": "run_wikihop",
     "lra": "run_lra",
+    "transactions": "run_transactions",
     "classify": "run_classify",
     "predict": "run_predict",
     "explain": "run_explain",

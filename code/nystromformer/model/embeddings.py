@@ -43,12 +43,20 @@ class Embeddings(nn.Module):
         Raises:
             ValueError: more tokens than `max_seq_len`, or none.
         """
-        length = tokens_BN.shape[1]
+        return self.finish(self.word(tokens_BN), types_BN)
+
+    def finish(self, x_BNE: Tensor, types_BN: Tensor | None = None) -> Tensor:
+        """Add positions and types to what stands for the tokens, project, normalise and drop; (B, N, `embedding_dim`)
+        -> (B, N, E).
+
+        Raises:
+            ValueError: more tokens than `max_seq_len`, or none.
+        """
+        length = x_BNE.shape[1]
         if not torch.compiler.is_exporting() and length == 0:
             raise ValueError("expected at least one token a row, found none; pad rows that have none and mask them")
         if not torch.compiler.is_exporting() and length > self.max_seq_len:
             raise ValueError(f"expected at most max_seq_len = {self.max_seq_len} tokens, found {length}")
-        x_BNE = self.word(tokens_BN)
         if self.position is not None:
             x_BNE = x_BNE + self.position.weight[self.position_offset : self.position_offset + length]
         x_BNE = x_BNE + (self.sentence_type.weight[0] if types_BN is None else self.sentence_type(types_BN))

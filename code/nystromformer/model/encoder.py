@@ -74,12 +74,16 @@ class LayerStack(nn.Module):
 
 
 class Encoder(LayerStack):
-    """A BERT-style encoder over any of the attentions; `encoder(tokens_BN, mask) -> hidden_BNE`."""
+    """A BERT-style encoder over any of the attentions; `encoder(tokens_BN, mask) -> hidden_BNE`.
 
-    def __init__(self, config: ModelConfig) -> None:
+    Args:
+        embeddings: of the config's width; None: of tokens.
+    """
+
+    def __init__(self, config: ModelConfig, embeddings: Embeddings | None = None) -> None:
         super().__init__()
         self.pooling = config.pooling
-        self.embeddings = Embeddings(config)
+        self.embeddings = Embeddings(config) if embeddings is None else embeddings
         self.add_layers(config)
 
     def forward(
@@ -115,13 +119,16 @@ class Encoder(LayerStack):
         Args:
             over_padding: let the mean count masked positions, as zeros: it is then of N tokens.
         """
-        if self.pooling == "first":
-            return hidden_BNE[:, 0]
-        if mask is None:
-            return hidden_BNE.mean(1)
-        keep_BN = mask.keep_BN if isinstance(mask, AttentionMask) else mask
-        total_BE = torch.where(keep_BN[:, :, None], hidden_BNE, 0.0).sum(1)
-        return total_BE / (hidden_BNE.shape[1] if over_padding else keep_BN.sum(1, keepdim=True).clamp(min=1))
+        return hidden_BNE[:, 0] if self.pooling == "first" else mean_of_rows(hidden_BNE, mask, over_padding)
+
+
+def mean_of_rows(hidden_BNE: Tensor, mask: Tensor | AttentionMask | None = None, over_padding: bool = False) -> Tensor:
+    """The mean of each row's valid tokens, (B, E); arguments as of `Encoder.pool`."""
+    if mask is None:
+        return hidden_BNE.mean(1)
+    keep_BN = mask.keep_BN if isinstance(mask, AttentionMask) else mask
+    total_BE = torch.where(keep_BN[:, :, None], hidden_BNE, 0.0).sum(1)
+    return total_BE / (hidden_BNE.shape[1] if over_padding else keep_BN.sum(1, keepdim=True).clamp(min=1))
 
 
 def initialize(module: nn.Module) -> None:

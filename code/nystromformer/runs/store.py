@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 """Of a folder of pieces."""
 MARK = "mark"
+PARTS = "parts"
+"""Folder of the finished parts within one that a command fills; removed when all of it is complete."""
 _FINISHED = "finished"
 """The piece that names the whole files, once all of them are written and some may have their final names."""
 _HEAD = b"a finished piece of work of nystromformer\n"
@@ -326,6 +328,53 @@ class Store:
 
     def _strangers(self) -> list[str]:
         return sorted(path.name for path in self.folder.iterdir() if not _is_temporary(path))
+
+
+def write_folder(
+    folder: Path,
+    command: str,
+    facts: Mapping[str, Any],
+    files: Sequence[Path],
+    write: Callable[[Store], Sequence[str]],
+    final: type[UserError] | tuple[()] = (),
+) -> None:
+    """Have files written, and give them their names in a folder once all are whole; one command at a time.
+
+    Args:
+        command, facts: as of Store.
+        files: none of these may be there.
+        write: writes into the store's folder of whole files, and names them in the order in which they appear.
+        final: an error after which the finished parts are of no use.
+
+    Raises:
+        UserError: the folder is not free; as the store, and as `write`. Finished parts stay.
+    """
+
+    def check_free() -> None:
+        for path in files:
+            if os.path.lexists(path):
+                raise UserError(f"{path}: is there already: move it away, or choose another --out")
+
+    if not (folder / PARTS / MARK).is_file():
+        check_free()
+    is_new = not folder.exists()
+    try:
+        with Store(folder / PARTS, command, facts, "choose another --out") as store:
+            try:
+                if not store.publish_again(folder):
+                    # What came beside the parts of an earlier start is refused before hours of work, too.
+                    check_free()
+                    store.publish(folder, write(store))
+            except UserError as error:
+                if isinstance(error, final) or not store.has_pieces:
+                    store.remove()
+                raise
+            store.remove()
+    except UserError:
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()  # where nothing is left in it
+        raise
 
 
 def _is_temporary(path: Path) -> bool:

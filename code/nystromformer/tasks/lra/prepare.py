@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
 from nystromformer.files.reading import is_there
-from nystromformer.runs.store import MARK, Store
+from nystromformer.runs.store import Store, write_folder
 from nystromformer.tasks.lra.drawing import Draw, NoMoreExamples, draw_splits
 from nystromformer.tasks.lra.store import (
     MANIFEST_FILE,
@@ -30,8 +28,6 @@ from nystromformer.tasks.lra.store import (
 )
 from nystromformer.wording import number_of
 
-PARTS = "parts"
-"""Folder of the finished parts, within that of the data; removed when the data are complete."""
 PICTURE = "samples.png"
 """Some examples of Pathfinder."""
 
@@ -226,41 +222,15 @@ def _prepare(folder: Path, task: str, facts: Mapping[str, Any], write: Callable[
         UserError: the folder is not free; as the store, and as `write`. Finished parts stay, unless there are too few
             different examples.
     """
-    if not (folder / PARTS / MARK).is_file():
-        _check_free(folder)
-    is_new = not folder.exists()
-    try:
-        with Store(folder / PARTS, f"experiments/lra/prepare.py {task}", facts, "choose another --out") as store:
-            try:
-                if not store.publish_again(folder):
-                    # What came beside the parts of an earlier start is refused before hours of work, too.
-                    _check_free(folder)
-                    write_manifest(store.whole, write(store))
-                    files = [path.name for split in SPLITS for path in split_files(folder, split).values()]
-                    store.publish(folder, [*files, MANIFEST_FILE])
-            except UserError as error:
-                if isinstance(error, NoMoreExamples) or not store.has_pieces:
-                    store.remove()
-                raise
-            store.remove()
-    except UserError:
-        if is_new:
-            with suppress(OSError):
-                folder.rmdir()  # where nothing is left in it
-        raise
-    return open_stored(folder, task).manifest
-
-
-def _check_free(folder: Path) -> None:
-    """Check that no file would be written over.
-
-    Raises:
-        UserError: names one.
-    """
     files = [path for split in SPLITS for path in split_files(folder, split).values()]
-    for path in (folder / MANIFEST_FILE, *files, folder / PICTURE):
-        if os.path.lexists(path):
-            raise UserError(f"{path}: is there already: move it away, or choose another --out")
+
+    def write_all(store: Store) -> list[str]:
+        write_manifest(store.whole, write(store))
+        return [*(path.name for path in files), MANIFEST_FILE]
+
+    taken = [folder / MANIFEST_FILE, *files, folder / PICTURE]
+    write_folder(folder, f"experiments/lra/prepare.py {task}", facts, taken, write_all, NoMoreExamples)
+    return open_stored(folder, task).manifest
 
 
 def describe(folder: Path, manifest: Manifest) -> str:

@@ -178,3 +178,27 @@ def pad_as_published(sweep: Sweep, longest: int) -> Sweep:
     """
     length = sweep.length or longest
     return sweep if sweep.pad_to is not None else replace(sweep, length=length, pad_to=1 << (length - 1).bit_length())
+
+
+def divide_steps(sweep: Sweep, token_steps: int | None, token_rate: float) -> tuple[Sweep, Sweep]:
+    """The sweeps of both phases, which share the steps of one.
+
+    Args:
+        token_steps: of the first; None: half.
+        token_rate: its highest learning rate.
+
+    Raises:
+        UserError: steps that leave nothing for one phase, or end between two validations; several settings.
+    """
+    assert sweep.every is not None, "its steps are counted"
+    steps, total = token_steps or sweep.half_of_steps, sweep.epochs * sweep.every
+    if not 0 < steps < total or steps % sweep.every:
+        raise UserError(
+            f"--token_steps {steps}: expected a multiple of --every {sweep.every} below --steps {total}, which both "
+            "phases share"
+        )
+    if len(sweep.batch_sizes) > 1 or len(sweep.learning_rates) > 1:
+        raise UserError("--track spt: expected one --batch_size and one --lr, found several")
+    count = steps // sweep.every
+    first = replace(sweep, epochs=count, learning_rates=(token_rate,), baselines=False, discard_weights=False)
+    return first, replace(sweep, epochs=sweep.epochs - count)

@@ -1,0 +1,1 @@
+"""Sequences of events, such as a client's card transactions, and what they say of the client."""

@@ -1,0 +1,160 @@
+"""What is known of clients beside their events: labels, dates and splits; and how clients are divided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nystromformer.data.counter import permute
+from nystromformer.errors import UserError
+from nystromformer.tasks.documents.table import open_table
+from nystromformer.tasks.transactions.store import NO_LABEL, SPLITS
+from nystromformer.wording import first_names
+
+_STREAM = 41
+
+
+@dataclass
+class Clients:
+    """By the client's name; what is not known is left out."""
+
+    labels: dict[str, int] = field(default_factory=dict)
+    dates: dict[str, float] = field(default_factory=dict)
+    """When the label was asked for, in seconds: no event may be later."""
+    splits: dict[str, str] = field(default_factory=dict)
+    truth: dict[str, float] = field(default_factory=dict)
+    """The true chance of a 1."""
+    place: str = ""
+    """The table that says so."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """How clients are divided.
+
+    out_of_time: share of the clients with the latest dates, or else the latest last events, that are the test split;
+    validation: share of the others, drawn at random.
+    """
+
+    out_of_time: float
+    validation: float
+    seed: int
+
+
+def read_clients(
+    path: Path, client: str, target: str, date_column: str | None, split: str | None, truth: str | None
+) -> Clients:
+    """Read a table with a row for each client.
+
+    Raises:
+        UserError: a column is not there, a client has two rows, or a cell is none of its column's kind; names the row.
+    """
+    table = open_table(path)
+    wanted = [name for name in (client, target, date_column, split, truth) if name is not None]
+    found = Clients(place=str(path))
+    seen: set[str] = set()
+    for number, cells in enumerate(table.rows(wanted), start=1):
+        row = dict(zip(wanted, cells, strict=True))
+        place, name = table.place(number), str(row[client])
+        if row[client] in (None, ""):
+            raise UserError(f"{place}: {client}: expected a client, found an empty cell")
+        if name in seen:
+            raise UserError(f"{place}: client {name}: expected one row of each client, found a second one")
+        seen.add(name)
+        label = str(row[target]).strip().removesuffix(".0") if row[target] not in (None, "") else None
+        if label in ("0", "1", "True", "False", "true", "false"):
+            found.labels[name] = int(label in ("1", "True", "true"))
+        elif label is not None:
+            raise UserError(f"{place}: {target}: expected 0, 1 or nothing, found {label:.40}")
+        if date_column is not None:
+            found.dates[name] = _seconds(row[date_column], f"{place}: {date_column}")
+        if split is not None:
+            if row[split] not in SPLITS:
+                raise UserError(f"{place}: {split}: expected one of {', '.join(SPLITS)}, found {row[split]!r:.40}")
+            found.splits[name] = str(row[split])
+        if truth is not None:
+            found.truth[name] = _chance(row[truth], f"{place}: {truth}")
+    return found
+
+
+def _seconds(cell: Any, place: str) -> float:
+    if isinstance(cell, datetime):
+        return (cell if cell.tzinfo else cell.replace(tzinfo=UTC)).timestamp()
+    if isinstance(cell, date):
+        return datetime(cell.year, cell.month, cell.day, tzinfo=UTC).timestamp()
+    try:
+        value = datetime.fromisoformat(str(cell))
+    except ValueError:
+        raise UserError(f"{place}: expected a date such as 2026-01-31, found {cell!r:.40}") from None
+    return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+
+
+def _chance(cell: Any, place: str) -> float:
+    try:
+        value = float(cell)
+    except (TypeError, ValueError):
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise UserError(f"{place}: expected a number from 0 to 1, found {cell!r:.40}")
+    return value
+
+
+def divide(
+    names: Sequence[str], last_events: NDArray[np.float64], clients: Clients, division: Division
+) -> NDArray[np.uint8]:
+    """The number of each client's split, in SPLITS.
+
+    Args:
+        names: of all clients with events.
+        last_events: when each one's last event was.
+
+    Raises:
+        UserError: a split has no client, or only some clients have a split or a date.
+    """
+    if clients.splits:
+        if missing := [name for name in names if name not in clients.splits and name in clients.labels]:
+            raise UserError(f"{clients.place}: expected a split of each client, found none of {first_names(missing)}")
+        splits = np.array([SPLITS.index(clients.splits.get(name, "train")) for name in names], dtype=np.uint8)
+    else:
+        dates = np.array([clients.dates.get(name, last) for name, last in zip(names, last_events, strict=True)])
+        labelled = np.array([name in clients.labels for name in names])
+        order = np.argsort(np.where(labelled, dates, -np.inf), kind="stable")
+        count = int(labelled.sum())
+        late = order[len(names) - round(division.out_of_time * count) :]
+        splits = np.zeros(len(names), dtype=np.uint8)
+        splits[late] = SPLITS.index("test")
+        early = np.flatnonzero(labelled & (splits == 0))
+        if len(early) > 1:
+            drawn = permute(np.arange(round(division.validation * len(early))), len(early), division.seed, _STREAM)
+            splits[early[drawn]] = SPLITS.index("validation")
+    counts = np.bincount(splits, minlength=len(SPLITS))
+    if empty := [name for name, number in zip(SPLITS, counts, strict=True) if not number]:
+        raise UserError(
+            f"{clients.place or 'clients'}: expected clients of each split, found none of {' and '.join(empty)} among "
+            f"{len(names):,}: more clients, or other --out_of_time and --validation"
+        )
+    return splits
+
+
+def labels_of(names: Sequence[str], clients: Clients) -> NDArray[np.uint8]:
+    """Of each client; NO_LABEL where it has none."""
+    return np.array([clients.labels.get(name, NO_LABEL) for name in names], dtype=np.uint8)
+
+
+def check_classes(labels: NDArray[np.uint8], splits: NDArray[np.uint8], place: str) -> None:
+    """Check that each split has clients of both classes.
+
+    Raises:
+        UserError: one has not.
+    """
+    for number, split in enumerate(SPLITS):
+        found = labels[(splits == number) & (labels != NO_LABEL)]
+        if not len(found) or found.min() == found.max():
+            what = f"labels {int(found[0])} alone" if len(found) else "no labels"
+            raise UserError(f"{place}: expected clients of both labels, 0 and 1, in {split}, found {what}")

@@ -1,0 +1,24 @@
+"""Clients' events to the launcher and the reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nystromformer.tasks.declaration import Data, Task
+
+
+def _name(choices: Mapping[str, Any]) -> str:
+    """The data, the network where it is not an encoder, and whether rows are shifted."""
+    parts = [choices["data"], *([choices["network"]] if choices["network"] != "encoder" else [])]
+    return "-".join([*parts, *(["shifted"] if choices["cycle_shift"] else [])])
+
+
+TASK = Task(
+    command="transactions",
+    does="Train a model on clients' events, such as card transactions",
+    data=Data("data_folder", "--data", "data/transactions"),
+    folder="transactions",
+    name=_name,
+    on_test=True,
+)

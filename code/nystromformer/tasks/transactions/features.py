@@ -1,0 +1,93 @@
+"""What columns are for the model, as the training clients have them: vocabularies, scales and bins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nystromformer.tasks.transactions.store import DTYPES, FIRST, UNKNOWN, Category, Form, Number, file_of, shaped
+
+MOST_KNOWN = 10_000
+"""Values of a category that have an embedding of their own."""
+NUM_BINS = 32
+_EVENTS = 1 << 20
+"""At a time, and as many at most for quantiles."""
+
+
+def fit_categories(
+    folder: Path, ends: NDArray[np.int64], trained: NDArray[np.bool_], names: Sequence[str], values: Sequence[list[str]]
+) -> list[Category]:
+    """The values' ids: the training clients' most frequent ones first; the others are unknown.
+
+    Args:
+        folder: with the file of categories.
+        ends: of each client's events.
+        trained: which clients are those to learn from.
+        values: of each column, by their numbers.
+    """
+    counts = [np.zeros(len(each), dtype=np.int64) for each in values]
+    for events in _pieces(folder, "categories", ends, trained, len(names)):
+        for column, count in enumerate(counts):
+            codes = events[:, column]
+            count += np.bincount(codes[codes >= 0], minlength=len(count))
+    categories = []
+    for name, each, count in zip(names, values, counts, strict=True):
+        # Equally frequent ones by their names: the order in which they were met is other clients' matter, too.
+        order = np.array(sorted(range(len(each)), key=lambda number: (-count[number], each[number])), dtype=np.int64)
+        order = order[:MOST_KNOWN]
+        ids = np.full(len(each), UNKNOWN, dtype=np.int64)
+        known = order[count[order] > 0]
+        ids[known] = FIRST + np.arange(len(known))
+        categories.append(Category(name, each, ids.tolist()))
+    return categories
+
+
+def fit_numbers(
+    folder: Path, ends: NDArray[np.int64], trained: NDArray[np.bool_], columns: Sequence[tuple[str, Form]]
+) -> list[Number]:
+    """Scales of numerical columns, or the edges of bins that the training events fill equally.
+
+    Args: as of fit_categories.
+    """
+    shape = (3, len(columns))
+    sums, every = np.zeros(shape), max(1, -(-int(np.diff(ends, prepend=0)[trained].sum()) // _EVENTS))
+    samples: list[NDArray[np.float32]] = []
+    for events in _pieces(folder, "numbers", ends, trained, len(columns)):
+        samples.append(events[::every])
+        for column, (_, form) in enumerate(columns):
+            values = shaped(events[:, column], form)
+            values = values[~np.isnan(values)]
+            sums[:, column] += len(values), values.sum(), (values**2).sum()
+    numbers = []
+    for column, (name, form) in enumerate(columns):
+        count, total, squares = sums[:, column]
+        mean = total / count if count else 0.0
+        deviation = float(np.sqrt(max(squares / count - mean**2, 0.0))) if count else 0.0
+        edges: list[float] = []
+        if form == "bins":
+            values = np.concatenate([sample[:, column] for sample in samples])
+            values = values[~np.isnan(values)]
+            inner = np.arange(1, NUM_BINS) / NUM_BINS
+            edges = np.unique(np.quantile(values, inner)).tolist() if len(values) else []
+        numbers.append(Number(name, form, float(mean), deviation if deviation > 1e-9 else 1.0, edges))
+    return numbers
+
+
+def _pieces(
+    folder: Path, kind: str, ends: NDArray[np.int64], trained: NDArray[np.bool_], width: int
+) -> Iterator[NDArray[np.float32]]:
+    """Events of the training clients, some at a time."""
+    if not width or not len(ends):
+        return
+    everything = np.memmap(file_of(folder, kind), dtype=DTYPES[kind], mode="r").reshape(-1, width)
+    lengths = np.diff(ends, prepend=0)
+    first = 0
+    while first < len(ends):
+        start = int(ends[first] - lengths[first])
+        last = max(first + 1, int(np.searchsorted(ends, start + _EVENTS, side="right")))
+        chosen = np.repeat(trained[first:last], lengths[first:last])
+        yield np.asarray(everything[start : int(ends[last - 1])])[chosen]
+        first = last

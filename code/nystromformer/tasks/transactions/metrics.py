@@ -1,0 +1,91 @@
+"""How well chances of a 1 order clients and fit shares, with intervals over clients.
+
+Shapes: n clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+BINS = 10
+_DRAWS = 1000
+_STREAM = 42
+
+
+def auroc(chances_n: Floats, labels_n: NDArray[np.int64], weights_n: Floats | None = None) -> float:
+    """The chance that a client with label 1 is put before one with 0, ties counted by half; 0.5 of one class alone.
+
+    Args:
+        weights_n: how often each client counts; None: once.
+    """
+    weights = np.ones(len(labels_n)) if weights_n is None else weights_n
+    values, groups = np.unique(chances_n, return_inverse=True)
+    ones, zeros = (np.bincount(groups, weights * (labels_n == label), len(values)) for label in (1, 0))
+    total = ones.sum() * zeros.sum()
+    return float((ones * (np.cumsum(zeros) - zeros / 2)).sum() / total) if total else 0.5
+
+
+def gini(chances_n: Floats, labels_n: NDArray[np.int64], weights_n: Floats | None = None) -> float:
+    """2 AUROC − 1; arguments as of auroc."""
+    return 2 * auroc(chances_n, labels_n, weights_n) - 1
+
+
+def average_precision(chances_n: Floats, labels_n: NDArray[np.int64]) -> float:
+    """The mean of precisions at each new recall; clients of equal chances are one step. 0 without a 1."""
+    values, groups = np.unique(-chances_n, return_inverse=True)
+    found = np.cumsum(np.bincount(groups, labels_n, len(values)))
+    named = np.cumsum(np.bincount(groups, minlength=len(values)))
+    if not found[-1]:
+        return 0.0
+    return float((np.diff(found, prepend=0) * found / named).sum() / found[-1])
+
+
+def log_loss(chances_n: Floats, labels_n: NDArray[np.int64]) -> float:
+    """In nats."""
+    right = np.where(labels_n == 1, chances_n, 1 - chances_n)
+    return float(-np.log(np.maximum(right, 1e-12)).mean())
+
+
+def calibration_error(chances_n: Floats, labels_n: NDArray[np.int64]) -> float:
+    """How far chances are from shares of 1, in the mean over clients, by bins of equally many clients."""
+    order = np.argsort(chances_n, kind="stable")
+    parts = [part for part in np.array_split(order, BINS) if len(part)]
+    return float(sum(abs(chances_n[part].sum() - labels_n[part].sum()) for part in parts) / len(labels_n))
+
+
+def score(chances_n: Floats, labels_n: NDArray[np.int64]) -> dict[str, float]:
+    """All of them, the main one first."""
+    return {
+        "gini": gini(chances_n, labels_n),
+        "auroc": auroc(chances_n, labels_n),
+        "average_precision": average_precision(chances_n, labels_n),
+        "log_loss": log_loss(chances_n, labels_n),
+        "calibration_error": calibration_error(chances_n, labels_n),
+    }
+
+
+def interval(statistic: Callable[[Floats], float], clients: int, seed: int = 0) -> tuple[float, float]:
+    """The 95 % interval of a statistic over clients, by resampling them.
+
+    Args:
+        statistic: of how often each client counts, (n,).
+    """
+    random = np.random.default_rng([_STREAM, seed])
+    places = (random.integers(0, clients, clients) for _ in range(_DRAWS))
+    drawn = [statistic(np.bincount(each, minlength=clients).astype(np.float64)) for each in places]
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def gini_interval(chances_n: Floats, labels_n: NDArray[np.int64]) -> tuple[float, float]:
+    """Of the Gini."""
+    return interval(lambda weights: gini(chances_n, labels_n, weights), len(labels_n))
+
+
+def difference_interval(one_n: Floats, other_n: Floats, labels_n: NDArray[np.int64]) -> tuple[float, float]:
+    """Of how much higher the Gini of the first chances is than that of the second ones, of the same clients."""
+    return interval(lambda weights: gini(one_n, labels_n, weights) - gini(other_n, labels_n, weights), len(labels_n))

@@ -1,0 +1,228 @@
+"""Clients' events on disk: memory-mapped arrays and a manifest.
+
+Every client's events stand together, the oldest first. Files: `categories.bin`, int32 (events, C), the number of each
+value in the manifest's list, -1 where it is missing; `numbers.bin`, float32 (events, F), NaN where one is missing;
+`ends.bin`, int64, where each client's events end; `labels.bin`, a byte each client, 255 without a label; `splits.bin`,
+its split's number; `clients.txt`, their names, a line each; `truth.bin`, float64, the chance of a 1 where it is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nystromformer.errors import UserError
+from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
+from nystromformer.files.writing import FileStamp, sha256_of
+
+MANIFEST_FILE = "manifest.json"
+SPLITS = ("train", "validation", "test")
+NO_LABEL = 255
+MISSING, UNKNOWN, FIRST = 0, 1, 2
+"""Ids of a category: of a missing value, of those that are not among the training clients' most frequent ones, and the
+first of these."""
+DTYPES = {
+    "categories": "<i4",
+    "numbers": "<f4",
+    "ends": "<i8",
+    "labels": "u1",
+    "splits": "u1",
+    "clients": "",
+    "truth": "<f8",
+}
+Form = Literal["scale", "log", "bins"]
+
+
+@dataclass(frozen=True)
+class Category:
+    """A categorical column, as the training clients have it."""
+
+    name: str
+    values: list[str]
+    """All of them, in the order of their numbers on disk."""
+    ids: list[int]
+    """Of each value, for the model."""
+    __pydantic_config__ = STRICT
+
+    @property
+    def size(self) -> int:
+        """How many ids there are."""
+        return max(self.ids, default=UNKNOWN) + 1 if self.ids else FIRST
+
+    def ids_of(self, numbers: NDArray[np.int32]) -> NDArray[np.int64]:
+        """For the model, of numbers on disk."""
+        return self._table[numbers + 1]
+
+    @cached_property
+    def _table(self) -> NDArray[np.int64]:
+        return np.array([MISSING, *self.ids], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A numerical column, as the training clients have it.
+
+    form: scale: (x − mean) / deviation; log: the same of sign(x) log(1 + |x|); bins: the number of the quantile's bin,
+    as a category.
+    """
+
+    name: str
+    form: Form
+    mean: float = 0.0
+    deviation: float = 1.0
+    edges: list[float] = field(default_factory=list)
+    """Between bins."""
+    __pydantic_config__ = STRICT
+
+    @property
+    def size(self) -> int:
+        """Of bins, how many ids there are."""
+        return FIRST + len(self.edges) + 1
+
+    def bins_of(self, values: NDArray[np.float32]) -> NDArray[np.int64]:
+        """The ids of values' bins."""
+        found = FIRST + np.searchsorted(np.asarray(self.edges, dtype=np.float32), values, side="right")
+        return np.where(np.isnan(values), MISSING, found)
+
+    def scaled(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """For the model."""
+        return ((shaped(values, self.form) - self.mean) / self.deviation).astype(np.float32)
+
+
+def shaped(values: NDArray[Any], form: Form) -> NDArray[np.float64]:
+    """Values before they are scaled."""
+    wide = values.astype(np.float64)
+    return np.copysign(np.log1p(np.abs(wide)), wide) if form == "log" else wide
+
+
+@dataclass(frozen=True)
+class SplitFacts:
+    """What a split holds."""
+
+    clients: int
+    labelled: int
+    positives: int
+    events: int
+    shortest: int
+    longest: int
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a folder holds; written last, so that a folder with a manifest is complete."""
+
+    source: str
+    """Where the events come from, in words."""
+    settings: dict[str, Any]
+    """All that decides what they are."""
+    categories: list[Category]
+    numbers: list[Number]
+    splits: dict[str, SplitFacts]
+    files: dict[str, FileStamp]
+    ceiling: dict[str, float]
+    """Of each split the Gini of the true chances, where they are known."""
+    notes: list[str] = field(default_factory=list)
+    """What was understood and left out."""
+    format: Literal[1] = 1
+    __pydantic_config__ = STRICT
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write it, whole or not at all."""
+    write_checked(folder / MANIFEST_FILE, asdict(manifest))
+
+
+def file_of(folder: Path, kind: str) -> Path:
+    """One of the files, by its key in DTYPES."""
+    return folder / (f"{kind}.bin" if DTYPES[kind] else f"{kind}.txt")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A prepared folder; its arrays are mapped into memory at first use."""
+
+    folder: Path
+    manifest: Manifest
+
+    @cached_property
+    def categories(self) -> NDArray[np.int32]:
+        """(events, C)."""
+        return self._map("categories").reshape(-1, len(self.manifest.categories))
+
+    @cached_property
+    def numbers(self) -> NDArray[np.float32]:
+        """(events, F)."""
+        return self._map("numbers").reshape(-1, len(self.manifest.numbers))
+
+    @cached_property
+    def ends(self) -> NDArray[np.int64]:
+        """Of each client."""
+        return np.asarray(self._map("ends"))
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Events of each client."""
+        return np.diff(self.ends, prepend=0)
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64]:
+        """Of each client; NO_LABEL where it has none."""
+        return self._map("labels").astype(np.int64)
+
+    @cached_property
+    def truth(self) -> NDArray[np.float64] | None:
+        """Of each client the true chance of a 1; None where nobody knows."""
+        return np.asarray(self._map("truth")) if "truth" in self.manifest.files else None
+
+    def names(self) -> list[str]:
+        """Of the clients."""
+        return file_of(self.folder, "clients").read_text(encoding="utf-8").split("\n")[:-1]
+
+    def clients_of(self, split: str, labelled: bool) -> NDArray[np.int64]:
+        """Numbers of a split's clients, ascending; with or without those that have no label."""
+        chosen = self._map("splits") == SPLITS.index(split)
+        return np.flatnonzero(chosen & (self.labels != NO_LABEL) if labelled else chosen)
+
+    def verify(self) -> None:
+        """Read all files and compare their checksums.
+
+        Raises:
+            UserError: names the first that is not as it was written.
+        """
+        for kind, stamp in self.manifest.files.items():
+            path = file_of(self.folder, kind)
+            if not path.is_file() or sha256_of(path) != stamp.sha256:
+                raise UserError(f"{path}: is not as it was written (sha256): prepare the data again")
+
+    def _map(self, kind: str) -> NDArray[Any]:
+        path, size = file_of(self.folder, kind), self.manifest.files[kind].size
+        if not path.is_file() or path.stat().st_size != size:
+            raise UserError(f"{path}: expected a file of {size:,} bytes, as the manifest says: prepare the data again")
+        if not size:  # which cannot be mapped
+            return np.zeros(0, dtype=DTYPES[kind])
+        return np.memmap(path, dtype=DTYPES[kind], mode="r")
+
+
+def open_stored(folder: Path) -> Stored:
+    """A folder that was prepared.
+
+    Raises:
+        UserError: nothing complete is there, or a manifest that is damaged or of another version.
+    """
+    path = folder / MANIFEST_FILE
+    try:
+        data = read_checked(path)
+        if data is None:
+            raise UserError(f"{folder}: no prepared clients: run `python experiments/transactions/prepare.py` first")
+        return Stored(folder, checked(Manifest, data))
+    except ValueError as error:
+        raise UserError(
+            f"{path}: expected the manifest of prepared clients, found something else ({error}). Prepare them again "
+            "into an empty folder."
+        ) from None

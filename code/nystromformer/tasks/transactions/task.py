@@ -1,0 +1,203 @@
+"""What clients' events say of their labels, as a fine-tuning task; and masked events, to pretrain on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from nystromformer.files.writing import write_json
+from nystromformer.model.events import Network
+from nystromformer.runs.figures import Spread
+from nystromformer.tasks.finetuning.definition import Loading, Splits
+from nystromformer.tasks.finetuning.examples import Examples, Ints
+from nystromformer.tasks.finetuning.plan import subset
+from nystromformer.tasks.finetuning.predictions import write_rows
+from nystromformer.tasks.finetuning.target import Target
+from nystromformer.tasks.transactions.declaration import TASK
+from nystromformer.tasks.transactions.examples import (
+    ClientExamples,
+    Features,
+    MaskedClients,
+    mask_events,
+    shift_cyclically,
+)
+from nystromformer.tasks.transactions.metrics import difference_interval, gini, gini_interval, score
+from nystromformer.tasks.transactions.pictures import draw_reliability
+from nystromformer.tasks.transactions.store import open_stored
+from nystromformer.tasks.transactions.target import Labels, MaskedEvents
+from nystromformer.wording import number_of
+
+logger = logging.getLogger(__name__)
+
+MASKED = 0.15
+"""Share of a row's events that pretraining masks."""
+SHIFTED = "test_shifted"
+"""The test clients without their newest event."""
+
+
+class Transactions:
+    """Labels of a prepared folder's clients.
+
+    Args:
+        folder: of the data.
+        name: of the data, in folders and tables.
+        network: that reads the events.
+        cycle_shift: whether training turns rows by a random number of events.
+    """
+
+    kind = "transactions"
+    main_metric = "gini"
+
+    def __init__(self, folder: Path, name: str, network: Network = "encoder", cycle_shift: bool = False) -> None:
+        self.folder, self.network, self.cycle_shift = folder, network, cycle_shift
+        self.choices: Mapping[str, Any] = {"data": name, "network": network, "cycle_shift": cycle_shift}
+        self.name = f"transactions/{TASK.name(self.choices).replace(' ', '-')}"
+        self.stored = open_stored(folder)
+        self.features = Features.of(self.stored.manifest)
+        self.target: Target = Labels(2, self.features, network)
+
+    @property
+    def kinds(self) -> int:
+        """All ids of categories together."""
+        return max(1, sum(self.features.categories))
+
+    def check(self) -> None:
+        self.stored.verify()
+
+    def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        """The data have their own features."""
+        return tokenizer
+
+    def prepare(self, loading: Loading) -> None:
+        """`experiments/transactions/prepare.py` has done it."""
+
+    def texts(self, loading: Loading) -> dict[str, Any] | None:
+        """Its examples are none."""
+        return None
+
+    def load(self, loading: Loading) -> Splits:
+        train, warnings = self._examples("train", loading), []
+        if loading.train_rows is not None and loading.train_rows < len(train):
+            warnings = [f"trained on {loading.train_rows:,} of the {len(train):,} clients (--train_rows)"]
+            train = self._of(train.clients[subset(len(train), loading.train_rows)], "train", loading)
+        validation = self._examples("validation", loading)
+        notes = [*map(_describe, (train, validation)), *self.stored.manifest.notes]
+        return Splits(train, {"": validation}, warnings, notes, "cycle_shift" if self.cycle_shift else "")
+
+    def noise(self, batch: dict[str, Tensor], numbers: Ints, seed: int, step: int) -> dict[str, Tensor]:
+        return shift_cyclically(batch, numbers, seed, step) if self.cycle_shift else batch
+
+    def rules(self, splits: Splits, compared: Mapping[str, Examples]) -> dict[str, dict[str, Spread]]:
+        # Imported here: scikit-learn is an extra.
+        from nystromformer.tasks.transactions.boosting import boosted
+
+        logger.info("%s: boosting on aggregates", self.name)
+        known = cast(Mapping[str, ClientExamples], compared)
+        return {"boosting on aggregates": boosted(cast(ClientExamples, splits.train), known, self.metrics, (0, 1, 2))}
+
+    def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
+        return score(_chances(scores_NC), labels_N.numpy())
+
+    def test(self, loading: Loading) -> dict[str, Examples]:
+        """The out-of-time clients, and the same without their newest event."""
+        clients = self.stored.clients_of("test", labelled=True)
+        shifted = ClientExamples(f"{self.name} test, shifted", self.stored, clients, loading.length, dropped=1)
+        return {"test": self._examples("test", loading), SHIFTED: shifted}
+
+    def write(
+        self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
+    ) -> dict[str, float]:
+        """`validation.tsv` and `test.tsv`, the chance of each client; `test.json`, metrics with their intervals over
+        clients; `reliability.png`.
+        """
+        for name, key, examples in (("validation", "", splits.validation[""]), ("test", "test", test["test"])):
+            clients = cast(ClientExamples, examples)
+            chances = [f"{chance:.6f}" for chance in _chances(scores[key]).tolist()]
+            rows = zip(clients.names(), map(str, clients.labels.tolist()), chances, strict=True)
+            write_rows(folder / f"{name}.tsv", ("client", "label", "chance"), list(rows))
+        labels = cast(ClientExamples, test["test"]).labels
+        chances_n, shifted_n = _chances(scores["test"]), _chances(scores[SHIFTED])
+        figures = score(chances_n, labels)
+        shifted = gini(shifted_n, labels)
+        intervals = {
+            "gini": gini_interval(chances_n, labels),
+            "gini_shifted_difference": difference_interval(shifted_n, chances_n, labels),
+        }
+        write_json(
+            folder / "test.json",
+            {
+                "clients": len(labels),
+                **figures,
+                "gini_shifted": shifted,
+                "intervals": intervals,
+                "ceiling": self.stored.manifest.ceiling.get("test"),
+            },
+        )
+        draw_reliability(folder / "reliability.png", chances_n, labels, figures["calibration_error"])
+        return figures | {"gini_shifted": shifted}
+
+    def _examples(self, split: str, loading: Loading) -> ClientExamples:
+        return self._of(self.stored.clients_of(split, labelled=True), split, loading)
+
+    def _of(self, clients: Ints, split: str, loading: Loading) -> ClientExamples:
+        return ClientExamples(f"{self.name} {split}", self.stored, clients, loading.length)
+
+
+class MaskedTransactions(Transactions):
+    """Masked events of the training clients, those without a label too: what pretraining learns."""
+
+    main_metric = "event_accuracy"
+
+    def __init__(self, folder: Path, name: str, network: Network = "encoder") -> None:
+        super().__init__(folder, name, network)
+        self.name += "-events"
+        self.choices = {**self.choices, "events": True}
+        self.target = MaskedEvents(self.features, network)
+
+    def load(self, loading: Loading) -> Splits:
+        everyone = self.stored.clients_of("train", labelled=False)
+        train = ClientExamples(f"{self.name} train", self.stored, everyone, loading.length)
+        splits = super().load(loading)
+        masked = MaskedClients(cast(ClientExamples, splits.validation[""]), MASKED)
+        return replace(splits, train=train, validation={"": masked})
+
+    def noise(self, batch: dict[str, Tensor], numbers: Ints, seed: int, step: int) -> dict[str, Tensor]:
+        return mask_events(batch, numbers, MASKED, seed, step)
+
+    def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
+        right, counted = scores_NC[:, 1:].sum(0, dtype=torch.float64).tolist()
+        return {"event_accuracy": right / counted}
+
+    def test(self, loading: Loading) -> dict[str, Examples]:
+        """None."""
+        return {}
+
+    def write(
+        self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
+    ) -> dict[str, float]:
+        """Nothing."""
+        return {}
+
+
+def _chances(scores_NC: Tensor) -> Any:
+    """Of label 1."""
+    return scores_NC.double().softmax(1)[:, 1].numpy()
+
+
+def _describe(examples: ClientExamples) -> str:
+    lengths = examples.lengths
+    cut = (
+        f"the oldest events of {number_of(examples.truncated, 'client')} left out" if examples.truncated else "all seen"
+    )
+    return (
+        f"{examples.name}: {number_of(len(examples), 'client')} of {lengths.min():,} to {lengths.max():,} events "
+        f"(median {int(np.median(lengths)):,}), {cut}; {100 * float((examples.labels == 1).mean()):.1f} % have label 1"
+    )

@@ -1,0 +1,140 @@
+"""Train on clients' events; run again, it goes on where it was stopped."""
+
+import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nystromformer.command_line import cli
+from nystromformer.command_line.flag_groups import Without, with_flag_groups
+from nystromformer.config.ranges import MOST
+from nystromformer.errors import UserError
+from nystromformer.files.paths import EXPERIMENTS
+from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, open_experiment
+from nystromformer.tasks.finetuning.settings import FinetuningFlags
+from nystromformer.tasks.lra.recipe import TRACKS, build_overrides, check_name
+from nystromformer.tasks.transactions.recipe import ARCHITECTURES, plan_passes, pretraining_sweep
+
+
+@with_flag_groups
+def transactions(
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model",
+            help="Experiment folder: config.json, which is the recipe, and runs in model/. Default: /model in a "
+            "container, else experiments/transactions/encoder.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            help="Folder written by experiments/transactions/prepare.py. Default: data_folder of config.json.",
+        ),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option("--task", help="Name of the data in folders and tables. Default: that of the --data folder."),
+    ] = None,
+    architecture: Annotated[
+        str,
+        typer.Option(
+            "--architecture",
+            help="What reads the events: encoder (config.json's), or the baselines lstm and gru of its width and "
+            "number of layers.",
+        ),
+    ] = "encoder",
+    attention: Annotated[
+        str | None,
+        typer.Option(
+            "--attention",
+            help="Attention, instead of config.json's; set its parameters by --set model.attn_type.NAME=VALUE.",
+        ),
+    ] = None,
+    conv: Annotated[
+        int | None,
+        typer.Option(
+            "--conv",
+            min=0,
+            max=MOST,
+            help="Taps of the convolution; 0: none. Default: config.json's for its own attention, none for others.",
+        ),
+    ] = None,
+    epoch: Annotated[
+        int | None,
+        typer.Option(
+            "--epoch", min=1, max=MOST, help="Passes over the training clients. Default: config.json's epoch."
+        ),
+    ] = None,
+    batch_size: Annotated[
+        str | None,
+        typer.Option(
+            "--batch_size", help="Clients of a training step; with several, each is tried. Default: config.json's."
+        ),
+    ] = None,
+    lr: Annotated[
+        str | None,
+        typer.Option("--lr", help="Peak learning rate; with several, each is tried. Default: config.json's."),
+    ] = None,
+    warmup: Annotated[
+        float | None,
+        typer.Option(
+            "--warmup",
+            min=0,
+            max=1,
+            help="Warm-up: share of all steps in which the learning rate rises. Default: config.json's.",
+        ),
+    ] = None,
+    pretrain_epoch: Annotated[
+        int,
+        typer.Option(
+            "--pretrain_epoch",
+            min=0,
+            max=MOST,
+            help="Passes over the training clients, with or without a label, to guess masked events first; 0: none.",
+        ),
+    ] = 0,
+    cycle_shift: Annotated[
+        bool,
+        typer.Option(
+            "--cycle_shift", help="Turn each training row by a random number of events (the newest follow the oldest)."
+        ),
+    ] = False,
+    *,
+    shared: Annotated[
+        FinetuningFlags, Without("model", "checkpoint", "tokenizer", "batch_size", "lr", "epoch", "warmup")
+    ],
+) -> None:
+    """Train an encoder with any attention, an LSTM or a GRU on clients' events; the best epoch's weights are tested on
+    the latest clients."""
+    check_name("--architecture", architecture, ARCHITECTURES)
+    if architecture != "encoder" and (attention is not None or conv is not None):
+        raise UserError(f"--architecture {architecture}: expected no --attention and no --conv beside it")
+    usual = EXPERIMENTS / "transactions" / "encoder"
+    folder = model or (CONTAINER_MODEL if (CONTAINER_MODEL / "config.json").is_file() else usual)
+    overrides = shared.overrides or []
+    if attention is not None or conv is not None:
+        overrides = build_overrides(folder / "config.json", attention, conv, TRACKS["paper"], overrides)
+    experiment = open_experiment(folder, overrides)
+    sweep = plan_passes(experiment.config, shared.sweep(), epochs=epoch, batch_size=batch_size, lr=lr, warmup=warmup)
+    first = pretraining_sweep(sweep, pretrain_epoch) if pretrain_epoch else None
+
+    # After the flags were checked: importing torch takes seconds.
+    from nystromformer.tasks.finetuning.phases import run_phases
+    from nystromformer.tasks.finetuning.sweep import run_sweeps
+    from nystromformer.tasks.transactions.task import MaskedTransactions, Transactions
+
+    source = data or experiment.path(experiment.config.data_folder)
+    name = task or source.resolve().name
+    labels = Transactions(source, name, architecture, cycle_shift)
+    if first is not None:
+        events = MaskedTransactions(source, name, architecture)
+        run_phases(experiment, events, labels, (first, sweep), shared.device, typer.echo)
+    run_sweeps(experiment, [labels], sweep, shared.device, typer.echo)
+
+
+if __name__ == "__main__":
+    cli.run(transactions)

@@ -1,0 +1,263 @@
+"""Prepare clients' events for run_transactions.py: one's own tables, public data, or clients who are drawn."""
+
+import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nystromformer.command_line import cli
+from nystromformer.config.ranges import MOST_SEED
+from nystromformer.errors import UserError
+from nystromformer.tasks.transactions.batches import Batch
+from nystromformer.tasks.transactions.clients import Clients, Division, read_clients
+from nystromformer.tasks.transactions.generator import CLIENTS, EVENTS, World, draw_clients
+from nystromformer.tasks.transactions.prepare import Asked, describe, prepare
+from nystromformer.tasks.transactions.store import Form
+from nystromformer.tasks.transactions.tables import UNITS, TableReader, choose_roles, describe_roles, open_source
+
+HERE = Path(__file__).resolve().parent
+
+Out = Annotated[Path, typer.Option(help="Folder for the prepared data.")]
+Source = Annotated[Path, typer.Option(help="File, or folder of files.")]
+OutOfTime = Annotated[
+    float,
+    typer.Option(
+        "--out_of_time", min=0.01, max=0.9, help="Share of the clients that are tested on: those with the latest dates."
+    ),
+]
+Validation = Annotated[
+    float,
+    typer.Option(min=0.01, max=0.9, help="Share of the other clients, drawn at random, to select the best epoch."),
+]
+SplitSeed = Annotated[
+    int, typer.Option("--split_seed", min=0, max=MOST_SEED, help="Random seed of the validation clients.")
+]
+Events = Annotated[Path, typer.Option(help="A .csv or .parquet file of events, or a folder of such files.")]
+Client = Annotated[str, typer.Option(help="Column of the client, here and in --clients.")]
+Time = Annotated[str, typer.Option(help="Column of the events' times: dates, or numbers.")]
+Target = Annotated[str, typer.Option(help="Column of the labels, 0 and 1; empty for clients without a label.")]
+DateColumn = Annotated[
+    str | None, typer.Option("--date", help="Column of the date of each label; events after it are refused.")
+]
+Split = Annotated[
+    str | None,
+    typer.Option(help="Column with train, validation or test, in the place of --out_of_time and --validation."),
+]
+Truth = Annotated[str | None, typer.Option(help="Column of the true chance of a 1, where data were drawn.")]
+Categorical = Annotated[str, typer.Option(help="Columns to take for categories, separated by commas.")]
+Numerical = Annotated[
+    str,
+    typer.Option(
+        help="Columns to take for numbers, separated by commas, each with its form where it is its own: a:log,b:bins."
+    ),
+]
+FormOfNumbers = Annotated[
+    str,
+    typer.Option(
+        "--form", help="Form of numerical columns: scale, log (the logarithm, scaled) or bins (32 quantiles)."
+    ),
+]
+Ignore = Annotated[str, typer.Option(help="Columns to leave out, separated by commas.")]
+Unit = Annotated[str, typer.Option("--time_unit", help="Of times that are numbers: seconds, milliseconds or days.")]
+Sort = Annotated[bool, typer.Option("--sort", help="Sort each client's events by time instead of stopping.")]
+SkipEmpty = Annotated[
+    bool, typer.Option("--skip_empty", help="Leave out clients of --clients without events instead of stopping.")
+]
+
+
+def long(
+    events: Events,
+    clients: Annotated[Path, typer.Option(help="Table with a row for each client: .csv, .tsv, .jsonl or .parquet.")],
+    client: Client,
+    time: Time,
+    target: Target,
+    out: Out,
+    date: DateColumn = None,
+    split: Split = None,
+    truth: Truth = None,
+    categorical: Categorical = "",
+    numerical: Numerical = "",
+    form: FormOfNumbers = "log",
+    ignore: Ignore = "",
+    time_unit: Unit = "seconds",
+    sort: Sort = False,
+    skip_empty: SkipEmpty = False,
+    out_of_time: OutOfTime = 0.2,
+    validation: Validation = 0.1,
+    split_seed: SplitSeed = 0,
+) -> None:
+    """A row for each event, those of a client together."""
+    reader = _open(events, client, time, categorical, numerical, form, ignore, time_unit, nested=False)
+    known = read_clients(clients, client, target, date, split, truth)
+    division = Division(out_of_time, validation, split_seed)
+    _prepare("long", reader, reader.long(), known, division, out, sort, skip_empty, [events, clients])
+
+
+def nested(
+    events: Annotated[Path, typer.Option(help="A .parquet file with a row for each client, whose events are lists.")],
+    client: Client,
+    time: Time,
+    target: Target,
+    out: Out,
+    date: DateColumn = None,
+    split: Split = None,
+    truth: Truth = None,
+    categorical: Categorical = "",
+    numerical: Numerical = "",
+    form: FormOfNumbers = "log",
+    ignore: Ignore = "",
+    time_unit: Unit = "seconds",
+    sort: Sort = False,
+    out_of_time: OutOfTime = 0.2,
+    validation: Validation = 0.1,
+    split_seed: SplitSeed = 0,
+) -> None:
+    """A row for each client with lists, as pytorch-lifestream has them."""
+    reader = _open(events, client, time, categorical, numerical, form, ignore, time_unit, nested=True)
+    known = read_clients(events, client, target, date, split, truth)
+    division = Division(out_of_time, validation, split_seed)
+    _prepare("nested", reader, reader.nested(), known, division, out, sort, False, [events])
+
+
+def uci(
+    source: Source,
+    out: Out,
+    out_of_time: OutOfTime = 0.2,
+    validation: Validation = 0.1,
+    split_seed: SplitSeed = 0,
+) -> None:
+    """UCI's default of credit card clients, UCI_Credit_Card.csv: six months of each client, who have no dates: the
+    last rows are tested on."""
+    from nystromformer.tasks.transactions.formats import read_uci
+
+    reader, tables, known = read_uci(source)
+    division = Division(out_of_time, validation, split_seed)
+    _prepare("uci", reader, reader.nested(tables), known, division, out, False, False, [source])
+
+
+def tabformer(
+    source: Source,
+    out: Out,
+    out_of_time: OutOfTime = 0.2,
+    validation: Validation = 0.1,
+    split_seed: SplitSeed = 0,
+) -> None:
+    """TabFormer's card_transaction.v1.csv: whether a card has a fraud."""
+    from nystromformer.tasks.transactions.formats import read_tabformer
+
+    reader, division = read_tabformer(source), Division(out_of_time, validation, split_seed)
+    _prepare("tabformer", reader, reader.long(), Clients(), division, out, False, False, [source])
+
+
+def sparkov(
+    source: Source,
+    out: Out,
+    out_of_time: OutOfTime = 0.2,
+    validation: Validation = 0.1,
+    split_seed: SplitSeed = 0,
+) -> None:
+    """Sparkov's generated card transactions: whether a card has a fraud."""
+    from nystromformer.tasks.transactions.formats import read_sparkov
+
+    reader, division = read_sparkov(source), Division(out_of_time, validation, split_seed)
+    _prepare("sparkov", reader, reader.long(), Clients(), division, out, True, False, [source])
+
+
+def draw(
+    out: Annotated[Path, typer.Option(help="Folder for the tables: events/ and clients.csv, for `prepare.py long`.")],
+    clients: Annotated[int, typer.Option(min=10, max=10**8, help="How many.")] = 10_000,
+    length: Annotated[int, typer.Option(min=8, max=100_000, help="Events of a client, in the mean.")] = 350,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="What is drawn follows from it.")] = 0,
+) -> None:
+    """Draw clients whose true chance of default is known."""
+    if out.exists() and any(out.iterdir()):
+        raise UserError(f"{out}: expected an empty folder or none, found files: choose another --out")
+    draw_clients(World(mean_length=length, most_events=12 * length), clients, seed, out)
+    typer.echo(
+        f"{clients:,} clients: {out}\nnext: python experiments/transactions/prepare.py long --events {out / EVENTS} "
+        f"--clients {out / CLIENTS} --client client --time time --target default --date date --truth truth --out FOLDER"
+    )
+
+
+def _open(
+    events: Path,
+    client: str,
+    time: str,
+    categorical: str,
+    numerical: str,
+    form: str,
+    ignore: str,
+    unit: str,
+    nested: bool,
+) -> TableReader:
+    if unit not in UNITS:
+        raise UserError(f"--time_unit {unit}: expected one of {', '.join(UNITS)}")
+    usual = _form("--form", form)
+    numbers = {}
+    for part in _names(numerical):
+        name, _, own = part.partition(":")
+        numbers[name] = _form("--numerical", own) if own else usual
+    source = open_source(events)
+    roles = choose_roles(source, client, time, _names(categorical), numbers, _names(ignore), usual, nested)
+    return TableReader(source, roles, UNITS[unit])
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _form(flag: str, text: str) -> Form:
+    for form in ("scale", "log", "bins"):
+        if text == form:
+            return form  # type: ignore[return-value]
+    raise UserError(f"{flag}: expected scale, log or bins, found {text}")
+
+
+def _prepare(
+    name: str,
+    reader: TableReader,
+    batches: Iterable[Batch],
+    clients: Clients,
+    division: Division,
+    out: Path,
+    sort: bool,
+    skip_empty: bool,
+    places: list[Path],
+) -> None:
+    roles = reader.roles
+    first = reader.source.first
+    shown = {
+        column: str(first.column(column)[0].as_py())[:40] for column in roles_of(reader) if column in first.schema.names
+    }
+    typer.echo(describe_roles(roles, shown))
+    settings = {
+        "format": name,
+        "sources": [str(place.resolve()) for place in places],
+        "categorical": list(roles.categorical),
+        "numerical": [list(each) for each in roles.numerical],
+        "out_of_time": division.out_of_time,
+        "validation": division.validation,
+        "split_seed": division.seed,
+        "sort": sort,
+        "skip_empty": skip_empty,
+    }
+    asked = Asked(
+        batches, roles, reader.values, reader.has_dates, clients, division, sort, skip_empty, reader.source.name
+    )
+    stored = prepare(out, f"experiments/transactions/prepare.py {name}", settings, asked)
+    typer.echo(describe(stored))
+
+
+def roles_of(reader: TableReader) -> list[str]:
+    """All columns that are read."""
+    roles = reader.roles
+    return [roles.client, roles.time, *roles.categorical, *roles.numbers]
+
+
+if __name__ == "__main__":
+    logging.getLogger("nystromformer").setLevel(logging.INFO)
+    cli.run_one_of(long, nested, uci, tabformer, sparkov, draw)

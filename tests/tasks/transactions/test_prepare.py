@@ -1,0 +1,276 @@
+"""Tables of clients' events as prepared folders: the same from every layout, fitted on training clients, or refused."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from clients import PREPARE, draw, flags_of, prepare_drawn, run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nystromformer.tasks.transactions.batches import Batch, whole_clients
+from nystromformer.tasks.transactions.store import SPLITS, UNKNOWN, Stored, open_stored
+
+REAL = os.environ.get("NYSTROM_DATA")
+
+
+def events_of(drawn: Path) -> pd.DataFrame:
+    return pd.read_parquet(drawn / "events")
+
+
+def written(folder: Path, events: pd.DataFrame, clients: pd.DataFrame) -> Path:
+    """Tables as `flags_of` names them."""
+    (folder / "events").mkdir(parents=True)
+    events.to_parquet(folder / "events" / "part.parquet")
+    clients.to_csv(folder / "clients.csv", index=False)
+    return folder
+
+
+def arrays(stored: Stored) -> dict[str, list[Any]]:
+    """What a folder says, whatever the order in which values were met."""
+    manifest = stored.manifest
+    values = {
+        each.name: [each.values[code] if code >= 0 else None for code in stored.categories[:, column].tolist()]
+        for column, each in enumerate(manifest.categories)
+    }
+    numbers = {each.name: stored.numbers[:, column] for column, each in enumerate(manifest.numbers)}
+    shown = {name: [None if np.isnan(value) else float(value) for value in found] for name, found in numbers.items()}
+    return values | shown | {"ends": stored.ends.tolist(), "labels": stored.labels.tolist(), "names": stored.names()}
+
+
+def test_every_layout_gives_the_same_events(drawn: Path, stored: Stored, tmp_path: Path) -> None:
+    events, clients = events_of(drawn), pd.read_csv(drawn / "clients.csv")
+    expected = arrays(stored)
+    text = tmp_path / "text"
+    text.mkdir()
+    events.to_csv(text / "events.csv", index=False)
+    shutil.copyfile(drawn / "clients.csv", text / "clients.csv")
+    flags = [str(text / "events.csv") if flag == str(drawn / "events") else flag for flag in flags_of(drawn)]
+    assert run(PREPARE, *flags, "--out", tmp_path / "a") == 0
+    assert arrays(open_stored(tmp_path / "a")) == expected
+    lists = events.groupby("client", sort=False).agg(list).reset_index().merge(clients, on="client")
+    lists.to_parquet(tmp_path / "nested.parquet")
+    named = ["--client", "client", "--time", "time", "--target", "default", "--truth", "truth", "--date", "date"]
+    assert run(PREPARE, "nested", "--events", tmp_path / "nested.parquet", *named, "--out", tmp_path / "b") == 0
+    assert arrays(open_stored(tmp_path / "b")) == expected
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=12), st.data())
+def test_batches_end_where_clients_do(lengths: list[int], data: st.DataObject) -> None:
+    """However a table was cut."""
+    client_n = np.repeat(np.arange(len(lengths)), lengths)
+    cuts = data.draw(st.sets(st.integers(1, max(1, len(client_n) - 1))))
+    pieces = [part for part in np.split(np.arange(len(client_n)), sorted(cuts)) if len(part)]
+
+    def batch(places: np.ndarray) -> Batch:
+        own = client_n[places]
+        ends = np.append(np.flatnonzero(np.diff(own)) + 1, len(own))
+        empty = np.zeros((len(own), 0))
+        names = [str(own[end - 1]) for end in ends]
+        return Batch(names, ends, places.astype(float), empty.astype(np.int32), empty.astype(np.float32))
+
+    found = list(whole_clients(map(batch, pieces)))
+    assert np.concatenate([each.times for each in found]).tolist() == list(range(len(client_n)))
+    assert [name for each in found for name in each.clients] == [str(number) for number in range(len(lengths))]
+    assert np.concatenate([np.diff(each.ends, prepend=0) for each in found]).tolist() == lengths
+
+
+def test_nothing_is_fitted_on_other_than_training_clients(drawn: Path, stored: Stored, tmp_path: Path) -> None:
+    """Other amounts and merchants of the tested clients change no vocabulary, scale or bin; a merchant that they alone
+    have is unknown."""
+    names = np.array(stored.names())
+    others = names[np.concatenate([stored.clients_of(split, labelled=True) for split in SPLITS[1:]])]
+    events, clients = events_of(drawn), pd.read_csv(drawn / "clients.csv")
+    changed = events.copy()
+    own = changed["client"].isin(others)
+    changed.loc[own, "amount"] *= 1000
+    changed.loc[own, "merchant"] = "of others alone"
+    for name, table in (("before", events), ("after", changed)):
+        prepare_drawn(written(tmp_path / name, table, clients), tmp_path / f"{name}-data", "--form", "bins")
+    before, after = (open_stored(tmp_path / f"{name}-data").manifest for name in ("before", "after"))
+    assert before.numbers == after.numbers
+    known = [{v: i for v, i in zip(m.values, m.ids, strict=True) if i != UNKNOWN} for m in before.categories]
+    assert known == [{v: i for v, i in zip(m.values, m.ids, strict=True) if i != UNKNOWN} for m in after.categories]
+    merchant = next(each for each in after.categories if each.name == "merchant")
+    assert merchant.ids[merchant.values.index("of others alone")] == UNKNOWN
+
+
+def test_the_latest_clients_are_tested_on(drawn: Path, stored: Stored) -> None:
+    dates = pd.read_csv(drawn / "clients.csv").set_index("client")["date"][stored.names()].to_numpy()
+    split = {name: stored.clients_of(name, labelled=True) for name in SPLITS}
+    assert len(split["test"]) == 24
+    assert len(split["validation"]) == round(0.1 * 96)
+    earlier = dates[np.concatenate([split["train"], split["validation"]])]
+    assert dates[split["test"]].min() >= earlier.max()
+    assert sorted(np.concatenate(list(split.values())).tolist()) == list(range(120))
+
+
+def test_clients_without_a_label_are_for_pretraining(drawn: Path, tmp_path: Path) -> None:
+    clients = pd.read_csv(drawn / "clients.csv")
+    table = written(tmp_path / "t", events_of(drawn), clients.iloc[20:])
+    prepare_drawn(table, tmp_path / "data")
+    stored = open_stored(tmp_path / "data")
+    both = [len(stored.clients_of("train", labelled=labelled)) for labelled in (True, False)]
+    assert both[1] - both[0] == 20
+    assert stored.manifest.notes == ["20 clients without a label: for pretraining alone"]
+
+
+def test_unsorted_events_may_be_sorted(drawn: Path, stored: Stored, tmp_path: Path) -> None:
+    events = events_of(drawn)
+    shuffled = events.sample(frac=1, random_state=0).sort_values("client", kind="stable")
+    table = written(tmp_path / "t", shuffled, pd.read_csv(drawn / "clients.csv"))
+    prepare_drawn(table, tmp_path / "data", "--sort")
+    found, expected = (each.numbers[:, -1] for each in (open_stored(tmp_path / "data"), stored))
+    assert np.array_equal(found, expected, equal_nan=True)
+
+
+BAD: dict[str, tuple[Callable[[pd.DataFrame, pd.DataFrame], Any], str]] = {
+    "unsorted": (lambda e, c: (e.iloc[[1, 0, *range(2, len(e))]], c), "is older than the one before it"),
+    "apart": (lambda e, c: (pd.concat([e.iloc[1:], e.iloc[:1]]), c), "after another client's"),
+    "future": (lambda e, c: (e.assign(time=e["time"] + pd.Timedelta(days=9)), c), "expected no event after its date"),
+    "infinite": (lambda e, c: (e.assign(amount=np.inf), c), "row 1: amount: expected a number"),
+    "no column": (lambda e, c: (e.drop(columns="time"), c), "expected the columns time, found none of that name"),
+    "one class": (lambda e, c: (e, c.assign(default=0)), "in train, found labels 0 alone"),
+    "another label": (lambda e, c: (e, c.assign(default=2)), "default: expected 0, 1 or nothing, found 2"),
+    "twice": (lambda e, c: (e, pd.concat([c, c.iloc[:1]])), "expected one row of each client"),
+    "empty client": (lambda e, c: (e[e["client"] != c["client"][3]], c), "found none of 1 client: c0000003"),
+    "empty cell": (lambda e, c: (e.assign(client=None), c), "client: expected a value, found an empty cell"),
+    "no date": (lambda e, c: (e, c.assign(date="soon")), "date: expected a date such as 2026-01-31, found 'soon'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_no_model_should_learn_from(
+    name: str, drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, expected = BAD[name]
+    table = written(tmp_path / "t", *change(events_of(drawn), pd.read_csv(drawn / "clients.csv")))
+    assert run(PREPARE, *flags_of(table), "--out", tmp_path / "data") == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert expected in " ".join(said.split())
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--numerical amount:cubed", "expected scale, log or bins, found cubed"),
+        ("--categorical amuont", "expected the columns amuont, found none"),
+        ("--ignore amount --categorical amount", "amount: expected each column in one place"),
+        ("--time_unit years", "expected one of seconds, milliseconds, days"),
+        ("--out_of_time 0.9 --validation 0.01", "expected clients of each split, found none of validation"),
+    ],
+)
+def test_bad_flags(flags: str, expected: str, drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(PREPARE, *flags_of(drawn), "--out", tmp_path / "data", *flags.split()) == 2
+    assert expected in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_folder_that_has_data_is_left_alone(drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare_drawn(drawn, tmp_path / "data")
+    before = (tmp_path / "data" / "manifest.json").read_bytes()
+    assert run(PREPARE, *flags_of(drawn), "--out", tmp_path / "data", "--split_seed", 3) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert (tmp_path / "data" / "manifest.json").read_bytes() == before
+
+
+def test_clients_may_be_divided_by_a_column(drawn: Path, tmp_path: Path) -> None:
+    clients = pd.read_csv(drawn / "clients.csv")
+    clients["part"] = [SPLITS[number % 3] for number in range(len(clients))]
+    prepare_drawn(written(tmp_path / "t", events_of(drawn), clients), tmp_path / "data", "--split", "part")
+    stored = open_stored(tmp_path / "data")
+    for number, split in enumerate(SPLITS):
+        assert stored.clients_of(split, labelled=True).tolist() == list(range(number, 120, 3))
+
+
+def test_clients_are_drawn_alike_by_a_seed_and_default_as_often_as_is_true(tmp_path: Path) -> None:
+    one, again, other = (draw(tmp_path / str(number), 600, seed) for number, seed in enumerate((0, 0, 1)))
+    assert (one / "clients.csv").read_bytes() == (again / "clients.csv").read_bytes()
+    assert (one / "clients.csv").read_bytes() != (other / "clients.csv").read_bytes()
+    pd.testing.assert_frame_equal(events_of(one), events_of(again))
+    clients = pd.read_csv(one / "clients.csv")
+    error = np.sqrt((clients["truth"] * (1 - clients["truth"])).sum()) / len(clients)
+    assert abs(clients["default"].mean() - clients["truth"].mean()) < 4 * error
+
+
+TABFORMER = (
+    "User,Card,Year,Month,Day,Time,Amount,Use Chip,Merchant Name,Merchant City,Merchant State,Zip,MCC,Errors?,Is Fraud?"
+)
+SPARKOV = (
+    "ssn|cc_num|first|gender|state|lat|long|city_pop|job|unix_time|category|amt|is_fraud|merchant|merch_lat|merch_long"
+)
+
+
+def test_tabformers_columns(tmp_path: Path) -> None:
+    lines = [
+        f'{user},{card},2002,9,{day},06:{day:02},"$1,{day}34.09",Swipe Transaction,352{user},La Verne,CA,91750.0,5300,,'
+        f"{'Yes' if user % 3 == 0 and day == 2 else 'No'}"
+        for user in range(40)
+        for card in range(2)
+        for day in range(1, 4)
+    ]
+    (tmp_path / "card_transaction.v1.csv").write_text("\n".join([TABFORMER, *lines]))
+    place = ("--source", tmp_path / "card_transaction.v1.csv", "--out", tmp_path / "data")
+    assert run(PREPARE, "tabformer", *place, "--out_of_time", 0.3, "--validation", 0.3) == 0
+    stored = open_stored(tmp_path / "data")
+    assert stored.names()[:3] == ["0-0", "0-1", "1-0"]
+    assert stored.labels.tolist() == [int(user % 3 == 0) for user in range(40) for _ in range(2)]
+    assert stored.numbers[:3, 0].tolist() == [np.float32(1000 * 1 + 100 * day + 34.09) for day in (1, 2, 3)]
+    assert stored.numbers[1:3, 1].tolist() == [86_460.0, 86_460.0]
+    assert "Is Fraud?" not in {each.name for each in stored.manifest.categories}
+
+
+def test_sparkovs_columns_sorted_by_time(tmp_path: Path) -> None:
+    lines = [
+        f"1|{card}|A|F|CA|33.1|-117.2|5000|nurse|{1_500_000_000 - 60 * event}|grocery|{10 + event}.5|"
+        f"{int(card % 3 == 0 and event == 1)}|fraud_Kilback|33.0|-117.0"
+        for card in range(60)
+        for event in range(3)
+    ]
+    (tmp_path / "adults.csv").write_text("\n".join([SPARKOV, *lines]))
+    flags = ("--out_of_time", 0.3, "--validation", 0.3)
+    assert run(PREPARE, "sparkov", "--source", tmp_path / "adults.csv", "--out", tmp_path / "data", *flags) == 0
+    stored = open_stored(tmp_path / "data")
+    assert stored.labels.tolist() == [int(card % 3 == 0) for card in range(60)]
+    amounts = [each.name for each in stored.manifest.numbers].index("amt")
+    assert stored.numbers[:3, amounts].tolist() == [12.5, 11.5, 10.5]
+    assert {"time.hour", "time.weekday"} <= {each.name for each in stored.manifest.categories}
+
+
+@pytest.mark.skipif(REAL is None, reason="NYSTROM_DATA names no folder")
+def test_ucis_clients(tmp_path: Path) -> None:
+    assert REAL is not None
+    source = Path(REAL) / "uci_credit_default" / "UCI_Credit_Card.csv"
+    assert run(PREPARE, "uci", "--source", source, "--out", tmp_path / "data") == 0
+    stored, table = open_stored(tmp_path / "data"), pd.read_csv(source)
+    assert len(stored.ends) == len(table)
+    assert set(stored.lengths.tolist()) == {6}
+    assert stored.labels.tolist() == table["Y"].tolist()
+    names = [each.name for each in stored.manifest.numbers]
+    bills = stored.numbers[:, names.index("bill")].reshape(-1, 6)
+    assert np.array_equal(bills[:, ::-1], table[[f"X{number}" for number in range(12, 18)]].to_numpy(np.float32))
+    status = next(each for each in stored.manifest.categories if each.name == "status")
+    column = [each.name for each in stored.manifest.categories].index("status")
+    newest = [status.values[code] for code in stored.categories[5::6, column].tolist()]
+    assert newest == table["X6"].astype(str).tolist()
+
+
+def test_ucis_other_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.csv").write_text("ID,X1\n1,2\n")
+    assert run(PREPARE, "uci", "--source", tmp_path / "a.csv", "--out", tmp_path / "data") == 2
+    assert "expected the 25 columns" in capsys.readouterr().err
+
+
+def test_a_damaged_folder(drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare_drawn(drawn, tmp_path / "data")
+    path = tmp_path / "data" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"notes": ["another"]}))
+    assert run("code/run_transactions.py", "--data", tmp_path / "data", "--model", tmp_path) == 2
+    assert "config.json" in capsys.readouterr().err

@@ -1,0 +1,222 @@
+"""Clients' events to a model: batches, networks, runs."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from clients import SCRIPT, TINY, run
+from small import ROOT, small_config
+
+from nystromformer.model.events import EventModel, MaskedEventModel, Network
+from nystromformer.runs.record import find_runs
+from nystromformer.tasks.transactions.boosting import aggregates
+from nystromformer.tasks.transactions.examples import ClientExamples, Features, mask_events, shift_cyclically
+from nystromformer.tasks.transactions.metrics import gini
+from nystromformer.tasks.transactions.store import Stored
+
+RECIPE = ROOT / "experiments" / "transactions" / "encoder" / "config.json"
+EVENTS = ("categories_BNC", "numbers_BNF", "mask_BN")
+
+
+def experiment(folder: Path) -> Path:
+    folder.mkdir()
+    shutil.copyfile(RECIPE, folder / "config.json")
+    return folder
+
+
+def train(folder: Path, stored: Stored, *flags: object) -> int:
+    own = [] if "--attention" in flags else ["model.attn_type.num_landmarks=4", "model.attn_type.conv_kernel_size=5"]
+    tiny = [word for each in (*TINY, *own) for word in ("--set", each)]
+    place = ("--model", folder, "--data", stored.folder, "--task", "drawn", "--device", "cpu")
+    return run(SCRIPT, *place, *tiny, "--epoch", 2, "--batch_size", 16, *flags)
+
+
+def examples(stored: Stored, length: int = 16, dropped: int = 0) -> ClientExamples:
+    return ClientExamples("train", stored, stored.clients_of("train", labelled=True), length, dropped)
+
+
+def model(stored: Stored, network: Network, kind: type = EventModel) -> torch.nn.Module:
+    features = Features.of(stored.manifest)
+    config = small_config(model__vocab_size=sum(features.categories), model__pooling="mean", model__norm="pre").model
+    torch.manual_seed(0)
+    classes = {"classes": 2} if kind is EventModel else {}
+    built: torch.nn.Module = kind(config, features.categories, features.numbers, network, **classes)
+    return built.eval()
+
+
+def test_a_row_begins_with_the_newest_event(stored: Stored) -> None:
+    rows, manifest = examples(stored), stored.manifest
+    numbers = np.array([5, 0, 2])
+    batch = rows.batch(numbers)
+    for row, number in enumerate(numbers.tolist()):
+        client = int(rows.clients[number])
+        end = int(stored.ends[client])
+        length = min(int(stored.lengths[client]), 16)
+        places = np.arange(end - 1, end - 1 - length, -1)
+        assert batch["mask_BN"][row].sum() == length
+        for column, each in enumerate(manifest.categories):
+            expected = [each.ids[code] for code in stored.categories[places, column].tolist()]
+            assert batch["categories_BNC"][row, :length, column].tolist() == expected
+        for column, number_of in enumerate(manifest.numbers):
+            raw = stored.numbers[places, column].astype(np.float64)
+            scaled = (np.sign(raw) * np.log1p(np.abs(raw)) - number_of.mean) / number_of.deviation
+            np.testing.assert_allclose(batch["numbers_BNF"][row, :length, column], scaled, rtol=1e-5, atol=1e-5)
+    assert rows.lengths.max() == 16
+    assert rows.truncated == int((stored.lengths[rows.clients] > 16).sum()) > 0
+    assert rows.batch(numbers, 30)["mask_BN"].shape == (3, 30)
+
+
+def test_without_its_newest_event_a_row_begins_with_the_one_before(stored: Stored) -> None:
+    whole, shifted = (examples(stored, 16, dropped).batch(np.arange(4)) for dropped in (0, 1))
+    assert torch.equal(whole["categories_BNC"][:, 1:8], shifted["categories_BNC"][:, :7])
+    assert examples(stored).fingerprint != examples(stored, 16, 1).fingerprint
+
+
+def test_a_cycle_shift_turns_each_row(stored: Stored) -> None:
+    rows = examples(stored)
+    numbers = np.arange(8)
+    batch = rows.batch(numbers)
+    turned = shift_cyclically(batch, numbers, 0, 3)
+    again = shift_cyclically(batch, numbers, 0, 3)
+    assert torch.equal(turned["categories_BNC"], again["categories_BNC"])
+    shifts = set()
+    for row, length in enumerate(batch["mask_BN"].sum(1).tolist()):
+        before, after = (each["categories_BNC"][row, :length] for each in (batch, turned))
+        found = [shift for shift in range(length) if torch.equal(before.roll(-shift, 0), after)]
+        assert found, "a rotation of the row's own events"
+        shifts |= set(found)
+    assert len(shifts) > 2
+
+
+def test_masked_events_are_a_share_of_each_row_and_not_padding(stored: Stored) -> None:
+    rows = examples(stored)
+    numbers = np.arange(12)
+    batch = mask_events(rows.batch(numbers), numbers, 0.25, 0, 1)
+    for row, length in enumerate(rows.lengths[numbers].tolist()):
+        positions = batch["positions_BK"][row][batch["counted_BK"][row]].tolist()
+        assert len(set(positions)) == len(positions) == max(1, round(0.25 * length))
+        assert max(positions) < length
+
+
+@pytest.mark.parametrize("network", ["encoder", "lstm", "gru"])
+def test_neither_padding_nor_neighbours_change_a_row(stored: Stored, network: Network) -> None:
+    built, rows = model(stored, network), examples(stored)
+    together = rows.batch(np.arange(5), 24)
+    with torch.no_grad():
+        found = built(*(together[name] for name in EVENTS))
+        for number in range(5):
+            alone = rows.batch(np.array([number]))
+            torch.testing.assert_close(built(*(alone[name] for name in EVENTS))[0], found[number])
+
+
+@pytest.mark.parametrize("network", ["lstm", "gru"])
+def test_a_recurrent_network_reads_from_the_oldest_event_to_the_newest(stored: Stored, network: Network) -> None:
+    built, rows = model(stored, network), examples(stored)
+    batch = rows.batch(np.array([1]))
+    with torch.no_grad():
+        encoder = built.get_submodule("encoder")
+        assert callable(encoder.encode)
+        found = encoder.encode(*(batch[name] for name in EVENTS))
+        embedded = encoder.embeddings.embed(batch["categories_BNC"], batch["numbers_BNF"])  # type: ignore[union-attr,operator]
+        by_hand = encoder.cells(embedded.flip(1))[0].flip(1)  # type: ignore[operator]
+    torch.testing.assert_close(found, by_hand)
+
+
+@pytest.mark.parametrize("network", ["encoder", "lstm"])
+def test_nothing_of_a_masked_event_is_seen(stored: Stored, network: Network) -> None:
+    built, rows = model(stored, network, MaskedEventModel), examples(stored)
+    numbers = np.arange(4)
+    batch = mask_events(rows.batch(numbers), numbers, 0.3, 0, 0)
+    hidden = torch.zeros_like(batch["mask_BN"], dtype=torch.long).scatter_add(
+        1, batch["positions_BK"], batch["counted_BK"].long()
+    )
+    with torch.no_grad():
+        encoder = built.get_submodule("encoder")
+        assert callable(encoder.encode)
+        before = encoder.encode(*(batch[name] for name in EVENTS), hidden > 0)
+        other = torch.where(hidden[:, :, None] > 0, 0, batch["categories_BNC"])
+        after = encoder.encode(other, batch["numbers_BNF"], batch["mask_BN"], hidden > 0)
+        torch.testing.assert_close(before, after)
+        sums = built(*(batch[name] for name in (*EVENTS, "positions_BK", "counted_BK")))
+    assert sums.isfinite().all()
+    assert sums[:, 2].tolist() == batch["counted_BK"].sum(1).tolist()
+
+
+def test_aggregates_are_of_the_events_that_the_model_sees(stored: Stored) -> None:
+    rows = examples(stored, 8)
+    found = aggregates(rows)
+    assert found.shape[0] == len(rows)
+    assert found[:, 0].tolist() == rows.lengths.tolist()
+    amounts = stored.numbers[rows.places(3), 0]
+    assert found[3, 1] == pytest.approx(amounts.mean(), rel=1e-5)
+
+
+def test_a_run_learns_predicts_and_resumes(stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = experiment(tmp_path / "e")
+    assert train(folder, stored, "--baselines", "--lr", "3e-3") == 0
+    shown = capsys.readouterr().out
+    assert "boosting on aggregates" in shown
+    assert "test gini_shifted" in shown
+    (found,) = find_runs(folder / "model", "transactions")
+    predictions = found.folder / "predictions"
+    with (predictions / "test.tsv").open() as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    test = stored.clients_of("test", labelled=True)
+    assert [row["client"] for row in rows] == [stored.names()[client] for client in test.tolist()]
+    chances = np.array([float(row["chance"]) for row in rows])
+    assert found.test_metrics["gini"] == pytest.approx(gini(chances, stored.labels[test]), abs=1e-4)
+    figures = json.loads((predictions / "test.json").read_text())
+    low, high = figures["intervals"]["gini"]
+    assert low <= figures["gini"] <= high
+    assert figures["ceiling"] == stored.manifest.ceiling["test"]
+    assert (predictions / "reliability.png").stat().st_size > 1000
+    before = {path: path.read_bytes() for path in sorted(found.folder.rglob("*")) if path.is_file()}
+    assert train(folder, stored, "--lr", "3e-3") == 0
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize(
+    "flags", [("--architecture", "gru"), ("--attention", "linear", "--cycle_shift"), ("--pretrain_epoch", 1)]
+)
+def test_other_ways_to_train(flags: tuple[object, ...], stored: Stored, tmp_path: Path) -> None:
+    folder = experiment(tmp_path / "e")
+    assert train(folder, stored, *flags) == 0
+    found = find_runs(folder / "model", "transactions")
+    names = {run.task for run in found}
+    network = "-gru" if "gru" in flags else ""
+    assert f"transactions/drawn{network}{'-shifted' if '--cycle_shift' in flags else ''}" in names
+    if "--pretrain_epoch" in flags:
+        assert "transactions/drawn-events" in names
+        labelled = next(run for run in found if run.task == "transactions/drawn")
+        assert labelled.origin.checkpoint
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("--architecture", "cnn"), "expected one of encoder, lstm, gru"),
+        (("--architecture", "lstm", "--attention", "linear"), "expected no --attention"),
+        (("--pretrain_epoch", 1, "--lr", "1e-3,2e-3"), "expected one --batch_size and one --lr"),
+        (("--attention", "synthesizer", "--set", "model.positions=rotary"), "rotary"),
+    ],
+)
+def test_bad_flags(
+    flags: tuple[object, ...],
+    expected: str,
+    stored: Stored,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert train(experiment(tmp_path / "e"), stored, *flags) == 2
+    said = capsys.readouterr().err
+    assert expected in " ".join(said.split())
+    assert "Traceback" not in said
+
+
+def test_no_prepared_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(SCRIPT, "--model", experiment(tmp_path / "e"), "--data", tmp_path, "--device", "cpu") == 2
+    assert "no prepared clients" in capsys.readouterr().err
