@@ -15,13 +15,17 @@ def predict(
     run: Annotated[
         Path,
         typer.Argument(
-            help="Folder of a finished run of run_classify.py, run_glue.py or run_imdb.py, such as "
-            "MODEL/model/imdb/cp-0099-….",
+            help="Folder of a finished run of run_classify.py, run_glue.py, run_imdb.py or run_transactions.py, such "
+            "as MODEL/model/imdb/cp-0099-….",
         ),
     ],
     input: Annotated[
         str,
-        typer.Option("--input", help="Input table: a .csv, .tsv, .jsonl or .parquet file, or hub:NAME:SPLIT."),
+        typer.Option(
+            "--input",
+            help="Input table: a .csv, .tsv, .jsonl or .parquet file, or hub:NAME:SPLIT; for run_transactions.py the "
+            "folder that `experiments/transactions/prepare.py new` wrote.",
+        ),
     ],
     out: Annotated[
         Path, typer.Option("--out", help="Output file, ending in .csv, .tsv, .jsonl or .parquet; it must not exist.")

@@ -79,6 +79,22 @@ def lra(
     )
 
 
+def transactions(
+    experiments: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Experiment folders with finished runs. Default: experiments/transactions/encoder."),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", help="Output table, ending in .md; a .json of the same name is written beside it.")
+    ] = Path("transactions.md"),
+) -> None:
+    """Put runs on clients' events beside the lecture's tables: Gini, differences, shifts, time and memory."""
+    from nystromformer.report.transactions import write_transactions
+
+    typer.echo(write_transactions(experiments or [EXPERIMENTS / "transactions" / "encoder"], out))
+    typer.echo(f"table and figures: {out}, {out.with_suffix('.json')}")
+
+
 def paper(
     results: Annotated[
         Path, typer.Option("--results", help="Folder with results, laid out like this project's results/.")
@@ -95,4 +111,4 @@ def paper(
 
 
 if __name__ == "__main__":
-    cli.run_one_of(pretraining, table2, lra, paper)
+    cli.run_one_of(pretraining, table2, lra, transactions, paper)

@@ -15,7 +15,7 @@ from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, open_experiment
 from nystromformer.tasks.finetuning.settings import FinetuningFlags
 from nystromformer.tasks.lra.recipe import TRACKS, build_overrides, check_name
-from nystromformer.tasks.transactions.recipe import ARCHITECTURES, plan_passes, pretraining_sweep
+from nystromformer.tasks.transactions.recipe import ARCHITECTURES, check_start, plan_passes, pretraining_sweep
 
 
 @with_flag_groups
@@ -97,6 +97,21 @@ def transactions(
             help="Passes over the training clients, with or without a label, to guess masked events first; 0: none.",
         ),
     ] = 0,
+    from_run: Annotated[
+        Path | None,
+        typer.Option(
+            "--from_run",
+            help="Start from the encoder of a finished run on the same columns, such as one on shorter rows.",
+        ),
+    ] = None,
+    train_only: Annotated[
+        str | None,
+        typer.Option(
+            "--train_only",
+            help="With --from_run or --pretrain_epoch: attention (train only the attentions' own weights, such as a "
+            "convolution, and the head).",
+        ),
+    ] = None,
     cycle_shift: Annotated[
         bool,
         typer.Option(
@@ -114,6 +129,7 @@ def transactions(
     if architecture != "encoder" and (attention is not None or conv is not None):
         raise UserError(f"--architecture {architecture}: expected no --attention and no --conv beside it")
     usual = EXPERIMENTS / "transactions" / "encoder"
+    check_start(from_run, train_only, pretrain_epoch)
     folder = model or (CONTAINER_MODEL if (CONTAINER_MODEL / "config.json").is_file() else usual)
     overrides = shared.overrides or []
     if attention is not None or conv is not None:
@@ -125,15 +141,17 @@ def transactions(
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.finetuning.phases import run_phases
     from nystromformer.tasks.finetuning.sweep import run_sweeps
+    from nystromformer.tasks.transactions.start import begin_with
     from nystromformer.tasks.transactions.task import MaskedTransactions, Transactions
 
     source = data or experiment.path(experiment.config.data_folder)
     name = task or source.resolve().name
-    labels = Transactions(source, name, architecture, cycle_shift)
+    labels = Transactions(source, name, architecture, cycle_shift, train_only is not None)
     if first is not None:
         events = MaskedTransactions(source, name, architecture)
         run_phases(experiment, events, labels, (first, sweep), shared.device, typer.echo)
-    run_sweeps(experiment, [labels], sweep, shared.device, typer.echo)
+    begin = None if from_run is None else begin_with(from_run, labels)
+    run_sweeps(experiment, [labels], sweep, shared.device, typer.echo, begin)
 
 
 if __name__ == "__main__":

@@ -66,13 +66,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "tasks.transactions": (
         *(*TRAINING, "files.checked_json", "runs"),
-        *("tasks.declaration", "tasks.finetuning", "tasks.documents"),
+        *("tasks.declaration", "tasks.experiment", "tasks.finetuning", "tasks.documents"),
     ),
     "tasks.wikihop": (*TRAINING, "tasks.declaration", "tasks.finetuning"),
     # Finished runs of the tasks on text, on new texts.
     "tasks.prediction": (
         *(*TRAINING, "interop.formats", "runs", "progress"),
-        *("tasks.experiment", "tasks.finetuning", "tasks.documents", "tasks.glue", "tasks.imdb"),
+        *("tasks.experiment", "tasks.finetuning", "tasks.documents", "tasks.glue", "tasks.imdb", "tasks.transactions"),
     ),
     # What makes experiments of other people's models, and such models of experiments; nothing else stands on it.
     "exchange": (

@@ -12,11 +12,11 @@ import typer
 from nystromformer.command_line import cli
 from nystromformer.config.ranges import MOST_SEED
 from nystromformer.errors import UserError
-from nystromformer.tasks.transactions.batches import Batch
+from nystromformer.tasks.transactions.batches import Batch, Roles
 from nystromformer.tasks.transactions.clients import Clients, Division, read_clients
 from nystromformer.tasks.transactions.generator import CLIENTS, EVENTS, World, draw_clients
-from nystromformer.tasks.transactions.prepare import Asked, describe, prepare
-from nystromformer.tasks.transactions.store import Form
+from nystromformer.tasks.transactions.prepare import GAP, HOUR, WEEKDAY, Asked, describe, prepare
+from nystromformer.tasks.transactions.store import Form, Manifest, open_stored
 from nystromformer.tasks.transactions.tables import UNITS, TableReader, choose_roles, describe_roles, open_source
 
 HERE = Path(__file__).resolve().parent
@@ -123,6 +123,36 @@ def nested(
     _prepare("nested", reader, reader.nested(), known, division, out, sort, False, [events])
 
 
+def new(
+    events: Events,
+    like: Annotated[Path, typer.Option(help="Prepared folder whose columns, vocabularies and scales are taken.")],
+    client: Client,
+    time: Time,
+    out: Out,
+    lists: Annotated[
+        bool, typer.Option("--lists", help="The table has a row for each client, as for `prepare.py nested`.")
+    ] = False,
+    time_unit: Unit = "seconds",
+    sort: Sort = False,
+) -> None:
+    """Events of other clients, without labels, for run_predict.py."""
+    manifest, unit = open_stored(like).manifest, _unit(time_unit)
+    made = (HOUR, WEEKDAY)
+    known = {each.name: each.values for each in manifest.categories if each.name not in made}
+    numbers = {each.name: each.form for each in manifest.numbers if each.name != GAP}
+    source = open_source(events)
+    others = [name for name in source.columns if name not in {client, time, *known, *numbers}]
+    roles = choose_roles(source, client, time, list(known), numbers, others, "log", lists)
+    ordered = Roles(client, time, tuple(known), tuple(numbers.items()))
+    assert set(ordered.categorical) == set(roles.categorical)
+    reader = TableReader(source, ordered, unit, known=known)
+    has_dates = any(each.name in made for each in manifest.categories)
+    if reader.has_dates != has_dates:
+        raise UserError(f"{events}: {time}: expected {'dates' if has_dates else 'numbers'}, as {like} has them")
+    batches = reader.nested() if lists else reader.long()
+    _prepare("new", reader, batches, Clients(), Division(0, 0, 0), out, sort, False, [events, like], manifest)
+
+
 def uci(
     source: Source,
     out: Out,
@@ -194,8 +224,7 @@ def _open(
     unit: str,
     nested: bool,
 ) -> TableReader:
-    if unit not in UNITS:
-        raise UserError(f"--time_unit {unit}: expected one of {', '.join(UNITS)}")
+    seconds = _unit(unit)
     usual = _form("--form", form)
     numbers = {}
     for part in _names(numerical):
@@ -203,7 +232,13 @@ def _open(
         numbers[name] = _form("--numerical", own) if own else usual
     source = open_source(events)
     roles = choose_roles(source, client, time, _names(categorical), numbers, _names(ignore), usual, nested)
-    return TableReader(source, roles, UNITS[unit])
+    return TableReader(source, roles, seconds)
+
+
+def _unit(name: str) -> float:
+    if name not in UNITS:
+        raise UserError(f"--time_unit {name}: expected one of {', '.join(UNITS)}")
+    return UNITS[name]
 
 
 def _names(text: str) -> list[str]:
@@ -227,6 +262,7 @@ def _prepare(
     sort: bool,
     skip_empty: bool,
     places: list[Path],
+    like: Manifest | None = None,
 ) -> None:
     roles = reader.roles
     first = reader.source.first
@@ -246,7 +282,7 @@ def _prepare(
         "skip_empty": skip_empty,
     }
     asked = Asked(
-        batches, roles, reader.values, reader.has_dates, clients, division, sort, skip_empty, reader.source.name
+        batches, roles, reader.values, reader.has_dates, clients, division, sort, skip_empty, reader.source.name, like
     )
     stored = prepare(out, f"experiments/transactions/prepare.py {name}", settings, asked)
     typer.echo(describe(stored))
@@ -260,4 +296,4 @@ def roles_of(reader: TableReader) -> list[str]:
 
 if __name__ == "__main__":
     logging.getLogger("nystromformer").setLevel(logging.INFO)
-    cli.run_one_of(long, nested, uci, tabformer, sparkov, draw)
+    cli.run_one_of(long, nested, new, uci, tabformer, sparkov, draw)

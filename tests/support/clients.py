@@ -16,7 +16,6 @@ TINY = (
     "model.transformer_hidden_dim=32",
     "model.num_head=2",
     "model.head_dim=8",
-    "model.max_seq_len=16",
     "pretraining_setting.batches_per_report=1",
 )
 

@@ -1,12 +1,13 @@
 """The finished fine-tuning runs of experiments; those that differ in their seeds alone together."""
 
 import json
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nystromformer.config.attention import ATTENTIONS
 from nystromformer.errors import UserError
@@ -15,6 +16,7 @@ from nystromformer.runs.figures import Mark, Spread, mark, rows_behind
 from nystromformer.runs.record import Origin, Run, find_runs, find_unfinished, spread_of
 from nystromformer.tasks.declaration import Task, task_of
 from nystromformer.tasks.experiment.folder import read_experiment
+from nystromformer.training.log import read_log
 
 
 @dataclass(frozen=True)
@@ -299,3 +301,26 @@ def _layer(layer: Mapping[str, Any]) -> str:
         if key == "num_landmarks" or (key != "name" and (key not in known or value != known[key]))
     ]
     return f"{name} ({', '.join(options)})" if options else name
+
+
+class Times(NamedTuple):
+    """Of a run, by its log."""
+
+    seconds: float
+    """Without what it waited between two starts."""
+    steps_per_second: float | None
+    """Without validations; None: too short a run to tell."""
+    memory_mib: float
+    """At the most."""
+
+
+def read_times(folder: Path) -> Times:
+    """Of a run's folder."""
+    records = read_log(folder / "log.jsonl")
+    starts = [number for number, record in enumerate(records) if record["type"] == "start"]
+    seconds = sum(records[end - 1]["time"] - records[start]["time"] for start, end in pairwise([*starts, len(records)]))
+    reports = [record for record in records if record["type"] == "train"]
+    # A validation stands between some two reports; the median pair has none.
+    paces = [(b["step"] - a["step"]) / (b["time"] - a["time"]) for a, b in pairwise(reports) if b["time"] > a["time"]]
+    memory = max((report["memory_mib"] for report in reports), default=0.0)
+    return Times(seconds, statistics.median(paces) if paces else None, memory)

@@ -4,23 +4,21 @@ import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any, NamedTuple
+from typing import Any
 
 from nystromformer.benchmark.results import new_figure
 from nystromformer.config.network import NO_EFFECT
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import checked
 from nystromformer.files.writing import sha256_of, write_figure, write_json, write_text
-from nystromformer.report.finetuning import attention_text, read_runs
+from nystromformer.report.finetuning import attention_text, read_runs, read_times
 from nystromformer.runs.baselines import BASELINES, find_baselines, read_baselines
 from nystromformer.runs.figures import MARKS, SmallestDifference, Spread, mark, power_note, smallest_difference
 from nystromformer.runs.record import Run, spread_of
 from nystromformer.tables import markdown
 from nystromformer.tasks.declaration import task_of
-from nystromformer.training.log import read_log
 from nystromformer.wording import number_of
 
 LRA_TASKS = ("ListOps", "Text", "Retrieval", "Image", "Pathfinder", "average")
@@ -247,7 +245,7 @@ def _cells(column: str, runs: Sequence[Run]) -> list[Cell]:
 
 def _cell(column: str, runs: Sequence[Run]) -> Cell:
     first = runs[0]
-    phases = [[_read_times(folder) for folder in _phases(run)] for run in runs]
+    phases = [[read_times(folder) for folder in _phases(run)] for run in runs]
     paces = [times[0].steps_per_second * first.settings.batch_size for times in phases if times[0].steps_per_second]
     warnings = list(first.every_warning)
     if any(run.origin.checkpoint and len(times) < 2 for run, times in zip(runs, phases, strict=True)):
@@ -279,28 +277,6 @@ def _phases(run: Run) -> list[Path]:
     own = run.folder.parent
     before = own.with_name(f"{own.name}-tokens").glob(f"*/{run.origin.checkpoint}") if run.origin.checkpoint else ()
     return [run.folder, *(path.parent for path in before if sha256_of(path) == run.origin.sha256)][:2]
-
-
-class _Times(NamedTuple):
-    """Of a run, by its log."""
-
-    seconds: float
-    """Without what it waited between two starts."""
-    steps_per_second: float | None
-    """Without validations; None: too short a run to tell."""
-    memory_mib: float
-    """At the most."""
-
-
-def _read_times(folder: Path) -> _Times:
-    records = read_log(folder / "log.jsonl")
-    starts = [number for number, record in enumerate(records) if record["type"] == "start"]
-    seconds = sum(records[end - 1]["time"] - records[start]["time"] for start, end in pairwise([*starts, len(records)]))
-    reports = [record for record in records if record["type"] == "train"]
-    # A validation stands between some two reports; the median pair has none.
-    paces = [(b["step"] - a["step"]) / (b["time"] - a["time"]) for a, b in pairwise(reports) if b["time"] > a["time"]]
-    memory = max((report["memory_mib"] for report in reports), default=0.0)
-    return _Times(seconds, statistics.median(paces) if paces else None, memory)
 
 
 def _spans_table(folders: Sequence[Path]) -> str:

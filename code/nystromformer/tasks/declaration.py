@@ -62,7 +62,7 @@ class Task:
     on_test: bool = False
     """Whether its figures are of test data where a run has them."""
     has_baselines: bool = True
-    table: Literal["table2", "lra"] = "table2"
+    table: Literal["table2", "lra", "transactions"] = "table2"
     """The report that shows its runs."""
 
     @property

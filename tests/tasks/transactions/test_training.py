@@ -6,9 +6,10 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from clients import SCRIPT, TINY, run
+from clients import PREPARE, SCRIPT, TINY, prepare_drawn, run
 from small import ROOT, small_config
 
 from nystromformer.model.events import EventModel, MaskedEventModel, Network
@@ -17,6 +18,7 @@ from nystromformer.tasks.transactions.boosting import aggregates
 from nystromformer.tasks.transactions.examples import ClientExamples, Features, mask_events, shift_cyclically
 from nystromformer.tasks.transactions.metrics import gini
 from nystromformer.tasks.transactions.store import Stored
+from nystromformer.training.archive import read_checkpoint
 
 RECIPE = ROOT / "experiments" / "transactions" / "encoder" / "config.json"
 EVENTS = ("categories_BNC", "numbers_BNF", "mask_BN")
@@ -28,9 +30,9 @@ def experiment(folder: Path) -> Path:
     return folder
 
 
-def train(folder: Path, stored: Stored, *flags: object) -> int:
+def train(folder: Path, stored: Stored, *flags: object, length: int = 16) -> int:
     own = [] if "--attention" in flags else ["model.attn_type.num_landmarks=4", "model.attn_type.conv_kernel_size=5"]
-    tiny = [word for each in (*TINY, *own) for word in ("--set", each)]
+    tiny = [word for each in (*TINY, f"model.max_seq_len={length}", *own) for word in ("--set", each)]
     place = ("--model", folder, "--data", stored.folder, "--task", "drawn", "--device", "cpu")
     return run(SCRIPT, *place, *tiny, "--epoch", 2, "--batch_size", 16, *flags)
 
@@ -179,6 +181,53 @@ def test_a_run_learns_predicts_and_resumes(stored: Stored, tmp_path: Path, capsy
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_new_clients_get_the_same_chances_as_tested_ones(
+    drawn: Path, stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their events prepared anew by the run's vocabularies, with values that it has never seen besides."""
+    folder = experiment(tmp_path / "e")
+    assert train(folder, stored) == 0
+    (found,) = find_runs(folder / "model", "transactions")
+    events = pd.read_parquet(drawn / "events")
+    stranger = events[events["client"] == "c0000000"].assign(client="stranger", merchant="never seen")
+    pd.concat([stranger, events]).to_parquet(tmp_path / "new.parquet")
+    named = ("--events", tmp_path / "new.parquet", "--client", "client", "--time", "time")
+    assert run(PREPARE, "new", *named, "--like", stored.folder, "--out", tmp_path / "new") == 0
+    assert run("code/run_predict.py", found.folder, "--input", tmp_path / "new", "--out", tmp_path / "p.csv") == 0
+    chances = pd.read_csv(tmp_path / "p.csv").set_index("client")["chance"]
+    assert len(chances) == 121
+    tested = pd.read_csv(found.folder / "predictions" / "test.tsv", sep="\t").set_index("client")["chance"]
+    np.testing.assert_allclose(chances[tested.index], tested, atol=2e-6)
+    assert 0 < chances["stranger"] < 1
+    before = (tmp_path / "p.csv").read_bytes()
+    place = ("--input", tmp_path / "new", "--out", tmp_path / "p.csv")
+    assert run("code/run_predict.py", found.folder, *place) == 2
+    assert (tmp_path / "p.csv").read_bytes() == before
+    prepare_drawn(drawn, tmp_path / "other", "--ignore", "amount")
+    capsys.readouterr()
+    place = ("--input", tmp_path / "other", "--out", tmp_path / "q.csv")
+    assert run("code/run_predict.py", found.folder, *place) == 2
+    assert "prepare.py new --like" in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.glob("q.csv*"))
+
+
+def test_longer_rows_begin_with_the_encoder_of_shorter_ones(stored: Stored, tmp_path: Path) -> None:
+    """Of which the attention's own weights alone are trained where that is asked for."""
+    folder = experiment(tmp_path / "e")
+    flags = ("--attention", "conv_linformer")
+    assert train(folder, stored, *flags) == 0
+    (short,) = find_runs(folder / "model", "transactions")
+    start = ("--from_run", short.folder, "--train_only", "attention")
+    assert train(folder, stored, *flags, *start, length=24) == 0
+    (found,) = (each for each in find_runs(folder / "model", "transactions") if each.length == 24)
+    assert found.origin.sha256
+    after = read_checkpoint(found.folder / "cp-0001.model")["model"]
+    best = read_checkpoint(short.folder / f"cp-{short.best.epoch:04d}.model")["model"]
+    changed = {name for name in after if not torch.equal(after[name], best[name]) and "position" not in name}
+    assert changed
+    assert all(".attention.core." in name or name.startswith("head.") for name in changed)
+
+
 @pytest.mark.parametrize(
     "flags", [("--architecture", "gru"), ("--attention", "linear", "--cycle_shift"), ("--pretrain_epoch", 1)]
 )
@@ -201,6 +250,9 @@ def test_other_ways_to_train(flags: tuple[object, ...], stored: Stored, tmp_path
         (("--architecture", "cnn"), "expected one of encoder, lstm, gru"),
         (("--architecture", "lstm", "--attention", "linear"), "expected no --attention"),
         (("--pretrain_epoch", 1, "--lr", "1e-3,2e-3"), "expected one --batch_size and one --lr"),
+        (("--train_only", "attention"), "expected --from_run or --pretrain_epoch"),
+        (("--from_run", "nowhere", "--pretrain_epoch", 1), "expected no --pretrain_epoch"),
+        (("--from_run", "nowhere"), "nowhere"),
         (("--attention", "synthesizer", "--set", "model.positions=rotary"), "rotary"),
     ],
 )
@@ -220,3 +272,33 @@ def test_bad_flags(
 def test_no_prepared_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(SCRIPT, "--model", experiment(tmp_path / "e"), "--data", tmp_path, "--device", "cpu") == 2
     assert "no prepared clients" in capsys.readouterr().err
+
+
+def test_a_report_puts_runs_beside_the_lecture_and_the_lstm(
+    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = experiment(tmp_path / "e")
+    assert train(folder, stored, "--architecture", "lstm", "--seed", "0,1", "--baselines") == 0
+    assert train(folder, stored) == 0
+    assert run("code/run_report.py", "transactions", folder, "--out", tmp_path / "t.md") == 0
+    text = (tmp_path / "t.md").read_text()
+    assert "boosting on aggregates, drawn" in text
+    assert "Smallest difference from the LSTM" in text
+    data = json.loads((tmp_path / "t.json").read_text())
+    rows = {row["name"].split(" ")[0]: row for row in data["rows"]}
+    runs = find_runs(folder / "model", "transactions")
+    found = {name: [each for each in runs if each.choices["network"] == name] for name in ("lstm", "encoder")}
+    for name, network in (("lstm", "lstm"), ("nystrom", "encoder")):
+        figures = [each.test_metrics["gini"] for each in found[network]]
+        assert rows[name]["gini"]["mean"] == pytest.approx(np.mean(figures))
+        assert rows[name]["seeds"] == [each.settings.seed for each in found[network]]
+        assert rows[name]["shift"] == pytest.approx(
+            np.mean([each.test_metrics["gini_shifted"] - each.test_metrics["gini"] for each in found[network]]),
+            abs=1e-3,
+        )
+    difference = rows["nystrom"]["gini"]["mean"] - rows["lstm"]["gini"]["mean"]
+    assert rows["nystrom"]["difference"] == pytest.approx(difference, abs=1e-3)
+    assert rows["lstm"]["difference"] is None
+    assert run("code/run_report.py", "transactions", folder, "--out", tmp_path / "t.txt") == 2
+    assert run("code/run_report.py", "transactions", experiment(tmp_path / "f"), "--out", tmp_path / "u.md") == 2
+    assert "expected finished runs of run_transactions.py" in capsys.readouterr().err

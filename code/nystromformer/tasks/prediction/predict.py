@@ -6,12 +6,15 @@ import logging
 from pathlib import Path
 
 from nystromformer.errors import UserError
+from nystromformer.runs.record import open_run
 from nystromformer.runs.settings import Predict
 from nystromformer.tasks.documents.source import open_place
 from nystromformer.tasks.documents.table import column_named, columns_named
 from nystromformer.tasks.prediction.loaded import load_run
 from nystromformer.tasks.prediction.outputs import output_kind
 from nystromformer.tasks.prediction.stream import Job, predict_table
+from nystromformer.tasks.transactions.predict import KIND as CLIENTS
+from nystromformer.tasks.transactions.predict import load_clients_run, predict_clients
 from nystromformer.wording import first_names
 
 logger = logging.getLogger(__name__)
@@ -32,12 +35,17 @@ def run_predict(
     """Predict a table with a finished run.
 
     Args:
-        place: of the table, as `open_place` takes it.
+        place: of the table, as `open_place` takes it, or for a run on clients' events of a prepared folder.
         text: its columns of texts, as they were typed; None: those of the data that the run learned from.
 
     Raises:
         UserError: the run cannot predict, or the table is none that it can; nothing is written then.
     """
+    if open_run(folder).kind == CLIENTS:
+        if text is not None or id_column is not None or no_quotes or skip_empty:
+            raise UserError(f"{folder}: reads clients' events: expected no --text, --id, --no_quotes and --skip_empty")
+        predict_clients(load_clients_run(folder, Path(place), device, weights), out)
+        return
     output_kind(out)
     run = load_run(folder, device, weights)
     table = open_place(place, None, Path(), "test", not no_quotes)

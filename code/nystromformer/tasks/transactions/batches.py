@@ -55,13 +55,17 @@ class Batch:
 
 
 class Values:
-    """The values of a categorical column, numbered in the order in which they are met."""
+    """The values of a categorical column, numbered in the order in which they are met.
+
+    Args:
+        known: those that have the first numbers.
+    """
 
     most = 200_000
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         self.name = name
-        self.numbers: dict[str, int] = {}
+        self.numbers = {value: number for number, value in enumerate(known)}
 
     def number(self, column: Any) -> NDArray[np.int32]:
         """Of each cell of a column of pyarrow's strings; -1 where it is missing.

@@ -32,6 +32,8 @@ from nystromformer.tasks.transactions.store import (
     MANIFEST_FILE,
     NO_LABEL,
     SPLITS,
+    UNKNOWN,
+    Category,
     Form,
     Manifest,
     SplitFacts,
@@ -62,6 +64,8 @@ class Asked:
     skip_empty: bool = False
     """Leave out clients without events instead of stopping."""
     source: str = ""
+    like: Manifest | None = None
+    """Of a folder whose columns, vocabularies and scales these clients get, who are all of the test split."""
 
 
 def prepare(folder: Path, command: str, settings: Mapping[str, Any], asked: Asked) -> Stored:
@@ -124,10 +128,14 @@ def _write(folder: Path, settings: Mapping[str, Any], asked: Asked) -> Manifest:
             )
         notes.append(f"{number_of(len(missing), 'client')} without events left out")
     all_ends, labels = np.concatenate(ends), labels_of(names, clients)
-    splits = divide(names, np.concatenate(last_events), clients, asked.division)
-    check_classes(labels, splits, clients.place or asked.source)
+    if asked.like is None:
+        splits = divide(names, np.concatenate(last_events), clients, asked.division)
+        check_classes(labels, splits, clients.place or asked.source)
+    else:
+        splits = np.full(len(names), SPLITS.index("test"), dtype=np.uint8)
     if unlabelled := int((labels == NO_LABEL).sum()):
-        notes.append(f"{number_of(unlabelled, 'client')} without a label: for pretraining alone")
+        use = "for pretraining alone" if asked.like is None else "to be predicted"
+        notes.append(f"{number_of(unlabelled, 'client')} without a label: {use}")
     arrays: dict[str, NDArray[Any]] = {"ends": all_ends, "labels": labels, "splits": splits}
     if clients.truth:
         arrays["truth"] = np.array([clients.truth.get(name, np.nan) for name in names])
@@ -143,11 +151,20 @@ def _write(folder: Path, settings: Mapping[str, Any], asked: Asked) -> Manifest:
     category_names = [*roles.categorical, *([HOUR, WEEKDAY] if asked.has_dates else [])]
     category_values = [*(list(values.numbers) for values in asked.values), *made_values]
     columns_of_numbers: list[tuple[str, Form]] = [*roles.numerical, (GAP, "log")]
+    if asked.like is None:
+        categories = fit_categories(folder, all_ends, trained, category_names, category_values)
+        fitted = fit_numbers(folder, all_ends, trained, columns_of_numbers)
+    else:
+        fitted = asked.like.numbers
+        categories = [
+            Category(each.name, values, [*each.ids, *[UNKNOWN] * (len(values) - len(each.values))])
+            for each, values in zip(asked.like.categories, category_values, strict=True)
+        ]
     return Manifest(
         source=asked.source,
         settings=dict(settings),
-        categories=fit_categories(folder, all_ends, trained, category_names, category_values),
-        numbers=fit_numbers(folder, all_ends, trained, columns_of_numbers),
+        categories=categories,
+        numbers=fitted,
         splits={
             split: _facts(splits == number, labels, np.diff(all_ends, prepend=0)) for number, split in enumerate(SPLITS)
         },
@@ -181,8 +198,8 @@ def _facts(chosen: NDArray[np.bool_], labels: NDArray[np.uint8], lengths: NDArra
         labelled=int((labels[chosen] != NO_LABEL).sum()),
         positives=int((labels[chosen] == 1).sum()),
         events=int(own.sum()),
-        shortest=int(own.min()),
-        longest=int(own.max()),
+        shortest=int(own.min(initial=own.max(initial=0))),
+        longest=int(own.max(initial=0)),
     )
 
 
@@ -207,5 +224,6 @@ def describe(stored: Stored) -> str:
         f"{facts.labelled:,} have label 1"
         + (f"; Gini of the truth {100 * manifest.ceiling[split]:.1f} %" if manifest.ceiling else "")
         for split, facts in manifest.splits.items()
+        if facts.labelled
     ]
     return "\n".join([*lines, *manifest.notes, f"data: {stored.folder}"])

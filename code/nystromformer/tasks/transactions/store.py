@@ -8,6 +8,8 @@ its split's number; `clients.txt`, their names, a line each; `truth.bin`, float6
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -52,7 +54,12 @@ class Category:
     @property
     def size(self) -> int:
         """How many ids there are."""
-        return max(self.ids, default=UNKNOWN) + 1 if self.ids else FIRST
+        return max(self.ids, default=UNKNOWN) + 1
+
+    @property
+    def vocabulary(self) -> dict[str, int]:
+        """The ids of the values that the training clients have."""
+        return {value: number for value, number in zip(self.values, self.ids, strict=True) if number != UNKNOWN}
 
     def ids_of(self, numbers: NDArray[np.int32]) -> NDArray[np.int64]:
         """For the model, of numbers on disk."""
@@ -131,6 +138,13 @@ class Manifest:
     """What was understood and left out."""
     format: Literal[1] = 1
     __pydantic_config__ = STRICT
+
+    @property
+    def features(self) -> str:
+        """Equal where the model sees events alike: columns, vocabularies, scales and bins."""
+        known = [(each.name, sorted(each.vocabulary.items())) for each in self.categories]
+        facts = [known, [asdict(each) for each in self.numbers]]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

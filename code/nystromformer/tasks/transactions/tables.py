@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -166,13 +167,19 @@ class TableReader:
     Args:
         unit: seconds of a time's unit, where times are numbers.
         marks: the column that makes a client's label a 1, and what stands there then; None: labels come from elsewhere.
+        known: values of categorical columns that have the first numbers.
     """
 
     def __init__(
-        self, source: Source, roles: Roles, unit: float = 1.0, marks: tuple[str, Sequence[str]] | None = None
+        self,
+        source: Source,
+        roles: Roles,
+        unit: float = 1.0,
+        marks: tuple[str, Sequence[str]] | None = None,
+        known: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
         self.source, self.roles, self.unit, self.marks = source, roles, unit, marks
-        self.values = [Values(name) for name in roles.categorical]
+        self.values = [Values(name, known.get(name, ())) for name in roles.categorical]
         types = importlib.import_module("pyarrow.types")
         kind = source.columns[roles.time]
         kind = kind.value_type if hasattr(kind, "value_type") else kind

@@ -24,13 +24,19 @@ class Labels(Classes):
     Args:
         features: of events.
         network: that reads them.
+        attention_alone: train the attentions' own weights, such as a convolution, and the head; the others stay.
     """
 
     features: Features = Features((), 0)  # noqa: RUF009  # immutable
     network: Network = "encoder"
+    attention_alone: bool = False
 
     def build(self, config: ModelConfig) -> nn.Module:
-        return EventModel(config, self.features.categories, self.features.numbers, self.network, self.count)
+        model = EventModel(config, self.features.categories, self.features.numbers, self.network, self.count)
+        if self.attention_alone:
+            for name, parameter in model.named_parameters():
+                parameter.requires_grad_(".attention.core." in name or name.startswith("head."))
+        return model
 
     def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         scores_IC: Tensor = model(*(batch[name] for name in _EVENTS))

@@ -41,6 +41,8 @@ MASKED = 0.15
 """Share of a row's events that pretraining masks."""
 SHIFTED = "test_shifted"
 """The test clients without their newest event."""
+SHIFTED_CHANCE = "chance_shifted"
+"""The column of their chances."""
 
 
 class Transactions:
@@ -51,18 +53,31 @@ class Transactions:
         name: of the data, in folders and tables.
         network: that reads the events.
         cycle_shift: whether training turns rows by a random number of events.
+        attention_alone: as of Labels.
     """
 
     kind = "transactions"
     main_metric = "gini"
 
-    def __init__(self, folder: Path, name: str, network: Network = "encoder", cycle_shift: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        network: Network = "encoder",
+        cycle_shift: bool = False,
+        attention_alone: bool = False,
+    ) -> None:
         self.folder, self.network, self.cycle_shift = folder, network, cycle_shift
-        self.choices: Mapping[str, Any] = {"data": name, "network": network, "cycle_shift": cycle_shift}
+        self.choices: Mapping[str, Any] = {
+            "data": name,
+            "network": network,
+            "cycle_shift": cycle_shift,
+            "attention_alone": attention_alone,
+        }
         self.name = f"transactions/{TASK.name(self.choices).replace(' ', '-')}"
         self.stored = open_stored(folder)
         self.features = Features.of(self.stored.manifest)
-        self.target: Target = Labels(2, self.features, network)
+        self.target: Target = Labels(2, self.features, network, attention_alone)
 
     @property
     def kinds(self) -> int:
@@ -80,8 +95,8 @@ class Transactions:
         """`experiments/transactions/prepare.py` has done it."""
 
     def texts(self, loading: Loading) -> dict[str, Any] | None:
-        """Its examples are none."""
-        return None
+        """What clients to predict must have in common with these."""
+        return {"features": self.stored.manifest.features}
 
     def load(self, loading: Loading) -> Splits:
         train, warnings = self._examples("train", loading), []
@@ -90,7 +105,8 @@ class Transactions:
             train = self._of(train.clients[subset(len(train), loading.train_rows)], "train", loading)
         validation = self._examples("validation", loading)
         notes = [*map(_describe, (train, validation)), *self.stored.manifest.notes]
-        return Splits(train, {"": validation}, warnings, notes, "cycle_shift" if self.cycle_shift else "")
+        ways = ("cycle_shift", "attention_alone")
+        return Splits(train, {"": validation}, warnings, notes, " ".join(way for way in ways if self.choices[way]))
 
     def noise(self, batch: dict[str, Tensor], numbers: Ints, seed: int, step: int) -> dict[str, Tensor]:
         return shift_cyclically(batch, numbers, seed, step) if self.cycle_shift else batch
@@ -115,14 +131,15 @@ class Transactions:
     def write(
         self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
     ) -> dict[str, float]:
-        """`validation.tsv` and `test.tsv`, the chance of each client; `test.json`, metrics with their intervals over
-        clients; `reliability.png`.
+        """`validation.tsv` and `test.tsv`, the chance of each client, of test also without its newest event;
+        `test.json`, metrics with their intervals over clients; `reliability.png`.
         """
-        for name, key, examples in (("validation", "", splits.validation[""]), ("test", "test", test["test"])):
-            clients = cast(ClientExamples, examples)
-            chances = [f"{chance:.6f}" for chance in _chances(scores[key]).tolist()]
-            rows = zip(clients.names(), map(str, clients.labels.tolist()), chances, strict=True)
-            write_rows(folder / f"{name}.tsv", ("client", "label", "chance"), list(rows))
+        columns = {"validation": {"chance": ""}, "test": {"chance": "test", SHIFTED_CHANCE: SHIFTED}}
+        for name, keys in columns.items():
+            clients = cast(ClientExamples, test[name] if name in test else splits.validation[""])
+            chances = [[f"{chance:.9f}" for chance in _chances(scores[key]).tolist()] for key in keys.values()]
+            rows = zip(clients.names(), map(str, clients.labels.tolist()), *chances, strict=True)
+            write_rows(folder / f"{name}.tsv", ("client", "label", *keys), list(rows))
         labels = cast(ClientExamples, test["test"]).labels
         chances_n, shifted_n = _chances(scores["test"]), _chances(scores[SHIFTED])
         figures = score(chances_n, labels)

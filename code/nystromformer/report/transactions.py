@@ -1,0 +1,256 @@
+"""Finished runs on clients' events beside the lecture's tables: Gini, time, memory, and what one event's shift costs.
+
+Shapes: n clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nystromformer.errors import UserError
+from nystromformer.files.writing import write_json, write_text
+from nystromformer.report.finetuning import attention_text, read_runs, read_times
+from nystromformer.runs.baselines import BASELINES, find_baselines, read_baselines
+from nystromformer.runs.figures import Spread
+from nystromformer.runs.record import Run, spread_of
+from nystromformer.tables import markdown
+from nystromformer.tasks.transactions.metrics import gini, interval
+from nystromformer.tasks.transactions.task import SHIFTED_CHANCE
+
+LECTURE = {
+    ("lstm", 350): "60.12 ± 0.17",
+    ("longformer", 350): "62.80",
+    ("linformer", 350): "53.47",
+    ("conv_linformer", 350): "64.37 ± 0.19",
+    ("lstm", 1500): "63.01 ± 0.14",
+    ("conv_linformer", 1500): "66.00 ± 0.21",
+}
+"""Out-of-time Gini in % of a bank's clients, by network or attention and by events of a row."""
+LECTURE_SHIFT = {"linformer": (53.47, 47.31)}
+"""Before and after the newest transaction was dropped."""
+_REFERENCE = "lstm"
+_POWER = 2.8
+"""Standard errors of a difference that a two-sided test at 5 % finds in four of five repetitions."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Runs that differ in their seeds alone."""
+
+    data: str
+    name: str
+    """Of the network or attention."""
+    settings: str
+    length: int
+    epochs: int
+    begun: str
+    """The checkpoint that it began with; empty for initial weights."""
+    seeds: list[int]
+    gini: Spread
+    interval: tuple[float, float]
+    """95 %, over clients."""
+    difference: float | None
+    """From the reference's Gini on the same clients and rows of the same length; None of the reference itself."""
+    difference_interval: tuple[float, float] | None
+    difference_error: float | None
+    """Standard error over clients and seeds."""
+    shift: float
+    """What the Gini gains by dropping each client's newest event."""
+    shift_interval: tuple[float, float]
+    minutes: Spread
+    memory_mib: float
+    clients: int
+    commands: list[str]
+    device: str
+
+
+@dataclass(frozen=True)
+class _Tested:
+    """What runs of several seeds said of the same clients."""
+
+    labels_n: NDArray[np.int64]
+    chances: list[NDArray[np.float64]]
+    shifted: list[NDArray[np.float64]]
+
+    def mean(self, weights_n: NDArray[np.float64] | None = None, shifted: bool = False) -> float:
+        """The mean Gini over seeds."""
+        found = self.shifted if shifted else self.chances
+        return float(np.mean([gini(each, self.labels_n, weights_n) for each in found]))
+
+
+def write_transactions(folders: Sequence[Path], out: Path) -> str:
+    """Write the report as Markdown, and its figures as JSON beside it; returns the Markdown.
+
+    Raises:
+        UserError: another ending, no experiment, no finished run, or predictions that were changed.
+    """
+    if out.suffix != ".md":
+        raise UserError(f"--out {out}: expected a name that ends in .md")
+    rows, baselines = collect(folders)
+    text = as_markdown(rows, baselines)
+    write_text(out, text)
+    figures = {name: {metric: asdict(spread) for metric, spread in found.items()} for name, found in baselines.items()}
+    write_json(out.with_suffix(".json"), {"rows": [asdict(row) for row in rows], "baselines": figures})
+    return text
+
+
+def collect(folders: Sequence[Path]) -> tuple[list[Row], dict[str, dict[str, Spread]]]:
+    """The finished runs of some experiment folders; and the baselines by data and their name.
+
+    Raises:
+        UserError: as write_transactions.
+    """
+    found: list[Run] = []
+    for folder in dict.fromkeys(path.resolve() for path in folders):
+        runs, _ = read_runs(folder, folder.name, "transactions")
+        found += [run for run in runs if "gini" in run.test_metrics]
+    if not found:
+        raise UserError(
+            f"{', '.join(map(str, folders))}: expected finished runs of run_transactions.py, found none: run one first"
+        )
+    families: dict[str, list[Run]] = {}
+    for run in sorted(found, key=lambda run: run.settings.seed):
+        families.setdefault(run.family, []).append(run)
+    tested = {family: _read_tested(runs) for family, runs in families.items()}
+    references = {
+        (run.choices["data"], run.length): tested[family]
+        for family, (run, *_) in families.items()
+        if run.choices["network"] == _REFERENCE and not run.origin.checkpoint and not run.choices["cycle_shift"]
+    }
+    rows = [_row(runs, tested[family], references) for family, runs in families.items()]
+    baselines: dict[str, dict[str, Spread]] = {}
+    for runs in families.values():
+        first = runs[0]
+        measured = find_baselines(
+            read_baselines(first.folder.parent / BASELINES), first.data, first.tested.data if first.tested else None
+        )
+        for name, figures in (measured.baselines if measured is not None else {}).items():
+            baselines.setdefault(f"{name}, {first.choices['data']}, {first.length:,} events", dict(figures))
+    return sorted(rows, key=lambda row: (row.data, row.length, -row.gini.mean)), baselines
+
+
+def _read_tested(runs: Sequence[Run]) -> _Tested:
+    tables = []
+    for run in runs:
+        path = run.folder / "predictions" / "test.tsv"
+        try:
+            tables.append(pd.read_csv(path, sep="\t", dtype={"client": str}))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: expected the run's predictions ({error})") from None
+    labels = tables[0]["label"].to_numpy(np.int64)
+    columns = ([table[name].to_numpy(np.float64) for table in tables] for name in ("chance", SHIFTED_CHANCE))
+    return _Tested(labels, *columns)
+
+
+def _row(runs: Sequence[Run], tested: _Tested, references: Mapping[tuple[str, int], _Tested]) -> Row:
+    first, clients = runs[0], len(tested.labels_n)
+    network = first.choices["network"]
+    times = [read_times(run.folder) for run in runs]
+    reference = references.get((first.choices["data"], first.length))
+    against, error = None, None
+    if reference is not None and reference is not tested:
+        against = interval(lambda weights: tested.mean(weights) - reference.mean(weights), clients)
+        of_seeds = [
+            np.var([gini(each, one.labels_n) for each in one.chances], ddof=1) / len(one.chances)
+            for one in (tested, reference)
+            if len(one.chances) > 1
+        ]
+        error = float(np.sqrt(((against[1] - against[0]) / 3.92) ** 2 + sum(of_seeds)))
+    keys = ("num_layers", "num_head", "transformer_dim", "transformer_hidden_dim", "dropout_prob", "positions")
+    ways = [name for name in ("cycle_shift", "attention_alone") if first.choices[name]]
+    return Row(
+        data=first.choices["data"],
+        name=attention_text(first.attention) if network == "encoder" else network,
+        settings=", ".join([*(f"{key}={first.model[key]}" for key in keys), *ways]),
+        length=first.length,
+        epochs=first.settings.epochs,
+        begun=first.origin.checkpoint or "",
+        seeds=[run.settings.seed for run in runs],
+        gini=spread_of(runs, lambda run: run.test_metrics["gini"]),
+        interval=interval(tested.mean, clients),
+        difference=None if against is None or reference is None else tested.mean() - reference.mean(),
+        difference_interval=against,
+        difference_error=error,
+        shift=tested.mean(shifted=True) - tested.mean(),
+        shift_interval=interval(lambda weights: tested.mean(weights, shifted=True) - tested.mean(weights), clients),
+        minutes=Spread.of([each.seconds / 60 for each in times]),
+        memory_mib=max(each.memory_mib for each in times),
+        clients=clients,
+        commands=[str(run.call) for run in runs],
+        device=first.device,
+    )
+
+
+def as_markdown(rows: Sequence[Row], baselines: Mapping[str, Mapping[str, Spread]]) -> str:
+    """The whole report."""
+    header = ["data", "events", "model", "seeds", "test Gini, %", "95 % over clients", "− LSTM (95 %)"]
+    header += ["one event shifted (95 %)", "minutes", "MiB", "lecture's Gini, %"]
+    lines = []
+    for row in rows:
+        lecture = LECTURE.get((row.name.split(" ")[0], row.length), "")
+        against = "" if row.difference is None else _with(row.difference, row.difference_interval)
+        name = row.name + (", after pretraining or another run" if row.begun else "")
+        ways = [way for way in ("cycle_shift", "attention_alone") if way in row.settings]
+        lines.append(
+            [
+                *(row.data, f"{row.length:,}", ", ".join([name, *ways]), str(len(row.seeds)), str(row.gini)),
+                *(_range(row.interval), against, _with(row.shift, row.shift_interval)),
+                *(f"{row.minutes.mean:.1f}", f"{row.memory_mib:,.0f}", lecture),
+            ]
+        )
+    parts = [
+        "# Clients' events",
+        "Out-of-time Gini in %, of the epoch that was best on validation clients: mean ± standard deviation over the "
+        "seeds. Intervals are of 1,000 resamples of the test clients, paired where they are of a difference.",
+        markdown(header, lines),
+        _power(rows),
+        "The lecture's figures are of a bank's own clients (1 million to train on): only the order of the models can "
+        "be compared.",
+    ]
+    guesses = [[name, str(found["gini_test"])] for name, found in baselines.items() if "gini_test" in found]
+    if guesses:
+        parts += ["## Baselines", markdown(["baseline", "test Gini, %"], guesses)]
+    before, after = LECTURE_SHIFT["linformer"]
+    parts += [
+        "## The lecture's shift test",
+        f"Linformer, the newest transaction dropped: {before} → {after}. Here: the column of the shift above.",
+        "## Settings",
+        *(
+            f"- {row.data}, {row.length:,} events, {row.name}: {row.settings}; {row.epochs} epochs; seeds "
+            f"{', '.join(map(str, row.seeds))}; {row.device}. `{row.commands[-1]}`"
+            for row in rows
+        ),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _power(rows: Sequence[Row]) -> str:
+    """The smallest differences that the table could have shown."""
+    groups: dict[tuple[str, int], list[float]] = {}
+    for row in rows:
+        if row.difference_error is not None:
+            groups.setdefault((row.data, row.length), []).append(row.difference_error)
+    if not groups:
+        return ""
+    shown = "; ".join(
+        f"{data} at {length:,} events {100 * _POWER * max(errors):.1f} points"
+        for (data, length), errors in groups.items()
+    )
+    return (
+        "Smallest difference from the LSTM that could have been shown (two-sided test at 5 %, power 80 %, clients "
+        f"paired, seeds counted where there are several): {shown}."
+    )
+
+
+def _range(bounds: tuple[float, float]) -> str:
+    return f"{100 * bounds[0]:.1f} to {100 * bounds[1]:.1f}"
+
+
+def _with(value: float, bounds: tuple[float, float] | None) -> str:
+    return f"{100 * value:+.1f} ({_range(bounds)})" if bounds is not None else f"{100 * value:+.1f}"

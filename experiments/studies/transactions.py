@@ -1,0 +1,229 @@
+"""Clients' events: the lecture's experiments on clients who are drawn, and the same models on UCI's.
+
+`python experiments/studies/transactions.py run --data DIR [STAGE ...]`, then `collect`. DIR holds
+uci_credit_default/UCI_Credit_Card.csv. What is drawn follows from the generator's constants and a seed, both of which
+are in the commit that the stage `clients` names.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nystromformer import studies
+from nystromformer.files.paths import EXPERIMENTS
+from nystromformer.files.writing import write_json, write_text
+from nystromformer.report.transactions import as_markdown
+from nystromformer.report.transactions import collect as collect_runs
+from nystromformer.runs.record import find_runs
+from nystromformer.studies import Job, Stages, job
+
+RESULTS = studies.RESULTS / "transactions"
+SHORT, LONG = 350, 1500
+"""Events of a row."""
+CLIENTS, LONG_CLIENTS = 10_000, 2000
+SEEDS, EPOCHS = "0,1,2", 3
+RATES = "3e-4,1e-3,3e-3"
+ATTENTIONS: Mapping[str, str] = {
+    "softmax": "softmax",
+    "nystrom": "nystrom",
+    "near_far": "near_far",
+    "longformer": "longformer",
+    "linformer": "linformer",
+    "conv_linformer": "conv_linformer",
+}
+PARAMETERS: Mapping[str, Mapping[str, Any]] = {
+    "nystrom": {"num_landmarks": 64},
+    "near_far": {"block_size": 32, "num_landmarks": 16, "num_blocks": 2},
+    "longformer": {"window": 128, "num_global_tokens": 1},
+    "linformer": {"projected_length": 128},
+    "conv_linformer": {"stride": 4},
+}
+MODELS = ("lstm", *ATTENTIONS)
+LONG_MODELS = ("lstm", "softmax", "nystrom", "near_far", "conv_linformer")
+SHIFTED = ("linformer", "conv_linformer", "nystrom")
+"""Trained with the cycle shift, too."""
+PRETRAINED = ("nystrom", "lstm")
+LABELLED = 1000
+"""Clients to train on where pretraining is compared."""
+SEARCH: Sequence[Mapping[str, Any]] = (
+    {"num_head": 8, "head_dim": 16, "embedding_dim": 128, "transformer_dim": 128, "num_layers": 1},
+    {"num_head": 8, "head_dim": 8, "num_layers": 1},
+    {"num_head": 8, "head_dim": 8, "num_layers": 2},
+    {"num_head": 8, "head_dim": 8, "num_layers": 2, "window": 256},
+    {"num_head": 8, "head_dim": 8, "num_layers": 2, "window": 64},
+    {"num_head": 4, "head_dim": 16, "num_layers": 4, "dropout_prob": 0.3},
+    {"num_head": 4, "head_dim": 8, "embedding_dim": 32, "transformer_dim": 32, "num_layers": 4, "dropout_prob": 0.3},
+    {"num_head": 4, "head_dim": 16, "num_layers": 4, "dropout_prob": 0.5},
+    {"num_head": 2, "head_dim": 32, "num_layers": 4, "dropout_prob": 0.5},
+)
+"""Of Longformer, after the lecture's twelve rows, no deeper than four layers."""
+MILLION = 1_000_000
+NAMED = "--client client --time time --target default --date date --truth truth"
+
+
+class Transactions(Stages):
+    """The runs."""
+
+    study = "transactions"
+    needs = "uci_credit_default"
+
+    def clients(self) -> None:
+        """Draw and prepare all clients."""
+        self._draw("short", 60 if self.rehearse else CLIENTS, 24 if self.rehearse else SHORT)
+        self._draw("long", 60 if self.rehearse else LONG_CLIENTS, 48 if self.rehearse else LONG)
+        source = self.data / "uci_credit_default" / "UCI_Credit_Card.csv"
+        self.run([self._prepared("uci", f"uci --source {source}")])
+
+    def rates(self) -> None:
+        """The learning rate of each model, by one epoch on 2,000 clients, with a seed of its own."""
+        flags = f"--lr {RATES} --seed 7 --epoch 1 --train_rows 2000"
+        self.run(self._training("rates", model, "short", flags) for model in MODELS)
+
+    def short(self) -> None:
+        """All models on the newest 350 events, three seeds, and boosting."""
+        self.run(self._training("short", model, "short", self._flags(model)) for model in MODELS)
+
+    def long(self) -> None:
+        """Some on the newest 350 and the newest 1,500 of longer histories, one seed."""
+        self.run(
+            self._training("long", model, "long", self._flags(model, "0"), length=length)
+            for length in (SHORT, LONG)
+            for model in LONG_MODELS
+        )
+
+    def shifted(self) -> None:
+        """Three with rows turned in training."""
+        self.run(self._training("shifted", model, "short", f"{self._flags(model)} --cycle_shift") for model in SHIFTED)
+
+    def projections(self) -> None:
+        """Other sizes of the two projections, one seed."""
+        sizes = [("linformer", "projected_length", size) for size in (32, 64, 256)]
+        sizes += [("conv_linformer", "stride", size) for size in (2, 8)]
+        self.run(
+            self._training("projections", model, "short", self._flags(model, "0"), {name: size}, f"-{size}")
+            for model, name, size in sizes
+        )
+
+    def curriculum(self) -> None:
+        """Rows of 1,500 begun with the encoder of rows of 350, all of it trained or the convolution alone."""
+        model = "conv_linformer"
+        begun = self.out / "long" / f"{model}-{SHORT}" / "model"
+        (found,) = find_runs(begun, "transactions")
+        start = f"{self._flags(model, '0')} --from_run {found.folder}"
+        ways = {"": start, "-attention": f"{start} --train_only attention"}
+        self.run(
+            self._training("curriculum", model, "long", flags, end=end, length=LONG) for end, flags in ways.items()
+        )
+
+    def search(self) -> None:
+        """Longformer with other heads, widths, windows, layers and dropout, one seed."""
+        jobs = []
+        for number, changed in enumerate(SEARCH):
+            keys = dict(changed)
+            attention = {"window": keys.pop("window", 128)}
+            jobs.append(
+                self._training(
+                    "search", "longformer", "short", self._flags("longformer", "0"), attention, f"-{number}", keys
+                )
+            )
+        self.run(jobs)
+
+    def pretrained(self) -> None:
+        """Few labelled clients, with and without masked events of all before, one seed."""
+        self.run(
+            self._training(
+                "pretrained", model, "short", f"{self._flags(model, '0')} --train_rows {LABELLED} {more}", end=end
+            )
+            for model in PRETRAINED
+            for more, end in (("", ""), (f"--pretrain_epoch {EPOCHS}", "-pretrained"))
+        )
+
+    def uci(self) -> None:
+        """All models on UCI's clients, three seeds, and boosting."""
+        self.run(
+            self._training("uci", model, "uci", self._flags(model), length=8)
+            for model in MODELS
+            if model not in ("longformer", "near_far")  # exact at six events, as softmax
+        )
+
+    def streamed(self) -> None:
+        """A million clients of 50 events in the mean, drawn and prepared within bounded memory."""
+        self._draw("million", 200 if self.rehearse else MILLION, 50)
+
+    def _draw(self, name: str, clients: int, length: int) -> None:
+        tables = self.out / "tables" / name
+        flags = f"draw --clients {clients} --length {length} --out"
+        script = "experiments/transactions/prepare.py"
+        self.run([job(f"draw-{name}", script, flags, tables, result=tables / "clients.csv")])
+        place = ("long --events", tables / "events", "--clients", tables / "clients.csv", NAMED)
+        self.run([self._prepared(name, *place)])
+
+    def _prepared(self, name: str, *flags: object) -> Job:
+        folder = self.out / "data" / name
+        script = "experiments/transactions/prepare.py"
+        return job(f"prepare-{name}", script, *flags, "--out", folder, result=folder / "manifest.json")
+
+    def _flags(self, model: str, seeds: str = SEEDS) -> str:
+        """Of runs that count."""
+        baselines = "--baselines" if model == "lstm" else ""
+        return f"--lr {best_rate(self.out, model)} --seed {seeds} --epoch {EPOCHS} {baselines}"
+
+    def _training(
+        self,
+        use: str,
+        model: str,
+        data: str,
+        flags: str,
+        attention: Mapping[str, Any] = {},
+        end: str = "",
+        keys: Mapping[str, Any] = {},
+        length: int = SHORT,
+    ) -> Job:
+        name = f"{model}-{length}{end}"
+        folder = self.out / use / name
+        if not (folder / "config.json").exists():
+            config = json.loads((EXPERIMENTS / "transactions" / "encoder" / "config.json").read_text())
+            config["model"] |= {"max_seq_len": length, **keys}
+            if model in ATTENTIONS:
+                parameters = PARAMETERS.get(model, {}) | dict(attention)
+                config["model"]["attn_type"] = {"name": ATTENTIONS[model], **parameters}
+            write_json(folder / "config.json", config)
+        network = "" if model in ATTENTIONS else f"--architecture {model}"
+        fewer = "--epoch 1 --seed 0 --train_rows 32" if self.rehearse else ""
+        place = ("--model", folder, "--data", self.out / "data" / data, "--task", data, flags, network)
+        kept = "" if use == "long" else "--discard_weights"
+        return job(f"{use}-{name}", "code/run_transactions.py", *place, kept, "--device cpu", fewer)
+
+
+def best_rate(runs: Path, model: str) -> str:
+    """The learning rate of the highest Gini on validation clients."""
+    found = find_runs(runs / "rates" / f"{model}-{SHORT}" / "model", "transactions")
+    if len(found) != len(RATES.split(",")):
+        raise SystemExit(f"{model}: expected {len(RATES.split(','))} runs of the stage rates, found {len(found)}")
+    return f"{max(found, key=lambda run: run.best.metrics['gini']).settings.learning_rate:g}"
+
+
+USES = ("short", "shifted", "projections", "search", "pretrained", "long", "curriculum", "uci")
+
+
+def collect(runs: Path = Path("runs/transactions")) -> None:
+    """Write a table and its figures for each use that has finished runs, and the worlds of what was drawn."""
+    for use in USES:
+        folders = sorted(path for path in (runs / use).glob("*") if find_runs(path / "model", "transactions"))
+        if not folders:
+            continue
+        text = as_markdown(*collect_runs(folders))
+        began = studies.read_stages(runs, "clients", use)
+        write_text(RESULTS / f"{use}.md", f"{text}\n{studies.describe_machines(began)}\n")
+        studies.shorten_paths(RESULTS / f"{use}.md", runs, "transactions")
+    for name in ("short", "long", "uci", "million"):
+        manifest = runs / "data" / name / "manifest.json"
+        if manifest.exists():
+            data = studies.read_json(manifest)
+            kept = {key: data[key] for key in ("splits", "ceiling", "notes")}
+            write_json(RESULTS / f"{name}-clients.json", kept)
+
+
+if __name__ == "__main__":
+    studies.run_commands(studies.command_of(Transactions), collect)
