@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from nystromformer.runs.record import find_runs
 from nystromformer.tasks.transactions.boosting import aggregates
 from nystromformer.tasks.transactions.examples import ClientExamples, Features, mask_events, shift_cyclically
 from nystromformer.tasks.transactions.metrics import gini
-from nystromformer.tasks.transactions.store import Stored
+from nystromformer.tasks.transactions.store import UNKNOWN, Stored
 from nystromformer.training.archive import read_checkpoint
 
 RECIPE = ROOT / "experiments" / "transactions" / "encoder" / "config.json"
@@ -76,6 +77,16 @@ def test_without_its_newest_event_a_row_begins_with_the_one_before(stored: Store
     whole, shifted = (examples(stored, 16, dropped).batch(np.arange(4)) for dropped in (0, 1))
     assert torch.equal(whole["categories_BNC"][:, 1:8], shifted["categories_BNC"][:, :7])
     assert examples(stored).fingerprint != examples(stored, 16, 1).fingerprint
+
+
+def test_what_is_unknown_and_missing_is_counted(stored: Stored) -> None:
+    rows = ClientExamples("test", stored, stored.clients_of("test", labelled=True), 16)
+    column = [each.name for each in stored.manifest.categories].index("merchant")
+    merchant = stored.manifest.categories[column]
+    codes = [code for number in range(len(rows)) for code in stored.categories[rows.places(number), column].tolist()]
+    unknown = sum(merchant.ids[code] == UNKNOWN for code in codes) / len(codes)
+    assert rows.unseen()["merchant"] == (pytest.approx(unknown), 0.0)
+    assert unknown > 0
 
 
 def test_a_cycle_shift_turns_each_row(stored: Stored) -> None:
@@ -143,7 +154,9 @@ def test_nothing_of_a_masked_event_is_seen(stored: Stored, network: Network) -> 
         other = torch.where(hidden[:, :, None] > 0, 0, batch["categories_BNC"])
         after = encoder.encode(other, batch["numbers_BNF"], batch["mask_BN"], hidden > 0)
         torch.testing.assert_close(before, after)
-        sums = built(*(batch[name] for name in (*EVENTS, "positions_BK", "counted_BK")))
+        with patch.object(encoder, "encode", wraps=encoder.encode) as called:
+            sums = built(*(batch[name] for name in (*EVENTS, "positions_BK", "counted_BK")))
+        assert torch.equal(called.call_args.args[3], hidden > 0)
     assert sums.isfinite().all()
     assert sums[:, 2].tolist() == batch["counted_BK"].sum(1).tolist()
 

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from nystromformer.data.counter import random_uniform
 from nystromformer.tasks.finetuning.examples import Ints
-from nystromformer.tasks.transactions.store import Manifest, Stored
+from nystromformer.tasks.transactions.store import MISSING, UNKNOWN, Manifest, Stored
 
 _MASK_STREAM, _SHIFT_STREAM = 44, 45
+_COUNTED = 2000
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,18 @@ class ClientExamples:
         """Where an example's events are in the folder's arrays, the oldest first."""
         end = int(self._last[number])
         return slice(end - int(self.lengths[number]), end)
+
+    def unseen(self) -> dict[str, tuple[float, float]]:
+        """Of each categorical column the share of events whose value is unknown, and missing; of the first 2,000
+        clients' events.
+        """
+        first = range(min(len(self), _COUNTED))
+        codes_NC = np.concatenate([self.stored.categories[self.places(number)] for number in first])
+        found = {}
+        for column, each in enumerate(self.stored.manifest.categories):
+            ids = each.ids_of(codes_NC[:, column])
+            found[each.name] = float((ids == UNKNOWN).mean()), float((ids == MISSING).mean())
+        return found
 
     def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
         lengths_B = self.lengths[numbers]

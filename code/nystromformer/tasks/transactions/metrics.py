@@ -6,6 +6,7 @@ Shapes: n clients.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,38 +35,45 @@ def gini(chances_n: Floats, labels_n: NDArray[np.int64], weights_n: Floats | Non
     return 2 * auroc(chances_n, labels_n, weights_n) - 1
 
 
-def average_precision(chances_n: Floats, labels_n: NDArray[np.int64]) -> float:
+def average_precision(chances_n: Floats, labels_n: NDArray[np.int64], weights_n: Floats | None = None) -> float:
     """The mean of precisions at each new recall; clients of equal chances are one step. 0 without a 1."""
+    weights = np.ones(len(labels_n)) if weights_n is None else weights_n
     values, groups = np.unique(-chances_n, return_inverse=True)
-    found = np.cumsum(np.bincount(groups, labels_n, len(values)))
-    named = np.cumsum(np.bincount(groups, minlength=len(values)))
+    found = np.cumsum(np.bincount(groups, weights * labels_n, len(values)))
+    named = np.cumsum(np.bincount(groups, weights, len(values)))
     if not found[-1]:
         return 0.0
-    return float((np.diff(found, prepend=0) * found / named).sum() / found[-1])
+    return float((np.diff(found, prepend=0) * found / np.maximum(named, 1e-12)).sum() / found[-1])
 
 
-def log_loss(chances_n: Floats, labels_n: NDArray[np.int64]) -> float:
+def log_loss(chances_n: Floats, labels_n: NDArray[np.int64], weights_n: Floats | None = None) -> float:
     """In nats."""
     right = np.where(labels_n == 1, chances_n, 1 - chances_n)
-    return float(-np.log(np.maximum(right, 1e-12)).mean())
+    return float(np.average(-np.log(np.maximum(right, 1e-12)), weights=weights_n))
 
 
-def calibration_error(chances_n: Floats, labels_n: NDArray[np.int64]) -> float:
-    """How far chances are from shares of 1, in the mean over clients, by bins of equally many clients."""
+def calibration_error(chances_n: Floats, labels_n: NDArray[np.int64], weights_n: Floats | None = None) -> float:
+    """How far chances are from shares of 1, in the mean over clients, by bins of equally many different clients."""
+    weights = np.ones(len(labels_n)) if weights_n is None else weights_n
     order = np.argsort(chances_n, kind="stable")
     parts = [part for part in np.array_split(order, BINS) if len(part)]
-    return float(sum(abs(chances_n[part].sum() - labels_n[part].sum()) for part in parts) / len(labels_n))
+    errors = [abs((weights[part] * (chances_n[part] - labels_n[part])).sum()) for part in parts]
+    return float(sum(errors) / weights.sum())
+
+
+METRICS = {
+    "gini": gini,
+    "auroc": auroc,
+    "average_precision": average_precision,
+    "log_loss": log_loss,
+    "calibration_error": calibration_error,
+}
+"""By name, the main one first."""
 
 
 def score(chances_n: Floats, labels_n: NDArray[np.int64]) -> dict[str, float]:
-    """All of them, the main one first."""
-    return {
-        "gini": gini(chances_n, labels_n),
-        "auroc": auroc(chances_n, labels_n),
-        "average_precision": average_precision(chances_n, labels_n),
-        "log_loss": log_loss(chances_n, labels_n),
-        "calibration_error": calibration_error(chances_n, labels_n),
-    }
+    """All of them."""
+    return {name: metric(chances_n, labels_n) for name, metric in METRICS.items()}
 
 
 def interval(statistic: Callable[[Floats], float], clients: int, seed: int = 0) -> tuple[float, float]:
@@ -81,9 +89,9 @@ def interval(statistic: Callable[[Floats], float], clients: int, seed: int = 0) 
     return float(low), float(high)
 
 
-def gini_interval(chances_n: Floats, labels_n: NDArray[np.int64]) -> tuple[float, float]:
-    """Of the Gini."""
-    return interval(lambda weights: gini(chances_n, labels_n, weights), len(labels_n))
+def intervals(chances_n: Floats, labels_n: NDArray[np.int64]) -> dict[str, tuple[float, float]]:
+    """Of all metrics."""
+    return {name: interval(partial(metric, chances_n, labels_n), len(labels_n)) for name, metric in METRICS.items()}
 
 
 def difference_interval(one_n: Floats, other_n: Floats, labels_n: NDArray[np.int64]) -> tuple[float, float]:

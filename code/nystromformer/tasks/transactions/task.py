@@ -29,7 +29,7 @@ from nystromformer.tasks.transactions.examples import (
     mask_events,
     shift_cyclically,
 )
-from nystromformer.tasks.transactions.metrics import difference_interval, gini, gini_interval, score
+from nystromformer.tasks.transactions.metrics import difference_interval, gini, intervals, score
 from nystromformer.tasks.transactions.pictures import draw_reliability
 from nystromformer.tasks.transactions.store import open_stored
 from nystromformer.tasks.transactions.target import Labels, MaskedEvents
@@ -105,6 +105,7 @@ class Transactions:
             train = self._of(train.clients[subset(len(train), loading.train_rows)], "train", loading)
         validation = self._examples("validation", loading)
         notes = [*map(_describe, (train, validation)), *self.stored.manifest.notes]
+        notes += [_unknown(examples) for examples in (train, validation, self._examples("test", loading))]
         ways = ("cycle_shift", "attention_alone")
         return Splits(train, {"": validation}, warnings, notes, " ".join(way for way in ways if self.choices[way]))
 
@@ -144,17 +145,14 @@ class Transactions:
         chances_n, shifted_n = _chances(scores["test"]), _chances(scores[SHIFTED])
         figures = score(chances_n, labels)
         shifted = gini(shifted_n, labels)
-        intervals = {
-            "gini": gini_interval(chances_n, labels),
-            "gini_shifted_difference": difference_interval(shifted_n, chances_n, labels),
-        }
+        difference = difference_interval(shifted_n, chances_n, labels)
         write_json(
             folder / "test.json",
             {
                 "clients": len(labels),
                 **figures,
                 "gini_shifted": shifted,
-                "intervals": intervals,
+                "intervals": {**intervals(chances_n, labels), "gini_shifted_difference": difference},
                 "ceiling": self.stored.manifest.ceiling.get("test"),
             },
         )
@@ -207,6 +205,16 @@ class MaskedTransactions(Transactions):
 def _chances(scores_NC: Tensor) -> Any:
     """Of label 1."""
     return scores_NC.double().softmax(1)[:, 1].numpy()
+
+
+def _unknown(examples: ClientExamples) -> str:
+    """Which categories' values are missing or not among those of the training clients."""
+    parts = []
+    for name, (unknown, missing) in examples.unseen().items():
+        found = [(unknown, "unknown"), (missing, "missing")]
+        shares = [f"{100 * share:.2g} % {what}" for share, what in found if share]
+        parts += [f"{name} {' and '.join(shares)}"] if shares else []
+    return f"{examples.name}: " + (", ".join(parts) or "no value of a category is unknown or missing")
 
 
 def _describe(examples: ClientExamples) -> str:
