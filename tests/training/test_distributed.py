@@ -85,8 +85,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Pat
         {},
         {"model__norm": "pre", "model__reversible": True},
         {"model__positions": "rotary", "gpu_setting__parallel": "fsdp"},
+        {"pretraining_setting__optimizer": "stable_adamw", "gpu_setting__parallel": "fsdp"},
     ],
-    ids=["plain", "reversible", "rotary in shards"],
+    ids=["plain", "reversible", "rotary in shards", "StableAdamW in shards"],
 )
 def test_one_by_sixteen_four_by_four_and_two_processes_agree(
     network: dict[str, Any], tmp_path: Path, dataset_folder: Path
