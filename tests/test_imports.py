@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "interop": ("config", "attention", "model"),
     # What others call things, which knows nothing of runs; exchange makes experiments of it.
     "interop.formats": (*PLAIN, "config", "attention", "model", "interop"),
+    "objectives": (),
     # For models of other people: tasks have their own.
     "nn": ("config", "attention", "model"),
     # What training reads, and the loop: neither knows the other, a model or a task.

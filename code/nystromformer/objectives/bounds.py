@@ -1,0 +1,100 @@
+"""Eban et al., "Scalable learning of non-decomposable objectives" (AISTATS 2017): bounds and Lagrange multipliers.
+
+L+ and L- are a surrogate's sums over positives and negatives, each example's above 1 where it is on the wrong side of
+the threshold, so that true positives are at least P - L+ and false positives at most L-. Everything is a share of all
+examples: p = P / N. A constraint that these bounds keep is kept by the counts themselves.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nystromformer.objectives.objective import Objective, bound_of_errors, shares_of
+
+ANCHORS = 20
+"""Of average precision, as in the paper."""
+
+
+class PrecisionAtRecall(Objective):
+    """The highest precision with a recall of at least `target`: min L- with P - L+ >= target P."""
+
+    multiplier: nn.Parameter
+
+    def __init__(self, target: float, positive_share: float) -> None:
+        super().__init__(positive_share)
+        self.target = _checked(target)
+        self.add_dual("multiplier", torch.ones(()))
+
+    def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        missed, wrong = _bounds(self, logits, labels, weights)
+        return wrong + self.multiplier * (missed - (1 - self.target) * self.positive_share)
+
+
+class RecallAtPrecision(Objective):
+    """The highest recall with a precision of at least `target`.
+
+    Precision is at least a where (1 - a) tp >= a fp, which (1 - a)(P - L+) >= a L- implies: the Lagrangian of min L+ is
+    (1 + λ(1 - a)) L+ + λ a L- - λ(1 - a) p.
+    """
+
+    multiplier: nn.Parameter
+
+    def __init__(self, target: float, positive_share: float) -> None:
+        super().__init__(positive_share)
+        self.target = _checked(target)
+        self.add_dual("multiplier", torch.ones(()))
+
+    def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        missed, wrong = _bounds(self, logits, labels, weights)
+        broken = self.target * wrong + (1 - self.target) * (missed - self.positive_share)
+        return missed + self.multiplier * broken
+
+
+class AveragePrecision(Objective):
+    """The area below precision over recall: a Riemann sum of recalls at precisions between p and 1, each with a
+    threshold and a multiplier of its own.
+    """
+
+    targets_A: Tensor
+    thresholds_A: nn.Parameter
+    multipliers_A: nn.Parameter
+
+    def __init__(self, positive_share: float, anchors: int = ANCHORS) -> None:
+        super().__init__(positive_share)
+        steps = torch.arange(1, anchors + 1) / (anchors + 1)
+        self.register_buffer("targets_A", positive_share + (1 - positive_share) * steps, persistent=False)
+        self.add_primal("thresholds_A", torch.zeros(anchors))
+        self.add_dual("multipliers_A", torch.ones(anchors))
+
+    def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        total = logits.new_zeros(())
+        for target, threshold, multiplier in zip(
+            self.targets_A.unbind(), self.thresholds_A.unbind(), self.multipliers_A.unbind(), strict=True
+        ):
+            missed, wrong = _bounds(self, logits - threshold, labels, weights)
+            broken = target * wrong + (1 - target) * (missed - self.positive_share)
+            total = total + missed + multiplier * broken
+        return total / len(self.targets_A)
+
+
+class Auroc(Objective):
+    """One minus AUROC, bounded by the surrogate of each pair's difference; no multiplier."""
+
+    def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        logits, labels, weights = (each.flatten() for each in (logits, labels, weights))
+        pairs = F.softplus(logits[None, :] - logits[:, None]) / torch.log(logits.new_tensor(2.0))
+        of_pairs = (weights * labels)[:, None] * (weights * (1 - labels))[None, :]
+        return (pairs * of_pairs).sum() / of_pairs.sum().clamp(min=1e-12)
+
+
+def _bounds(objective: Objective, logits: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """L+ and L-, as shares of all examples."""
+    return shares_of(bound_of_errors(logits, labels), labels, weights, objective.positive_share)
+
+
+def _checked(target: float) -> float:
+    if not 0 < target < 1:
+        raise ValueError(f"expected a target between 0 and 1, found {target}")
+    return target

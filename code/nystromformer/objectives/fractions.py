@@ -1,0 +1,149 @@
+"""Fractions of counts, reparameterised and dualised in part, with projections onto intervals.
+
+Derived here, in the spirit of Ravi et al. (AAAI 2020, arXiv 1909.12398), whose abstract alone was at hand; none of its
+results is claimed. A metric is a fraction of soft counts, A(z) / B(z), of the model's probabilities z. With the scale
+r = 1 / B (Charnes and Cooper 1962) it is r A(z) with the constraint r B(z) = 1, which a multiplier takes over: min over
+r and the model, max over the multiplier m of -r A(z) + m (r B(z) - 1). At the saddle r = 1 / B and m = A / B, the
+metric, and the gradient of the model's weights is that of the metric itself. r lives in the interval between 1 over the
+largest and 1 over the smallest B, m in that between 0 and 1, so that a projection is a clamp. Counts are shares of all
+examples; p is the share of positives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from nystromformer.objectives.objective import Objective, mean_of, shares_of
+
+
+class FBeta(Objective):
+    """Minus F-beta: A = (1 + b²) tp, B = b² p + tp + fp, between b² p and b² p + 1."""
+
+    def __init__(self, positive_share: float, beta: float = 1.0) -> None:
+        super().__init__(positive_share)
+        if not beta > 0:
+            raise ValueError(f"expected beta above 0, found {beta}")
+        self.beta = beta
+        least = beta**2 * positive_share
+        _add_fraction(self, least, least + 1, start=least + positive_share)
+
+    def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        found, wrong = shares_of(logits.sigmoid(), labels, weights, self.positive_share)
+        squared = self.beta**2
+        return _game(self, (1 + squared) * found, squared * self.positive_share + found + wrong)
+
+
+class PrecisionAtRecallFraction(Objective):
+    """Minus precision, tp / (tp + fp), with a second multiplier for tp >= target p; B is between target p and 1."""
+
+    of_recall: nn.Parameter
+
+    def __init__(self, target: float, positive_share: float) -> None:
+        super().__init__(positive_share)
+        if not 0 < target < 1:
+            raise ValueError(f"expected a target between 0 and 1, found {target}")
+        self.target = target
+        _add_fraction(self, target * positive_share, 1.0, start=positive_share)
+        self.add_dual("of_recall", torch.ones(()))
+
+    def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        found, wrong = shares_of(logits.sigmoid(), labels, weights, self.positive_share)
+        missing = self.target - found / self.positive_share
+        return _game(self, found, found + wrong) + self.of_recall * missing
+
+
+class SoftIoU(nn.Module):
+    """Minus the mean over classes of intersection over union, tp / (p + fp), of tokens that each have one class.
+
+    Args:
+        shares: of each class among the tokens of all data.
+    """
+
+    def __init__(self, shares: Sequence[float]) -> None:
+        super().__init__()
+        self.classes = nn.ModuleList(_ClassIoU(share) for share in shares)
+
+    def dual_parameters(self) -> list[nn.Parameter]:
+        """As of Objective."""
+        return [parameter for each in self._each() for parameter in each.dual_parameters()]
+
+    def primal_parameters(self) -> list[nn.Parameter]:
+        """As of Objective."""
+        return [parameter for each in self._each() for parameter in each.primal_parameters()]
+
+    def _each(self) -> list[_ClassIoU]:
+        return [each for each in self.classes if isinstance(each, _ClassIoU)]
+
+    def forward(
+        self, logits: Tensor, labels: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
+    ) -> Tensor:
+        """The loss, a scalar in float32.
+
+        Args:
+            logits: (..., C).
+            labels: classes, int64, (...).
+            mask, weight: as of Objective.
+        """
+        chances = logits.float().log_softmax(-1)
+        losses = [
+            # Of the class's chance p the logit log p - log (1 - p).
+            each(chances[..., number] - _log_of_rest(chances, number), (labels == number).float(), mask, weight)
+            for number, each in enumerate(self._each())
+        ]
+        return torch.stack(losses).mean()
+
+
+class _ClassIoU(Objective):
+    """Of one class: A = tp, B = p + fp, between p and 1."""
+
+    def __init__(self, positive_share: float) -> None:
+        super().__init__(positive_share)
+        _add_fraction(self, positive_share, 1.0, start=positive_share)
+
+    def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        found, wrong = shares_of(logits.sigmoid(), labels, weights, self.positive_share)
+        return _game(self, found, self.positive_share + wrong)
+
+
+class AurocSquares(Objective):
+    """The mean over pairs of (1 - (z+ - z-))², by the classes' means as variables of their own and one multiplier
+    (Ying, Wen and Lyu 2016): sums over examples alone, no pairs.
+    """
+
+    of_ones: nn.Parameter
+    of_zeros: nn.Parameter
+    multiplier: nn.Parameter
+
+    def __init__(self, positive_share: float) -> None:
+        super().__init__(positive_share)
+        self.add_primal("of_ones", torch.full((), 0.5), 0.0, 1.0)
+        self.add_primal("of_zeros", torch.full((), 0.5), 0.0, 1.0)
+        self.add_dual("multiplier", torch.zeros(()), -1.0, 1.0)
+
+    def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        chances = logits.sigmoid()
+        ones, zeros = weights * labels, weights * (1 - labels)
+        spread = mean_of((chances - self.of_ones) ** 2, ones) + mean_of((chances - self.of_zeros) ** 2, zeros)
+        apart = mean_of(chances, zeros) - mean_of(chances, ones)
+        # The pairs' mean is var+ + var- + (1 + apart)², and apart² is the most that 2 m apart - m² can be.
+        return spread + 1 + 2 * (1 + self.multiplier) * apart - self.multiplier**2
+
+
+def _add_fraction(objective: Objective, least: float, most: float, start: float) -> None:
+    """The scale and the multiplier of a fraction whose lower part is between two bounds, and begins with a third."""
+    objective.add_primal("scale", torch.tensor(1.0 / start), 1.0 / most, 1.0 / least)
+    objective.add_dual("multiplier", torch.zeros(()), 0.0, 1.0)
+
+
+def _game(objective: Objective, upper: Tensor, lower: Tensor) -> Tensor:
+    scale, multiplier = objective.get_parameter("scale"), objective.get_parameter("multiplier")
+    return -scale * upper + multiplier * (scale * lower - 1)
+
+
+def _log_of_rest(chances: Tensor, number: int) -> Tensor:
+    """log (1 - p) of one class's log p, by the other classes."""
+    others = [place for place in range(chances.shape[-1]) if place != number]
+    return chances[..., others].logsumexp(-1)

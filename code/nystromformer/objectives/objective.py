@@ -1,0 +1,112 @@
+"""What all objectives have in common.
+
+A game: the model and an objective's own primal variables descend, its dual ones, multipliers, ascend. Each variable has
+a range, into which it is put back after every step. Shapes: ... any.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Objective(nn.Module, ABC):
+    """A loss of logits and labels, 0 or 1, that is no sum over examples.
+
+    Args:
+        positive_share: of the labels of all data, which those of a batch only estimate.
+
+    Raises:
+        ValueError: a share that is not between 0 and 1.
+    """
+
+    def __init__(self, positive_share: float) -> None:
+        super().__init__()
+        if not 0 < positive_share < 1:
+            raise ValueError(f"expected a share of positives between 0 and 1, found {positive_share}")
+        self.positive_share = positive_share
+        self._duals: list[str] = []
+        self._ranges: dict[str, tuple[float, float]] = {}
+
+    def add_primal(self, name: str, value: Tensor, low: float = -math.inf, high: float = math.inf) -> None:
+        """A variable that descends, within a range."""
+        self.register_parameter(name, nn.Parameter(value))
+        self._ranges[name] = (low, high)
+
+    def add_dual(self, name: str, value: Tensor, low: float = 0.0, high: float = math.inf) -> None:
+        """A variable that ascends, within a range."""
+        self.add_primal(name, value, low, high)
+        self._duals.append(name)
+
+    def dual_parameters(self) -> list[nn.Parameter]:
+        """Those that ascend: for an optimiser with `maximize=True` and no weight decay."""
+        return [self.get_parameter(name) for name in self._duals]
+
+    def primal_parameters(self) -> list[nn.Parameter]:
+        """Those that descend with the model's weights."""
+        return [self.get_parameter(name) for name in self._ranges if name not in self._duals]
+
+    @torch.no_grad()
+    def project(self) -> None:
+        """Put each variable back into its range."""
+        for name, (low, high) in self._ranges.items():
+            self.get_parameter(name).clamp_(low, high)
+
+    def forward(
+        self, logits: Tensor, labels: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
+    ) -> Tensor:
+        """The loss, a scalar in float32.
+
+        Args:
+            logits: of a 1, (...).
+            labels: 0 or 1, (...).
+            mask: bool, True for what counts; None: all.
+            weight: of each, not negative; None: 1.
+
+        Raises:
+            ValueError: shapes that differ.
+        """
+        if logits.shape != labels.shape:
+            raise ValueError(f"expected labels of the logits' shape {tuple(logits.shape)}, found {tuple(labels.shape)}")
+        self.project()
+        weights = torch.ones_like(logits, dtype=torch.float32) if weight is None else weight.float()
+        if mask is not None:
+            weights = weights * mask
+            logits = torch.where(mask, logits, 0.0)
+        return self.loss(logits.float(), labels.float(), weights)
+
+    @abstractmethod
+    def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        """Of float32 tensors of one shape."""
+
+
+@torch.no_grad()
+def ascend(parameters: Iterable[nn.Parameter], rate: float) -> None:
+    """A step of plain gradient ascent, after which the gradients are gone."""
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.add_(parameter.grad, alpha=rate)
+            parameter.grad = None
+
+
+def mean_of(values: Tensor, weights: Tensor) -> Tensor:
+    """Weighted; 0 of nothing."""
+    return (values * weights).sum() / weights.sum().clamp(min=1e-12)
+
+
+def shares_of(values: Tensor, labels: Tensor, weights: Tensor, positive_share: float) -> tuple[Tensor, Tensor]:
+    """The sums of values over positives and over negatives, as shares of all examples of the data: each class's mean
+    times the class's share. A batch without one class gives 0 for it.
+    """
+    ones, zeros = mean_of(values, weights * labels), mean_of(values, weights * (1 - labels))
+    return positive_share * ones, (1 - positive_share) * zeros
+
+
+def bound_of_errors(logits: Tensor, labels: Tensor) -> Tensor:
+    """Above 1 where an example is on the wrong side of 0, and never below 0: cross-entropy to the base of 2."""
+    return F.softplus(torch.where(labels > 0, -logits, logits)) / math.log(2)

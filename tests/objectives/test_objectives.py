@@ -1,0 +1,280 @@
+"""Objectives that are no sum over examples: by bounds, by enumeration, and by solvers.
+
+Shapes: n examples.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from sklearn.metrics import fbeta_score, jaccard_score, precision_score, recall_score
+from torch import Tensor
+
+from nystromformer.objectives import (
+    Auroc,
+    AurocSquares,
+    AveragePrecision,
+    FBeta,
+    Objective,
+    PrecisionAtRecall,
+    PrecisionAtRecallFraction,
+    RecallAtPrecision,
+    SoftIoU,
+    ascend,
+)
+from nystromformer.objectives.objective import bound_of_errors, shares_of
+
+KINDS: dict[str, Callable[[float], Objective]] = {
+    "precision at recall": lambda share: PrecisionAtRecall(0.7, share),
+    "recall at precision": lambda share: RecallAtPrecision(0.7, share),
+    "average precision": AveragePrecision,
+    "auroc": Auroc,
+    "auroc by squares": AurocSquares,
+    "f beta": lambda share: FBeta(share, 2.0),
+    "precision at recall, fraction": lambda share: PrecisionAtRecallFraction(0.7, share),
+}
+EXAMPLES = st.lists(st.tuples(st.floats(-4, 4), st.integers(0, 1)), min_size=2, max_size=30).filter(
+    lambda rows: 0 < sum(label for _, label in rows) < len(rows)
+)
+
+
+def tensors(rows: list[tuple[float, int]]) -> tuple[Tensor, Tensor, float]:
+    logits, labels = (torch.tensor(column, dtype=torch.float64) for column in zip(*rows, strict=True))
+    return logits, labels, float(labels.mean())
+
+
+@given(EXAMPLES)
+def test_bounds_hold_for_the_counts(rows: list[tuple[float, int]]) -> None:
+    """tp >= P - L+ and fp <= L-, whatever the logits."""
+    logits, labels, share = tensors(rows)
+    missed, wrong = shares_of(bound_of_errors(logits, labels), labels, torch.ones_like(labels), share)
+    found = float(((logits > 0) & (labels == 1)).double().mean())
+    false = float(((logits > 0) & (labels == 0)).double().mean())
+    assert found >= share - float(missed) - 1e-9
+    assert false <= float(wrong) + 1e-9
+
+
+@given(EXAMPLES, st.floats(0.1, 0.9))
+def test_a_constraint_that_the_bounds_keep_is_kept(rows: list[tuple[float, int]], target: float) -> None:
+    """What a multiplier multiplies is at most 0 only where the counts keep the constraint, too."""
+    logits, labels, share = tensors(rows)
+    weights, told = torch.ones_like(labels), (logits > 0).long()
+    for kind, exact in ((PrecisionAtRecall, recall_score), (RecallAtPrecision, precision_score)):
+        objective = kind(target, share).double()
+        (broken,) = torch.autograd.grad(objective.loss(logits, labels, weights), objective.dual_parameters())
+        if broken <= 0 and told.any():
+            assert exact(labels.long(), told, zero_division=1.0) >= target - 1e-9
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_gradients_are_those_of_finite_differences(name: str) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(12, dtype=torch.float64, requires_grad=True)
+    labels = (torch.arange(12) % 3 == 0).double()
+    objective = KINDS[name](1 / 3).double()
+    variables = list(objective.parameters())
+    assert torch.autograd.gradcheck(
+        lambda x, *_: objective.loss(x, labels, torch.ones(12).double()), (logits, *variables)
+    )
+
+
+def counts(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Soft true and false positives, as shares."""
+    chances = logits.sigmoid()
+    return (chances * labels).mean(), (chances * (1 - labels)).mean()
+
+
+def soft_fbeta(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    found, wrong = counts(logits, labels)
+    return 5 * found, 4 * labels.mean() + found + wrong
+
+
+def soft_precision(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    found, wrong = counts(logits, labels)
+    return found, found + wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "fraction"), [("f beta", soft_fbeta), ("precision at recall, fraction", soft_precision)]
+)
+@given(rows=EXAMPLES)
+def test_at_the_saddle_the_loss_and_its_gradient_are_the_metrics(
+    name: str, fraction: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], rows: list[tuple[float, int]]
+) -> None:
+    logits, labels, share = tensors(rows)
+    logits.requires_grad_()
+    upper, lower = fraction(logits, labels)
+    metric = upper / lower
+    # Where fewer are named than the recall needs, the scale cannot be right: the constraint is broken anyway.
+    assume(name == "f beta" or lower >= 0.7 * share)
+    objective = KINDS[name](share).double()
+    with torch.no_grad():
+        objective.get_parameter("scale").copy_(1 / lower)
+        objective.get_parameter("multiplier").copy_(metric)
+        if name != "f beta":
+            objective.get_parameter("of_recall").zero_()
+    loss = objective.loss(logits, labels, torch.ones_like(labels))
+    assert loss.item() == pytest.approx(-metric.item())
+    (found,), (expected,) = (torch.autograd.grad(each, logits, retain_graph=True) for each in (loss, -metric))
+    torch.testing.assert_close(found, expected)
+    own = torch.autograd.grad(loss, [objective.get_parameter(each) for each in ("scale", "multiplier")])
+    torch.testing.assert_close(torch.stack(own), torch.zeros(2).double(), atol=1e-8, rtol=0)
+    # Which the ranges allow.
+    before = {key: value.clone() for key, value in objective.state_dict().items()}
+    objective.project()
+    for key, value in objective.state_dict().items():
+        torch.testing.assert_close(value, before[key])
+
+
+@given(EXAMPLES)
+def test_squares_without_pairs_are_those_of_all_pairs(rows: list[tuple[float, int]]) -> None:
+    logits, labels, share = tensors(rows)
+    chances = logits.sigmoid()
+    ones, zeros = chances[labels == 1], chances[labels == 0]
+    pairs = ((1 - (ones[:, None] - zeros[None, :])) ** 2).mean()
+    objective = AurocSquares(share).double()
+    with torch.no_grad():
+        for variable, value in (("of_ones", ones.mean()), ("of_zeros", zeros.mean())):
+            objective.get_parameter(variable).copy_(value)
+        objective.get_parameter("multiplier").copy_(zeros.mean() - ones.mean())
+    assert objective.loss(logits, labels, torch.ones_like(labels)).item() == pytest.approx(pairs.item())
+
+
+@given(EXAMPLES)
+def test_the_pairwise_loss_bounds_one_minus_auroc(rows: list[tuple[float, int]]) -> None:
+    logits, labels, share = tensors(rows)
+    ones, zeros = logits[labels == 1], logits[labels == 0]
+    wrong = (ones[:, None] <= zeros[None, :]).double().mean()
+    assert Auroc(share).loss(logits, labels, torch.ones_like(labels)) >= wrong - 1e-9
+
+
+def saddle(objective: Objective, logits: Tensor, labels: Tensor) -> float:
+    """The value of the game over the objective's own variables, by gradient steps."""
+    primal = torch.optim.SGD(objective.primal_parameters(), lr=0.02)
+    values = []
+    for _ in range(4000):
+        primal.zero_grad()
+        loss = objective(logits, labels)
+        loss.backward()
+        primal.step()
+        ascend(objective.dual_parameters(), 0.02)
+        values.append(loss.item())
+    return float(np.mean(values[2000:]))
+
+
+def test_the_game_ends_at_the_exact_metric_of_certain_predictions() -> None:
+    """Where probabilities are 0 and 1, soft counts are counts."""
+    labels = torch.tensor([1, 1, 1, 0, 0, 0, 0, 0, 1, 0])
+    told = torch.tensor([1, 1, 0, 1, 0, 0, 0, 0, 1, 0])
+    logits = 60.0 * (2 * told - 1)
+    expected = fbeta_score(labels, told, beta=2)
+    assert saddle(FBeta(0.4, 2.0), logits, labels) == pytest.approx(-expected, abs=0.01)
+    classes = torch.stack([-logits, logits], 1) / 2
+    objective = SoftIoU([0.6, 0.4])
+    primal = torch.optim.SGD(objective.primal_parameters(), lr=0.02)
+    values = []
+    for _ in range(4000):
+        primal.zero_grad()
+        loss = objective(classes, labels)
+        loss.backward()
+        primal.step()
+        for each in objective._each():
+            ascend(each.dual_parameters(), 0.02)
+        values.append(loss.item())
+    both = jaccard_score(labels, told, average=None)
+    assert float(np.mean(values[2000:])) == pytest.approx(-float(np.mean(both)), abs=0.01)
+
+
+def test_a_linear_model_reaches_what_a_solver_finds() -> None:
+    """Precision at a recall with the bounds is convex in the model's weights."""
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(120, 2))
+    labels = (inputs @ [1.0, -0.5] + random.normal(size=120) > 1.0).astype(np.float64)
+    share, target = labels.mean(), 0.8
+
+    def bounds(weights: np.ndarray) -> tuple[float, float]:
+        margins = np.where(labels > 0, -1, 1) * (inputs @ weights[:2] + weights[2])
+        errors = np.logaddexp(0, margins) / np.log(2)
+        return float((errors * labels).mean()), float((errors * (1 - labels)).mean())
+
+    solved = minimize(
+        lambda weights: bounds(weights)[1],
+        np.zeros(3),
+        constraints={"type": "ineq", "fun": lambda weights: (1 - target) * share - bounds(weights)[0]},
+    )
+    x, y = torch.from_numpy(inputs).float(), torch.from_numpy(labels).float()
+    model, objective = torch.nn.Linear(2, 1), PrecisionAtRecall(target, share)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    for _ in range(4000):
+        optimizer.zero_grad()
+        objective(model(x)[:, 0], y).backward()
+        optimizer.step()
+        ascend(objective.dual_parameters(), 1.0)
+    found = np.concatenate([model.weight.detach().numpy()[0], model.bias.detach().numpy()]).astype(np.float64)
+    missed, wrong = bounds(found)
+    assert missed <= (1 - target) * share + 2e-3
+    assert wrong == pytest.approx(solved.fun, rel=0.03)
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("label", [0.0, 1.0])
+def test_a_batch_of_one_class_has_a_finite_loss_and_gradient(name: str, label: float) -> None:
+    logits = torch.randn(6, requires_grad=True)
+    objective = KINDS[name](0.02)
+    loss = objective(logits, torch.full((6,), label))
+    loss.backward()
+    assert loss.isfinite()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+    assert all(each.grad is None or each.grad.isfinite().all() for each in objective.parameters())
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_is_masked_or_weighs_nothing_does_not_count(name: str) -> None:
+    torch.manual_seed(0)
+    logits, labels = torch.randn(8), (torch.arange(8) % 2).float()
+    objective = KINDS[name](0.5)
+    kept = torch.arange(8) < 6
+    expected = objective(logits[:6], labels[:6])
+    spoilt = torch.where(kept, logits, float("nan"))
+    torch.testing.assert_close(objective(spoilt, labels, kept), expected)
+    torch.testing.assert_close(objective(logits, labels, weight=kept.float()), expected)
+    torch.testing.assert_close(objective(logits, labels, weight=torch.full((8,), 3.0)), objective(logits, labels))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_variables_are_kept_and_stay_in_their_ranges(name: str) -> None:
+    objective, other = KINDS[name](0.3), KINDS[name](0.3)
+    logits, labels = torch.randn(10, requires_grad=True), (torch.arange(10) % 3 == 0).float()
+    for _ in range(5):
+        objective(logits, labels).backward()
+        ascend(objective.dual_parameters(), 100.0)
+        with torch.no_grad():
+            for parameter in objective.primal_parameters():
+                parameter.sub_(100.0)
+    other.load_state_dict(objective.state_dict())
+    torch.testing.assert_close(other(logits, labels), objective(logits, labels))
+    for variable, (low, high) in objective._ranges.items():
+        assert ((objective.get_parameter(variable) >= low) & (objective.get_parameter(variable) <= high)).all()
+    both = [*objective.dual_parameters(), *objective.primal_parameters()]
+    assert {id(each) for each in both} == {id(each) for each in objective.parameters()}
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: PrecisionAtRecall(1.0, 0.5), "target between 0 and 1, found 1.0"),
+        (lambda: RecallAtPrecision(0.0, 0.5), "target between 0 and 1, found 0.0"),
+        (lambda: PrecisionAtRecallFraction(-1, 0.5), "target between 0 and 1, found -1"),
+        (lambda: FBeta(0.5, 0.0), "beta above 0, found 0.0"),
+        (lambda: Auroc(0.0), "share of positives between 0 and 1, found 0.0"),
+        (lambda: Auroc(0.5)(torch.zeros(3), torch.zeros(2)), "labels of the logits' shape"),
+    ],
+)
+def test_what_is_refused(make: Callable[[], object], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        make()
