@@ -26,7 +26,7 @@ from nystromformer.objectives import (
     SoftIoU,
     ascend,
 )
-from nystromformer.objectives.objective import bound_of_errors, shares_of
+from nystromformer.objectives.objective import bounds_of
 
 KINDS: dict[str, Callable[[float], Objective]] = {
     "precision at recall": lambda share: PrecisionAtRecall(0.7, share),
@@ -51,7 +51,7 @@ def tensors(rows: list[tuple[float, int]]) -> tuple[Tensor, Tensor, float]:
 def test_bounds_hold_for_the_counts(rows: list[tuple[float, int]]) -> None:
     """tp >= P - L+ and fp <= L-, whatever the logits."""
     logits, labels, share = tensors(rows)
-    missed, wrong = shares_of(bound_of_errors(logits, labels), labels, torch.ones_like(labels), share)
+    missed, wrong = (each.mean() for each in bounds_of(logits, labels))
     found = float(((logits > 0) & (labels == 1)).double().mean())
     false = float(((logits > 0) & (labels == 0)).double().mean())
     assert found >= share - float(missed) - 1e-9
@@ -218,6 +218,21 @@ def test_a_linear_model_reaches_what_a_solver_finds() -> None:
     missed, wrong = bounds(found)
     assert missed <= (1 - target) * share + 2e-3
     assert wrong == pytest.approx(solved.fun, rel=0.03)
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "auroc"])
+def test_parts_of_a_batch_add_up_to_it(name: str) -> None:
+    """So that micro-batches and processes give the gradients of one batch, whichever labels each has."""
+    torch.manual_seed(0)
+    logits, labels = torch.randn(12, requires_grad=True), (torch.arange(12) < 4).float()
+    objective = KINDS[name](0.3)
+    variables = [logits, *objective.parameters()]
+    whole = torch.autograd.grad(objective(logits, labels), variables)
+    parts = torch.arange(12).split([3, 1, 8])
+    losses = [objective(logits[part], labels[part]) * len(part) / 12 for part in parts]
+    found = torch.autograd.grad(torch.stack(losses).sum(), variables)
+    for one, other in zip(found, whole, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("name", KINDS)

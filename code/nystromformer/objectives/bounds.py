@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nystromformer.objectives.objective import Objective, bound_of_errors, shares_of
+from nystromformer.objectives.objective import Objective, bounds_of
 
 ANCHORS = 20
 """Of average precision, as in the paper."""
@@ -27,8 +27,8 @@ class PrecisionAtRecall(Objective):
         self.target = _checked(target)
         self.add_dual("multiplier", torch.ones(()))
 
-    def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        missed, wrong = _bounds(self, logits, labels, weights)
+    def each(self, logits: Tensor, labels: Tensor) -> Tensor:
+        missed, wrong = bounds_of(logits, labels)
         return wrong + self.multiplier * (missed - (1 - self.target) * self.positive_share)
 
 
@@ -46,8 +46,8 @@ class RecallAtPrecision(Objective):
         self.target = _checked(target)
         self.add_dual("multiplier", torch.ones(()))
 
-    def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        missed, wrong = _bounds(self, logits, labels, weights)
+    def each(self, logits: Tensor, labels: Tensor) -> Tensor:
+        missed, wrong = bounds_of(logits, labels)
         broken = self.target * wrong + (1 - self.target) * (missed - self.positive_share)
         return missed + self.multiplier * broken
 
@@ -68,19 +68,14 @@ class AveragePrecision(Objective):
         self.add_primal("thresholds_A", torch.zeros(anchors))
         self.add_dual("multipliers_A", torch.ones(anchors))
 
-    def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        total = logits.new_zeros(())
-        for target, threshold, multiplier in zip(
-            self.targets_A.unbind(), self.thresholds_A.unbind(), self.multipliers_A.unbind(), strict=True
-        ):
-            missed, wrong = _bounds(self, logits - threshold, labels, weights)
-            broken = target * wrong + (1 - target) * (missed - self.positive_share)
-            total = total + missed + multiplier * broken
-        return total / len(self.targets_A)
+    def each(self, logits: Tensor, labels: Tensor) -> Tensor:
+        missed, wrong = bounds_of(logits[..., None] - self.thresholds_A, labels[..., None])
+        broken = self.targets_A * wrong + (1 - self.targets_A) * (missed - self.positive_share)
+        return (missed + self.multipliers_A * broken).mean(-1)
 
 
 class Auroc(Objective):
-    """One minus AUROC, bounded by the surrogate of each pair's difference; no multiplier."""
+    """One minus AUROC, bounded by the surrogate of the difference of each pair of a batch; no multiplier."""
 
     def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         logits, labels, weights = (each.flatten() for each in (logits, labels, weights))
@@ -88,10 +83,9 @@ class Auroc(Objective):
         of_pairs = (weights * labels)[:, None] * (weights * (1 - labels))[None, :]
         return (pairs * of_pairs).sum() / of_pairs.sum().clamp(min=1e-12)
 
-
-def _bounds(objective: Objective, logits: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """L+ and L-, as shares of all examples."""
-    return shares_of(bound_of_errors(logits, labels), labels, weights, objective.positive_share)
+    def each(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The same for every example: it is a mean over pairs."""
+        return self.loss(logits, labels, torch.ones_like(logits)).expand(logits.shape)
 
 
 def _checked(target: float) -> float:

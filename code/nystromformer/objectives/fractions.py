@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from nystromformer.objectives.objective import Objective, mean_of, shares_of
+from nystromformer.objectives.objective import Objective, counts_of
 
 
 class FBeta(Objective):
@@ -30,8 +30,8 @@ class FBeta(Objective):
         least = beta**2 * positive_share
         _add_fraction(self, least, least + 1, start=least + positive_share)
 
-    def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        found, wrong = shares_of(logits.sigmoid(), labels, weights, self.positive_share)
+    def each(self, logits: Tensor, labels: Tensor) -> Tensor:
+        found, wrong = counts_of(logits, labels)
         squared = self.beta**2
         return _game(self, (1 + squared) * found, squared * self.positive_share + found + wrong)
 
@@ -49,8 +49,8 @@ class PrecisionAtRecallFraction(Objective):
         _add_fraction(self, target * positive_share, 1.0, start=positive_share)
         self.add_dual("of_recall", torch.ones(()))
 
-    def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        found, wrong = shares_of(logits.sigmoid(), labels, weights, self.positive_share)
+    def each(self, logits: Tensor, labels: Tensor) -> Tensor:
+        found, wrong = counts_of(logits, labels)
         missing = self.target - found / self.positive_share
         return _game(self, found, found + wrong) + self.of_recall * missing
 
@@ -103,8 +103,8 @@ class _ClassIoU(Objective):
         super().__init__(positive_share)
         _add_fraction(self, positive_share, 1.0, start=positive_share)
 
-    def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        found, wrong = shares_of(logits.sigmoid(), labels, weights, self.positive_share)
+    def each(self, logits: Tensor, labels: Tensor) -> Tensor:
+        found, wrong = counts_of(logits, labels)
         return _game(self, found, self.positive_share + wrong)
 
 
@@ -123,11 +123,11 @@ class AurocSquares(Objective):
         self.add_primal("of_zeros", torch.full((), 0.5), 0.0, 1.0)
         self.add_dual("multiplier", torch.zeros(()), -1.0, 1.0)
 
-    def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+    def each(self, logits: Tensor, labels: Tensor) -> Tensor:
         chances = logits.sigmoid()
-        ones, zeros = weights * labels, weights * (1 - labels)
-        spread = mean_of((chances - self.of_ones) ** 2, ones) + mean_of((chances - self.of_zeros) ** 2, zeros)
-        apart = mean_of(chances, zeros) - mean_of(chances, ones)
+        ones, zeros = labels / self.positive_share, (1 - labels) / (1 - self.positive_share)
+        spread = (chances - self.of_ones) ** 2 * ones + (chances - self.of_zeros) ** 2 * zeros
+        apart = chances * (zeros - ones)
         # The pairs' mean is var+ + var- + (1 + apart)², and apart² is the most that 2 m apart - m² can be.
         return spread + 1 + 2 * (1 + self.multiplier) * apart - self.multiplier**2
 

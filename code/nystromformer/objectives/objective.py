@@ -1,7 +1,8 @@
 """What all objectives have in common.
 
 A game: the model and an objective's own primal variables descend, its dual ones, multipliers, ascend. Each variable has
-a range, into which it is put back after every step. Shapes: ... any.
+a range, into which it is put back after every step. Given the variables, an objective is a mean over examples (all but
+the pairwise one): micro-batches and processes add up to the same loss and gradients as one batch. Shapes: ... any.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Objective(nn.Module, ABC):
     def project(self) -> None:
         """Put each variable back into its range."""
         for name, (low, high) in self._ranges.items():
-            self.get_parameter(name).clamp_(low, high)
+            # By its data: several batches may be computed before the gradients of the first one are.
+            self.get_parameter(name).data.clamp_(low, high)
 
     def forward(
         self, logits: Tensor, labels: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
@@ -80,9 +82,13 @@ class Objective(nn.Module, ABC):
             logits = torch.where(mask, logits, 0.0)
         return self.loss(logits.float(), labels.float(), weights)
 
-    @abstractmethod
     def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """Of float32 tensors of one shape."""
+        return (self.each(logits, labels) * weights).sum() / weights.sum().clamp(min=1e-12)
+
+    @abstractmethod
+    def each(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """What each example adds, whose mean is the loss; (...)."""
 
 
 @torch.no_grad()
@@ -94,19 +100,18 @@ def ascend(parameters: Iterable[nn.Parameter], rate: float) -> None:
             parameter.grad = None
 
 
-def mean_of(values: Tensor, weights: Tensor) -> Tensor:
-    """Weighted; 0 of nothing."""
-    return (values * weights).sum() / weights.sum().clamp(min=1e-12)
-
-
-def shares_of(values: Tensor, labels: Tensor, weights: Tensor, positive_share: float) -> tuple[Tensor, Tensor]:
-    """The sums of values over positives and over negatives, as shares of all examples of the data: each class's mean
-    times the class's share. A batch without one class gives 0 for it.
-    """
-    ones, zeros = mean_of(values, weights * labels), mean_of(values, weights * (1 - labels))
-    return positive_share * ones, (1 - positive_share) * zeros
-
-
 def bound_of_errors(logits: Tensor, labels: Tensor) -> Tensor:
     """Above 1 where an example is on the wrong side of 0, and never below 0: cross-entropy to the base of 2."""
     return F.softplus(torch.where(labels > 0, -logits, logits)) / math.log(2)
+
+
+def bounds_of(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """What each example adds to L+ and to L-, whose means are these as shares of all examples."""
+    errors = bound_of_errors(logits, labels)
+    return errors * labels, errors * (1 - labels)
+
+
+def counts_of(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """What each example adds to the soft counts of true and of false positives."""
+    chances = logits.sigmoid()
+    return chances * labels, chances * (1 - labels)
