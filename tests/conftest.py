@@ -18,6 +18,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("no test measures time", deadline=None)
+settings.load_profile("no test measures time")
 
 
 def _without_waiting(file: int | IO[bytes]) -> None:

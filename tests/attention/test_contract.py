@@ -385,7 +385,7 @@ def test_one_exported_program_serves_every_length(case: Case, masked: bool) -> N
 
 
 @every_case
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_any_batch_length_and_mask(case: Case, data: st.DataObject) -> None:
     batch = data.draw(st.integers(1, 4), label="batch")

@@ -20,7 +20,7 @@ def sinkhorn(**parameters: object) -> SinkhornAttention:
     return module
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(blocks=st.integers(1, 12), outside=st.integers(0, 3), spread=st.floats(0, 2), seed=st.integers(0, 999))
 def test_the_sorting_is_doubly_stochastic(blocks: int, outside: int, spread: float, seed: int) -> None:
     scores = torch.randn(blocks, blocks, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * spread

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nystromformer.config import ATTENTIONS, MOST_DROPOUT, ExperimentConfig, experiment_config, load_config
@@ -94,7 +94,6 @@ def flat_defaults(draw: st.DrawFn, items: list[Any]) -> dict[str, int]:
     return flat
 
 
-@settings(deadline=None)
 @given(configs())
 def test_saved_and_read_again_a_config_is_the_same(data: dict[str, Any]) -> None:
     config = experiment_config(data, "here")
@@ -107,7 +106,6 @@ def test_saved_and_read_again_a_config_is_the_same(data: dict[str, Any]) -> None
     assert ExperimentConfig.model_validate(config.model_dump(mode="json")) == config
 
 
-@settings(deadline=None)
 @given(configs())
 def test_every_layer_has_its_own_parameters_or_the_flat_ones(data: dict[str, Any]) -> None:
     model = data["model"]
@@ -127,7 +125,6 @@ def places(node: object, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, value in inner for place in places(value, (*path, key)))]
 
 
-@settings(deadline=None)
 @given(configs(), st.data())
 def test_any_value_in_any_place_is_taken_or_refused_in_words(data: dict[str, Any], draws: st.DataObject) -> None:
     data = copy.deepcopy(data)
@@ -145,7 +142,6 @@ def test_any_value_in_any_place_is_taken_or_refused_in_words(data: dict[str, Any
     check(data)
 
 
-@settings(deadline=None)
 @given(JSON)
 def test_any_json_is_taken_or_refused_in_words(data: object) -> None:
     check(data)
@@ -164,7 +160,6 @@ def check(data: object) -> None:
     assert "Input should" not in message
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_any_file_is_refused_in_words(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "config.json"

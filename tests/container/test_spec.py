@@ -128,7 +128,7 @@ def one(values: list[str] | None) -> str | None:
 
 
 @given(SPECS)
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_the_docker_line_is_what_the_engine_is_sent(spec: RunSpec) -> None:
     sent = Sent(spec)
     flags, rest = read_line(spec.docker_run())
@@ -155,7 +155,7 @@ def test_the_docker_line_is_what_the_engine_is_sent(spec: RunSpec) -> None:
 
 
 @given(argv=st.lists(TEXT, max_size=4), name=TEXT.filter(lambda text: "/" not in text and len(text.encode()) < 100))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_the_shell_gets_every_word_and_the_log_as_they_are(argv: list[str], name: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / f"x{name}"

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -18,7 +18,6 @@ def randoms(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-@settings(deadline=None)
 @given(LENGTHS, OFFSETS, LENGTHS, OFFSETS)
 def test_positions_repeat(before: int, source_offset: int, now: int, offset: int) -> None:
     source, initial = randoms(source_offset + before, WIDTH), randoms(offset + now, WIDTH, seed=1)
@@ -33,7 +32,6 @@ def test_positions_repeat(before: int, source_offset: int, now: int, offset: int
     assert torch.equal(initial, kept[1])
 
 
-@settings(deadline=None)
 @given(LENGTHS, OFFSETS, LENGTHS, OFFSETS)
 def test_positions_continue(before: int, source_offset: int, now: int, offset: int) -> None:
     source, initial = randoms(source_offset + before, WIDTH), randoms(offset + now, WIDTH, seed=1)
@@ -43,7 +41,6 @@ def test_positions_continue(before: int, source_offset: int, now: int, offset: i
     assert torch.equal(table[offset + kept :], initial[offset + kept :])
 
 
-@settings(deadline=None)
 @given(LENGTHS, OFFSETS, LENGTHS, OFFSETS)
 def test_positions_interpolate(before: int, source_offset: int, now: int, offset: int) -> None:
     source, initial = randoms(source_offset + before, WIDTH), randoms(offset + now, WIDTH, seed=1)
@@ -72,7 +69,6 @@ def test_tables_that_do_not_fit(source: tuple[int, int], table: tuple[int, int],
         fit_positions(torch.zeros(source), 2, torch.zeros(table), 2)
 
 
-@settings(deadline=None)
 @given(ODD, ODD, st.integers(1, 30))
 def test_more_taps_are_the_same_convolution(one: int, other: int, length: int) -> None:
     before, now = sorted((one, other))

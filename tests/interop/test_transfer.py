@@ -267,7 +267,7 @@ def forbidden(fitted: dict[str, Any], layers: int, resize: Resize) -> dict[str, 
 @example({"heads": (4, 8)}, {"conv_kernel_size": 3}, "lossless")
 @example({"embedding_dim": 8}, {"max_seq_len": 64}, "none")
 @example({"embedding_dim": 8}, {"max_seq_len": 34, "position_offset": 0}, "none")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_everything_that_stands_in_the_way_is_named_at_once(
     changes: dict[str, Any], fitted: dict[str, Any], resize: Resize
 ) -> None:

@@ -29,7 +29,7 @@ def test_classification_is_the_head_over_the_pooled_encoder(pooling: str) -> Non
 
 
 @given(st.data(), st.integers(1, 4), st.integers(1, 6))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_a_candidates_score_is_the_mean_over_its_rows(data: st.DataObject, instances: int, most: int) -> None:
     counts = data.draw(st.lists(st.integers(1, most), min_size=instances, max_size=instances))
     rows = [(i, sorted(data.draw(st.sets(st.integers(0, n - 1), min_size=1)))) for i, n in enumerate(counts)]

@@ -6,7 +6,7 @@ Shapes: B batch, N tokens, C classes.
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small import small_config
 from torch import Tensor
@@ -22,7 +22,6 @@ def longhand(first: list[float], last: list[float], most: int) -> float:
     return max(a + b for i, a in enumerate(first) for j, b in enumerate(last) if i <= j < i + most)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 12), st.integers(1, 15), st.integers(0, 2**31))
 def test_the_best_span_is_that_of_all_pairs(length: int, most: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)

@@ -4,7 +4,7 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nystromformer.report.explained import Explained, page
@@ -49,7 +49,6 @@ def explained(text: str, ends: list[int], attention: list[float], steepness: lis
     )
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=60), st.data())
 def test_the_whole_text_stands_there_whatever_it_holds(text: str, data: st.DataObject) -> None:
     cuts = data.draw(st.sets(st.integers(1, len(text)), max_size=8))

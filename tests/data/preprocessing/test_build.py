@@ -172,7 +172,7 @@ def test_commands_that_meet_at_the_end_both_succeed(
     assert contents(tmp_path) == contents(reference)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**31), st.sampled_from(["1/3", "1", "2", "2.5"]))
 def test_weights(seed: int, weight: str) -> None:
     choice = Choice(WeightedCorpus("wiki", Fraction(weight)), 0.2, seed)

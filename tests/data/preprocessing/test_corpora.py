@@ -163,7 +163,7 @@ def test_realnews(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["wiki", "bookcorpus", "realnews"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(chunk_bytes=st.integers(1, 9000))
 def test_chunks_share_the_text_among_them(
     tmp_path_factory: pytest.TempPathFactory, name: str, chunk_bytes: int
@@ -621,7 +621,7 @@ FRAGMENTS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.sampled_from(sorted(FORMATS)),
     st.lists(st.sampled_from(FRAGMENTS) | st.binary(max_size=4), max_size=12).map(b"".join),

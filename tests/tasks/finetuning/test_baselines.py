@@ -72,7 +72,7 @@ def error_of(scores: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=9), st.lists(st.integers(0, 2), min_size=1, max_size=9))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_the_majority_class_is_counted_in_train(train: list[int], validation: list[int]) -> None:
     counts = sorted(map(train.count, range(3)))
     assume(counts[1] < counts[2])
@@ -192,7 +192,6 @@ def test_tfidf_of_no_words_is_the_majority(second: list[str] | None) -> None:
 
 
 @given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=12)), min_size=1, max_size=6), st.booleans())
-@settings(deadline=None)
 def test_bags_are_sets_of_tokens(rows: list[tuple[str, str]], pair: bool) -> None:
     examples = encoded([a for a, _ in rows], [0] * len(rows), [b for _, b in rows] if pair else None)
 

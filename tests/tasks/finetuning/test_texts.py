@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -36,7 +36,6 @@ def test_the_form_is_that_of_the_pretraining_rows() -> None:
 
 
 @given(st.lists(st.text(max_size=60), min_size=1, max_size=8), st.booleans(), st.integers(8, 40))
-@settings(deadline=None)
 def test_batches_hold_the_rows_and_their_mask(texts: list[str], pair: bool, length: int) -> None:
     examples = encoded(texts, texts[::-1] if pair else None, length)
     numbers = np.arange(len(texts))[::-1].copy()

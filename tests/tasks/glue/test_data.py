@@ -74,7 +74,7 @@ def test_quotes_line_separators_crlf_and_a_bom(tmp_path: Path, end: str, bom: bo
     assert labels_of(texts) == [1, 0, 1]
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(

@@ -30,7 +30,7 @@ def logits(classes: list[int], width: int, seed: int = 0) -> torch.Tensor:
     return scores.scatter(1, torch.tensor(classes)[:, None], best[:, None])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=12))
 def test_f1_accuracy_and_matthews(pairs: list[tuple[int, int]]) -> None:
     chosen, label = map(list, zip(*pairs, strict=True))
@@ -43,7 +43,7 @@ def test_f1_accuracy_and_matthews(pairs: list[tuple[int, int]]) -> None:
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12))
 def test_accuracy_of_three_classes(pairs: list[tuple[int, int]]) -> None:
     chosen, label = map(list, zip(*pairs, strict=True))
@@ -51,7 +51,7 @@ def test_accuracy_of_three_classes(pairs: list[tuple[int, int]]) -> None:
     assert scored == {"accuracy": pytest.approx(metrics.accuracy_score(label, chosen))}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     # few values: many ties, and constants; wide ones and small ones
     st.lists(st.tuples(st.integers(-3, 3), st.sampled_from([0.0, 0.25, 1.0, 2.5, 3.8, 5.0])), min_size=2, max_size=12),
@@ -145,7 +145,7 @@ def test_tables_and_the_servers_files_have_names_of_their_own(tmp_path: Path, na
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1e-5, 1e-3, 1.0]))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_the_metrics_can_be_computed_of_the_file(seed: int, width: float) -> None:
     """Values are neither clipped nor rounded: those of a model that has hardly learned are close together."""
     random = np.random.default_rng(seed)
