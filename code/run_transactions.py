@@ -132,6 +132,8 @@ def transactions(
     check_start(from_run, train_only, pretrain_epoch)
     folder = model or (CONTAINER_MODEL if (CONTAINER_MODEL / "config.json").is_file() else usual)
     overrides = shared.overrides or []
+    if architecture != "encoder" and not any(each.startswith("model.pooling=") for each in overrides):
+        overrides = [*overrides, "model.pooling=first"]  # the state after the newest event, as is usual
     if attention is not None or conv is not None:
         overrides = build_overrides(folder / "config.json", attention, conv, TRACKS["paper"], overrides)
     experiment = open_experiment(folder, overrides)
@@ -145,6 +147,10 @@ def transactions(
     from nystromformer.tasks.transactions.task import MaskedTransactions, Transactions
 
     source = data or experiment.path(experiment.config.data_folder)
+    if data is None and not source.exists():
+        raise UserError(
+            f"--data: expected the folder that experiments/transactions/prepare.py wrote, found no {source}"
+        )
     name = task or source.resolve().name
     labels = Transactions(source, name, architecture, cycle_shift, train_only is not None)
     if first is not None:

@@ -40,6 +40,9 @@ PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     "conv_linformer": {"stride": 4},
 }
 MODELS = ("lstm", *ATTENTIONS)
+UCI_MODELS = ("lstm", "softmax", "nystrom", "linformer", "conv_linformer")
+"""Longformer and near_far are softmax at six events."""
+UCI_LENGTH = 8
 LONG_MODELS = ("lstm", "softmax", "nystrom", "near_far", "conv_linformer")
 SHIFTED = ("linformer", "conv_linformer", "nystrom")
 """Trained with the cycle shift, too."""
@@ -76,9 +79,10 @@ class Transactions(Stages):
         self.run([self._prepared("uci", f"uci --source {source}")])
 
     def rates(self) -> None:
-        """The learning rate of each model, by one epoch on 2,000 clients, with a seed of its own."""
-        flags = f"--lr {RATES} --seed 7 --epoch 1 --train_rows 2000"
-        self.run(self._training("rates", model, "short", flags) for model in MODELS)
+        """The learning rate of each model, on the same data for as many epochs, with a seed of its own."""
+        flags = f"--lr {RATES} --seed 7 --epoch {EPOCHS}"
+        self.run(self._training("rates-short", model, "short", flags) for model in MODELS)
+        self.run(self._training("rates-uci", model, "uci", flags, length=UCI_LENGTH) for model in UCI_MODELS)
 
     def short(self) -> None:
         """All models on the newest 350 events, three seeds, and boosting."""
@@ -142,9 +146,8 @@ class Transactions(Stages):
     def uci(self) -> None:
         """All models on UCI's clients, three seeds, and boosting."""
         self.run(
-            self._training("uci", model, "uci", self._flags(model), length=8)
-            for model in MODELS
-            if model not in ("longformer", "near_far")  # exact at six events, as softmax
+            self._training("uci", model, "uci", self._flags(model, data="uci"), length=UCI_LENGTH)
+            for model in UCI_MODELS
         )
 
     def streamed(self) -> None:
@@ -164,10 +167,10 @@ class Transactions(Stages):
         script = "experiments/transactions/prepare.py"
         return job(f"prepare-{name}", script, *flags, "--out", folder, result=folder / "manifest.json")
 
-    def _flags(self, model: str, seeds: str = SEEDS) -> str:
-        """Of runs that count."""
+    def _flags(self, model: str, seeds: str = SEEDS, data: str = "short") -> str:
+        """Of runs that count. Longer rows and other shapes of a model have the rate of the model on the short ones."""
         baselines = "--baselines" if model == "lstm" else ""
-        return f"--lr {best_rate(self.out, model)} --seed {seeds} --epoch {EPOCHS} {baselines}"
+        return f"--lr {best_rate(self.out, model, data)} --seed {seeds} --epoch {EPOCHS} {baselines}"
 
     def _training(
         self,
@@ -196,14 +199,18 @@ class Transactions(Stages):
         return job(f"{use}-{name}", "code/run_transactions.py", *place, kept, "--device cpu", fewer)
 
 
-def best_rate(runs: Path, model: str) -> str:
-    """The learning rate of the highest Gini on validation clients."""
-    found = find_runs(runs / "rates" / f"{model}-{SHORT}" / "model", "transactions")
+def best_rate(runs: Path, model: str, data: str) -> str:
+    """The learning rate of the lowest log loss on validation clients."""
+    length = SHORT if data == "short" else UCI_LENGTH
+    found = find_runs(runs / f"rates-{data}" / f"{model}-{length}" / "model", "transactions")
     if len(found) != len(RATES.split(",")):
         raise SystemExit(f"{model}: expected {len(RATES.split(','))} runs of the stage rates, found {len(found)}")
-    return f"{max(found, key=lambda run: run.best.metrics['gini']).settings.learning_rate:g}"
+    best = min(found, key=lambda run: min(epoch.metrics["log_loss"] for epoch in run.epochs))
+    return f"{best.settings.learning_rate:g}"
 
 
+BESIDE = dict.fromkeys(("shifted", "projections", "search"), "short") | {"curriculum": "long"}
+"""Tables in which the runs of another use stand, too, to compare with."""
 USES = ("short", "shifted", "projections", "search", "pretrained", "long", "curriculum", "uci")
 
 
@@ -213,7 +220,8 @@ def collect(runs: Path = Path("runs/transactions")) -> None:
         folders = sorted(path for path in (runs / use).glob("*") if find_runs(path / "model", "transactions"))
         if not folders:
             continue
-        text = as_markdown(*collect_runs(folders))
+        beside = sorted((runs / BESIDE[use]).glob("*")) if use in BESIDE else []
+        text = as_markdown(*collect_runs([*folders, *beside]))
         began = studies.read_stages(runs, "clients", use)
         write_text(RESULTS / f"{use}.md", f"{text}\n{studies.describe_machines(began)}\n")
         studies.shorten_paths(RESULTS / f"{use}.md", runs, "transactions")

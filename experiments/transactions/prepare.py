@@ -3,7 +3,7 @@
 import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +12,18 @@ import typer
 from nystromformer.command_line import cli
 from nystromformer.config.ranges import MOST_SEED
 from nystromformer.errors import UserError
-from nystromformer.tasks.transactions.batches import Batch, Roles
 from nystromformer.tasks.transactions.clients import Clients, Division, read_clients
 from nystromformer.tasks.transactions.generator import CLIENTS, EVENTS, World, draw_clients
-from nystromformer.tasks.transactions.prepare import GAP, HOUR, WEEKDAY, Asked, describe, prepare
-from nystromformer.tasks.transactions.store import Form, Manifest, open_stored
-from nystromformer.tasks.transactions.tables import UNITS, TableReader, choose_roles, describe_roles, open_source
+from nystromformer.tasks.transactions.prepare import Plan, describe, prepare
+from nystromformer.tasks.transactions.store import Form, open_stored
+from nystromformer.tasks.transactions.tables import (
+    UNITS,
+    TableReader,
+    choose_roles,
+    describe_columns,
+    open_source,
+    reader_like,
+)
 
 HERE = Path(__file__).resolve().parent
 
@@ -64,6 +70,9 @@ FormOfNumbers = Annotated[
 Ignore = Annotated[str, typer.Option(help="Columns to leave out, separated by commas.")]
 Unit = Annotated[str, typer.Option("--time_unit", help="Of times that are numbers: seconds, milliseconds or days.")]
 Sort = Annotated[bool, typer.Option("--sort", help="Sort each client's events by time instead of stopping.")]
+CutAfter = Annotated[
+    bool, typer.Option("--cut_after_date", help="Leave out events after the client's --date instead of stopping.")
+]
 SkipEmpty = Annotated[
     bool, typer.Option("--skip_empty", help="Leave out clients of --clients without events instead of stopping.")
 ]
@@ -85,16 +94,26 @@ def long(
     ignore: Ignore = "",
     time_unit: Unit = "seconds",
     sort: Sort = False,
+    cut_after_date: CutAfter = False,
     skip_empty: SkipEmpty = False,
     out_of_time: OutOfTime = 0.2,
     validation: Validation = 0.1,
     split_seed: SplitSeed = 0,
 ) -> None:
     """A row for each event, those of a client together."""
-    reader = _open(events, client, time, categorical, numerical, form, ignore, time_unit, nested=False)
-    known = read_clients(clients, client, target, date, split, truth)
-    division = Division(out_of_time, validation, split_seed)
-    _prepare("long", reader, reader.long(), known, division, out, sort, skip_empty, [events, clients])
+    of_clients = [name for name in (target, date, split, truth) if name is not None]
+    reader = _open(events, client, time, categorical, numerical, form, ignore, time_unit, of_clients)
+    known = read_clients(clients, client, target, date, split, truth, reader.unit_of_numbers)
+    plan = Plan(
+        reader.long(),
+        reader,
+        known,
+        Division(out_of_time, validation, split_seed),
+        sort=sort,
+        cut_after_date=cut_after_date,
+        skip_empty=skip_empty,
+    )
+    _prepare("long", plan, out, [events, clients])
 
 
 def nested(
@@ -112,45 +131,35 @@ def nested(
     ignore: Ignore = "",
     time_unit: Unit = "seconds",
     sort: Sort = False,
+    cut_after_date: CutAfter = False,
     out_of_time: OutOfTime = 0.2,
     validation: Validation = 0.1,
     split_seed: SplitSeed = 0,
 ) -> None:
     """A row for each client with lists, as pytorch-lifestream has them."""
-    reader = _open(events, client, time, categorical, numerical, form, ignore, time_unit, nested=True)
-    known = read_clients(events, client, target, date, split, truth)
+    reader = _open(events, client, time, categorical, numerical, form, ignore, time_unit, None)
+    known = read_clients(events, client, target, date, split, truth, reader.unit_of_numbers)
     division = Division(out_of_time, validation, split_seed)
-    _prepare("nested", reader, reader.nested(), known, division, out, sort, False, [events])
+    plan = Plan(reader.nested(), reader, known, division, sort=sort, cut_after_date=cut_after_date)
+    _prepare("nested", plan, out, [events])
 
 
 def new(
     events: Events,
-    like: Annotated[Path, typer.Option(help="Prepared folder whose columns, vocabularies and scales are taken.")],
-    client: Client,
-    time: Time,
+    like: Annotated[
+        Path, typer.Option(help="Prepared folder, whose columns, vocabularies, scales and unit of time are taken.")
+    ],
     out: Out,
     lists: Annotated[
         bool, typer.Option("--lists", help="The table has a row for each client, as for `prepare.py nested`.")
     ] = False,
-    time_unit: Unit = "seconds",
     sort: Sort = False,
 ) -> None:
     """Events of other clients, without labels, for run_predict.py."""
-    manifest, unit = open_stored(like).manifest, _unit(time_unit)
-    made = (HOUR, WEEKDAY)
-    known = {each.name: each.values for each in manifest.categories if each.name not in made}
-    numbers = {each.name: each.form for each in manifest.numbers if each.name != GAP}
-    source = open_source(events)
-    others = [name for name in source.columns if name not in {client, time, *known, *numbers}]
-    roles = choose_roles(source, client, time, list(known), numbers, others, "log", lists)
-    ordered = Roles(client, time, tuple(known), tuple(numbers.items()))
-    assert set(ordered.categorical) == set(roles.categorical)
-    reader = TableReader(source, ordered, unit, known=known)
-    has_dates = any(each.name in made for each in manifest.categories)
-    if reader.has_dates != has_dates:
-        raise UserError(f"{events}: {time}: expected {'dates' if has_dates else 'numbers'}, as {like} has them")
+    reader, manifest = reader_like(open_source(events), open_stored(like))
     batches = reader.nested() if lists else reader.long()
-    _prepare("new", reader, batches, Clients(), Division(0, 0, 0), out, sort, False, [events, like], manifest)
+    plan = Plan(batches, reader, Clients(), Division(0, 0, 0), sort=sort, like=manifest)
+    _prepare("new", plan, out, [events, like])
 
 
 def uci(
@@ -165,8 +174,8 @@ def uci(
     from nystromformer.tasks.transactions.formats import read_uci
 
     reader, tables, known = read_uci(source)
-    division = Division(out_of_time, validation, split_seed)
-    _prepare("uci", reader, reader.nested(tables), known, division, out, False, False, [source])
+    plan = Plan(reader.nested(tables), reader, known, Division(out_of_time, validation, split_seed))
+    _prepare("uci", plan, out, [source])
 
 
 def tabformer(
@@ -180,7 +189,7 @@ def tabformer(
     from nystromformer.tasks.transactions.formats import read_tabformer
 
     reader, division = read_tabformer(source), Division(out_of_time, validation, split_seed)
-    _prepare("tabformer", reader, reader.long(), Clients(), division, out, False, False, [source])
+    _prepare("tabformer", Plan(reader.long(), reader, Clients(), division), out, [source])
 
 
 def sparkov(
@@ -194,7 +203,7 @@ def sparkov(
     from nystromformer.tasks.transactions.formats import read_sparkov
 
     reader, division = read_sparkov(source), Division(out_of_time, validation, split_seed)
-    _prepare("sparkov", reader, reader.long(), Clients(), division, out, True, False, [source])
+    _prepare("sparkov", Plan(reader.long(), reader, Clients(), division, sort=True), out, [source])
 
 
 def draw(
@@ -222,17 +231,17 @@ def _open(
     form: str,
     ignore: str,
     unit: str,
-    nested: bool,
+    of_clients: Sequence[str] | None,
 ) -> TableReader:
-    seconds = _unit(unit)
-    usual = _form("--form", form)
+    """The reader of a table with a row for each event, or, where `of_clients` is None, with lists."""
+    seconds, usual = _unit(unit), _form("--form", form)
     numbers = {}
     for part in _names(numerical):
         name, _, own = part.partition(":")
         numbers[name] = _form("--numerical", own) if own else usual
-    source = open_source(events)
-    roles = choose_roles(source, client, time, _names(categorical), numbers, _names(ignore), usual, nested)
-    return TableReader(source, roles, seconds)
+    source, nested = open_source(events), of_clients is None
+    columns = (client, time, _names(categorical), numbers, _names(ignore))
+    return TableReader(source, choose_roles(source, *columns, usual, nested, of_clients or ()), seconds)
 
 
 def _unit(name: str) -> float:
@@ -252,46 +261,11 @@ def _form(flag: str, text: str) -> Form:
     raise UserError(f"{flag}: expected scale, log or bins, found {text}")
 
 
-def _prepare(
-    name: str,
-    reader: TableReader,
-    batches: Iterable[Batch],
-    clients: Clients,
-    division: Division,
-    out: Path,
-    sort: bool,
-    skip_empty: bool,
-    places: list[Path],
-    like: Manifest | None = None,
-) -> None:
-    roles = reader.roles
-    first = reader.source.first
-    shown = {
-        column: str(first.column(column)[0].as_py())[:40] for column in roles_of(reader) if column in first.schema.names
-    }
-    typer.echo(describe_roles(roles, shown))
-    settings = {
-        "format": name,
-        "sources": [str(place.resolve()) for place in places],
-        "categorical": list(roles.categorical),
-        "numerical": [list(each) for each in roles.numerical],
-        "out_of_time": division.out_of_time,
-        "validation": division.validation,
-        "split_seed": division.seed,
-        "sort": sort,
-        "skip_empty": skip_empty,
-    }
-    asked = Asked(
-        batches, roles, reader.values, reader.has_dates, clients, division, sort, skip_empty, reader.source.name, like
-    )
-    stored = prepare(out, f"experiments/transactions/prepare.py {name}", settings, asked)
+def _prepare(name: str, plan: Plan, out: Path, places: list[Path]) -> None:
+    typer.echo(describe_columns(plan.reader))
+    settings = {"format": name, "sources": [str(place.resolve()) for place in places]}
+    stored = prepare(out, f"experiments/transactions/prepare.py {name}", settings, plan)
     typer.echo(describe(stored))
-
-
-def roles_of(reader: TableReader) -> list[str]:
-    """All columns that are read."""
-    roles = reader.roles
-    return [roles.client, roles.time, *roles.categorical, *roles.numbers]
 
 
 if __name__ == "__main__":

@@ -365,12 +365,12 @@ def write_folder(
                     # What came beside the parts of an earlier start is refused before hours of work, too.
                     check_free()
                     store.publish(folder, write(store))
-            except UserError as error:
+            except BaseException as error:
                 if isinstance(error, final) or not store.has_pieces:
                     store.remove()
                 raise
             store.remove()
-    except UserError:
+    except BaseException:
         if is_new:
             with suppress(OSError):
                 folder.rmdir()  # where nothing is left in it

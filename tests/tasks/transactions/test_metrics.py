@@ -41,6 +41,7 @@ def test_chances_that_are_shares_are_calibrated() -> None:
     chances = random.random(20_000)
     labels = (random.random(20_000) < chances).astype(np.int64)
     assert calibration_error(chances, labels) < 0.01
+    assert calibration_error(np.full(1000, 0.1), np.array([1] * 100 + [0] * 900)) == pytest.approx(0.0)
     assert calibration_error(np.full(1000, 0.25), np.array([1, *[0] * 9] * 100)) == pytest.approx(0.15)
 
 

@@ -116,9 +116,16 @@ def test_clients_without_a_label_are_for_pretraining(drawn: Path, tmp_path: Path
     table = written(tmp_path / "t", events_of(drawn), clients.iloc[20:])
     prepare_drawn(table, tmp_path / "data")
     stored = open_stored(tmp_path / "data")
-    both = [len(stored.clients_of("train", labelled=labelled)) for labelled in (True, False)]
-    assert both[1] - both[0] == 20
-    assert stored.manifest.notes == ["20 clients without a label: for pretraining alone"]
+    unlabelled = {f"c{number:07d}" for number in range(20)}
+    names = stored.names()
+    trained = {names[client] for client in stored.clients_of("train", labelled=False).tolist()} & unlabelled
+    assert 0 < len(trained) < 20
+    assert f"{len(trained)} clients without a label: for pretraining alone" in stored.manifest.notes
+    # Whose events are of the time that is tested teach nothing.
+    dates = clients.set_index("client")["date"]
+    tested = [names[client] for client in stored.clients_of("test", labelled=True).tolist()]
+    last = events_of(drawn).groupby("client")["time"].max()
+    assert last[list(trained)].max() < pd.Timestamp(dates[tested].min()) + pd.Timedelta(days=1)
 
 
 def test_unsorted_events_may_be_sorted(drawn: Path, stored: Stored, tmp_path: Path) -> None:
@@ -133,6 +140,27 @@ def test_unsorted_events_may_be_sorted(drawn: Path, stored: Stored, tmp_path: Pa
 BAD: dict[str, tuple[Callable[[pd.DataFrame, pd.DataFrame], Any], str]] = {
     "unsorted": (lambda e, c: (e.iloc[[1, 0, *range(2, len(e))]], c), "is older than the one before it"),
     "apart": (lambda e, c: (pd.concat([e.iloc[1:], e.iloc[:1]]), c), "after another client's"),
+    "apart in the middle": (
+        lambda e, c: (pd.concat([e.iloc[:1], e[e["client"] == c["client"][5]], e.iloc[1:]]), c),
+        "after another client's",
+    ),
+    "label among the events": (lambda e, c: (e.merge(c[["client", "default"]]), c), "column default: also a column of"),
+    "a name with a line end": (
+        lambda e, c: (e.replace({"client": "c0000005"}, "c\n5"), c.replace({"client": "c0000005"}, "c\n5")),
+        "expected a name without tabs and line ends",
+    ),
+    "not a number": (
+        lambda e, c: (e.assign(amount=e["amount"].astype(str).where(e.index % 9 > 0, "NA")), c),
+        "% of its values are numbers, others are texts",
+    ),
+    "ids of events": (
+        lambda e, c: (e.assign(id=[f"t{number}" for number in range(len(e))]), c),
+        "nearly all of its values differ",
+    ),
+    "another time": (lambda e, c: (e.assign(booked=e["time"]), c), "column booked: has timestamp"),
+    "too large": (lambda e, c: (e.assign(amount=1e300), c), "amount: expected a number below 3e38"),
+    "a structure": (lambda e, c: (e.assign(place=[{"x": 1}] * len(e)), c), "column place: has struct"),
+    "a name of its own": (lambda e, c: (e.rename(columns={"fee": "time.gap"}), c), "has the name of one that is made"),
     "future": (lambda e, c: (e.assign(time=e["time"] + pd.Timedelta(days=9)), c), "expected no event after its date"),
     "infinite": (lambda e, c: (e.assign(amount=np.inf), c), "row 1: amount: expected a number"),
     "no column": (lambda e, c: (e.drop(columns="time"), c), "expected the columns time, found none of that name"),
@@ -156,6 +184,7 @@ def test_what_no_model_should_learn_from(
     assert "Traceback" not in said
     assert expected in " ".join(said.split())
     assert not (tmp_path / "data").exists()
+    prepare_drawn(drawn, tmp_path / "data")  # nothing of the refused one is in its way
 
 
 @pytest.mark.parametrize(
@@ -171,6 +200,50 @@ def test_what_no_model_should_learn_from(
 def test_bad_flags(flags: str, expected: str, drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(PREPARE, *flags_of(drawn), "--out", tmp_path / "data", *flags.split()) == 2
     assert expected in " ".join(capsys.readouterr().err.split())
+
+
+def test_row_numbers_are_no_feature_and_a_whole_day_is_before_its_end(drawn: Path, tmp_path: Path) -> None:
+    events, clients = events_of(drawn), pd.read_csv(drawn / "clients.csv")
+    events = events.sort_values(["client", "time"], kind="stable")
+    last = events.groupby("client")["time"].max().dt.strftime("%Y-%m-%d")
+    clients["date"] = last[clients["client"]].to_numpy()
+    prepare_drawn(written(tmp_path / "t", events, clients), tmp_path / "data")
+    manifest = open_stored(tmp_path / "data").manifest
+    assert not [each.name for each in manifest.numbers if "index" in each.name]
+
+
+def test_later_events_may_be_left_out(drawn: Path, stored: Stored, tmp_path: Path) -> None:
+    events, clients = events_of(drawn), pd.read_csv(drawn / "clients.csv")
+    late = events[events["client"] == "c0000004"].iloc[-1:].assign(time=pd.Timestamp("2025-12-30"))
+    place = int(np.flatnonzero(events["client"] == "c0000004")[-1]) + 1
+    table = written(tmp_path / "t", pd.concat([events.iloc[:place], late, events.iloc[place:]]), clients)
+    prepare_drawn(table, tmp_path / "data", "--cut_after_date")
+    assert arrays(open_stored(tmp_path / "data")) == arrays(stored)
+
+
+def test_files_of_two_kinds(drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = written(tmp_path / "t", events_of(drawn), pd.read_csv(drawn / "clients.csv"))
+    events_of(drawn).to_csv(table / "events" / "more.CSV")
+    assert run(PREPARE, *flags_of(table), "--out", tmp_path / "data") == 2
+    assert "expected files of one kind, found .csv and .parquet" in capsys.readouterr().err
+
+
+def test_times_that_are_numbers(drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Dates of clients are of the same unit, and new clients get it from the folder."""
+    events, clients = events_of(drawn), pd.read_csv(drawn / "clients.csv")
+    events["time"] = (events["time"] - pd.Timestamp("2022-01-01")) / pd.Timedelta(days=1)
+    clients["date"] = events.groupby("client")["time"].max()[clients["client"]].to_numpy() + 1
+    table = written(tmp_path / "t", events, clients)
+    prepare_drawn(table, tmp_path / "data", "--time_unit", "days")
+    stored = open_stored(tmp_path / "data")
+    found = stored.numbers[1, -1]
+    assert found == pytest.approx((events["time"].iloc[1] - events["time"].iloc[0]) * 86_400, rel=1e-5)
+    assert run(PREPARE, "new", "--events", table / "events", "--like", stored.folder, "--out", tmp_path / "new") == 0
+    assert np.array_equal(open_stored(tmp_path / "new").numbers, stored.numbers, equal_nan=True)
+    clients["date"] -= 5
+    late = written(tmp_path / "late", events, clients)
+    assert run(PREPARE, *flags_of(late), "--out", tmp_path / "x", "--time_unit", "days") == 2
+    assert "4.0 days later" in capsys.readouterr().err
 
 
 def test_a_folder_that_has_data_is_left_alone(drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -204,8 +204,10 @@ def test_new_clients_get_the_same_chances_as_tested_ones(
     events = pd.read_parquet(drawn / "events")
     stranger = events[events["client"] == "c0000000"].assign(client="stranger", merchant="never seen")
     pd.concat([stranger, events]).to_parquet(tmp_path / "new.parquet")
-    named = ("--events", tmp_path / "new.parquet", "--client", "client", "--time", "time")
-    assert run(PREPARE, "new", *named, "--like", stored.folder, "--out", tmp_path / "new") == 0
+    assert (
+        run(PREPARE, "new", "--events", tmp_path / "new.parquet", "--like", stored.folder, "--out", tmp_path / "new")
+        == 0
+    )
     assert run("code/run_predict.py", found.folder, "--input", tmp_path / "new", "--out", tmp_path / "p.csv") == 0
     chances = pd.read_csv(tmp_path / "p.csv").set_index("client")["chance"]
     assert len(chances) == 121
@@ -221,6 +223,9 @@ def test_new_clients_get_the_same_chances_as_tested_ones(
     place = ("--input", tmp_path / "other", "--out", tmp_path / "q.csv")
     assert run("code/run_predict.py", found.folder, *place) == 2
     assert "prepare.py new --like" in " ".join(capsys.readouterr().err.split())
+    again = ("--data", tmp_path / "new", "--task", "drawn")
+    assert run(SCRIPT, "--model", folder, *again, "--device", "cpu") == 2
+    assert "is for run_predict.py" in " ".join(capsys.readouterr().err.split())
     assert not list(tmp_path.glob("q.csv*"))
 
 
@@ -263,6 +268,10 @@ def test_other_ways_to_train(flags: tuple[object, ...], stored: Stored, tmp_path
         (("--architecture", "cnn"), "expected one of encoder, lstm, gru"),
         (("--architecture", "lstm", "--attention", "linear"), "expected no --attention"),
         (("--pretrain_epoch", 1, "--lr", "1e-3,2e-3"), "expected one --batch_size and one --lr"),
+        (
+            ("--train_only", "attention", "--pretrain_epoch", 1, "--attention", "softmax"),
+            "expected an attention with weights of its own",
+        ),
         (("--train_only", "attention"), "expected --from_run or --pretrain_epoch"),
         (("--from_run", "nowhere", "--pretrain_epoch", 1), "expected no --pretrain_epoch"),
         (("--from_run", "nowhere"), "nowhere"),

@@ -16,6 +16,12 @@ from nystromformer.errors import UserError
 from nystromformer.tasks.transactions.store import Form
 
 DAY = 86_400
+GAP, HOUR, WEEKDAY = MADE = ("time.gap", "time.hour", "time.weekday")
+"""Columns that are made of times: seconds since the client's event before, and of dates hour and day of the week."""
+
+
+_CHARACTERS = 4 << 20
+"""Of the different values of a column together, which the manifest lists."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,7 @@ class Values:
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         self.name = name
         self.numbers = {value: number for number, value in enumerate(known)}
+        self._characters = 0
 
     def number(self, column: Any) -> NDArray[np.int32]:
         """Of each cell of a column of pyarrow's strings; -1 where it is missing.
@@ -75,11 +82,12 @@ class Values:
         """
         encoded = column.dictionary_encode()
         values = encoded.dictionary.to_pylist()
+        self._characters += sum(len(value) for value in values if value not in self.numbers)
         table = [self.numbers.setdefault(value, len(self.numbers)) for value in values]
-        if len(self.numbers) > self.most:
+        if len(self.numbers) > self.most or self._characters > _CHARACTERS:
             raise UserError(
-                f"{self.name}: expected a categorical column of at most {self.most:,} values, found more: leave it out "
-                "(--ignore), or take it for numbers (--numerical)"
+                f"{self.name}: expected a categorical column of at most {self.most:,} values and {_CHARACTERS:,} "
+                "characters of them, found more: leave it out (--ignore), or take it for numbers (--numerical)"
             )
         numbers: NDArray[np.int32] = np.array([*table, -1], dtype=np.int32)[
             encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)

@@ -17,6 +17,8 @@ from nystromformer.tasks.transactions.examples import ClientExamples
 
 _RECENT = (10, 50)
 """Newest events that have aggregates of their own."""
+_LEAST = 20
+"""Clients of the rarer label, from which on boosting stops early."""
 _VALUES = 16
 """Ids of a category whose shares are counted: the most frequent ones."""
 
@@ -36,7 +38,10 @@ def boosted(
     inputs = {ending: aggregates(examples) for ending, examples in compared.items()}
     learned, figures = aggregates(train), dict[str, list[float]]()
     for seed in seeds:
-        model = HistGradientBoostingClassifier(learning_rate=0.05, max_iter=500, early_stopping=True, random_state=seed)
+        # Early stopping needs some of each class among the tenth that is held out.
+        stops = int(np.bincount(train.labels, minlength=2).min()) >= _LEAST
+        settings = {"learning_rate": 0.05, "max_iter": 500 if stops else 100, "early_stopping": stops}
+        model = HistGradientBoostingClassifier(**settings, random_state=seed)
         model.fit(learned, train.labels)
         for ending, examples in compared.items():
             chances_nC = np.log(np.maximum(model.predict_proba(inputs[ending]), 1e-12))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
 from nystromformer.tasks.documents.table import open_table
+from nystromformer.tasks.transactions.batches import DAY
 from nystromformer.tasks.transactions.store import NO_LABEL, SPLITS
 from nystromformer.wording import first_names
 
@@ -32,6 +33,8 @@ class Clients:
     """The true chance of a 1."""
     place: str = ""
     """The table that says so."""
+    columns: list[str | None] = field(default_factory=list)
+    """Of it, for client, label, date, split and truth."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +51,29 @@ class Division:
 
 
 def read_clients(
-    path: Path, client: str, target: str, date_column: str | None, split: str | None, truth: str | None
+    path: Path,
+    client: str,
+    target: str,
+    date_column: str | None,
+    split: str | None,
+    truth: str | None,
+    unit: float | None = None,
 ) -> Clients:
     """Read a table with a row for each client.
+
+    Args:
+        unit: of dates that are numbers, as the events' times are, in seconds; None: they are dates.
 
     Raises:
         UserError: a column is not there, a client has two rows, or a cell is none of its column's kind; names the row.
     """
     table = open_table(path)
     wanted = [name for name in (client, target, date_column, split, truth) if name is not None]
-    found = Clients(place=str(path))
+    found = Clients(place=str(path), columns=[client, target, date_column, split, truth])
     seen: set[str] = set()
     for number, cells in enumerate(table.rows(wanted), start=1):
         row = dict(zip(wanted, cells, strict=True))
-        place, name = table.place(number), str(row[client])
+        place, name = table.place(number), _name(row[client])
         if row[client] in (None, ""):
             raise UserError(f"{place}: {client}: expected a client, found an empty cell")
         if name in seen:
@@ -73,8 +85,10 @@ def read_clients(
         elif label is not None:
             raise UserError(f"{place}: {target}: expected 0, 1 or nothing, found {label:.40}")
         if date_column is not None:
-            found.dates[name] = _seconds(row[date_column], f"{place}: {date_column}")
+            found.dates[name] = _seconds(row[date_column], f"{place}: {date_column}", unit)
         if split is not None:
+            if row[split] in (None, "") and name not in found.labels:
+                continue
             if row[split] not in SPLITS:
                 raise UserError(f"{place}: {split}: expected one of {', '.join(SPLITS)}, found {row[split]!r:.40}")
             found.splits[name] = str(row[split])
@@ -83,16 +97,28 @@ def read_clients(
     return found
 
 
-def _seconds(cell: Any, place: str) -> float:
+def _name(cell: Any) -> str:
+    """A client's, who is 1 and not 1.0 where a table has numbers."""
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+
+
+def _seconds(cell: Any, place: str, unit: float | None) -> float:
+    """The end of what a cell names: of a day without a time its last second."""
+    if unit is not None:
+        try:
+            return float(cell) * unit
+        except (TypeError, ValueError):
+            raise UserError(f"{place}: expected a number, as the events' times are, found {cell!r:.40}") from None
     if isinstance(cell, datetime):
-        return (cell if cell.tzinfo else cell.replace(tzinfo=UTC)).timestamp()
-    if isinstance(cell, date):
-        return datetime(cell.year, cell.month, cell.day, tzinfo=UTC).timestamp()
-    try:
-        value = datetime.fromisoformat(str(cell))
-    except ValueError:
-        raise UserError(f"{place}: expected a date such as 2026-01-31, found {cell!r:.40}") from None
-    return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+        value = cell
+    else:
+        try:
+            value = datetime.fromisoformat(str(cell))
+        except ValueError:
+            raise UserError(f"{place}: expected a date such as 2026-01-31, found {cell!r:.40}") from None
+    seconds = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+    is_day = (isinstance(cell, date) and not isinstance(cell, datetime)) or len(str(cell).strip()) == len("2026-01-31")
+    return seconds + (DAY - 1e-6 if is_day else 0)
 
 
 def _chance(cell: Any, place: str) -> float:
@@ -123,16 +149,21 @@ def divide(
         splits = np.array([SPLITS.index(clients.splits.get(name, "train")) for name in names], dtype=np.uint8)
     else:
         dates = np.array([clients.dates.get(name, last) for name, last in zip(names, last_events, strict=True)])
-        labelled = np.array([name in clients.labels for name in names])
-        order = np.argsort(np.where(labelled, dates, -np.inf), kind="stable")
-        count = int(labelled.sum())
-        late = order[len(names) - round(division.out_of_time * count) :]
+        labels = labels_of(names, clients)
+        labelled = labels != NO_LABEL
+        order = np.lexsort((np.arange(len(names)), np.where(labelled, dates, -np.inf)))
+        late = order[len(names) - round(division.out_of_time * int(labelled.sum())) :]
         splits = np.zeros(len(names), dtype=np.uint8)
         splits[late] = SPLITS.index("test")
-        early = np.flatnonzero(labelled & (splits == 0))
-        if len(early) > 1:
-            drawn = permute(np.arange(round(division.validation * len(early))), len(early), division.seed, _STREAM)
-            splits[early[drawn]] = SPLITS.index("validation")
+        if len(late):
+            # Events of the time that is tested must teach nothing, also where nobody says what became of their client.
+            splits[~labelled & (last_events >= dates[late].min())] = SPLITS.index("test")
+        for label in (0, 1):  # as many of each as in the whole
+            early = np.flatnonzero((labels == label) & (splits == 0))
+            count = round(division.validation * len(early))
+            if 0 < count < len(early):
+                drawn = permute(np.arange(count), len(early), division.seed, _STREAM, label)
+                splits[early[drawn]] = SPLITS.index("validation")
     counts = np.bincount(splits, minlength=len(SPLITS))
     if empty := [name for name, number in zip(SPLITS, counts, strict=True) if not number]:
         raise UserError(
@@ -157,4 +188,7 @@ def check_classes(labels: NDArray[np.uint8], splits: NDArray[np.uint8], place: s
         found = labels[(splits == number) & (labels != NO_LABEL)]
         if not len(found) or found.min() == found.max():
             what = f"labels {int(found[0])} alone" if len(found) else "no labels"
-            raise UserError(f"{place}: expected clients of both labels, 0 and 1, in {split}, found {what}")
+            raise UserError(
+                f"{place}: expected clients of both labels, 0 and 1, in {split}, found {what}: more clients, or a "
+                "larger share of them (--validation, --out_of_time)"
+            )

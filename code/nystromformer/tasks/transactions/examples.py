@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nystromformer.data.counter import random_uniform
 from nystromformer.tasks.finetuning.examples import Ints
-from nystromformer.tasks.transactions.store import MISSING, UNKNOWN, Manifest, Stored
+from nystromformer.tasks.transactions.store import Manifest, Stored
 
 _MASK_STREAM, _SHIFT_STREAM = 44, 45
 _COUNTED = 2000
@@ -84,13 +84,8 @@ class ClientExamples:
         """Of each categorical column the share of events whose value is unknown, and missing; of the first 2,000
         clients' events.
         """
-        first = range(min(len(self), _COUNTED))
-        codes_NC = np.concatenate([self.stored.categories[self.places(number)] for number in first])
-        found = {}
-        for column, each in enumerate(self.stored.manifest.categories):
-            ids = each.ids_of(codes_NC[:, column])
-            found[each.name] = float((ids == UNKNOWN).mean()), float((ids == MISSING).mean())
-        return found
+        places = [self.places(number) for number in range(min(len(self), _COUNTED))]
+        return self.stored.unseen(np.concatenate([np.arange(each.start, each.stop) for each in places]))
 
     def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
         lengths_B = self.lengths[numbers]

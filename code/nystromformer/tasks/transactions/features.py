@@ -56,7 +56,8 @@ def fit_numbers(
     sums, every = np.zeros(shape), max(1, -(-int(np.diff(ends, prepend=0)[trained].sum()) // _EVENTS))
     samples: list[NDArray[np.float32]] = []
     for events in _pieces(folder, "numbers", ends, trained, len(columns)):
-        samples.append(events[::every])
+        if any(form == "bins" for _, form in columns):
+            samples.append(events[::every].copy())  # not a view, which would keep all of them
         for column, (_, form) in enumerate(columns):
             values = shaped(events[:, column], form)
             values = values[~np.isnan(values)]

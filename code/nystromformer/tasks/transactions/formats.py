@@ -34,7 +34,7 @@ def read_uci(path: Path) -> tuple[TableReader, Iterator[Any], Clients]:
     Raises:
         UserError: other columns, or a cell that is none.
     """
-    arrow, compute = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.compute")
+    arrow = importlib.import_module("pyarrow")
     source = open_source(path)
     names = list(source.columns)
     if len(names) != 25:
@@ -50,11 +50,10 @@ def read_uci(path: Path) -> tuple[TableReader, Iterator[Any], Clients]:
         for name, (first, end) in _UCI_STEPS.items():
             steps = zip(*(batch.column(names[place]).to_pylist() for place in reversed(range(first, end))), strict=True)
             columns[name] = arrow.array([list(row) for row in steps])
-        labels = compute.cast(batch.column(names[24]), arrow.int64()).to_pylist()
-        for client, label in zip(columns["client"].to_pylist(), labels, strict=True):
+        for client, label in zip(columns["client"].to_pylist(), batch.column(names[24]).to_pylist(), strict=True):
             if label not in (0, 1):
                 raise UserError(f"{file}: client {client}: {names[24]}: expected 0 or 1, found {label}")
-            clients.labels[str(client)] = label
+            clients.labels[str(client)] = int(label)
         batches.append((file, start, arrow.RecordBatch.from_pydict(columns)))
     roles = Roles(
         "client",
@@ -78,7 +77,7 @@ def read_tabformer(path: Path) -> TableReader:
     _check_columns(source, _TABFORMER)
     arrow, compute = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.compute")
 
-    def read(wanted: Sequence[str], texts: Sequence[str]) -> Iterator[tuple[str, int, Any]]:
+    def read(wanted: Sequence[str], texts: Sequence[str], numbers: Sequence[str]) -> Iterator[tuple[str, int, Any]]:
         for file, start, batch in source.read(_TABFORMER, _TABFORMER):
             cells = {name: batch.column(name) for name in _TABFORMER}
             month, day = (compute.utf8_lpad(cells[name], 2, "0") for name in ("Month", "Day"))

@@ -1,11 +1,15 @@
 """Clients who are drawn: card transactions with a known chance of default.
 
 A client goes through regimes, calm, strained and distressed, which follow a Markov chain from event to event and show
-in what is bought, where cash is drawn, what is declined, and what is left of the balance. The chance of default grows
-with distress that is recent, with loans that were not paid back to the same lender (which may be hundreds of events
-later), and where salaries stopped. It follows from what happened alone, so that the Gini of the true chances is the
-most that a model can be expected to reach; regimes themselves are not seen. Later clients are more often in distress,
-and pay more: that is the drift of the out-of-time split.
+a little in what is bought, where cash is drawn, what is declined, and how much of the limit is used. The chance of
+default grows with distress that is recent, with loans that were not paid back to the same lender, and where salaries
+stopped. Clients also pay other lenders, to whom they owe nothing that is seen, so that the number of payments does not
+tell which loans are open: that takes matching a payment with a loan that may be hundreds of events earlier. A logistic
+regression on counts and recent means reaches a Gini of 61 %, with the number of open loans 71, the true chances 73
+(3,072 clients).
+
+Regimes are not seen, so that the Gini of the true chances is a bound that no model need reach. Later clients are more often in
+distress, and pay more: that is the drift of the out-of-time split.
 
 Shapes: B clients, N events.
 """
@@ -69,19 +73,23 @@ class World:
     worsens: tuple[float, float] = (0.004, 0.008)
     """Chance of an event that calm becomes strained, strained distressed; times each client's own factor."""
     recovers: tuple[float, float] = (0.02, 0.02)
-    lends: tuple[float, float, float] = (0.001, 0.006, 0.02)
+    lends: tuple[float, float, float] = (0.005, 0.005, 0.005)
     """Chance of a loan at an event, by the regime."""
-    repays: tuple[float, float, float] = (0.95, 0.7, 0.3)
+    repays: tuple[float, float, float] = (0.65, 0.6, 0.55)
     """Chance that a loan is paid back, by the regime in which it was taken."""
     repaid_within: int = 250
     """Events after the loan."""
+    pays_others: float = 0.004
+    """Chance of an event that pays another lender, times each client's own factor."""
+    salary_days: float = 40.0
+    """Days without a salary after which it has stopped."""
     salary_stops: float = 0.12
-    """Share of clients."""
+    """Share of clients whose salary stops at some time."""
     half_life: float = 60.0
     """Events after which distress counts half."""
-    intercept: float = -3.6
-    of_distress: float = 4.0
-    of_loan: float = 0.9
+    intercept: float = -4.4
+    of_distress: float = 2.5
+    of_loan: float = 1.6
     """For each loan that was not paid back, three at most."""
     of_salary: float = 1.6
     drift: float = 0.35
@@ -194,7 +202,7 @@ _KIND_CHANCES = np.array(
 def _what_happens(
     world: World, lengths: Ints, times_BN: Floats, regime_BN: Ints, random: np.random.Generator
 ) -> tuple[Ints, Ints, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Kinds and merchants of events, which loans were not paid back, and whose salary stopped."""
+    """Kinds and merchants of events, which loans were not paid back, and whose salary has stopped."""
     rows, longest = regime_BN.shape
     chances = np.cumsum(_KIND_CHANCES, axis=1)
     kind_BN: Ints = (random.random((rows, longest, 1)) > chances[regime_BN]).sum(2).clip(max=FEE)
@@ -202,16 +210,22 @@ def _what_happens(
     ranks = random.zipf(1.3, (rows, longest)) % (world.merchants - world.lenders)
     merchant_BN = world.lenders + ranks
     valid_BN = np.arange(longest) < lengths[:, None]
+    pays_BN = random.random((rows, longest)) < world.pays_others * np.exp(random.normal(0, 0.8, (rows, 1)))
+    kind_BN = np.where(pays_BN, REPAYMENT, kind_BN)
     # Salaries come on the first event after the 5th and the 20th of a month of 30 days.
     period_BN = np.floor(times_BN / _DAY / 15.2).astype(np.int64)
     is_first_BN = np.concatenate([np.zeros((rows, 1), bool), np.diff(period_BN, axis=1) > 0], 1) & valid_BN
-    stops_B: NDArray[np.bool_] = random.random(rows) < np.full(rows, world.salary_stops)
+    stops_B = random.random(rows) < world.salary_stops
     kept_B = np.where(stops_B, random.uniform(0.5, 0.85, rows), 2.0) * lengths
     kind_BN = np.where(is_first_BN & (np.arange(longest) < kept_B[:, None]), SALARY, kind_BN)
     lends_BN = (random.random((rows, longest)) < np.array(world.lends)[regime_BN]) & valid_BN & (kind_BN != SALARY)
     kind_BN[lends_BN] = LOAN
-    lender_BN = random.integers(0, world.lenders, (rows, longest))
-    merchant_BN = np.where(lends_BN, lender_BN, merchant_BN)
+    # Each client borrows from some lenders, of whom there are few, and pays the others.
+    half = world.lenders // 2
+    turn_B1 = random.integers(0, world.lenders, (rows, 1))
+    lender_BN = (turn_B1 + random.integers(0, half, (rows, longest))) % world.lenders
+    other_BN = (turn_B1 + half + random.integers(0, half, (rows, longest))) % world.lenders
+    merchant_BN = np.where(lends_BN, lender_BN, np.where(kind_BN == REPAYMENT, other_BN, merchant_BN))
     is_paid_BN = lends_BN & (random.random((rows, longest)) < np.array(world.repays)[regime_BN])
     later_BN = random.integers(1, world.repaid_within + 1, (rows, longest))
     unpaid_BN = lends_BN & ~is_paid_BN
@@ -222,7 +236,9 @@ def _what_happens(
             unpaid_BN[client, event] = True
             continue
         kind_BN[client, when], merchant_BN[client, when] = REPAYMENT, merchant_BN[client, event]
-    return kind_BN, merchant_BN, unpaid_BN, stops_B
+    last_B = np.where((kind_BN == SALARY) & valid_BN, times_BN, 0).max(1)
+    stopped_B = times_BN.max(1) - last_B > world.salary_days * _DAY
+    return kind_BN, merchant_BN, unpaid_BN, stopped_B
 
 
 def _columns(
@@ -239,7 +255,7 @@ def _columns(
     branch_BN = np.where(merchant_BN < world.lenders, world.branches, merchant_BN * 7919 % world.branches)
     is_cash = kind_BN == CASH
     channel_BN = np.where(is_cash, 3, random.integers(0, 3, shape))
-    declined = random.random(shape) < np.array([0.01, 0.04, 0.10])[regime_BN]
+    declined = random.random(shape) < np.array([0.01, 0.03, 0.06])[regime_BN]
     status_BN = np.where(declined, 1, np.where(random.random(shape) < 0.005, 2, 0))
     abroad = random.random(shape) < 0.06
     home_B1 = random.integers(0, len(COUNTRIES), (shape[0], 1))
@@ -249,7 +265,7 @@ def _columns(
     amount_BN = np.exp(means[kind_BN] + own_B1 * (kind_BN != FEE) + random.normal(0, 0.7, shape)).round(2)
     income_BN = np.isin(kind_BN, (SALARY, LOAN))
     flow_BN = np.where(income_BN, amount_BN, -amount_BN) * (status_BN == 0)
-    balance_BN = np.cumsum(flow_BN, axis=1) * 0.05 + np.exp(7 + own_B1) * np.array([1.0, 0.5, 0.15])[regime_BN]
+    balance_BN = np.cumsum(flow_BN, axis=1) * 0.05 + np.exp(7 + own_B1) * np.array([1.0, 0.8, 0.6])[regime_BN]
     categories: dict[str, tuple[Ints, tuple[str, ...] | str]] = {
         "kind": (kind_BN, KINDS),
         "branch": (branch_BN, "b"),
@@ -276,7 +292,7 @@ def _columns(
         "rate": np.where(abroad, random.normal(1.1, 0.1, shape), 1.0).round(4),
         "distance": np.where(abroad, random.exponential(900, shape), random.exponential(8, shape)).round(1),
         "instalments": np.where(random.random(shape) < 0.05, random.integers(2, 13, shape), 1).astype(np.float64),
-        "limit_used": np.clip(random.normal(np.array([0.25, 0.5, 0.8])[regime_BN], 0.15), 0, 1).round(3),
+        "limit_used": np.clip(random.normal(np.array([0.4, 0.45, 0.5])[regime_BN], 0.2), 0, 1).round(3),
         "cashback": (0.005 * amount_BN * (kind_BN == PURCHASE)).round(2),
         "points": np.floor(amount_BN / 10) * (kind_BN == PURCHASE),
         "queue": random.exponential(30, shape).round(1),

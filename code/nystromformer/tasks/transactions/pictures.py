@@ -1,4 +1,4 @@
-"""Whether chances are shares, as a picture.
+"""A reliability diagram.
 
 Shapes: n clients.
 """
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nystromformer.files.writing import write_figure
-from nystromformer.tasks.transactions.metrics import BINS
+from nystromformer.tasks.transactions.metrics import bins_of
 
 _DPI = 120
 
@@ -24,7 +24,8 @@ def draw_reliability(path: Path, chances_n: NDArray[np.float64], labels_n: NDArr
     """
     from matplotlib.figure import Figure  # takes a second
 
-    parts = [part for part in np.array_split(np.argsort(chances_n, kind="stable"), BINS) if len(part)]
+    bins_n = bins_of(chances_n)
+    parts = [np.flatnonzero(bins_n == number) for number in np.unique(bins_n)]
     means = np.array([chances_n[part].mean() for part in parts])
     shares = np.array([labels_n[part].mean() for part in parts])
     errors = [np.sqrt(share * (1 - share) / len(part)) for share, part in zip(shares, parts, strict=True)]

@@ -5,6 +5,8 @@ Shapes: n clients.
 
 from __future__ import annotations
 
+import csv
+import io
 import logging
 from dataclasses import dataclass
 from functools import cached_property
@@ -122,10 +124,12 @@ def predict_clients(run: ClientsRun, out: Path) -> None:
             pieces = np.array_split(everyone, max(1, -(-len(everyone) // CLIENTS_AT_A_TIME)))
             found = [_part(run, store.pieces, number, piece) for number, piece in enumerate(pieces)]
             names = run.stored.names()
+            chances = [f"{chance:.9f}" for chance in np.concatenate(found).tolist()]
+            text = io.StringIO()
+            writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+            writer.writerows([("client", "chance"), *zip(names, chances, strict=True)])
             with NewFile(store.whole / out.name) as file:
-                file.write(f"client{delimiter}chance\n".encode())
-                lines = zip(names, np.concatenate(found).tolist(), strict=True)
-                file.write("".join(f"{name}{delimiter}{chance:.6f}\n" for name, chance in lines).encode())
+                file.write(text.getvalue().encode())
             store.publish(out.parent, [out.name])
         store.remove()
     logger.info("%s: %s", out, number_of(len(everyone), "client"))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from nystromformer.errors import UserError
 from nystromformer.files.writing import NewFile
 from nystromformer.runs.store import Store, write_folder
 from nystromformer.tasks.transactions.batches import (
+    DAY,
+    GAP,
+    HOUR,
+    WEEKDAY,
     Batch,
-    Roles,
-    Values,
     gaps,
     hours_and_weekdays,
     in_order,
@@ -42,45 +45,71 @@ from nystromformer.tasks.transactions.store import (
     open_stored,
     write_manifest,
 )
+from nystromformer.tasks.transactions.tables import TableReader
 from nystromformer.wording import first_names, number_of
 
-GAP, HOUR, WEEKDAY = "time.gap", "time.hour", "time.weekday"
-"""Columns that are made of times: seconds since the client's event before, and of dates hour and day of the week."""
+_COUNTED, _MUCH = 1_000_000, 0.5
+"""Events whose unknown values are counted, and a share that is worth a warning."""
+_CONTROL = re.compile(r"[\t\r\n]")
 _HOURS = [str(hour) for hour in range(24)]
 _WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is prepared from, and how."""
+class Plan:
+    """What is prepared from, and how.
+
+    skip_empty: leave out clients without events instead of stopping; cut_after_date: the same of events after a
+    client's date; like: of a folder whose columns, vocabularies and scales these clients get, who are all of the test
+    split.
+    """
 
     batches: Iterable[Batch]
-    roles: Roles
-    values: list[Values]
-    has_dates: bool
+    reader: TableReader
     clients: Clients
     division: Division
     sort: bool = False
     skip_empty: bool = False
-    """Leave out clients without events instead of stopping."""
-    source: str = ""
+    cut_after_date: bool = False
     like: Manifest | None = None
-    """Of a folder whose columns, vocabularies and scales these clients get, who are all of the test split."""
+
+    @property
+    def source(self) -> str:
+        """As messages call it."""
+        return self.reader.source.name
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that decides what is written, beside the tables."""
+        roles, clients = self.reader.roles, self.clients
+        return {
+            "client": roles.client,
+            "time": roles.time,
+            "unit": self.reader.unit,
+            "has_dates": self.reader.has_dates,
+            "categorical": list(roles.categorical),
+            "numerical": [list(each) for each in roles.numerical],
+            "of_clients": clients.columns,
+            **asdict(self.division),
+            **{name: getattr(self, name) for name in ("sort", "skip_empty", "cut_after_date")},
+        }
 
 
-def prepare(folder: Path, command: str, settings: Mapping[str, Any], asked: Asked) -> Stored:
+def prepare(folder: Path, command: str, origin: Mapping[str, Any], plan: Plan) -> Stored:
     """Write a folder.
 
     Args:
         command: as users call it.
-        settings: all that decides what is written.
+        origin: which tables are read.
 
     Raises:
         UserError: the folder is not free, or the tables are none; nothing is left then.
     """
 
+    settings = {**origin, **plan.settings}
+
     def write(store: Store) -> list[str]:
-        manifest = _write(store.whole, settings, asked)
+        manifest = _write(store.whole, settings, plan)
         write_manifest(store.whole, manifest)
         return [*(file_of(store.whole, kind).name for kind in manifest.files), MANIFEST_FILE]
 
@@ -89,52 +118,59 @@ def prepare(folder: Path, command: str, settings: Mapping[str, Any], asked: Aske
     return open_stored(folder)
 
 
-def _write(folder: Path, settings: Mapping[str, Any], asked: Asked) -> Manifest:
-    roles, clients, notes = asked.roles, asked.clients, list[str]()
+def _write(folder: Path, settings: Mapping[str, Any], plan: Plan) -> Manifest:
+    roles, clients, notes = plan.reader.roles, plan.clients, list[str]()
     names: list[str] = []
     seen: set[str] = set()
     ends, last_events = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
     total, now = 0, time.time()
     with ExitStack() as stack:
         files = {kind: stack.enter_context(NewFile(file_of(folder, kind))) for kind in ("categories", "numbers")}
-        for batch in whole_clients(asked.batches):
-            if again := [name for name in batch.clients if name in seen]:
-                raise UserError(
-                    f"{asked.source}: client {again[0]}: expected all events of a client together, found some after "
-                    "another client's: sort the table by client and time"
-                )
-            seen.update(batch.clients)
-            ordered = in_order(batch, asked.sort, asked.source)
-            _check_future(ordered, clients, asked, now)
-            made = [hours_and_weekdays(ordered.times)] if asked.has_dates else []
+        for batch in whole_clients(plan.batches):
+            for name in batch.clients:
+                if name in seen:
+                    raise UserError(
+                        f"{plan.source}: client {name}: expected all events of a client together, found some after "
+                        "another client's: sort the table by client and time"
+                    )
+                if _CONTROL.search(name):
+                    raise UserError(f"{plan.source}: client {name!r}: expected a name without tabs and line ends")
+                seen.add(name)
+            ordered = _until_date(in_order(batch, plan.sort, plan.source), plan, now)
+            made = [hours_and_weekdays(ordered.times)] if plan.reader.has_dates else []
             columns = [ordered.categories, *(np.stack(pair, 1) for pair in made)]
             files["categories"].write(np.concatenate(columns, 1).astype(DTYPES["categories"]).tobytes())
             numbers = np.concatenate([ordered.numbers, gaps(ordered)[:, None]], 1)
             files["numbers"].write(numbers.astype(DTYPES["numbers"]).tobytes())
-            names += batch.clients
+            names += ordered.clients
             ends.append(total + ordered.ends)
             last_events.append(ordered.times[ordered.ends - 1])
             total += len(ordered.times)
             if ordered.marks is not None:
                 marked = np.maximum.reduceat(ordered.marks, np.concatenate([[0], ordered.ends[:-1]]))
-                clients.labels |= dict(zip(batch.clients, map(int, marked), strict=True))
+                clients.labels |= dict(zip(ordered.clients, map(int, marked), strict=True))
     if not names:
-        raise UserError(f"{asked.source}: expected events, found none")
+        raise UserError(f"{plan.source}: expected events, found none")
     if missing := [name for name in clients.labels if name not in seen]:
-        if not asked.skip_empty:
+        if not plan.skip_empty:
             raise UserError(
-                f"{clients.place}: expected events of each client in {asked.source}, found none of "
+                f"{clients.place}: expected events of each client in {plan.source}, found none of "
                 f"{number_of(len(missing), 'client')}: {first_names(missing)}; add --skip_empty to leave such out"
             )
         notes.append(f"{number_of(len(missing), 'client')} without events left out")
     all_ends, labels = np.concatenate(ends), labels_of(names, clients)
-    if asked.like is None:
-        splits = divide(names, np.concatenate(last_events), clients, asked.division)
-        check_classes(labels, splits, clients.place or asked.source)
+    if plan.like is None:
+        splits = divide(names, np.concatenate(last_events), clients, plan.division)
+        late = (labels == NO_LABEL) & (splits == SPLITS.index("test"))
+        if late.any():
+            notes.append(
+                f"{number_of(int(late.sum()), 'client')} without a label, but with events of the test's time, not used"
+            )
+        check_classes(labels, splits, clients.place or plan.source)
     else:
         splits = np.full(len(names), SPLITS.index("test"), dtype=np.uint8)
-    if unlabelled := int((labels == NO_LABEL).sum()):
-        use = "for pretraining alone" if asked.like is None else "to be predicted"
+    if unlabelled := int(((labels == NO_LABEL) & ((splits == 0) | (plan.like is not None))).sum()):
+        use = "for pretraining alone" if plan.like is None else "to be predicted"
         notes.append(f"{number_of(unlabelled, 'client')} without a label: {use}")
     arrays: dict[str, NDArray[Any]] = {"ends": all_ends, "labels": labels, "splits": splits}
     if clients.truth:
@@ -147,21 +183,21 @@ def _write(folder: Path, settings: Mapping[str, Any], asked: Asked) -> Manifest:
         file.write("".join(f"{name}\n" for name in names).encode())
     files["clients"] = file
     trained = splits == 0
-    made_values = [_HOURS, _WEEKDAYS] if asked.has_dates else []
-    category_names = [*roles.categorical, *([HOUR, WEEKDAY] if asked.has_dates else [])]
-    category_values = [*(list(values.numbers) for values in asked.values), *made_values]
+    made_values = [_HOURS, _WEEKDAYS] if plan.reader.has_dates else []
+    category_names = [*roles.categorical, *([HOUR, WEEKDAY] if plan.reader.has_dates else [])]
+    category_values = [*(list(values.numbers) for values in plan.reader.values), *made_values]
     columns_of_numbers: list[tuple[str, Form]] = [*roles.numerical, (GAP, "log")]
-    if asked.like is None:
+    if plan.like is None:
         categories = fit_categories(folder, all_ends, trained, category_names, category_values)
         fitted = fit_numbers(folder, all_ends, trained, columns_of_numbers)
     else:
-        fitted = asked.like.numbers
+        fitted = plan.like.numbers
         categories = [
             Category(each.name, values, [*each.ids, *[UNKNOWN] * (len(values) - len(each.values))])
-            for each, values in zip(asked.like.categories, category_values, strict=True)
+            for each, values in zip(plan.like.categories, category_values, strict=True)
         ]
     return Manifest(
-        source=asked.source,
+        source=plan.source,
         settings=dict(settings),
         categories=categories,
         numbers=fitted,
@@ -169,26 +205,36 @@ def _write(folder: Path, settings: Mapping[str, Any], asked: Asked) -> Manifest:
             split: _facts(splits == number, labels, np.diff(all_ends, prepend=0)) for number, split in enumerate(SPLITS)
         },
         files={kind: file.stamp for kind, file in files.items()},
-        ceiling=_ceiling(arrays.get("truth"), labels, splits),
+        ceiling=_ceiling(arrays.get("truth"), labels, splits) if plan.like is None else {},
         notes=notes,
     )
 
 
-def _check_future(batch: Batch, clients: Clients, asked: Asked, now: float) -> None:
-    """Check that no event is later than the client's date, or of tables with dates than now.
+def _until_date(batch: Batch, plan: Plan, now: float) -> Batch:
+    """The events up to the clients' dates, or in tables with dates up to now.
 
     Raises:
-        UserError: one is; names the client.
+        UserError: there are later ones, and they are not to be left out; or a client has no others. Names the client.
     """
-    latest = batch.times[batch.ends - 1]
-    for name, last in zip(batch.clients, latest.tolist(), strict=True):
-        date = clients.dates.get(name, now if asked.has_dates else None)
-        if date is not None and last > date:
-            when = "its date" if name in clients.dates else "now"
-            raise UserError(
-                f"{asked.source}: client {name}: expected no event after {when}, found one "
-                f"{(last - date) / 86_400:,.1f} days later: what is not known yet must not be learned from"
-            )
+    dates = plan.clients.dates
+    limits = [dates.get(name, now if plan.reader.has_dates else np.inf) for name in batch.clients]
+    lengths = np.diff(batch.ends, prepend=0)
+    kept = batch.times <= np.repeat(limits, lengths)
+    if kept.all():
+        return batch
+    number = int(np.searchsorted(batch.ends, np.flatnonzero(~kept)[0], side="right"))
+    name, last = batch.clients[number], batch.times[batch.ends[number] - 1]
+    if not plan.cut_after_date:
+        when = f"its date ({plan.clients.place})" if name in dates else "now"
+        raise UserError(
+            f"{plan.source}: client {name}: expected no event after {when}, found one "
+            f"{(last - limits[number]) / DAY:,.1f} days later: remove such events, or add --cut_after_date"
+        )
+    left = np.add.reduceat(kept.astype(np.int64), np.concatenate([[0], batch.ends[:-1]]))
+    if not left.all():
+        empty = batch.clients[int(np.flatnonzero(left == 0)[0])]
+        raise UserError(f"{plan.source}: client {empty}: expected events up to its date, found later ones alone")
+    return batch.take(np.flatnonzero(kept), batch.clients, np.cumsum(left))
 
 
 def _facts(chosen: NDArray[np.bool_], labels: NDArray[np.uint8], lengths: NDArray[np.int64]) -> SplitFacts:
@@ -218,12 +264,21 @@ def _ceiling(
 def describe(stored: Stored) -> str:
     """What a command says at its end."""
     manifest = stored.manifest
-    lines = [
-        f"{split}: {number_of(facts.clients, 'client')}, {facts.shortest:,} to {facts.longest:,} events, "
-        f"{facts.events / facts.clients:,.0f} on average; {100 * facts.positives / facts.labelled:.1f} % of "
-        f"{facts.labelled:,} have label 1"
-        + (f"; Gini of the truth {100 * manifest.ceiling[split]:.1f} %" if manifest.ceiling else "")
-        for split, facts in manifest.splits.items()
-        if facts.labelled
-    ]
+    lines = []
+    for split, facts in manifest.splits.items():
+        if not facts.clients:
+            continue
+        line = f"{split}: {number_of(facts.clients, 'client')}, {facts.shortest:,} to {facts.longest:,} events, "
+        line += f"{facts.events / facts.clients:,.0f} on average"
+        if facts.labelled:
+            line += f"; {100 * facts.positives / facts.labelled:.1f} % of {facts.labelled:,} have label 1"
+        if split in manifest.ceiling:
+            line += f"; Gini of the truth {100 * manifest.ceiling[split]:.1f} %"
+        lines.append(line)
+    for name, (unknown, _) in stored.unseen(slice(0, _COUNTED)).items():
+        if unknown > _MUCH:
+            lines.append(
+                f"warning: {name}: {100 * unknown:.0f} % of its values are unknown to the training clients: is it "
+                "written otherwise?"
+            )
     return "\n".join([*lines, *manifest.notes, f"data: {stored.folder}"])

@@ -196,12 +196,23 @@ class Stored:
 
     def names(self) -> list[str]:
         """Of the clients."""
-        return file_of(self.folder, "clients").read_text(encoding="utf-8").split("\n")[:-1]
+        names = file_of(self.folder, "clients").read_bytes().decode().split("\n")[:-1]
+        assert len(names) == len(self.ends), "a name has no line end"
+        return names
 
     def clients_of(self, split: str, labelled: bool) -> NDArray[np.int64]:
         """Numbers of a split's clients, ascending; with or without those that have no label."""
         chosen = self._map("splits") == SPLITS.index(split)
         return np.flatnonzero(chosen & (self.labels != NO_LABEL) if labelled else chosen)
+
+    def unseen(self, events: slice | NDArray[np.int64]) -> dict[str, tuple[float, float]]:
+        """Of each categorical column the share of some events whose value is unknown, and missing."""
+        codes = np.asarray(self.categories[events])
+        found = {}
+        for column, each in enumerate(self.manifest.categories):
+            ids = each.ids_of(codes[:, column])
+            found[each.name] = float((ids == UNKNOWN).mean()), float((ids == MISSING).mean())
+        return found
 
     def verify(self) -> None:
         """Read all files and compare their checksums.

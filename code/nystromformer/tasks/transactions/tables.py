@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -13,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.transactions.batches import DAY, Batch, Roles, Values
-from nystromformer.tasks.transactions.store import Form
-from nystromformer.wording import first_names, listed
+from nystromformer.tasks.transactions.batches import DAY, MADE, Batch, Roles, Values
+from nystromformer.tasks.transactions.store import Form, Manifest, Stored
+from nystromformer.wording import first_names, number_of
 
 UNITS = {"seconds": 1.0, "milliseconds": 1e-3, "days": float(DAY)}
 """Of times that are numbers, in seconds."""
@@ -24,6 +27,12 @@ _PARQUET_ROWS = 1 << 16
 FEW = 200
 """Integers with at most so many different values among the first ones are taken for categories."""
 Kind = Literal["categorical", "numerical"]
+_ENDINGS = (".csv", ".parquet")
+_ENOUGH = 1000
+"""Values of which it can be said that nearly all differ."""
+_NUMBER = r"^\s*[-+]?[0-9]+([.,][0-9]+)?\s*$"
+_ROW_NUMBERS = re.compile(r"__index_level_\d+__|Unnamed: 0|")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -36,9 +45,9 @@ class Source:
     """Their types of pyarrow's, by name."""
     first: Any
     """The first record batch, to infer from."""
-    read: Callable[[Sequence[str], Sequence[str]], Iterator[tuple[str, int, Any]]]
-    """Record batches of the columns to read, of which some as text; and of each the file's name and the number of its
-    first row."""
+    read: Callable[..., Iterator[tuple[str, int, Any]]]
+    """Record batches of the columns to read, of which some as text and some as numbers; and of each the file's name and
+    the number of its first row."""
 
 
 def open_source(place: Path, delimiter: str = ",") -> Source:
@@ -48,18 +57,24 @@ def open_source(place: Path, delimiter: str = ",") -> Source:
         UserError: there is no such file, or it is no table.
     """
     arrow = importlib.import_module("pyarrow")
-    paths = sorted(place.glob("*.parquet")) or sorted(place.glob("*.csv")) if place.is_dir() else [place]
-    if not paths or not paths[0].is_file():
-        raise UserError(f"{place}: expected a .csv or .parquet file, or a folder of such files, found none")
-    if paths[0].suffix.lower() not in (".csv", ".parquet", ".txt"):
-        raise UserError(f"{paths[0]}: expected a file that ends in .csv or .parquet")
-    opener = _parquet_batches if paths[0].suffix.lower() == ".parquet" else _csv_batches
+    everything = sorted(place.rglob("*")) if place.is_dir() else [place]
+    paths = [path for path in everything if path.is_file() and path.suffix.lower() in _ENDINGS]
+    if not paths:
+        raise UserError(
+            f"{place}: expected a file that ends in .csv or .parquet, or a folder of such files, found none"
+        )
+    if len(endings := {path.suffix.lower() for path in paths}) > 1:
+        raise UserError(f"{place}: expected files of one kind, found {' and '.join(sorted(endings))}")
+    opener = _parquet_batches if ".parquet" in endings else _csv_batches
+    logger.info("%s: %s", place, number_of(len(paths), "file"))
 
-    def read(wanted: Sequence[str], texts: Sequence[str]) -> Iterator[tuple[str, int, Any]]:
+    def read(
+        wanted: Sequence[str], texts: Sequence[str], numbers: Sequence[str] = ()
+    ) -> Iterator[tuple[str, int, Any]]:
         for path in paths:
             start = 1
             try:
-                for batch in opener(path, wanted, texts, delimiter):
+                for batch in opener(path, wanted, texts, numbers, delimiter):
                     yield str(path), start, batch
                     start += batch.num_rows
             except (arrow.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
@@ -67,21 +82,26 @@ def open_source(place: Path, delimiter: str = ",") -> Source:
                 raise UserError(f"{path}: expected a table with {first_names(list(wanted))}: {reason}") from None
 
     try:
-        first = next(opener(paths[0], None, (), delimiter), None)
+        batches = (batch for path in paths for batch in opener(path, None, (), (), delimiter))
+        first = next((batch for batch in batches if batch.num_rows), None)
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{paths[0]}: expected a table, found something else: {str(error).split(chr(10))[0]}") from None
-    if first is None or not first.num_rows:
-        raise UserError(f"{paths[0]}: expected a header and rows, found none")
+        raise UserError(f"{place}: expected a table, found something else: {str(error).split(chr(10))[0]}") from None
+    if first is None:
+        raise UserError(f"{place}: expected a header and rows, found none")
+    if twice := [name for name in dict.fromkeys(first.schema.names) if first.schema.names.count(name) > 1]:
+        raise UserError(f"{place}: expected each column once, found several called {first_names(twice)}")
     columns = dict(zip(first.schema.names, first.schema.types, strict=True))
     return Source(str(place), columns, first, read)
 
 
-def _csv_batches(path: Path, wanted: Sequence[str] | None, texts: Sequence[str], delimiter: str) -> Iterator[Any]:
+def _csv_batches(
+    path: Path, wanted: Sequence[str] | None, texts: Sequence[str], numbers: Sequence[str], delimiter: str
+) -> Iterator[Any]:
     arrow, csv = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.csv")
     # An empty cell is missing; "NA" may be a country, and "nan" is not to pass for a number that is missing.
     convert = csv.ConvertOptions(
         include_columns=list(wanted) if wanted is not None else None,
-        column_types={name: arrow.string() for name in texts},
+        column_types={name: arrow.string() for name in texts} | {name: arrow.float64() for name in numbers},
         null_values=[""],
         strings_can_be_null=True,
     )
@@ -90,7 +110,9 @@ def _csv_batches(path: Path, wanted: Sequence[str] | None, texts: Sequence[str],
         yield from reader
 
 
-def _parquet_batches(path: Path, wanted: Sequence[str] | None, texts: Sequence[str], delimiter: str) -> Iterator[Any]:
+def _parquet_batches(
+    path: Path, wanted: Sequence[str] | None, texts: Sequence[str], numbers: Sequence[str], delimiter: str
+) -> Iterator[Any]:
     parquet = importlib.import_module("pyarrow.parquet")
     with parquet.ParquetFile(path) as file:
         if wanted is not None and (missing := [name for name in wanted if name not in file.schema_arrow.names]):
@@ -107,20 +129,22 @@ def choose_roles(
     ignored: Sequence[str],
     form: Form,
     nested: bool,
+    of_clients: Sequence[str] = (),
 ) -> Roles:
     """Which columns are what: as they are named, and the others by what they hold.
 
     Texts and truth values are categories, and so are integers with at most FEW different values among the first rows;
-    other numbers are numerical.
+    other numbers are numerical. Row numbers, as pandas writes them, are left out.
 
     Args:
         form: of numerical columns that are not named.
         nested: whether events are lists; other columns count only where they are named.
+        of_clients: columns of the table of clients, such as the label, which are no features.
 
     Raises:
-        UserError: a named column is not there (lists those that are), or is named twice; or there is none of events.
+        UserError: a named column is not there (lists those that are), or is named twice; what a column holds is not
+            clear; or there is none of events.
     """
-    types = importlib.import_module("pyarrow.types")
     named = [client, time, *categorical, *numerical, *ignored]
     if missing := [name for name in named if name not in source.columns]:
         raise UserError(
@@ -132,14 +156,20 @@ def choose_roles(
     found: dict[str, Kind] = dict.fromkeys(categorical, "categorical")
     found.update(dict.fromkeys(numerical, "numerical"))
     for name, kind in source.columns.items():
-        is_list = types.is_list(kind) or types.is_large_list(kind)
-        if name in named or (nested and not is_list):
+        has_lists = is_list(kind)
+        if name in named or _ROW_NUMBERS.fullmatch(name) or (nested and not has_lists):
             continue
-        if is_list and not nested:
+        if has_lists and not nested:
             raise UserError(f"{source.name}: column {name} has lists: expected `prepare.py nested`")
-        found[name] = (
-            "numerical" if _is_numerical(kind.value_type if is_list else kind, source.first[name]) else ("categorical")
-        )
+        if name in of_clients:
+            raise UserError(
+                f"{source.name}: column {name}: also a column of the clients, whose label must not be a feature: add "
+                "it to --ignore, or to --categorical or --numerical if it is one of each event"
+            )
+        column = source.first.column(name)
+        found[name] = _kind_of(f"{source.name}: column {name}", column.flatten() if has_lists else column)
+    if reserved := [name for name in found if name in MADE]:
+        raise UserError(f"{source.name}: column {reserved[0]}: has the name of one that is made here: rename it")
     if not found:
         raise UserError(f"{source.name}: expected columns that describe events beside {client} and {time}, found none")
     ordered = [name for name in source.columns if name in found]
@@ -151,14 +181,42 @@ def choose_roles(
     )
 
 
-def _is_numerical(kind: Any, column: Any) -> bool:
+def is_list(kind: Any) -> bool:
+    """Whether a type of pyarrow's is one of lists."""
+    types = importlib.import_module("pyarrow.types")
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _kind_of(place: str, column: Any) -> Kind:
+    """What a column that no flag names is taken for.
+
+    Raises:
+        UserError: it may be something else.
+    """
     types, compute = (importlib.import_module(f"pyarrow.{name}") for name in ("types", "compute"))
+    kind = column.type
     if types.is_floating(kind) or types.is_decimal(kind):
-        return True
-    if not types.is_integer(kind):
-        return False
-    values = column.flatten() if hasattr(column, "flatten") and column.type != kind else column
-    return bool(compute.count_distinct(values).as_py() > FEW)
+        return "numerical"
+    if types.is_integer(kind):
+        return "numerical" if compute.count_distinct(column).as_py() > FEW else "categorical"
+    if types.is_boolean(kind) or types.is_null(kind):
+        return "categorical"
+    if types.is_dictionary(kind):
+        column = column.dictionary_decode()
+    if not (types.is_string(column.type) or types.is_large_string(column.type)):
+        raise UserError(f"{place}: has {kind}: name it in --categorical, --numerical or --ignore")
+    texts = column.drop_null()
+    numbers = compute.sum(compute.match_substring_regex(texts, _NUMBER)).as_py() or 0
+    if len(texts) / 2 < numbers < len(texts):
+        raise UserError(
+            f"{place}: {100 * numbers / len(texts):.0f} % of its values are numbers, others are texts: mend those, or "
+            "name it in --categorical or --ignore"
+        )
+    if len(texts) >= _ENOUGH and compute.count_distinct(texts).as_py() > 0.9 * len(texts):
+        raise UserError(
+            f"{place}: nearly all of its values differ, as ids and times do: name it in --ignore, or in --categorical"
+        )
+    return "categorical"
 
 
 class TableReader:
@@ -182,9 +240,14 @@ class TableReader:
         self.values = [Values(name, known.get(name, ())) for name in roles.categorical]
         types = importlib.import_module("pyarrow.types")
         kind = source.columns[roles.time]
-        kind = kind.value_type if hasattr(kind, "value_type") else kind
+        kind = kind.value_type if is_list(kind) else kind
         self.has_dates = not (types.is_integer(kind) or types.is_floating(kind))
         """Whether times are dates, which have hours and days of the week."""
+
+    @property
+    def unit_of_numbers(self) -> float | None:
+        """Seconds of a time's unit; None where times are dates."""
+        return None if self.has_dates else self.unit
 
     @property
     def _columns(self) -> list[str]:
@@ -198,7 +261,7 @@ class TableReader:
             UserError: a cell is missing or none of its column's kind; names file and row.
         """
         texts = [self.roles.client, *self.roles.categorical, *([self.marks[0]] if self.marks else [])]
-        for file, start, batch in self.source.read(self._columns, texts):
+        for file, start, batch in self.source.read(self._columns, texts, self.roles.numbers):
             if not batch.num_rows:
                 continue
             table = _Cells(file, start, batch)
@@ -257,10 +320,19 @@ class _Cells:
     def text(self, name: str, required: bool = False) -> Any:
         """A column as pyarrow's strings."""
         column = self._batch.column(name)
-        if self._arrow.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        if not self._arrow.types.is_string(column.type):
-            column = self._compute.cast(column, self._arrow.string())
+        try:
+            if self._arrow.types.is_dictionary(column.type):
+                column = column.dictionary_decode()
+            if self._arrow.types.is_floating(column.type):  # of numbers with missing ones among them, 1 and not 1.0
+                with suppress(self._arrow.ArrowException):
+                    column = self._compute.cast(column, self._arrow.int64())
+            if not self._arrow.types.is_string(column.type):
+                column = self._compute.cast(column, self._arrow.string())
+        except (self._arrow.ArrowException, UnicodeDecodeError) as error:
+            raise UserError(
+                f"{self._file}: {name}: expected texts or numbers: {str(error).split(chr(10))[0]}"
+            ) from None
+        column = self._compute.if_else(self._compute.equal(column, ""), None, column)
         if required and column.null_count:
             raise self._refusal(name, self._compute.is_null(column), "a value", "an empty cell")
         return column
@@ -272,7 +344,10 @@ class _Cells:
         finite = self._compute.is_finite(values)
         if not self._compute.all(finite).as_py():
             raise self._refusal(name, self._compute.invert(finite), "a number, or an empty cell", "NaN or infinity")
-        found: NDArray[np.float32] = column.to_numpy(zero_copy_only=False).astype(np.float32)
+        with np.errstate(over="ignore"):
+            found: NDArray[np.float32] = column.to_numpy(zero_copy_only=False).astype(np.float32)
+        if np.isinf(found).any():
+            raise self._refusal(name, self._arrow.array(np.isinf(found)), "a number below 3e38", "a larger one")
         return found
 
     def seconds(self, name: str, unit: float) -> NDArray[np.float64]:
@@ -283,17 +358,22 @@ class _Cells:
         if types.is_integer(column.type) or types.is_floating(column.type):
             values = self._float(name).to_numpy(zero_copy_only=False) * unit
         else:
-            try:
-                stamps = self._compute.cast(column, self._arrow.timestamp("us"))
-            except self._arrow.ArrowException as error:
-                raise UserError(
-                    f"{self._file}: {name}: expected times such as 2026-01-31 12:30:00, or numbers: {error}"
-                ) from None
-            values = stamps.cast(self._arrow.int64()).to_numpy(zero_copy_only=False) / 1e6
+            values = self._stamps(name, column).cast(self._arrow.int64()).to_numpy(zero_copy_only=False) / 1e6
         if not np.isfinite(values).all():
             raise self._refusal(name, self._arrow.array(~np.isfinite(values)), "a time", "NaN or infinity")
         found: NDArray[np.float64] = values
         return found
+
+    def _stamps(self, name: str, column: Any) -> Any:
+        """A column of dates, in microseconds of UTC."""
+        arrow, error = self._arrow, None
+        for zone in (None, "UTC"):
+            try:
+                return self._compute.cast(column, arrow.timestamp("us", zone), safe=False)
+            except arrow.ArrowException as failure:
+                error = failure
+        reason = str(error).split("\n")[0]
+        raise UserError(f"{self._file}: {name}: expected times such as 2026-01-31 12:30:00, or numbers: {reason}")
 
     def _float(self, name: str) -> Any:
         try:
@@ -311,8 +391,8 @@ def _flattened(batch: Any, file: str, start: int) -> tuple[Any, NDArray[np.int64
     same for all events of a row.
     """
     arrow, compute = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.compute")
-    is_list = [arrow.types.is_list(kind) or arrow.types.is_large_list(kind) for kind in batch.schema.types]
-    lists = [name for name, each in zip(batch.schema.names, is_list, strict=True) if each]
+    have_lists = [is_list(kind) for kind in batch.schema.types]
+    lists = [name for name, each in zip(batch.schema.names, have_lists, strict=True) if each]
     if not lists:
         raise UserError(f"{file}: expected columns of lists, found none: expected `prepare.py long`")
     lengths = {name: compute.list_value_length(batch.column(name)).fill_null(0).to_numpy() for name in lists}
@@ -327,19 +407,47 @@ def _flattened(batch: Any, file: str, start: int) -> tuple[Any, NDArray[np.int64
     rows = arrow.array(np.repeat(np.arange(len(first)), first))
     columns = [
         batch.column(name).flatten() if each else batch.column(name).take(rows)
-        for name, each in zip(batch.schema.names, is_list, strict=True)
+        for name, each in zip(batch.schema.names, have_lists, strict=True)
     ]
     return arrow.RecordBatch.from_arrays(columns, names=batch.schema.names), first
 
 
-def describe_roles(roles: Roles, first: Mapping[str, str]) -> str:
-    """A table of the columns for people, who may have meant something else.
-
-    Args:
-        first: values of each column, as examples.
-    """
+def describe_columns(reader: TableReader) -> str:
+    """A table of the columns for people, who may have meant something else, each with its first value."""
+    roles, first = reader.roles, reader.source.first
     kinds = {roles.client: "client", roles.time: "time"} | dict.fromkeys(roles.categorical, "categorical")
     kinds |= {name: f"numerical, {form}" for name, form in roles.numerical}
+    others = [name for name in reader.source.columns if name not in kinds and not _ROW_NUMBERS.fullmatch(name)]
+    kinds |= dict.fromkeys(others, "left out")
     width, wide = max(map(len, kinds)), max(map(len, kinds.values()))
-    lines = [f"{name:<{width}}  {kind:<{wide}}  {first.get(name, '')}".rstrip() for name, kind in kinds.items()]
-    return f"columns:{listed(lines)}" if len(lines) <= 20 else "columns:\n  " + "\n  ".join(lines)
+    lines = []
+    for name, kind in kinds.items():
+        value = ""
+        if name in first.schema.names:
+            with suppress(Exception):  # of dates that Python has none for
+                value = str(first.column(name)[0].as_py())[:40]
+        lines.append(f"  {name:<{width}}  {kind:<{wide}}  {value}".rstrip())
+    return "\n".join(["columns:", *lines])
+
+
+def reader_like(source: Source, stored: Stored) -> tuple[TableReader, Manifest]:
+    """A reader of other clients' events that gives the columns of a prepared folder.
+
+    Raises:
+        UserError: a column is not there, or times are of another kind.
+    """
+    manifest = stored.manifest
+    settings = manifest.settings
+    known = {each.name: each.values for each in manifest.categories if each.name not in MADE}
+    numbers = {each.name: each.form for each in manifest.numbers if each.name not in MADE}
+    roles = Roles(settings["client"], settings["time"], tuple(known), tuple(numbers.items()))
+    if missing := [name for name in (roles.client, roles.time, *known, *numbers) if name not in source.columns]:
+        raise UserError(
+            f"{source.name}: expected the columns of {stored.folder}, found no {first_names(missing)}; it has "
+            f"{first_names(list(source.columns))}"
+        )
+    reader = TableReader(source, roles, settings["unit"], known=known)
+    if reader.has_dates and not settings["has_dates"]:
+        raise UserError(f"{source.name}: {roles.time}: expected numbers, as in {stored.folder}, found dates")
+    reader.has_dates = settings["has_dates"]
+    return reader, manifest

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.config import ModelConfig
+from nystromformer.errors import UserError
 from nystromformer.model.events import EventModel, MaskedEventModel, Network
 from nystromformer.tasks.finetuning.target import Classes
 from nystromformer.tasks.transactions.examples import Features
@@ -34,8 +35,11 @@ class Labels(Classes):
     def build(self, config: ModelConfig) -> nn.Module:
         model = EventModel(config, self.features.categories, self.features.numbers, self.network, self.count)
         if self.attention_alone:
+            own = [name for name, _ in model.named_parameters() if ".attention.core." in name]
+            if not own:
+                raise UserError("--train_only attention: expected an attention with weights of its own, found none")
             for name, parameter in model.named_parameters():
-                parameter.requires_grad_(".attention.core." in name or name.startswith("head."))
+                parameter.requires_grad_(name in own or name.startswith("head."))
         return model
 
     def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:

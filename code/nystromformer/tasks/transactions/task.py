@@ -13,6 +13,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json
 from nystromformer.model.events import Network
 from nystromformer.runs.figures import Spread
@@ -85,6 +86,11 @@ class Transactions:
         return max(1, sum(self.features.categories))
 
     def check(self) -> None:
+        if empty := [split for split, facts in self.stored.manifest.splits.items() if not facts.labelled]:
+            raise UserError(
+                f"{self.folder}: expected clients with labels in each split, found none in {' and '.join(empty)}: what "
+                "`prepare.py new` wrote is for run_predict.py"
+            )
         self.stored.verify()
 
     def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
@@ -169,7 +175,7 @@ class Transactions:
 class MaskedTransactions(Transactions):
     """Masked events of the training clients, those without a label too: what pretraining learns."""
 
-    main_metric = "event_accuracy"
+    main_metric = "event_score"
 
     def __init__(self, folder: Path, name: str, network: Network = "encoder") -> None:
         super().__init__(folder, name, network)
@@ -180,7 +186,7 @@ class MaskedTransactions(Transactions):
     def load(self, loading: Loading) -> Splits:
         everyone = self.stored.clients_of("train", labelled=False)
         train = ClientExamples(f"{self.name} train", self.stored, everyone, loading.length)
-        splits = super().load(loading)
+        splits = super().load(replace(loading, train_rows=None))
         masked = MaskedClients(cast(ClientExamples, splits.validation[""]), MASKED)
         return replace(splits, train=train, validation={"": masked})
 
@@ -189,7 +195,7 @@ class MaskedTransactions(Transactions):
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
         right, counted = scores_NC[:, 1:].sum(0, dtype=torch.float64).tolist()
-        return {"event_accuracy": right / counted}
+        return {"event_score": right / counted}
 
     def test(self, loading: Loading) -> dict[str, Examples]:
         """None."""
