@@ -8,8 +8,8 @@ tell which loans are open: that takes matching a payment with a loan that may be
 regression on counts and recent means reaches a Gini of 61 %, with the number of open loans 71, the true chances 73
 (3,072 clients).
 
-Regimes are not seen, so that the Gini of the true chances is a bound that no model need reach. Later clients are more often in
-distress, and pay more: that is the drift of the out-of-time split.
+Regimes are not seen, so that the Gini of the true chances is a bound that no model need reach. Later clients are more
+often in distress, and pay more: that is the drift of the out-of-time split.
 
 Shapes: B clients, N events.
 """
