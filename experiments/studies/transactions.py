@@ -73,8 +73,8 @@ class Transactions(Stages):
 
     def clients(self) -> None:
         """Draw and prepare all clients."""
-        self._draw("short", 60 if self.rehearse else CLIENTS, 24 if self.rehearse else SHORT)
-        self._draw("long", 60 if self.rehearse else LONG_CLIENTS, 48 if self.rehearse else LONG)
+        self._draw("short", 300 if self.rehearse else CLIENTS, 24 if self.rehearse else SHORT)
+        self._draw("long", 300 if self.rehearse else LONG_CLIENTS, 48 if self.rehearse else LONG)
         source = self.data / "uci_credit_default" / "UCI_Credit_Card.csv"
         self.run([self._prepared("uci", f"uci --source {source}")])
 
@@ -152,7 +152,7 @@ class Transactions(Stages):
 
     def streamed(self) -> None:
         """A million clients of 50 events in the mean, drawn and prepared within bounded memory."""
-        self._draw("million", 200 if self.rehearse else MILLION, 50)
+        self._draw("million", 300 if self.rehearse else MILLION, 50)
 
     def _draw(self, name: str, clients: int, length: int) -> None:
         tables = self.out / "tables" / name
