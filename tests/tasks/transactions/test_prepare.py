@@ -105,7 +105,10 @@ def test_the_latest_clients_are_tested_on(drawn: Path, stored: Stored) -> None:
     dates = pd.read_csv(drawn / "clients.csv").set_index("client")["date"][stored.names()].to_numpy()
     split = {name: stored.clients_of(name, labelled=True) for name in SPLITS}
     assert len(split["test"]) == 24
-    assert len(split["validation"]) == round(0.1 * 96)
+    # As many of each label as among the others.
+    early = np.concatenate([split["train"], split["validation"]])
+    for label in (0, 1):
+        assert (stored.labels[split["validation"]] == label).sum() == round(0.1 * (stored.labels[early] == label).sum())
     earlier = dates[np.concatenate([split["train"], split["validation"]])]
     assert dates[split["test"]].min() >= earlier.max()
     assert sorted(np.concatenate(list(split.values())).tolist()) == list(range(120))
