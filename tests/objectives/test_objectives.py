@@ -3,6 +3,7 @@
 Shapes: n examples.
 """
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.metrics import fbeta_score, jaccard_score, precision_score, recall_score
+from small import ROOT
 from torch import Tensor
 
 from nystromformer.objectives import (
@@ -113,7 +115,7 @@ def test_at_the_saddle_the_loss_and_its_gradient_are_the_metrics(
     assume(name == "f beta" or lower >= 0.7 * share)
     objective = KINDS[name](share).double()
     with torch.no_grad():
-        objective.get_parameter("scale").copy_(1 / lower)
+        objective.get_parameter("log_scale").copy_(-lower.log())
         objective.get_parameter("multiplier").copy_(metric)
         if name != "f beta":
             objective.get_parameter("of_recall").zero_()
@@ -121,7 +123,7 @@ def test_at_the_saddle_the_loss_and_its_gradient_are_the_metrics(
     assert loss.item() == pytest.approx(-metric.item())
     (found,), (expected,) = (torch.autograd.grad(each, logits, retain_graph=True) for each in (loss, -metric))
     torch.testing.assert_close(found, expected)
-    own = torch.autograd.grad(loss, [objective.get_parameter(each) for each in ("scale", "multiplier")])
+    own = torch.autograd.grad(loss, [objective.get_parameter(each) for each in ("log_scale", "multiplier")])
     torch.testing.assert_close(torch.stack(own), torch.zeros(2).double(), atol=1e-8, rtol=0)
     # Which the ranges allow.
     before = {key: value.clone() for key, value in objective.state_dict().items()}
@@ -293,3 +295,11 @@ def test_variables_are_kept_and_stay_in_their_ranges(name: str) -> None:
 def test_what_is_refused(make: Callable[[], object], expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         make()
+
+
+def test_the_example_of_the_page_learns() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "objectives.md").read_text(), re.DOTALL)
+    found: dict[str, object] = {}
+    exec(code, found)  # the project's own page
+    told = (found["model"](found["inputs"])[:, 0] > 0).int()  # type: ignore[operator]
+    assert fbeta_score(found["labels"], told, beta=2) > 0.55

@@ -5,12 +5,13 @@ results is claimed. A metric is a fraction of soft counts, A(z) / B(z), of the m
 r = 1 / B (Charnes and Cooper 1962) it is r A(z) with the constraint r B(z) = 1, which a multiplier takes over: min over
 r and the model, max over the multiplier m of -r A(z) + m (r B(z) - 1). At the saddle r = 1 / B and m = A / B, the
 metric, and the gradient of the model's weights is that of the metric itself. r lives in the interval between 1 over the
-largest and 1 over the smallest B, m in that between 0 and 1, so that a projection is a clamp. Counts are shares of all
-examples; p is the share of positives.
+largest and 1 over the smallest B, m in that between 0 and 1, so that a projection is a clamp. The variable is log r,
+whose steps suit any share of positives. Counts are shares of all examples; p is the share of positives.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -134,12 +135,12 @@ class AurocSquares(Objective):
 
 def _add_fraction(objective: Objective, least: float, most: float, start: float) -> None:
     """The scale and the multiplier of a fraction whose lower part is between two bounds, and begins with a third."""
-    objective.add_primal("scale", torch.tensor(1.0 / start), 1.0 / most, 1.0 / least)
+    objective.add_primal("log_scale", torch.tensor(-math.log(start)), -math.log(most), -math.log(least))
     objective.add_dual("multiplier", torch.zeros(()), 0.0, 1.0)
 
 
 def _game(objective: Objective, upper: Tensor, lower: Tensor) -> Tensor:
-    scale, multiplier = objective.get_parameter("scale"), objective.get_parameter("multiplier")
+    scale, multiplier = objective.get_parameter("log_scale").exp(), objective.get_parameter("multiplier")
     return -scale * upper + multiplier * (scale * lower - 1)
 
 
