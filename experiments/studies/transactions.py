@@ -43,6 +43,11 @@ MODELS = ("lstm", *ATTENTIONS)
 UCI_MODELS = ("lstm", "softmax", "nystrom", "linformer", "conv_linformer")
 """Longformer and near_far are softmax at six events."""
 UCI_LENGTH = 8
+OF_UCI: Mapping[str, Mapping[str, Any]] = {
+    "nystrom": {"num_landmarks": 4},
+    "linformer": {"projected_length": 4},
+    "conv_linformer": {"stride": 2},
+}
 LONG_MODELS = ("lstm", "softmax", "nystrom", "near_far", "conv_linformer")
 SHIFTED = ("linformer", "conv_linformer", "nystrom")
 """Trained with the cycle shift, too."""
@@ -82,7 +87,7 @@ class Transactions(Stages):
         """The learning rate of each model, on the same data for as many epochs, with a seed of its own."""
         flags = f"--lr {RATES} --seed 7 --epoch {EPOCHS}"
         self.run(self._training("rates-short", model, "short", flags) for model in MODELS)
-        self.run(self._training("rates-uci", model, "uci", flags, length=UCI_LENGTH) for model in UCI_MODELS)
+        self.run(self._of_uci("rates-uci", model, flags) for model in UCI_MODELS)
 
     def short(self) -> None:
         """All models on the newest 350 events, three seeds, and boosting."""
@@ -145,10 +150,7 @@ class Transactions(Stages):
 
     def uci(self) -> None:
         """All models on UCI's clients, three seeds, and boosting."""
-        self.run(
-            self._training("uci", model, "uci", self._flags(model, data="uci"), length=UCI_LENGTH)
-            for model in UCI_MODELS
-        )
+        self.run(self._of_uci("uci", model, self._flags(model, data="uci")) for model in UCI_MODELS)
 
     def streamed(self) -> None:
         """A million clients of 50 events in the mean, drawn and prepared within bounded memory."""
@@ -172,6 +174,9 @@ class Transactions(Stages):
         baselines = "--baselines" if model == "lstm" else ""
         return f"--lr {best_rate(self.out, model, data)} --seed {seeds} --epoch {EPOCHS} {baselines}"
 
+    def _of_uci(self, use: str, model: str, flags: str) -> Job:
+        return self._training(use, model, "uci", flags, OF_UCI.get(model, {}), length=UCI_LENGTH)
+
     def _training(
         self,
         use: str,
@@ -188,9 +193,9 @@ class Transactions(Stages):
         if not (folder / "config.json").exists():
             config = json.loads((EXPERIMENTS / "transactions" / "encoder" / "config.json").read_text())
             config["model"] |= {"max_seq_len": length, **keys}
-            if model in ATTENTIONS:
-                parameters = PARAMETERS.get(model, {}) | dict(attention)
-                config["model"]["attn_type"] = {"name": ATTENTIONS[model], **parameters}
+            parameters = PARAMETERS.get(model, {}) | dict(attention)
+            # A recurrent network has none.
+            config["model"]["attn_type"] = {"name": ATTENTIONS.get(model, "softmax"), **parameters}
             write_json(folder / "config.json", config)
         network = "" if model in ATTENTIONS else f"--architecture {model}"
         fewer = "--epoch 1 --seed 0 --train_rows 32" if self.rehearse else ""
