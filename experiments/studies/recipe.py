@@ -287,7 +287,7 @@ def gathered(runs: Path) -> dict[str, Any]:
 
 def draw(curves: Mapping[str, Iterable[tuple[float, float]]]) -> None:
     """Accuracies over minutes: each group alone in BERT's recipe, and each taken from all."""
-    figure, axes = studies.new_figure(2, 11, 4.2, sharey=True)
+    figure, axes = studies.new_figure(2, 12, 4.2, sharey=True)
     titles = ("BERT's recipe with one group", "all groups but one")
     for axis, title, prefix in zip(axes, titles, ("bert", "all"), strict=True):
         for recipe, points in curves.items():
@@ -298,7 +298,7 @@ def draw(curves: Mapping[str, Iterable[tuple[float, float]]]) -> None:
             if recipe in ("bert", "all"):
                 line.set(color="black", linestyle="-" if recipe == "all" else "--")
         axis.set(title=title, xlabel="minutes on one core", ylabel="masked-token accuracy, %")
-        axis.legend(fontsize=8, frameon=False)
+        axis.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8, frameon=False)
     write_figure(RESULTS / "curves.png", figure, dpi=110)
 
 

@@ -149,7 +149,7 @@ def _read_tested(runs: Sequence[Run]) -> _Tested:
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: expected the run's predictions ({error})") from None
     names, labels = list(tables[0]["client"]), tables[0]["label"].to_numpy(np.int64)
-    columns = ([table[name].to_numpy(np.float64) for table in tables] for name in ("chance", SHIFTED_CHANCE))
+    columns = ([table[name].to_numpy(np.float64) for table in tables] for name in ("probability", SHIFTED_CHANCE))
     return _Tested(names, labels, *columns)
 
 

@@ -182,7 +182,7 @@ def test_a_run_learns_predicts_and_resumes(stored: Stored, tmp_path: Path, capsy
         rows = list(csv.DictReader(file, delimiter="\t"))
     test = stored.clients_of("test", labelled=True)
     assert [row["client"] for row in rows] == [stored.names()[client] for client in test.tolist()]
-    chances = np.array([float(row["chance"]) for row in rows])
+    chances = np.array([float(row["probability"]) for row in rows])
     assert found.test_metrics["gini"] == pytest.approx(gini(chances, stored.labels[test]), abs=1e-4)
     figures = json.loads((predictions / "test.json").read_text())
     low, high = figures["intervals"]["gini"]
@@ -209,9 +209,9 @@ def test_new_clients_get_the_same_chances_as_tested_ones(
         == 0
     )
     assert run("code/run_predict.py", found.folder, "--input", tmp_path / "new", "--out", tmp_path / "p.csv") == 0
-    chances = pd.read_csv(tmp_path / "p.csv").set_index("client")["chance"]
+    chances = pd.read_csv(tmp_path / "p.csv").set_index("client")["probability"]
     assert len(chances) == 121
-    tested = pd.read_csv(found.folder / "predictions" / "test.tsv", sep="\t").set_index("client")["chance"]
+    tested = pd.read_csv(found.folder / "predictions" / "test.tsv", sep="\t").set_index("client")["probability"]
     np.testing.assert_allclose(chances[tested.index], tested, atol=2e-6)
     assert 0 < chances["stranger"] < 1
     before = (tmp_path / "p.csv").read_bytes()

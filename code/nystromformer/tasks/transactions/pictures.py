@@ -34,6 +34,6 @@ def draw_reliability(path: Path, chances_n: NDArray[np.float64], labels_n: NDArr
     most = max(float(means.max()), float(shares.max())) * 1.1
     axes.plot([0, most], [0, most], color="grey", linewidth=1, linestyle="--")
     axes.errorbar(means, shares, errors, marker="o", capsize=3)
-    axes.set(xlabel="mean chance of label 1", ylabel="share of clients with label 1")
+    axes.set(xlabel="mean predicted probability of label 1", ylabel="share of clients with label 1")
     axes.set_title(f"tenths of {len(labels_n):,} clients; calibration error {100 * error:.1f} %")
     write_figure(path, figure, _DPI)

@@ -127,7 +127,7 @@ def predict_clients(run: ClientsRun, out: Path) -> None:
             chances = [f"{chance:.9f}" for chance in np.concatenate(found).tolist()]
             text = io.StringIO()
             writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
-            writer.writerows([("client", "chance"), *zip(names, chances, strict=True)])
+            writer.writerows([("client", "probability"), *zip(names, chances, strict=True)])
             with NewFile(store.whole / out.name) as file:
                 file.write(text.getvalue().encode())
             store.publish(out.parent, [out.name])

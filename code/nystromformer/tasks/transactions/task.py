@@ -42,7 +42,7 @@ MASKED = 0.15
 """Share of a row's events that pretraining masks."""
 SHIFTED = "test_shifted"
 """The test clients without their newest event."""
-SHIFTED_CHANCE = "chance_shifted"
+SHIFTED_CHANCE = "probability_shifted"
 """The column of their chances."""
 
 
@@ -141,7 +141,7 @@ class Transactions:
         """`validation.tsv` and `test.tsv`, the chance of each client, of test also without its newest event;
         `test.json`, metrics with their intervals over clients; `reliability.png`.
         """
-        columns = {"validation": {"chance": ""}, "test": {"chance": "test", SHIFTED_CHANCE: SHIFTED}}
+        columns = {"validation": {"probability": ""}, "test": {"probability": "test", SHIFTED_CHANCE: SHIFTED}}
         for name, keys in columns.items():
             clients = cast(ClientExamples, test[name] if name in test else splits.validation[""])
             chances = [[f"{chance:.9f}" for chance in _chances(scores[key]).tolist()] for key in keys.values()]
