@@ -115,8 +115,8 @@ def _compiler_failed(error: BaseException) -> str:
 def _memory_ran_out(error: BaseException) -> bool:
     """Whether Python or PyTorch, which is not imported for this, got no memory."""
     # Of oneDNN: it has no memory for the code that it makes, or for what its code works on, and says no more.
-    of_onednn = ("could not create a primitive", "could not execute a primitive")
-    if isinstance(error, RuntimeError) and str(error) in of_onednn:
+    things = ("create a primitive", "execute a primitive", "create a memory", "create a memory object")
+    if isinstance(error, RuntimeError) and str(error) in {f"could not {thing}" for thing in things}:
         return True
     known = ("DefaultCPUAllocator", "CUDA out of memory", "Cannot allocate memory")
     of_torch = type(error).__name__ == "OutOfMemoryError" or any(text in str(error) for text in known)
