@@ -134,6 +134,7 @@ def lra(
         raise UserError(f"--token_steps {token_steps}: expected --track spt beside it, found {track}")
     if as_published and track != "paper":
         raise UserError(f"--as_published: expected --track paper beside it, found {track}")
+    shared.check_installed()
     folder = model or (CONTAINER_MODEL if (CONTAINER_MODEL / "config.json").is_file() else EXPERIMENTS / "lra" / task)
     if not (folder / "config.json").exists():
         recipe = f"experiments/lra/{task}/config.json"

@@ -13,9 +13,9 @@ from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, open_experiment
-from nystromformer.tasks.finetuning.settings import FinetuningFlags
+from nystromformer.tasks.finetuning.settings import FinetuningFlags, with_setting
 from nystromformer.tasks.lra.recipe import TRACKS, build_overrides, check_name
-from nystromformer.tasks.transactions.recipe import ARCHITECTURES, check_start, plan_passes, pretraining_sweep
+from nystromformer.tasks.transactions.recipe import ARCHITECTURES, check_start, pretraining_sweep
 
 
 @with_flag_groups
@@ -130,6 +130,7 @@ def transactions(
         raise UserError(f"--architecture {architecture}: expected no --attention and no --conv beside it")
     usual = EXPERIMENTS / "transactions" / "encoder"
     check_start(from_run, train_only, pretrain_epoch)
+    shared.check_installed()
     folder = model or (CONTAINER_MODEL if (CONTAINER_MODEL / "config.json").is_file() else usual)
     overrides = shared.overrides or []
     if architecture != "encoder" and not any(each.startswith("model.pooling=") for each in overrides):
@@ -137,7 +138,8 @@ def transactions(
     if attention is not None or conv is not None:
         overrides = build_overrides(folder / "config.json", attention, conv, TRACKS["paper"], overrides)
     experiment = open_experiment(folder, overrides)
-    sweep = plan_passes(experiment.config, shared.sweep(), epochs=epoch, batch_size=batch_size, lr=lr, warmup=warmup)
+    setting = experiment.config.pretraining_setting
+    sweep = with_setting(shared.sweep(epoch or setting.epoch), setting, batch_size, lr, warmup)
     first = pretraining_sweep(sweep, pretrain_epoch) if pretrain_epoch else None
 
     # After the flags were checked: importing torch takes seconds.

@@ -25,8 +25,6 @@ from nystromformer.tasks.transactions.tables import (
     reader_like,
 )
 
-HERE = Path(__file__).resolve().parent
-
 Out = Annotated[Path, typer.Option(help="Folder for the prepared data.")]
 Source = Annotated[Path, typer.Option(help="File, or folder of files.")]
 OutOfTime = Annotated[
@@ -46,9 +44,7 @@ Events = Annotated[Path, typer.Option(help="A .csv or .parquet file of events, o
 Client = Annotated[str, typer.Option(help="Column of the client, here and in --clients.")]
 Time = Annotated[str, typer.Option(help="Column of the events' times: dates, or numbers.")]
 Target = Annotated[str, typer.Option(help="Column of the labels, 0 and 1; empty for clients without a label.")]
-DateColumn = Annotated[
-    str | None, typer.Option("--date", help="Column of the date of each label; events after it are refused.")
-]
+DateColumn = Annotated[str | None, typer.Option("--date", help="Column of the day on which each client was scored.")]
 Split = Annotated[
     str | None,
     typer.Option(help="Column with train, validation or test, in the place of --out_of_time and --validation."),

@@ -6,7 +6,7 @@ events.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,15 @@ from nystromformer.model.heads import ClassificationHead
 from nystromformer.model.layers import at_positions
 
 Network = Literal["encoder", "lstm", "gru"]
+
+
+class Hidden(NamedTuple):
+    """Masked events."""
+
+    which_BN: Tensor
+    """Bool, True for these."""
+    instead_E: Tensor
+    """What stands in the place of their features."""
 
 
 class EventEmbeddings(Embeddings):
@@ -41,15 +50,14 @@ class EventEmbeddings(Embeddings):
         starts = [sum(categories[:number]) for number in range(len(categories))]
         self.register_buffer("starts", torch.tensor(starts, dtype=torch.int64), persistent=False)
         self.number = nn.Linear(2 * numbers, config.embedding_dim) if numbers else None
-        self.masked = nn.Parameter(torch.zeros(config.embedding_dim))
 
-    def embed(self, categories_BNC: Tensor, numbers_BNF: Tensor, hidden_BN: Tensor | None = None) -> Tensor:
+    def embed(self, categories_BNC: Tensor, numbers_BNF: Tensor, hidden: Hidden | None = None) -> Tensor:
         """Embed events, (B, N, E).
 
         Args:
             categories_BNC: ids within each feature, int64.
             numbers_BNF: float32; NaN where one is missing, which has an embedding of its own.
-            hidden_BN: bool, True for events of which nothing may be seen; None: none.
+            hidden: events of which nothing may be seen; None: none.
         """
         rows, length, count = categories_BNC.shape
         x_BNE = self.word.weight.new_zeros(rows, length, self.word.embedding_dim)
@@ -60,8 +68,8 @@ class EventEmbeddings(Embeddings):
             missing_BNF = numbers_BNF.isnan()
             values_BNF = torch.where(missing_BNF, 0.0, numbers_BNF)
             x_BNE = x_BNE + self.number(torch.cat([values_BNF, missing_BNF.to(values_BNF)], dim=2))
-        if hidden_BN is not None:
-            x_BNE = torch.where(hidden_BN[:, :, None], self.masked.to(x_BNE.dtype), x_BNE)
+        if hidden is not None:
+            x_BNE = torch.where(hidden.which_BN[:, :, None], hidden.instead_E.to(x_BNE.dtype), x_BNE)
         return self.finish(x_BNE)
 
 
@@ -74,10 +82,10 @@ class EventEncoder(Encoder):
         super().__init__(config, EventEmbeddings(config, categories, numbers))
 
     def encode(
-        self, categories_BNC: Tensor, numbers_BNF: Tensor, mask_BN: Tensor, hidden_BN: Tensor | None = None
+        self, categories_BNC: Tensor, numbers_BNF: Tensor, mask_BN: Tensor, hidden: Hidden | None = None
     ) -> Tensor:
         """(B, N, E); arguments as of EventEmbeddings, and which events are valid."""
-        x_BNE = self.embeddings.embed(categories_BNC, numbers_BNF, hidden_BN)
+        x_BNE = self.embeddings.embed(categories_BNC, numbers_BNF, hidden)
         return self.run_layers(x_BNE, AttentionMask(mask_BN), None)
 
 
@@ -103,10 +111,10 @@ class RecurrentEncoder(nn.Module):
         """None of which is a unit of its own to compile or to shard."""
 
     def encode(
-        self, categories_BNC: Tensor, numbers_BNF: Tensor, mask_BN: Tensor, hidden_BN: Tensor | None = None
+        self, categories_BNC: Tensor, numbers_BNF: Tensor, mask_BN: Tensor, hidden: Hidden | None = None
     ) -> Tensor:
         """As EventEncoder."""
-        x_BNE = self.embeddings.embed(categories_BNC, numbers_BNF, hidden_BN)
+        x_BNE = self.embeddings.embed(categories_BNC, numbers_BNF, hidden)
         length = x_BNE.shape[1]
         lengths_B = mask_BN.sum(1)
         # From the newest event first to the oldest one first, and back; what is padding is never read.
@@ -155,6 +163,8 @@ class MaskedEventModel(nn.Module):
     def __init__(self, config: ModelConfig, categories: Sequence[int], numbers: int, network: Network) -> None:
         super().__init__()
         self.encoder = build_event_encoder(config, categories, numbers, network)
+        # Not the embeddings': of a model that masks nothing it would have no gradient, which processes wait for.
+        self.masked = nn.Parameter(torch.zeros(config.embedding_dim))
         self.transform = nn.Linear(config.transformer_dim, config.embedding_dim)
         self.bias = nn.Parameter(torch.zeros(sum(categories)))
         self.number = nn.Linear(config.embedding_dim, numbers) if numbers else None
@@ -178,7 +188,7 @@ class MaskedEventModel(nn.Module):
         """
         masked_BN = torch.zeros_like(mask_BN, dtype=torch.float32)
         masked_BN = masked_BN.scatter_add(1, positions_BK, counted_BK.float())
-        vectors_BNE = self.encoder.encode(categories_BNC, numbers_BNF, mask_BN, masked_BN > 0)
+        vectors_BNE = self.encoder.encode(categories_BNC, numbers_BNF, mask_BN, Hidden(masked_BN > 0, self.masked))
         x_BKE = F.gelu(self.transform(at_positions(vectors_BNE, positions_BK)))
         losses, right = [], []
         start = 0

@@ -11,40 +11,37 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nystromformer.objectives.objective import Objective, bounds_of
+from nystromformer.objectives.objective import Objective, bounds_of, check_target
 
 ANCHORS = 20
 """Of average precision, as in the paper."""
 
 
-class PrecisionAtRecall(Objective):
-    """The highest precision with a recall of at least `target`: min L- with P - L+ >= target P."""
+class _WithTarget(Objective):
+    """With one constraint, and its multiplier."""
 
     multiplier: nn.Parameter
 
     def __init__(self, target: float, positive_share: float) -> None:
         super().__init__(positive_share)
-        self.target = _checked(target)
+        self.target = check_target(target)
         self.add_dual("multiplier", torch.ones(()))
+
+
+class PrecisionAtRecall(_WithTarget):
+    """The highest precision with a recall of at least `target`: min L- with P - L+ >= target P."""
 
     def each(self, logits: Tensor, labels: Tensor) -> Tensor:
         missed, wrong = bounds_of(logits, labels)
         return wrong + self.multiplier * (missed - (1 - self.target) * self.positive_share)
 
 
-class RecallAtPrecision(Objective):
+class RecallAtPrecision(_WithTarget):
     """The highest recall with a precision of at least `target`.
 
     Precision is at least a where (1 - a) tp >= a fp, which (1 - a)(P - L+) >= a L- implies: the Lagrangian of min L+ is
     (1 + λ(1 - a)) L+ + λ a L- - λ(1 - a) p.
     """
-
-    multiplier: nn.Parameter
-
-    def __init__(self, target: float, positive_share: float) -> None:
-        super().__init__(positive_share)
-        self.target = _checked(target)
-        self.add_dual("multiplier", torch.ones(()))
 
     def each(self, logits: Tensor, labels: Tensor) -> Tensor:
         missed, wrong = bounds_of(logits, labels)
@@ -86,9 +83,3 @@ class Auroc(Objective):
     def each(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The same for every example: it is a mean over pairs."""
         return self.loss(logits, labels, torch.ones_like(logits)).expand(logits.shape)
-
-
-def _checked(target: float) -> float:
-    if not 0 < target < 1:
-        raise ValueError(f"expected a target between 0 and 1, found {target}")
-    return target

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from nystromformer.objectives.objective import Objective, counts_of
+from nystromformer.objectives.objective import Objective, check_target, counts_of
 
 
 class FBeta(Objective):
@@ -44,9 +44,7 @@ class PrecisionAtRecallFraction(Objective):
 
     def __init__(self, target: float, positive_share: float) -> None:
         super().__init__(positive_share)
-        if not 0 < target < 1:
-            raise ValueError(f"expected a target between 0 and 1, found {target}")
-        self.target = target
+        self.target = check_target(target)
         _add_fraction(self, target * positive_share, 1.0, start=positive_share)
         self.add_dual("of_recall", torch.ones(()))
 

@@ -115,3 +115,14 @@ def counts_of(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """What each example adds to the soft counts of true and of false positives."""
     chances = logits.sigmoid()
     return chances * labels, chances * (1 - labels)
+
+
+def check_target(target: float) -> float:
+    """The same, where it is a share that may be asked for.
+
+    Raises:
+        ValueError: it is not between 0 and 1.
+    """
+    if not 0 < target < 1:
+        raise ValueError(f"expected a target between 0 and 1, found {target}")
+    return target

@@ -3,6 +3,8 @@
 import csv
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from unittest.mock import patch
 
@@ -13,7 +15,7 @@ import torch
 from clients import PREPARE, SCRIPT, TINY, prepare_drawn, run
 from small import ROOT, small_config
 
-from nystromformer.model.events import EventModel, MaskedEventModel, Network
+from nystromformer.model.events import EventModel, Hidden, MaskedEventModel, Network
 from nystromformer.runs.record import find_runs
 from nystromformer.tasks.transactions.boosting import aggregates
 from nystromformer.tasks.transactions.examples import ClientExamples, Features, mask_events, shift_cyclically
@@ -150,13 +152,14 @@ def test_nothing_of_a_masked_event_is_seen(stored: Stored, network: Network) -> 
     with torch.no_grad():
         encoder = built.get_submodule("encoder")
         assert callable(encoder.encode)
-        before = encoder.encode(*(batch[name] for name in EVENTS), hidden > 0)
+        instead = Hidden(hidden > 0, built.get_parameter("masked"))
+        before = encoder.encode(*(batch[name] for name in EVENTS), instead)
         other = torch.where(hidden[:, :, None] > 0, 0, batch["categories_BNC"])
-        after = encoder.encode(other, batch["numbers_BNF"], batch["mask_BN"], hidden > 0)
+        after = encoder.encode(other, batch["numbers_BNF"], batch["mask_BN"], instead)
         torch.testing.assert_close(before, after)
         with patch.object(encoder, "encode", wraps=encoder.encode) as called:
             sums = built(*(batch[name] for name in (*EVENTS, "positions_BK", "counted_BK")))
-        assert torch.equal(called.call_args.args[3], hidden > 0)
+        assert torch.equal(called.call_args.args[3].which_BN, hidden > 0)
     assert sums.isfinite().all()
     assert sums[:, 2].tolist() == batch["counted_BK"].sum(1).tolist()
 
@@ -244,6 +247,25 @@ def test_longer_rows_begin_with_the_encoder_of_shorter_ones(stored: Stored, tmp_
     changed = {name for name in after if not torch.equal(after[name], best[name]) and "position" not in name}
     assert changed
     assert all(".attention.core." in name or name.startswith("head.") for name in changed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [(), ("--architecture", "lstm", "--pretrain_epoch", "1")], ids=["encoder", "lstm"])
+def test_two_processes_are_one(flags: tuple[str, ...], stored: Stored, tmp_path: Path) -> None:
+    settings = (*TINY, "model.max_seq_len=16", "model.attn_type.num_landmarks=4", "model.attn_type.conv_kernel_size=5")
+    settings += ("model.dropout_prob=0", "gpu_setting.inst_per_gpu=16")
+    words = ["--data", stored.folder, "--device", "cpu", "--epoch", 1, "--batch_size", 16, *flags]
+    words += [word for each in settings for word in ("--set", each)]
+    chances = []
+    for number in (1, 2):
+        folder = experiment(tmp_path / str(number))
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", number]
+        script = [*launcher, ROOT / SCRIPT, "--model", folder, *words]
+        done = subprocess.run(list(map(str, script)), capture_output=True, text=True, timeout=200, check=False)
+        assert done.returncode == 0, done.stderr
+        (path,) = folder.rglob("test.tsv")
+        chances.append(pd.read_csv(path, sep="\t")["probability"].to_numpy())
+    np.testing.assert_allclose(chances[0], chances[1], atol=1e-5)
 
 
 @pytest.mark.parametrize(

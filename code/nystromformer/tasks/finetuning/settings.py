@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -65,6 +65,25 @@ class Sweep:
         ]
 
 
+def with_setting(
+    sweep: Sweep, setting: PretrainingConfig, batch_size: str | None, lr: str | None, warmup: float | None
+) -> Sweep:
+    """The same with what config.json says where a flag is not given.
+
+    Args:
+        batch_size, lr: one value or several.
+
+    Raises:
+        UserError: a value that is none.
+    """
+    return replace(
+        sweep,
+        batch_sizes=numbers("--batch_size", batch_size or str(setting.batch_size), int, 1, MOST),
+        learning_rates=numbers("--lr", lr or repr(setting.learning_rate), float, LEAST_RATE, MOST_RATE),
+        warmup=setting.warmup if warmup is None else warmup,
+    )
+
+
 def predict_choice(text: str) -> Predict:
     """What `--predict` names.
 
@@ -102,6 +121,7 @@ def numbers(flag: str, text: str, kind: Callable[[str], T], least: T, most: T) -
 
 
 if TYPE_CHECKING:
+    from nystromformer.config.schema import PretrainingConfig
     from nystromformer.tasks.experiment.folder import Experiment
 
 
@@ -210,12 +230,26 @@ class FinetuningFlags:
         """
         from nystromformer.tasks.experiment.folder import open_experiment
 
-        if self.baselines:
-            _check_scikit_learn()
+        self.check_installed()
         return open_experiment(self.model, self.overrides or []), self.sweep()
 
-    def sweep(self) -> Sweep:
+    def check_installed(self) -> None:
+        """Check that what the flags need is installed.
+
+        Raises:
+            UserError: scikit-learn is not, for --baselines.
+        """
+        if self.baselines and importlib.util.find_spec("sklearn") is None:
+            raise UserError(
+                "--baselines needs scikit-learn, which is not installed. Run `pip install scikit-learn`, "
+                "or leave --baselines out"
+            )
+
+    def sweep(self, epochs: int | None = None) -> Sweep:
         """What to run.
+
+        Args:
+            epochs: in the place of the flag's.
 
         Raises:
             UserError: a flag is wrong.
@@ -224,7 +258,7 @@ class FinetuningFlags:
             batch_sizes=numbers("--batch_size", self.batch_size, int, 1, MOST),
             learning_rates=numbers("--lr", self.lr, float, LEAST_RATE, MOST_RATE),
             seeds=numbers("--seed", self.seed, int, 0, MOST_SEED),
-            epochs=self.epoch,
+            epochs=self.epoch if epochs is None else epochs,
             warmup=self.warmup,
             bucket=self.bucket,
             length=self.length,
@@ -236,12 +270,4 @@ class FinetuningFlags:
             discard_weights=self.discard_weights,
             baselines=self.baselines,
             call=this_call(),
-        )
-
-
-def _check_scikit_learn() -> None:
-    if importlib.util.find_spec("sklearn") is None:
-        raise UserError(
-            "--baselines needs scikit-learn, which is not installed. Run `pip install scikit-learn`, "
-            "or leave --baselines out"
         )

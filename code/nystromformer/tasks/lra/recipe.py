@@ -14,9 +14,8 @@ from typing import Any
 from nystromformer.config import ExperimentConfig, peek_config
 from nystromformer.config.attention import ATTENTIONS
 from nystromformer.config.overrides import overridden
-from nystromformer.config.ranges import LEAST_RATE, MOST, MOST_RATE
 from nystromformer.errors import UserError
-from nystromformer.tasks.finetuning.settings import Sweep, numbers
+from nystromformer.tasks.finetuning.settings import Sweep, with_setting
 
 
 @dataclass(frozen=True)
@@ -161,14 +160,8 @@ def plan_sweep(
     count = setting.num_steps if steps is None else steps
     if count % period:
         raise UserError(f"--steps {count}: expected a multiple of --every {period}, so that the last step is validated")
-    return replace(
-        flags,
-        batch_sizes=numbers("--batch_size", batch_size or str(setting.batch_size), int, 1, MOST),
-        learning_rates=numbers("--lr", lr or repr(setting.learning_rate), float, LEAST_RATE, MOST_RATE),
-        epochs=count // period,
-        every=period,
-        warmup=setting.warmup if warmup is None else warmup,
-    )
+    sweep = with_setting(flags, setting, batch_size, lr, warmup)
+    return replace(sweep, epochs=count // period, every=period)
 
 
 def pad_as_published(sweep: Sweep, longest: int) -> Sweep:

@@ -13,7 +13,7 @@ from nystromformer.tasks.documents.table import column_named, columns_named
 from nystromformer.tasks.prediction.loaded import load_run
 from nystromformer.tasks.prediction.outputs import output_kind
 from nystromformer.tasks.prediction.stream import Job, predict_table
-from nystromformer.tasks.transactions.predict import KIND as CLIENTS
+from nystromformer.tasks.transactions.declaration import TASK as CLIENTS
 from nystromformer.tasks.transactions.predict import load_clients_run, predict_clients
 from nystromformer.wording import first_names
 
@@ -41,7 +41,7 @@ def run_predict(
     Raises:
         UserError: the run cannot predict, or the table is none that it can; nothing is written then.
     """
-    if open_run(folder).kind == CLIENTS:
+    if open_run(folder).kind == CLIENTS.command:
         if text is not None or id_column is not None or no_quotes or skip_empty:
             raise UserError(f"{folder}: reads clients' events: expected no --text, --id, --no_quotes and --skip_empty")
         predict_clients(load_clients_run(folder, Path(place), device, weights), out)

@@ -36,7 +36,6 @@ from nystromformer.wording import number_of
 
 logger = logging.getLogger(__name__)
 
-KIND = "transactions"
 CLIENTS_AT_A_TIME = 4096
 """In a part of the work that is kept."""
 EVENTS_AT_A_TIME = {"cpu": 8192, "cuda": 65_536}

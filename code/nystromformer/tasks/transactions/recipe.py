@@ -7,42 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nystromformer.config import ExperimentConfig
-from nystromformer.config.ranges import LEAST_RATE, MOST, MOST_RATE
 from nystromformer.errors import UserError
-from nystromformer.tasks.finetuning.settings import Sweep, numbers
+from nystromformer.tasks.finetuning.settings import Sweep
 
 ARCHITECTURES = ("encoder", "lstm", "gru")
 """What may read the events."""
-
-
-def plan_passes(
-    config: ExperimentConfig,
-    flags: Sweep,
-    *,
-    epochs: int | None,
-    batch_size: str | None,
-    lr: str | None,
-    warmup: float | None,
-) -> Sweep:
-    """The runs of a command: as config.json's `pretraining_setting` says, but for the flags that are given.
-
-    Args:
-        flags: what else is set.
-        epochs: passes over the training clients.
-        batch_size, lr: one value or several.
-
-    Raises:
-        UserError: a value that is none.
-    """
-    setting = config.pretraining_setting
-    return replace(
-        flags,
-        batch_sizes=numbers("--batch_size", batch_size or str(setting.batch_size), int, 1, MOST),
-        learning_rates=numbers("--lr", lr or repr(setting.learning_rate), float, LEAST_RATE, MOST_RATE),
-        epochs=epochs or setting.epoch,
-        warmup=setting.warmup if warmup is None else warmup,
-    )
 
 
 def check_start(from_run: object, train_only: str | None, pretrain_epoch: int) -> None:
