@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 
+from nystromformer.config.ranges import MOST_SEED
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
 from nystromformer.tasks.documents.table import open_table
@@ -39,15 +41,24 @@ class Clients:
 
 @dataclass(frozen=True)
 class Division:
-    """How clients are divided.
+    """How clients are divided; each field is a flag."""
 
-    out_of_time: share of the clients with the latest dates, or else the latest last events, that are the test split;
-    validation: share of the others, drawn at random.
-    """
-
-    out_of_time: float
-    validation: float
-    seed: int
+    out_of_time: Annotated[
+        float,
+        typer.Option(
+            "--out_of_time",
+            min=0.01,
+            max=0.9,
+            help="Share of the clients that are tested on: those with the latest dates, or else last events.",
+        ),
+    ] = 0.2
+    validation: Annotated[
+        float,
+        typer.Option(min=0.01, max=0.9, help="Share of the other clients, drawn at random, to select the best epoch."),
+    ] = 0.1
+    split_seed: Annotated[
+        int, typer.Option("--split_seed", min=0, max=MOST_SEED, help="Random seed of the validation clients.")
+    ] = 0
 
 
 def read_clients(
@@ -162,7 +173,7 @@ def divide(
             early = np.flatnonzero((labels == label) & (splits == 0))
             count = round(division.validation * len(early))
             if 0 < count < len(early):
-                drawn = permute(np.arange(count), len(early), division.seed, _STREAM, label)
+                drawn = permute(np.arange(count), len(early), division.split_seed, _STREAM, label)
                 splits[early[drawn]] = SPLITS.index("validation")
     counts = np.bincount(splits, minlength=len(SPLITS))
     if empty := [name for name, number in zip(SPLITS, counts, strict=True) if not number]:
