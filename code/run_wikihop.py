@@ -39,8 +39,11 @@ def wikihop(
         ),
     ] = False,
     *,
-    # There are no guessers for candidates.
-    shared: Annotated[FinetuningFlags, Without("baselines")] = _DEFAULTS,
+    # There are no guessers for candidates, and no objectives.
+    shared: Annotated[
+        FinetuningFlags,
+        Without("baselines", "objective", "objective_method", "beta", "target", "warm_start", "stratify"),
+    ] = _DEFAULTS,
 ) -> None:
     """Fine-tune on WikiHop: which candidate answers a query, given any number of documents."""
     experiment, sweep = shared.open()

@@ -22,6 +22,7 @@ from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.recipe import recipe_in
 from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.folder import read_experiment
+from nystromformer.tasks.finetuning.objective import decided
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import choose_weights, find_weights
 from nystromformer.training.fitting import check_weights, load_weights
@@ -143,6 +144,7 @@ def _open_run(folder: Path, wanted: str | None) -> Opened:
         path = _weights_of(folder, result, wanted or "best")
     content = read_checkpoint(path)
     check_is_of_a_run(content, path)
+    content = decided(content)
     names = {name.split(".")[0] for name in content["model"] if not name.startswith("encoder.")}
     if names != {"head"} or "head.dense.weight" not in content["model"] or _CLASSIFIER not in content["model"]:
         raise UserError(

@@ -7,6 +7,8 @@ examples: p = P / N. A constraint that these bounds keep is kept by the counts t
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -27,13 +29,20 @@ class _WithTarget(Objective):
         self.target = check_target(target)
         self.add_dual("multiplier", torch.ones(()))
 
+    @abstractmethod
+    def violation(self, missed: Tensor, wrong: Tensor) -> Tensor:
+        """By how much the constraint is broken, as a share of all examples: linear in L+ and L-, which are shares."""
+
 
 class PrecisionAtRecall(_WithTarget):
     """The highest precision with a recall of at least `target`: min L- with P - L+ >= target P."""
 
     def each(self, logits: Tensor, labels: Tensor) -> Tensor:
         missed, wrong = bounds_of(logits, labels)
-        return wrong + self.multiplier * (missed - (1 - self.target) * self.positive_share)
+        return wrong + self.multiplier * self.violation(missed, wrong)
+
+    def violation(self, missed: Tensor, wrong: Tensor) -> Tensor:
+        return missed - (1 - self.target) * self.positive_share
 
 
 class RecallAtPrecision(_WithTarget):
@@ -45,8 +54,10 @@ class RecallAtPrecision(_WithTarget):
 
     def each(self, logits: Tensor, labels: Tensor) -> Tensor:
         missed, wrong = bounds_of(logits, labels)
-        broken = self.target * wrong + (1 - self.target) * (missed - self.positive_share)
-        return missed + self.multiplier * broken
+        return missed + self.multiplier * self.violation(missed, wrong)
+
+    def violation(self, missed: Tensor, wrong: Tensor) -> Tensor:
+        return self.target * wrong + (1 - self.target) * (missed - self.positive_share)
 
 
 class AveragePrecision(Objective):

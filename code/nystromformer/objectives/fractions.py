@@ -50,8 +50,11 @@ class PrecisionAtRecallFraction(Objective):
 
     def each(self, logits: Tensor, labels: Tensor) -> Tensor:
         found, wrong = counts_of(logits, labels)
-        missing = self.target - found / self.positive_share
-        return _game(self, found, found + wrong) + self.of_recall * missing
+        return _game(self, found, found + wrong) + self.of_recall * self.violation(found)
+
+    def violation(self, found: Tensor) -> Tensor:
+        """By how much the soft recall is below the target, of the soft share of true positives; linear in it."""
+        return self.target - found / self.positive_share
 
 
 class SoftIoU(nn.Module):
@@ -64,6 +67,8 @@ class SoftIoU(nn.Module):
     def __init__(self, shares: Sequence[float]) -> None:
         super().__init__()
         self.classes = nn.ModuleList(_ClassIoU(share) for share in shares)
+        if len(shares) < 2:
+            raise ValueError(f"expected the shares of two classes or more, found {len(shares)}")
 
     def dual_parameters(self) -> list[nn.Parameter]:
         """As of Objective."""
@@ -86,13 +91,20 @@ class SoftIoU(nn.Module):
             labels: classes, int64, (...).
             mask, weight: as of Objective.
         """
-        chances = logits.float().log_softmax(-1)
-        losses = [
-            # Of the class's chance p the logit log p - log (1 - p).
-            each(chances[..., number] - _log_of_rest(chances, number), (labels == number).float(), mask, weight)
+        of_classes = self._of_classes(logits, labels)
+        return torch.stack([each(z, own, mask, weight) for each, z, own in of_classes]).mean()
+
+    def each(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """As of Objective: what each token adds, (...)."""
+        return torch.stack([each.each(z, own) for each, z, own in self._of_classes(logits, labels)]).mean(0)
+
+    def _of_classes(self, logits: Tensor, labels: Tensor) -> list[tuple[_ClassIoU, Tensor, Tensor]]:
+        """Each class's loss, its logits log p - log (1 - p) of its probability p, and who has it."""
+        logs = logits.float().log_softmax(-1)
+        return [
+            (each, logs[..., number] - _log_of_rest(logs, number), (labels == number).float())
             for number, each in enumerate(self._each())
         ]
-        return torch.stack(losses).mean()
 
 
 class _ClassIoU(Objective):
@@ -142,7 +154,7 @@ def _game(objective: Objective, upper: Tensor, lower: Tensor) -> Tensor:
     return -scale * upper + multiplier * (scale * lower - 1)
 
 
-def _log_of_rest(chances: Tensor, number: int) -> Tensor:
+def _log_of_rest(logs: Tensor, number: int) -> Tensor:
     """log (1 - p) of one class's log p, by the other classes."""
-    others = [place for place in range(chances.shape[-1]) if place != number]
-    return chances[..., others].logsumexp(-1)
+    others = [place for place in range(logs.shape[-1]) if place != number]
+    return logs[..., others].logsumexp(-1)

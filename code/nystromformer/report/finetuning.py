@@ -255,9 +255,14 @@ def _columns(results: Sequence[Run]) -> dict[Path, Column]:
 def _aspects(run: Run) -> dict[str, str]:
     """What tells runs of one name apart, as it is shown."""
     tells_apart = task_of(run.kind).tells_apart
+    objective = {"objective": str(run.settings.objective or "cross_entropy")}
     if tells_apart is None or run.texts is None:
-        return {}
-    return {name: f"{name} {text}" for name, text in tells_apart(run.texts).items()} | {"length": f"n={run.length}"}
+        return objective
+    return (
+        objective
+        | {name: f"{name} {text}" for name, text in tells_apart(run.texts).items()}
+        | {"length": f"n={run.length}"}
+    )
 
 
 def _best(label: str, column: Column, runs: Sequence[Run], measured: Mapping[str, Sequence[Baselines]]) -> Repeats:

@@ -21,8 +21,11 @@ MARKS = (
 UNITS = {"rmse": "the labels' units", "mae": "classes", "log_loss": "nats", "calibration_error": "shares"}
 """How metrics begin that are no shares but errors, of which the lowest is the best, and what these are in."""
 IN_UNITS = tuple(UNITS)
-_OF_ORDER = ("gini", "auroc", "average_precision")
-"""How metrics of the order of rows begin, whose noise depends on how many rows have which label."""
+_OF_LABELS = (
+    *("gini", "auroc", "average_precision", "f_beta", "precision_at_recall", "recall_at_precision", "iou"),
+    *("precision", "recall"),
+)
+"""How metrics begin whose noise depends on how many rows have which label."""
 ERROR_RATE, POWER = 0.05, 0.8
 """Of a two-sided test: how often it finds a difference where there is none, and how often one that is there."""
 _TIMES = 2
@@ -82,7 +85,7 @@ def mark(metric: str, figure: Spread, baselines: Iterable[Spread], rows: int) ->
         rows: of the split; 0 where nobody knows, for which nothing is marked.
     """
     worst: Mark = ""
-    if not rows or metric.startswith((*IN_UNITS, *_OF_ORDER)):  # their noise does not follow from them
+    if not rows or metric.startswith((*IN_UNITS, *_OF_LABELS)):  # their noise does not follow from them
         return worst
     for baseline in baselines:
         parts = [figure.deviation or 0.0, baseline.deviation or 0.0]
@@ -136,7 +139,7 @@ def smallest_difference(metric: str, figures: Sequence[tuple[Spread, int]], rows
         figures: each with its number of seeds; the difference is between two rows of the fewest.
         rows: of the split.
     """
-    if len(figures) < 2 or not rows or metric.startswith((*IN_UNITS, *_OF_ORDER)):
+    if len(figures) < 2 or not rows or metric.startswith((*IN_UNITS, *_OF_LABELS)):
         return None
     several = [(figure.deviation, seeds) for figure, seeds in figures if figure.deviation is not None and seeds > 1]
     freedom = sum(seeds - 1 for _, seeds in several)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from nystromformer.files.checked_json import STRICT
+from nystromformer.runs.objective import ObjectiveSettings
 
 Predict = Literal["best", "last"]
 """An epoch: with the highest main metric on the validation data, or the last one."""
@@ -34,6 +35,8 @@ class RunSettings:
     """Steps from one validation to the next, in a run that counts steps; None: they come at the end of each pass over
     the training examples.
     """
+    objective: ObjectiveSettings | None = None
+    """None: the task's own loss."""
     __pydantic_config__ = STRICT
 
     @property
@@ -42,7 +45,8 @@ class RunSettings:
         return None if self.every is None else self.epochs * self.every
 
     def __str__(self) -> str:
-        return f"batch {self.batch_size}, learning rate {self.learning_rate:g}, seed {self.seed}"
+        text = f"batch {self.batch_size}, learning rate {self.learning_rate:g}, seed {self.seed}"
+        return text if self.objective is None else f"{self.objective}, {text}"
 
     def steps_per_epoch(self, examples: int) -> int:
         """Steps from one validation to the next."""

@@ -72,7 +72,7 @@ class Trainer:
         self.device = device
         self.extra = dict(extra)
         self.group = group
-        self.optimizer = build_optimizer(trainable.model, settings)
+        self.optimizer = build_optimizer(unwrapped(trainable.model), settings)
         self.scaler = torch.amp.GradScaler(device.device.type, enabled=device.needs_loss_scale)
         self.state = RunState()
         self._record = RunRecord(id_of(self.extra))
@@ -274,7 +274,7 @@ class Trainer:
     def _set_rate(self, step: int) -> None:
         rate = learning_rate(step, self.settings, self.state.seconds)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("rate_factor", 1.0)
         if self.settings.budget_seconds is not None:
             self._rates.append(rate)
 

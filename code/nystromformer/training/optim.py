@@ -13,15 +13,31 @@ from nystromformer.training.state import TrainingSettings
 
 
 def build_optimizer(model: nn.Module, settings: TrainingSettings) -> Optimizer:
-    """Fused AdamW, or StableAdamW; no weight decay on norms, biases and other vectors."""
-    trained = [p for p in model.parameters() if p.requires_grad]
+    """Fused AdamW, or StableAdamW; no weight decay on norms, biases and other vectors.
+
+    Variables of a model's `objective` have a rate of their own (`RATE_OF_VARIABLES` at the peak), and its
+    `dual_parameters` ascend.
+    """
+    own, duals = [], set[Tensor]()
+    if (objective := getattr(model, "objective", None)) is not None:
+        own = list(objective.parameters())
+        duals = {p for part in objective.modules() if hasattr(part, "dual_parameters") for p in part.dual_parameters()}
+    trained = [p for p in model.parameters() if p.requires_grad and not any(p is each for each in own)]
     groups = [
         {"params": [p for p in trained if p.ndim >= 2], "weight_decay": settings.weight_decay},
         {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
     ]
+    factor = RATE_OF_VARIABLES / settings.learning_rate
+    for ascends in (False, True):
+        if chosen := [p for p in own if (p in duals) == ascends]:
+            groups.append({"params": chosen, "weight_decay": 0.0, "maximize": ascends, "rate_factor": factor})
     if settings.optimizer == "stable_adamw":
         return StableAdamW(groups, settings.learning_rate, settings.betas, settings.eps)
     return AdamW(groups, lr=settings.learning_rate, betas=settings.betas, eps=settings.eps, fused=True)
+
+
+RATE_OF_VARIABLES = 0.02
+"""Of multipliers and other variables of an objective, whose steps must not be as small as a pretrained model's."""
 
 
 class StableAdamW(Optimizer):
@@ -35,7 +51,7 @@ class StableAdamW(Optimizer):
     """
 
     def __init__(self, groups: Iterable[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
-        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "maximize": False})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -43,7 +59,7 @@ class StableAdamW(Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._update(parameter, parameter.grad, group)
+                    self._update(parameter, -parameter.grad if group["maximize"] else parameter.grad, group)
 
     def _update(self, parameter: Tensor, gradient: Tensor, group: Mapping[str, Any]) -> None:
         state = self.state[parameter]

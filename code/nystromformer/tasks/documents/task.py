@@ -135,7 +135,8 @@ class Documents(OnText):
         warnings = [*self._warn_of_missing_classes(rows), *_warn_of_trained_texts(rows, held_out), *reduced]
         of_test = [] if self.tables.tested is None else _warn_of_trained_texts(rows, self.tables.tested)
         recipe, shown = json.dumps(facts, sort_keys=True), self._hash_shown(held_out)
-        return Splits(encoded[0], {"": encoded[1]}, warnings, notes, recipe, shown, of_test)
+        positive = self.answer.names[1] if len(self.answer.names) == 2 else ""
+        return Splits(encoded[0], {"": encoded[1]}, warnings, notes, recipe, shown, of_test, positive)
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
         return score(self.answer, scores_NC, labels_N)

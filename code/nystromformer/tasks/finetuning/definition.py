@@ -55,6 +55,8 @@ class Splits:
     """Fingerprint of what prediction files show of the rows beside their scores, such as their names."""
     test_warnings: list[str] = field(default_factory=list)
     """Why the figures of test data may not be comparable."""
+    positive: str = ""
+    """What label 1 of two is called, where it has a name."""
 
     @property
     def named(self) -> dict[str, Examples]:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from nystromformer.data.counter import permute, random_uniform
-from nystromformer.tasks.finetuning.examples import Ints
+from nystromformer.tasks.finetuning.examples import Ints, Labels
 
 LEAST_POOLS = 5
 """Pools of an epoch of enough batches. With one alone, the same examples would meet in every epoch's batches."""
@@ -14,7 +14,9 @@ _JITTER = 0.1
 _EXAMPLE_STREAM, _BATCH_STREAM, _SUBSET_STREAM, _JITTER_STREAM, _SMALLER_STREAM = range(20, 25)
 
 
-def epoch_batches(lengths: Ints, batch_size: int, seed: int, epoch: int, pool: int) -> list[Ints]:
+def epoch_batches(
+    lengths: Ints, batch_size: int, seed: int, epoch: int, pool: int, labels: Labels | None = None
+) -> list[Ints]:
     """The batches of an epoch: every example once, in batches of examples of similar length.
 
     The examples are shuffled, then sorted by length within pools, and the batches are shuffled again. So that epochs
@@ -24,6 +26,7 @@ def epoch_batches(lengths: Ints, batch_size: int, seed: int, epoch: int, pool: i
     Args:
         lengths: tokens of each example.
         pool: batches to a pool, at most; 1: no sorting.
+        labels: of each example, of which every batch gets its share; None: as chance has it.
 
     Returns:
         ceil(examples / batch_size) arrays of example numbers; one of them may be smaller.
@@ -36,13 +39,26 @@ def epoch_batches(lengths: Ints, batch_size: int, seed: int, epoch: int, pool: i
     smaller = permute(np.arange(1), count, seed, _SMALLER_STREAM, epoch) if pool > 1 else count - 1
     sizes[smaller] -= count * batch_size - len(order)
     ends = np.cumsum(sizes)
+    if labels is not None:
+        order = order[_spread(labels[order])]
     if pool > 1:
         jittered = lengths * (1 + _JITTER * random_uniform(seed, _JITTER_STREAM, epoch, np.arange(len(lengths))))
         last = [part[-1] for part in np.array_split(ends, -(-count // pool))]
         for members in np.split(order, last[:-1]):
             members[:] = members[np.argsort(jittered[members], kind="stable")]
+            if labels is not None:
+                members[:] = members[_spread(labels[members])]
     batches = np.split(order, ends[:-1])
     return [batches[number] for number in permute(np.arange(count), count, seed, _BATCH_STREAM, epoch)]
+
+
+def _spread(labels: Labels) -> Ints:
+    """An order in which each label's examples, in the order that they have, stand evenly among the others."""
+    places = np.empty(len(labels))
+    for label in np.unique(labels):
+        alike = np.flatnonzero(labels == label)
+        places[alike] = (np.arange(len(alike)) + 0.5) / len(alike)
+    return np.argsort(places, kind="stable")
 
 
 def fit_to_budget(

@@ -11,10 +11,12 @@ from torch import Tensor
 
 from nystromformer.errors import UserError
 from nystromformer.files.writing import FileStamp, NewFile, sha256_of
+from nystromformer.runs.objective import THRESHOLD
 from nystromformer.runs.record import Run, Tested
 from nystromformer.tasks.experiment.run import held_folder, say
 from nystromformer.tasks.finetuning.definition import Splits
 from nystromformer.tasks.finetuning.examples import Examples, Texts
+from nystromformer.tasks.finetuning.objective import decided, measure_tested, scores_of
 from nystromformer.tasks.finetuning.run import Setup, assembled, digest, files_of
 from nystromformer.training.checkpoint import find_weights
 from nystromformer.training.fitting import load_weights
@@ -86,6 +88,10 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run
         say(group, "predicting %s with %s", number_of(count, "example"), path)
         model = setup.definition.target.build(setup.config.model)
         content = group.check(lambda: files.read_weights(epoch))
+        threshold = run.choose(setup.sweep.predict).metrics.get(THRESHOLD, 0.0)
+        if setup.definition.kinds is None:
+            # As a run on text predicts other texts; what others write are probabilities, which stay as they are.
+            content, threshold = decided(content), 0.0
         group.check(lambda: load_weights(model, content["model"], path))
         finetuning = assembled(setup, splits, run.settings, model)
         finetuning.model.eval()
@@ -97,6 +103,12 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run
             former = [name for name in before if (path := folder / name).is_file() and path not in altered]
             there = _files(folder / PREDICTIONS)
             metrics = setup.definition.write(splits, test, scores, folder / PREDICTIONS)
+            if (objective := run.settings.objective) is not None:
+                for name, examples in test.items():
+                    if examples.labels is not None:
+                        found = scores_of(setup.definition.target, scores[name]).flatten().numpy()
+                        own = measure_tested(objective, found, examples.labels.ravel(), threshold)
+                        metrics |= {key + name.removeprefix("test"): value for key, value in own.items()}
             # Each is a new file under its name; whatever else lies there is not the run's.
             written = [path for path, sign in _files(folder / PREDICTIONS).items() if there.get(path) != sign]
             stamps = {f"{PREDICTIONS}/{path.name}": FileStamp(path.stat().st_size, sha256_of(path)) for path in written}

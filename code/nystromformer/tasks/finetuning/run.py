@@ -26,6 +26,7 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import Saved, held_folder, newest, placed, resume, say, training_settings
 from nystromformer.tasks.experiment.start import Pretrained
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
+from nystromformer.tasks.finetuning.objective import attach_objective
 from nystromformer.tasks.finetuning.plan import PLAN_VERSION
 from nystromformer.tasks.finetuning.run_files import RunFiles
 from nystromformer.tasks.finetuning.settings import Sweep
@@ -79,7 +80,7 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
             key: getattr(pretraining, key)
             for key in ("weight_decay", "adam_beta1", "adam_beta2", "adam_eps", "max_grad_norm")
         },
-        "settings": asdict(settings),
+        "settings": _decisive(settings),
     }
     if pretrained is not None and config.from_cp_positions != "repeat":
         facts["positions"] = config.from_cp_positions
@@ -89,11 +90,23 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
     return facts | {"plan": PLAN_VERSION} if settings.bucket > 1 else facts
 
 
+def _decisive(settings: RunSettings) -> dict[str, Any]:
+    """Without an objective where there is none."""
+    return {key: value for key, value in asdict(settings).items() if key != "objective" or value is not None}
+
+
+def main_metric(definition: Definition, settings: RunSettings) -> str:
+    """By which a run's epoch is chosen: the objective's, where it has one."""
+    return definition.main_metric if settings.objective is None else settings.objective.name
+
+
 def _run_folder(setup: Setup, settings: RunSettings, sign: str) -> Path:
     """Where a run's files lie, below the experiment's checkpoints."""
     steps = settings.num_steps
     length = f"epoch{settings.epochs}" if steps is None else f"step{steps}"
     readable = f"batch{settings.batch_size}-lr{settings.learning_rate:g}-{length}-seed{settings.seed}"
+    if settings.objective is not None:
+        readable = f"{settings.objective.name}-{settings.objective.method}-{readable}"
     begun = setup.pretrained.name if setup.pretrained else "scratch"
     return setup.experiment.checkpoints / setup.definition.name / f"{begun}-{readable}-{sign[:8]}"
 
@@ -204,6 +217,9 @@ def _build(setup: Setup, splits: Splits, files: RunFiles) -> tuple[Finetuning, d
         for line in transfer.notes:
             say(group, "  %s", line)
     say(group, "%s parameters, %s", f"{count_parameters(model):,}", setup.device)
+    assert splits.train.labels is not None
+    num_steps = settings.steps_per_epoch(len(splits.train)) * settings.epochs
+    attach_objective(model, settings.objective, splits.train.labels, num_steps)
     facts = {
         "version": nystromformer.__version__,
         "config": config.model_dump(mode="json", by_alias=True),
@@ -220,6 +236,7 @@ def assembled(setup: Setup, splits: Splits, settings: RunSettings, model: nn.Mod
     """The trainable of a model, which is placed on the device."""
     definition = setup.definition
     assert isinstance(model.encoder, nn.Module)
+    objective = getattr(model, "objective", None)
     layers = list(model.encoder.layers)  # type: ignore[arg-type]  # a ModuleList
     return Finetuning(
         placed(model, layers, setup.config, setup.device, setup.group),
@@ -232,6 +249,7 @@ def assembled(setup: Setup, splits: Splits, settings: RunSettings, model: nn.Mod
         setup.device,
         setup.group,
         definition.noise,
+        objective,
     )
 
 
@@ -248,7 +266,7 @@ def _training_settings(setup: Setup, splits: Splits, settings: RunSettings) -> T
         warmup_steps=round(settings.warmup * num_steps),
         seed=settings.seed,
         keep_epochs=None,
-        best_metric=setup.definition.main_metric,
+        best_metric=main_metric(setup.definition, settings),
     )
 
 
@@ -279,7 +297,7 @@ def _begun_run(setup: Setup, splits: Splits, settings: RunSettings, facts: Mappi
         tokenizer_sha256=_tokenizer_sha256(setup),
         identity=sign,
         family=digest(family)[:16],
-        main_metric=definition.main_metric,
+        main_metric=main_metric(definition, settings),
         data=splits.fingerprint,
         rows={name: len(examples) for name, examples in splits.named.items()},
         exact_share=exact_shares(splits, model.attentions),

@@ -18,6 +18,7 @@ from nystromformer.command_line import flags
 from nystromformer.config.ranges import LEAST_RATE, MOST, MOST_RATE, MOST_SEED
 from nystromformer.errors import UserError
 from nystromformer.runs.call import Call, this_call
+from nystromformer.runs.objective import ObjectiveSettings, objective_of
 from nystromformer.runs.settings import Predict, RunSettings
 
 T = TypeVar("T", int, float)
@@ -48,6 +49,7 @@ class Sweep:
     discard_weights: bool = False
     """Remove each run's weights once its predictions are written."""
     baselines: bool = False
+    objective: ObjectiveSettings | None = None
     call: Call = Call()  # noqa: RUF009  # immutable
     """For the record."""
 
@@ -60,7 +62,10 @@ class Sweep:
     @property
     def runs(self) -> list[RunSettings]:
         return [
-            RunSettings(batch_size, rate, self.epochs, seed, self.warmup, self.bucket, self.pad_to, self.every)
+            RunSettings(
+                *(batch_size, rate, self.epochs, seed, self.warmup, self.bucket, self.pad_to, self.every),
+                objective=self.objective,
+            )
             for batch_size, rate, seed in itertools.product(self.batch_sizes, self.learning_rates, self.seeds)
         ]
 
@@ -219,6 +224,40 @@ class FinetuningFlags:
         bool,
         typer.Option("--discard_weights", help="Delete the trained weights after the predictions are written."),
     ] = False
+    objective: Annotated[
+        str,
+        typer.Option(
+            "--objective",
+            help="Metric to train for: cross_entropy; for two classes f_beta, auroc, average_precision, "
+            "precision_at_recall or recall_at_precision; for a class of each token iou. It also selects the best "
+            "epoch and the decision threshold.",
+        ),
+    ] = "cross_entropy"
+    objective_method: Annotated[
+        str | None,
+        typer.Option(
+            "--objective_method",
+            help="eban (bounds and multipliers), dual (soft counts, beside cross-entropy), or cross_entropy (train "
+            "with it, and only select by the metric). Default: eban where it applies, else dual.",
+        ),
+    ] = None
+    beta: Annotated[
+        float | None, typer.Option("--beta", help="With f_beta: how much recall counts beside precision. Default: 1.")
+    ] = None
+    target: Annotated[
+        float | None,
+        typer.Option("--target", help="With precision_at_recall the recall, with recall_at_precision the precision."),
+    ] = None
+    warm_start: Annotated[
+        float | None,
+        typer.Option(
+            "--warm_start",
+            help="With --objective: share of all steps that train with cross-entropy first. Default: 0.2.",
+        ),
+    ] = None
+    stratify: Annotated[
+        bool, typer.Option("--stratify", help="With --objective: give each batch its share of positives.")
+    ] = False
     device: flags.DeviceName = "auto"
     overrides: flags.Overrides = None
 
@@ -269,5 +308,8 @@ class FinetuningFlags:
             predict=predict_choice(self.predict),
             discard_weights=self.discard_weights,
             baselines=self.baselines,
+            objective=objective_of(
+                self.objective, self.objective_method, self.beta, self.target, self.warm_start, self.stratify
+            ),
             call=this_call(),
         )

@@ -15,6 +15,7 @@ from nystromformer.errors import UserError
 from nystromformer.machine import machine_facts
 from nystromformer.runs.baselines import BASELINES, Baselines, add_baselines, find_baselines, read_baselines
 from nystromformer.runs.figures import Spread
+from nystromformer.runs.objective import ObjectiveSettings
 from nystromformer.runs.record import Run, best_combination
 from nystromformer.tables import terminal_width
 from nystromformer.tasks.experiment.checks import check_room_to_train
@@ -25,6 +26,7 @@ from nystromformer.tasks.finetuning.baselines import Guessed, constant_baseline,
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples
+from nystromformer.tasks.finetuning.objective import check_labels, check_suits
 from nystromformer.tasks.finetuning.predictions import has_predictions, predict, test_fingerprint
 from nystromformer.tasks.finetuning.run import Setup, exact_shares, files_of, train
 from nystromformer.tasks.finetuning.settings import Sweep
@@ -132,6 +134,8 @@ def plan_setup(opened: OpenedFinetuning, definition: Definition, sweep: Sweep) -
         num_tokens = vocabulary.get_vocab_size()
     else:
         vocabulary, num_tokens = None, definition.kinds
+    if sweep.objective is not None:
+        check_suits(sweep.objective, definition.target, experiment.config, opened.group.size)
     length = sweep.length or sweep.pad_to or experiment.config.model.max_seq_len
     if sweep.pad_to is not None and sweep.pad_to < length:
         raise UserError(f"--pad_to {sweep.pad_to}: expected at least --length {length}")
@@ -206,6 +210,8 @@ def load_splits(setup: Setup) -> Splits:
         config=setup.config.model_dump(mode="json"),
         runs=[str(run) for run in setup.sweep.runs],
     )
+    if (objective := setup.sweep.objective) is not None:
+        group.check(lambda: _check_objective(objective, splits))
     shares = exact_shares(splits, setup.config.model.attentions)
     exact = ", ".join(f"{100 * share:.0f} % of {name}" for name, share in shares.items())
     for line in (*splits.notes, f"examples short enough for exact attention in every layer: {exact}"):
@@ -221,6 +227,19 @@ def load_splits(setup: Setup) -> Splits:
     for line in (*splits.warnings, *splits.test_warnings):
         say(group, "warning: %s", line)
     return splits
+
+
+def _check_objective(objective: ObjectiveSettings, splits: Splits) -> None:
+    """Check that training and validation data have both labels, and say which counts as positive.
+
+    Raises:
+        UserError: one has not.
+    """
+    labels = {"training": splits.train.labels, "validation": splits.validation[""].labels}
+    known = {name: each for name, each in labels.items() if each is not None}
+    check_labels(objective, known)
+    shares = " and ".join(f"{100 * float((each == 1).mean()):.3g} % of {name}" for name, each in known.items())
+    splits.notes.append(f"--objective {objective.name}: positive is {splits.positive or 'label 1'}, {shares}")
 
 
 logger = logging.getLogger(__name__)

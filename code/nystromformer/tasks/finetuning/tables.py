@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from nystromformer.runs.figures import MARKS, UNITS, Spread, mark, power_note, rows_behind, shown, smallest_difference
+from nystromformer.runs.objective import THRESHOLD
 from nystromformer.runs.record import EpochMetrics, Run, ranked, tested_weights
 from nystromformer.tables import LEAST_WIDTH, Column, aligned, fitted
 from nystromformer.wording import number_of
@@ -35,7 +36,7 @@ def table(results: Sequence[Run], baselines: Baselines | None = None, width: int
         width: characters of a line, at most: a table that is wider comes in pieces. None: in one piece, however wide.
     """
     first, compared = results[0], baselines or {}
-    names = [name for name in first.last.metrics if not name.startswith("loss")]
+    names = [name for name in first.last.metrics if not name.startswith(("loss", THRESHOLD))]
     names.sort(key=lambda name: name != first.main_metric)
     groups = ranked(results)
     best = Column("best epoch" if first.settings.every is None else "best step", 10, gap=1)
@@ -111,6 +112,10 @@ def _below(groups: Sequence[Sequence[Run]], baselines: Baselines, width: int) ->
     figures = [(Spread.of([each.metrics[metric] for each in epochs]), count) for epochs, count in seeds]
     note = power_note({metric: smallest_difference(metric, figures, rows_behind(metric, chosen[0].rows))})
     lines += textwrap.wrap(note, width)
+    if (objective := chosen[0].settings.objective) is not None:
+        thresholds = ", ".join(f"{run.best.metrics[THRESHOLD]:.3g}" for run in chosen)
+        text = f"trained for {objective}; the threshold (in log-odds) is chosen on the validation data: {thresholds}"
+        lines += textwrap.wrap(text, width)
     if baselines:
         texts = (MARKS, RESAMPLED) if is_resampled(baselines) else (MARKS,)
         lines += [line for text in texts for line in textwrap.wrap(text, width)]

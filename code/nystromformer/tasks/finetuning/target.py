@@ -112,6 +112,26 @@ class Questions(ABC, _Plain):
         """The loss of each example, (I,)."""
 
 
+class TokenLabels(ABC, _Plain):
+    """0 or 1 of each token of examples of one length, by binary cross-entropy; the scores are the logits of a 1,
+    (I, N).
+    """
+
+    has_accuracy = False
+
+    @abstractmethod
+    def build(self, config: ModelConfig) -> nn.Module:
+        """The model."""
+
+    @abstractmethod
+    def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        """(I, N) float32."""
+
+    def losses(self, scores_IN: Tensor, labels_IN: Tensor) -> Tensor:
+        """The mean over the tokens, (I,)."""
+        return F.binary_cross_entropy_with_logits(scores_IN, labels_IN.float(), reduction="none").mean(1)
+
+
 @dataclass(frozen=True)
 class Candidates(_Plain):
     """One of each example's own candidates, by cross-entropy over them."""

@@ -10,8 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nystromformer.runs.objective import THRESHOLD
 from nystromformer.runs.settings import RunSettings
-from nystromformer.tasks.finetuning.examples import Examples, Ints
+from nystromformer.tasks.finetuning.examples import Examples, Ints, Labels
+from nystromformer.tasks.finetuning.objective import (
+    ObjectiveLoss,
+    choose_threshold,
+    lacking,
+    measure,
+    scores_of,
+)
 from nystromformer.tasks.finetuning.plan import epoch_batches, fit_to_budget
 from nystromformer.tasks.finetuning.target import Target
 from nystromformer.training import Device, Group, Step
@@ -33,6 +41,7 @@ class Finetuning:
         budget: tokens, padding included, that the device takes at a time.
         group: the processes that share the batches.
         noise: what training does to a batch, see Definition.
+        objective: of the model, where it learns one.
     """
 
     def __init__(
@@ -47,8 +56,10 @@ class Finetuning:
         device: Device,
         group: Group = Group(),  # noqa: B008  # immutable
         noise: Noise | None = None,
+        objective: ObjectiveLoss | None = None,
     ) -> None:
         self.noise = noise
+        self.objective = objective
         self.model = model
         self.target = target
         self.train = train
@@ -68,6 +79,9 @@ class Finetuning:
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         scores_IC, each_I = self.target.learn(self.model, batch)
+        if self.objective is not None:
+            scores = scores_of(self.target, scores_IC)
+            each_I = self.objective(scores, batch["labels"], each_I)
         losses_I = each_I * batch["weights"]
         asked_I = batch["weights"]
         sums = [losses_I.detach().sum(), torch.zeros_like(asked_I[0]), asked_I.sum()]
@@ -76,13 +90,21 @@ class Finetuning:
             asked_I = asked_I * ~batch["hidden"] if "hidden" in batch else asked_I
             sums[1] = ((scores_IC.detach().argmax(-1) == batch["labels"]) * asked_I).sum()
             sums += [asked_I.sum()] if "hidden" in batch else []
+        if self.objective is not None:
+            sums += self.objective.sums(scores.detach(), batch)
         return losses_I.sum() / batch["count"], torch.stack(sums)
 
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
-        loss, right, count, *answered = sums
+        names = () if self.objective is None else self.objective.names
+        loss, right, count, *answered = sums[: len(sums) - len(names)]
         metrics = {"loss": loss / count}
         (asked,) = answered or (count,)
-        return metrics | {"accuracy": right / asked} if self.target.has_accuracy and asked else metrics
+        if self.target.has_accuracy and asked:
+            metrics["accuracy"] = right / asked
+        if self.objective is not None:
+            own = dict(zip(names, sums[len(sums) - len(names) :], strict=True))
+            metrics |= self.objective.reported(own, count)
+        return metrics
 
     def validate(self) -> dict[str, float]:
         figures: dict[str, float] = {}
@@ -91,6 +113,10 @@ class Finetuning:
             metrics = {"loss": float(self.target.losses(scores_NC, labels_N).mean(dtype=torch.float64))}
             if math.isfinite(metrics["loss"]):  # else the loop says that the run has diverged
                 metrics |= self.score_metrics(scores_NC, labels_N)
+                if (wanted := self.settings.objective) is not None and not ending:
+                    odds, labels = scores_of(self.target, scores_NC).flatten().numpy(), labels_N.flatten().numpy()
+                    chosen = choose_threshold(wanted, odds, labels)
+                    metrics |= {**measure(wanted, odds, labels, chosen), THRESHOLD: chosen}
             figures |= {name + ending: value for name, value in metrics.items()}
         return figures
 
@@ -119,11 +145,20 @@ class Finetuning:
             total_NC[torch.from_numpy(part).to(total_NC.device)] = padded_IC
         return self.group.sum(total_NC).cpu()
 
+    @property
+    def _labels(self) -> Labels:
+        assert self.train.labels is not None, "training data have labels"
+        return self.train.labels
+
     def _batches(self, passed: int) -> list[Ints]:
         """The plan of a pass over the data after so many others, made once for all of its steps."""
         settings = self.settings
         if self._planned[0] != passed:
-            batches = epoch_batches(self.train.lengths, settings.batch_size, settings.seed, passed, settings.bucket)
+            stratified = settings.objective is not None and settings.objective.stratified
+            batches = epoch_batches(
+                *(self.train.lengths, settings.batch_size, settings.seed, passed, settings.bucket),
+                self._labels if stratified else None,
+            )
             self._planned = passed, batches
         return self._planned[1]
 
@@ -135,7 +170,10 @@ class Finetuning:
         share = len(parts) // size
         mine = parts[self.group.rank * share : (self.group.rank + 1) * share]
         count = torch.tensor(float(len(numbers)))
-        return Step([self._batch(part, count, number) for part in mine], tokens=int(train.tokens[numbers].sum()))
+        micro_batches = [self._batch(part, count, number) for part in mine]
+        if self.objective is not None:
+            micro_batches = [each | lacking(self._labels[numbers], len(each["weights"])) for each in micro_batches]
+        return Step(micro_batches, tokens=int(train.tokens[numbers].sum()))
 
     def _batch(self, part: Ints, count: Tensor, step: int) -> dict[str, Tensor]:
         """A micro-batch; an empty one is an example that does not count, so that every process computes something."""

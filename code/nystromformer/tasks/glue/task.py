@@ -65,7 +65,8 @@ class Glue(OnText):
         train = encode(rows, loading)
         validation = {_ending(split): encode(texts[split], loading) for split in texts}
         notes += [describe(examples) for examples in (train, *validation.values())]
-        return Splits(train, dict(validation), warnings + reduced, notes)
+        positive = self.task.labels[1] if self.task.labels else ""
+        return Splits(train, dict(validation), warnings + reduced, notes, positive=positive)
 
     def texts(self, loading: Loading) -> dict[str, Any]:
         labels = self.task.labels

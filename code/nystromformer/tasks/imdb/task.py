@@ -53,7 +53,7 @@ class Imdb(OnText):
         train, validation = encode(rows, loading), encode(held_out, loading)
         notes = [describe(examples) for examples in (train, validation)]
         sizes = [size_warning(each.name, len(each), "review", OFFICIAL_SIZE) for each in self._texts.values()]
-        return Splits(train, {"": validation}, [*chain(*sizes), *reduced], notes)
+        return Splits(train, {"": validation}, [*chain(*sizes), *reduced], notes, positive=LABELS[1])
 
     def texts(self, loading: Loading) -> dict[str, Any]:
         return asdict(Recipe(Answer("classes", LABELS), ("text",), ("label",), has_breaks=True))

@@ -193,5 +193,7 @@ def divide_steps(sweep: Sweep, token_steps: int | None, token_rate: float) -> tu
     if len(sweep.batch_sizes) > 1 or len(sweep.learning_rates) > 1:
         raise UserError("--track spt: expected one --batch_size and one --lr, found several")
     count = steps // sweep.every
-    first = replace(sweep, epochs=count, learning_rates=(token_rate,), baselines=False, discard_weights=False)
+    first = replace(
+        sweep, epochs=count, learning_rates=(token_rate,), baselines=False, objective=None, discard_weights=False
+    )
     return first, replace(sweep, epochs=sweep.epochs - count)

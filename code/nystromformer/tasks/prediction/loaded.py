@@ -30,6 +30,7 @@ from nystromformer.tasks.documents.recipe import Recipe, recipe_in
 from nystromformer.tasks.documents.targets import names_of, predicted, probabilities, target_of
 from nystromformer.tasks.experiment.run import take_gpu
 from nystromformer.tasks.finetuning.examples import Examples, Texts
+from nystromformer.tasks.finetuning.objective import decided
 from nystromformer.tasks.finetuning.plan import fit_to_budget
 from nystromformer.training import Device, choose_device
 from nystromformer.training.archive import read_checkpoint
@@ -176,7 +177,7 @@ class LoadedRun:
         with torch.inference_mode(False):
             model = self._target.build(self.config.model)
             assert isinstance(model, ClassificationModel)
-            load_weights(model, read_checkpoint(self.weights)["model"], self.weights)
+            load_weights(model, decided(read_checkpoint(self.weights))["model"], self.weights)
             take_gpu(self.device)
             return model.to(self.device.device).eval()
 

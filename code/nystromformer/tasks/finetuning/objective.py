@@ -1,0 +1,274 @@
+"""A run whose loss, threshold and best epoch follow a metric that is no sum over examples.
+
+Shapes: I examples of a batch, n rows, C classes, N tokens. A score is the log-odds of label 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from nystromformer.config import ExperimentConfig
+from nystromformer.errors import UserError
+from nystromformer.objectives import (
+    Auroc,
+    AurocSquares,
+    AveragePrecision,
+    FBeta,
+    Objective,
+    PrecisionAtRecall,
+    PrecisionAtRecallFraction,
+    RecallAtPrecision,
+    SoftIoU,
+)
+from nystromformer.objectives.objective import bounds_of, counts_of
+from nystromformer.runs.objective import THRESHOLD, ObjectiveSettings
+from nystromformer.tasks.finetuning.examples import Labels
+from nystromformer.tasks.finetuning.target import Classes, Target, TokenLabels
+
+Array = NDArray[Any]
+
+_BOUNDS, _COUNTS = ("bound_of_missed", "bound_of_false"), ("soft_true_positives", "soft_false_positives")
+"""What reports call shares of all examples: L+ and L- of bounds, or soft counts."""
+_LACKING = "batches_without_positives"
+
+
+def check_suits(settings: ObjectiveSettings, target: Target, config: ExperimentConfig, processes: int) -> None:
+    """Check that a task can be trained for an objective.
+
+    Raises:
+        UserError: its labels are not 0 and 1 (for iou: of each token), classes have weights, or a model in shards.
+    """
+    if settings.name == "iou":
+        if not isinstance(target, TokenLabels):
+            raise UserError("--objective iou: expected a task with a class of each token, such as pathfinder_path")
+    elif not isinstance(target, Classes) or target.count != 2:
+        classes = f"{target.count} classes" if isinstance(target, Classes) else "another kind of label"
+        raise UserError(f"--objective {settings.name}: expected a task of two classes, found {classes}")
+    if getattr(target, "weights", None):
+        raise UserError(f"--objective {settings.name}: expected no --class_weights beside it")
+    if processes > 1 and config.gpu_setting.parallel == "fsdp":
+        raise UserError(
+            f'--objective {settings.name}: expected gpu_setting.parallel "ddp", found "fsdp", which would cut the '
+            "objective's variables into shards"
+        )
+
+
+def check_labels(settings: ObjectiveSettings, named: Mapping[str, Labels]) -> None:
+    """Check that each split has both labels.
+
+    Raises:
+        UserError: names the split that has not.
+    """
+    for name, labels in named.items():
+        if len(found := np.unique(labels)) < 2:
+            shown = ", ".join(f"{value:g}" for value in found.tolist())
+            raise UserError(
+                f"--objective {settings.name}: expected labels 0 and 1 in the {name} data, found only {shown or 'none'}"
+            )
+
+
+def scores_of(target: Target, scores: Tensor) -> Tensor:
+    """The log-odds of label 1: (n,) of two classes, (n, N) of tokens."""
+    return scores if isinstance(target, TokenLabels) else scores[:, 1] - scores[:, 0]
+
+
+class ObjectiveLoss(nn.Module):
+    """The loss of each example in the place of cross-entropy (`eban`) or beside it (`dual`).
+
+    It is a part of the model, as `objective`, so that its variables are in every checkpoint.
+
+    Args:
+        labels: of all training examples, which tell the share of positives.
+        warm_steps: that train with cross-entropy alone.
+    """
+
+    def __init__(self, settings: ObjectiveSettings, labels: Labels, warm_steps: int) -> None:
+        super().__init__()
+        self.settings, self.warm_steps = settings, warm_steps
+        self.of = _build(settings, float((labels == 1).mean()))
+        self.is_warm = False
+
+    def at_step(self, step: int) -> None:
+        """Of the training loop, before each step."""
+        self.is_warm = step >= self.warm_steps
+        for module in self.modules():
+            if isinstance(module, Objective):
+                module.project()
+
+    def forward(self, scores: Tensor, labels: Tensor, losses_I: Tensor) -> Tensor:
+        """(I,).
+
+        Args:
+            scores: as of `scores_of`.
+            labels: int64, of their shape.
+            losses_I: the task's own.
+        """
+        if isinstance(self.of, SoftIoU):
+            found_I = self.of.each(torch.stack([torch.zeros_like(scores), scores], -1), labels).mean(-1)
+        else:
+            found_I = self.of.each(scores, labels.float())
+        if not self.is_warm:
+            # Its variables are part of the graph all the same, as several processes expect.
+            return losses_I + 0.0 * found_I
+        return found_I if self.settings.method == "eban" else losses_I + found_I
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of what `sums` gives."""
+        shares = _BOUNDS if self.settings.method == "eban" else _COUNTS
+        return (*shares, _LACKING, *(name for name, _ in self._variables()))
+
+    @torch.no_grad()
+    def sums(self, scores: Tensor, batch: Mapping[str, Tensor]) -> list[Tensor]:
+        """What reports are made of, each a sum over the examples of a batch."""
+        weights_I, labels = batch["weights"], batch["labels"].float()
+        of_each = bounds_of if self.settings.method == "eban" else counts_of
+        shares_I = [each.flatten(1).mean(1) if each.ndim > 1 else each for each in of_each(scores.float(), labels)]
+        # Sums over a step's examples, of which each carries its share of what there is one of.
+        part_I = weights_I / batch["count"]
+        lacking = (part_I * batch[_LACKING]).sum()
+        variables = [value * weights_I.sum() for _, value in self._variables()]
+        return [*((share_I * weights_I).sum() for share_I in shares_I), lacking, *variables]
+
+    def reported(self, sums: Mapping[str, float], count: float) -> dict[str, float]:
+        """Means over so many examples, the number of batches without positives, and how far constraints are broken."""
+        found = {name: value if name == _LACKING else value / count for name, value in sums.items()}
+        first, second = (torch.tensor(found[name]) for name in self.names[:2])
+        if isinstance(self.of, PrecisionAtRecall | RecallAtPrecision):
+            found["violation"] = float(self.of.violation(first, second))
+        elif isinstance(self.of, PrecisionAtRecallFraction):
+            found["violation"] = float(self.of.violation(first))
+        return found
+
+    def _variables(self) -> list[tuple[str, Tensor]]:
+        """The objective's own, of several of a kind the mean."""
+        return [(name.removeprefix("of."), value.mean()) for name, value in self.named_parameters()]
+
+
+def attach_objective(
+    model: nn.Module, settings: ObjectiveSettings | None, labels: Labels, num_steps: int
+) -> ObjectiveLoss | None:
+    """Make an objective's variables part of a model, as `objective`; None where there are none."""
+    if settings is None or settings.method == "cross_entropy":
+        return None
+    model.objective = ObjectiveLoss(settings, labels, round(settings.warm_start * num_steps))
+    assert isinstance(model.objective, ObjectiveLoss)
+    return model.objective
+
+
+def lacking(labels: Labels, examples: int) -> dict[str, Tensor]:
+    """What the micro-batches of a step with these labels carry for `ObjectiveLoss.sums`."""
+    return {_LACKING: torch.full((examples,), float(not (labels == 1).any()))}
+
+
+def decided(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's checkpoint whose more probable class is the one that its threshold decides for, without the variables of
+    its objective.
+    """
+    weights = {name: weight for name, weight in content["model"].items() if not name.startswith("objective.")}
+    history = content.get("history") or [{"metrics": {}}]
+    if threshold := history[-1]["metrics"].get(THRESHOLD):
+        bias_C = weights["head.classifier.bias"]
+        weights["head.classifier.bias"] = bias_C - torch.tensor([0.0, threshold], dtype=bias_C.dtype)
+    return {**content, "model": weights}
+
+
+def choose_threshold(settings: ObjectiveSettings, scores: Array, labels: Array) -> float:
+    """The score above which label 1 is to be predicted, so that the metric is the best on these rows: of precision at a
+    recall, and recall at a precision, among those that keep the constraint, or, where none does, that of the highest
+    precision; of AUROC and average precision, which need none, that of the best accuracy.
+    """
+    between, found, wrong = _counts(scores, labels)
+    ones, zeros = float((labels == 1).sum()), float((labels == 0).sum())
+    if settings.name in ("auroc", "average_precision"):
+        values = found - wrong
+    else:
+        values = _values(settings, found, wrong, ones, zeros)
+        if (values < 0).all():
+            values = found / np.maximum(found + wrong, 1)
+    return float(between[int(np.argmax(values))])
+
+
+def measure(settings: ObjectiveSettings, scores: Array, labels: Array, threshold: float) -> dict[str, float]:
+    """The metric on some rows: F-beta and IoU with the threshold, the others whatever it is. Recall at a precision that
+    no threshold reaches is 0.
+    """
+    ones, zeros = float((labels == 1).sum()), float((labels == 0).sum())
+    if settings.name in ("auroc", "average_precision"):
+        # Imported here: it takes seconds.
+        from torchmetrics.functional.classification import binary_auroc, binary_average_precision
+
+        metric = binary_auroc if settings.name == "auroc" else binary_average_precision
+        chances = torch.from_numpy(scores.astype(np.float64)).sigmoid()
+        return {settings.name: metric(chances, torch.from_numpy(labels.astype(np.int64))).item()}
+    if settings.target is None:
+        chosen = scores > threshold
+        found, wrong = (np.array([float((chosen & (labels == label)).sum())]) for label in (1, 0))
+    else:
+        _, found, wrong = _counts(scores, labels)
+    return {settings.name: max(0.0, float(_values(settings, found, wrong, ones, zeros).max()))}
+
+
+def measure_tested(settings: ObjectiveSettings, scores: Array, labels: Array, threshold: float) -> dict[str, float]:
+    """The metric on rows that the threshold was not chosen on; with a constraint also what precision and recall are
+    with it, since other rows may not keep it.
+    """
+    figures = measure(settings, scores, labels, threshold)
+    if settings.target is not None:
+        chosen = scores > threshold
+        found = float((chosen & (labels == 1)).sum())
+        figures |= {"precision": found / max(1, chosen.sum()), "recall": found / max(1, (labels == 1).sum())}
+    return figures
+
+
+def _counts(scores: Array, labels: Array) -> tuple[Array, Array, Array]:
+    """All thresholds that make a difference, the highest first, and the true and false positives of each: (k,) each."""
+    order = np.argsort(-scores, kind="stable")
+    ranked = scores[order].astype(np.float64)
+    last = np.flatnonzero(np.append(np.diff(ranked) != 0, True))
+    ones, every = np.cumsum(labels[order] == 1), np.arange(1, len(ranked) + 1)
+    found = np.append(0, ones[last]).astype(np.float64)
+    named = np.append(0, every[last]).astype(np.float64)
+    values = ranked[last]
+    between = np.concatenate([[values[0] + 1], (values[1:] + values[:-1]) / 2, [values[-1] - 1]])
+    return between, found, named - found
+
+
+def _values(settings: ObjectiveSettings, found: Array, wrong: Array, ones: float, zeros: float) -> Array:
+    """The metric of each number of true and false positives; -1 where the constraint is not kept."""
+    named = found + wrong
+    if settings.name == "iou":
+        of_ones, of_zeros = found / np.maximum(ones + wrong, 1), (zeros - wrong) / np.maximum(zeros + ones - found, 1)
+        return np.asarray((of_ones + of_zeros) / 2)
+    if settings.name == "f_beta":
+        assert settings.beta is not None
+        squared = settings.beta**2
+        return np.asarray((1 + squared) * found / np.maximum(squared * ones + named, 1e-12))
+    assert settings.target is not None
+    precision, recall = found / np.maximum(named, 1), found / max(ones, 1)
+    if settings.name == "precision_at_recall":
+        return np.where(recall >= settings.target, precision, -1.0)
+    return np.where((precision >= settings.target) & (named > 0), recall, -1.0)
+
+
+def _build(settings: ObjectiveSettings, share: float) -> Objective | SoftIoU:
+    if settings.name == "f_beta":
+        assert settings.beta is not None
+        return FBeta(share, settings.beta)
+    if settings.name == "iou":
+        return SoftIoU([1 - share, share])
+    if settings.name == "auroc":
+        return Auroc(share) if settings.method == "eban" else AurocSquares(share)
+    if settings.name == "average_precision":
+        return AveragePrecision(share)
+    assert settings.target is not None
+    if settings.name == "recall_at_precision":
+        return RecallAtPrecision(settings.target, share)
+    by = PrecisionAtRecall if settings.method == "eban" else PrecisionAtRecallFraction
+    return by(settings.target, share)
