@@ -16,6 +16,7 @@ from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, open_experime
 from nystromformer.tasks.finetuning.settings import FinetuningFlags
 from nystromformer.tasks.lra.recipe import (
     CLASS_RATES,
+    PATH,
     TASKS,
     TOKEN_RATES,
     TRACKS,
@@ -30,7 +31,9 @@ from nystromformer.tasks.lra.recipe import (
 
 @with_flag_groups
 def lra(
-    task: Annotated[str, typer.Option("--task", help="listops, text, retrieval, image or pathfinder.")],
+    task: Annotated[
+        str, typer.Option("--task", help="listops, text, retrieval, image or pathfinder; or pathfinder_path.")
+    ],
     track: Annotated[
         str,
         typer.Option(
@@ -134,6 +137,8 @@ def lra(
         raise UserError(f"--token_steps {token_steps}: expected --track spt beside it, found {track}")
     if as_published and track != "paper":
         raise UserError(f"--as_published: expected --track paper beside it, found {track}")
+    if task == PATH and (track != "paper" or as_published):
+        raise UserError(f"--task {PATH}: expected --track paper and no --as_published beside it")
     shared.check_installed()
     folder = model or (CONTAINER_MODEL if (CONTAINER_MODEL / "config.json").is_file() else EXPERIMENTS / "lra" / task)
     if not (folder / "config.json").exists():
@@ -158,12 +163,13 @@ def lra(
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.finetuning.phases import run_phases
     from nystromformer.tasks.finetuning.sweep import run_baselines, run_sweeps
-    from nystromformer.tasks.lra.task import Arena, TokensOf
+    from nystromformer.tasks.lra.pixels import open_arena
+    from nystromformer.tasks.lra.task import TokensOf
 
     source = data or experiment.path(experiment.config.data_folder)
     setting = experiment.config.pretraining_setting
     most = setting.validate_batches_per_epoch * setting.batch_size
-    arena = Arena(task, source, most, chosen, as_published)
+    arena = open_arena(task, source, most, chosen, as_published=as_published)
     if steps == 0:
         run_baselines(experiment, arena, sweep, shared.device, typer.echo)
     if chosen.pretrains:

@@ -16,7 +16,9 @@ from nystromformer.tasks.lra.listops import Expressions
 from nystromformer.tasks.lra.listops_data import draw_listops, read_listops
 from nystromformer.tasks.lra.pathfinder import STYLES
 from nystromformer.tasks.lra.pathfinder_data import draw_pathfinder, draw_samples, read_pathfinder
-from nystromformer.tasks.lra.prepare import describe
+from nystromformer.tasks.lra.pixels import draw_path_pixels, draw_pictures
+from nystromformer.tasks.lra.prepare import PICTURE, describe
+from nystromformer.tasks.lra.store import StoredSplit
 
 HERE = Path(__file__).resolve().parent
 LONGEST = 1 << 20
@@ -192,6 +194,31 @@ def pathfinder(
     typer.echo(describe(folder, manifest))
 
 
+def pathfinder_path(
+    size: Annotated[int, typer.Option(help="Pixels of a side: 32, 64, 128 or 256.")] = 32,
+    contour: Annotated[int, typer.Option(min=2, max=100, help="Dashes of a long path.")] = 14,
+    distractors: Annotated[
+        bool, typer.Option("--distractors/--no_distractors", help="Whether short paths are drawn beside the two.")
+    ] = True,
+    train: Count = 160_000,
+    validation: Count = 20_000,
+    test: Count = 20_000,
+    seed: Seed = 0,
+    workers: Workers = 2,
+    out: Out = None,
+) -> None:
+    """Pathfinder with a label of each pixel: whether it is on the marked path; not a task of the Long Range Arena."""
+    if size not in STYLES:
+        raise UserError(f"--size: expected one of {', '.join(map(str, STYLES))}, found {size}")
+    folder = out or HERE / "pathfinder_path" / f"data-{size}"
+    sizes = {"train": train, "validation": validation, "test": test}
+    manifest = draw_path_pixels(folder, size, contour, distractors, sizes, seed, workers)
+    pictures = StoredSplit(folder, "train", manifest.splits["train"], manifest.sequences).stacked()
+    if not (folder / PICTURE).exists():
+        draw_pictures(folder / PICTURE, pictures[:, 0], pictures[:, 1])
+    typer.echo(describe(folder, manifest))
+
+
 def _check_source(
     context: typer.Context, release: Path | None, partial: bool, of_drawing: tuple[str, ...], examples: str
 ) -> None:
@@ -204,4 +231,4 @@ def _check_source(
 
 if __name__ == "__main__":
     logging.getLogger("nystromformer").setLevel(logging.INFO)
-    cli.run_one_of(listops, text, retrieval, image, pathfinder)
+    cli.run_one_of(listops, text, retrieval, image, pathfinder, pathfinder_path)

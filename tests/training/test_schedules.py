@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from small import small_config
 from torch import Tensor, nn
 
+from nystromformer.objectives import PrecisionAtRecall
 from nystromformer.tasks.experiment.run import pretraining_settings
 from nystromformer.tasks.pretraining.batches import BatchSizes
 from nystromformer.training import TrainingSettings
-from nystromformer.training.optim import StableAdamW, build_optimizer, learning_rate
+from nystromformer.training.optim import RATE_OF_VARIABLES, StableAdamW, build_optimizer, learning_rate
 
 
 def settings(**changes: Any) -> TrainingSettings:
@@ -114,3 +115,19 @@ def test_batches_of_one_size() -> None:
 
 def test_a_budget_needs_no_steps_of_its_own() -> None:
     assert replace(settings(), budget_seconds=1.0).is_over(3, 1.5)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "stable_adamw"])
+def test_an_objectives_duals_ascend_at_a_rate_of_their_own(optimizer: str) -> None:
+    model = nn.Linear(2, 1)
+    model.objective = PrecisionAtRecall(0.5, 0.5)
+    built = build_optimizer(model, settings(optimizer=optimizer, learning_rate=1e-3))
+    (group,) = (each for each in built.param_groups if each["maximize"])
+    assert [id(each) for each in group["params"]] == [id(model.objective.multiplier)]
+    assert 1e-3 * group["rate_factor"] == pytest.approx(RATE_OF_VARIABLES)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    built.step()
+    grew = [bool((after > old).all()) for after, old in zip(model.parameters(), before, strict=True)]
+    assert grew == [False, False, True]

@@ -59,7 +59,8 @@ def application(*commands: Callable[..., Any]) -> typer.Typer:
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     for command in commands:
-        app.command(cls=CheckedCommand)(with_clear_errors(command))
+        name = command.__name__.rstrip("_")  # as it is spelt elsewhere, such as in the values of flags
+        app.command(name, cls=CheckedCommand)(with_clear_errors(command))
     return app
 
 

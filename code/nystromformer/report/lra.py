@@ -159,7 +159,7 @@ def collect(folders: Sequence[Path]) -> Arena:
     unfinished: list[str] = []
     for folder in dict.fromkeys(path.resolve() for path in folders):
         runs, begun = read_runs(folder, folder.name, "lra")
-        found += [run for run in runs if "accuracy" in run.test_metrics]
+        found += [run for run in runs if "accuracy" in run.test_metrics and run.settings.objective is None]
         unfinished += begun
     if not found:
         waiting = f" (not finished: {', '.join(unfinished)})" if unfinished else ""

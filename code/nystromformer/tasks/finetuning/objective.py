@@ -47,6 +47,8 @@ def check_suits(settings: ObjectiveSettings, target: Target, config: ExperimentC
     if settings.name == "iou":
         if not isinstance(target, TokenLabels):
             raise UserError("--objective iou: expected a task with a class of each token, such as pathfinder_path")
+        if settings.stratified:
+            raise UserError("--stratify: expected a label of each example, found one of each token")
     elif not isinstance(target, Classes) or target.count != 2:
         classes = f"{target.count} classes" if isinstance(target, Classes) else "another kind of label"
         raise UserError(f"--objective {settings.name}: expected a task of two classes, found {classes}")

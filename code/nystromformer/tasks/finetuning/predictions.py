@@ -18,6 +18,7 @@ from nystromformer.tasks.finetuning.definition import Splits
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.objective import decided, measure_tested, scores_of
 from nystromformer.tasks.finetuning.run import Setup, assembled, digest, files_of
+from nystromformer.tasks.finetuning.target import TokenLabels
 from nystromformer.training.checkpoint import find_weights
 from nystromformer.training.fitting import load_weights
 from nystromformer.wording import number_of
@@ -97,6 +98,9 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run
         finetuning.model.eval()
         with torch.no_grad(), setup.device.autocast():
             scores = {name: finetuning.scores(examples) for name, examples in everything.items()}
+
+        if isinstance(setup.definition.target, TokenLabels):
+            scores, threshold = {name: each - threshold for name, each in scores.items()}, 0.0
 
         def write() -> Run:
             altered, before = _altered(run), run.tested.files if run.tested is not None else {}

@@ -32,6 +32,7 @@ from nystromformer.tasks.finetuning.run import Setup, exact_shares, files_of, tr
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.start import finetuning_config, load_encoder
 from nystromformer.tasks.finetuning.tables import guessers_table, table
+from nystromformer.tasks.finetuning.target import TokenLabels
 from nystromformer.tasks.finetuning.trainable import Metrics
 from nystromformer.training import Device, Group, join_group
 from nystromformer.training.optim import Diverged
@@ -318,7 +319,7 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
     labelled = {name: rows for name, rows in done.test.items() if rows.labels is not None}
     compared = splits.validation | {f"_{name}": rows for name, rows in labelled.items()}
     target = definition.target
-    if not isinstance(target, Guessed):
+    if not isinstance(target, Guessed | TokenLabels):
         logger.info("%s: there are no baselines for this task", definition.name)
         return {}
     path = setup.experiment.checkpoints / definition.name / BASELINES
@@ -330,7 +331,11 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
             tested=tested,
             rows={name: len(examples) for name, examples in (splits.named | labelled).items()},
             seeds=list(seeds),
-            baselines=_guessed(target, definition.metrics, splits.train, compared, seeds)
+            baselines=(
+                _guessed(target, definition.metrics, splits.train, compared, seeds)
+                if isinstance(target, Guessed)
+                else {}
+            )
             | definition.rules(splits, compared),
             call=setup.sweep.call,
             machine=machine_facts(),

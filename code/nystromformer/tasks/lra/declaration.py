@@ -17,10 +17,10 @@ def _name(choices: Mapping[str, Any]) -> str:
 
 def _open(choices: Mapping[str, Any], source: Path) -> Any:
     from nystromformer.config.ranges import MOST
+    from nystromformer.tasks.lra.pixels import open_arena
     from nystromformer.tasks.lra.recipe import TRACKS
-    from nystromformer.tasks.lra.task import Arena
 
-    return Arena(choices["task"], source, MOST, TRACKS[choices["track"]])
+    return open_arena(choices["task"], source, MOST, TRACKS[choices["track"]])
 
 
 TASK = Task(

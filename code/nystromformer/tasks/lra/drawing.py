@@ -68,7 +68,7 @@ class _Chunk:
 
 
 def draw_splits(
-    store: Store, draw: Draw, sizes: Mapping[str, int], kinds: int, classes: int, workers: int
+    store: Store, draw: Draw, sizes: Mapping[str, int], kinds: int, classes: int, workers: int, sequences: int = 1
 ) -> dict[str, SplitFacts]:
     """Draw the splits into a store.
 
@@ -76,6 +76,7 @@ def draw_splits(
         sizes: examples of each split.
         kinds: of token.
         workers: processes.
+        sequences: of an example, of equal length, one after another in what is drawn.
 
     Raises:
         NoMoreExamples: there are too few different examples.
@@ -108,11 +109,14 @@ def draw_splits(
                     attempt += 1
                 repeated += attempt - 1
                 seen.add(digest)
-                yield [tokens], label
+                length = len(tokens) // sequences
+                yield [tokens[number * length : (number + 1) * length] for number in range(sequences)], label
         if repeated:
             logger.info("%s: %s drawn again, which there was already", split, number_of(repeated, "example"))
 
     # What is tested on comes first: the training examples give way.
     order = reversed(list(sizes))
-    splits = {split: write_split(store.whole, split, different_examples(split), kinds, classes) for split in order}
+    splits = {
+        split: write_split(store.whole, split, different_examples(split), kinds, classes, sequences) for split in order
+    }
     return {split: splits[split] for split in sizes}

@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -276,6 +277,15 @@ def paint(drawing: Drawing, style: Style) -> NDArray[np.uint8]:
         _paint(image, np.stack([place, place]), style.mark_radius, of_marks)
     levels: NDArray[np.uint8] = np.rint(255 * image / image.max()).astype(np.uint8)
     return levels
+
+
+def pixels_of_path(drawing: Drawing, style: Style) -> NDArray[np.uint8]:
+    """1 within a pixel of the path whose first end is marked, its dashes and the gaps between them, (N, N)."""
+    image, path = np.zeros((style.size, style.size)), drawing.paths[drawing.marked[0]]
+    gaps = [np.stack([before[1], after[0]]) for before, after in pairwise(path)]
+    for part in (*path, *gaps):
+        _paint(image, part, 1.0, 1.0)
+    return (image >= 0.5).astype(np.uint8)
 
 
 def _paint(image: Floats, dash: Floats, radius: float, contrast: float) -> None:

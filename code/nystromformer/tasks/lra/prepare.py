@@ -79,7 +79,7 @@ def prepare_drawn(
     settings = {"task": data.task, **settings, "sizes": dict(sizes)}
 
     def write(store: Store) -> Manifest:
-        splits = draw_splits(store, draw, sizes, data.kinds, data.classes, workers)
+        splits = draw_splits(store, draw, sizes, data.kinds, data.classes, workers, data.sequences)
         return Manifest(data.task, data.kinds, data.classes, data.sequences, "drawn", settings, splits, warnings)
 
     return _prepare(folder, data.task, settings, write)

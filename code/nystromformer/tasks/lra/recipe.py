@@ -52,7 +52,9 @@ TOKEN_RATES = {"listops": 1e-3, "text": 5e-4, "retrieval": 5e-3, "image": 1e-3, 
 CLASS_RATES = {"listops": 1e-4, "text": 1e-4, "retrieval": 5e-4, "image": 1e-3, "pathfinder": 5e-4}
 """And of what follows it."""
 
-TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
+PATH = "pathfinder_path"
+"""Pathfinder with a label of each pixel, no task of the Long Range Arena."""
+TASKS = ("listops", "text", "retrieval", "image", "pathfinder", PATH)
 
 PUBLISHED: dict[str, dict[str, Any]] = {
     "linformer": {"projected_length": 256},

@@ -156,6 +156,10 @@ class StoredSplit:
         found: NDArray[np.uint8] = self._tokens[start : int(self._ends[index])]
         return found
 
+    def stacked(self) -> NDArray[np.uint8]:
+        """All sequences, which have one length, (examples, sequences, tokens); a view of the file."""
+        return self._tokens.reshape(len(self), self.sequences, -1)
+
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
         return np.asarray(self._map("ends", "<i8"))
