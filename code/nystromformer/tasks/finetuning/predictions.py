@@ -108,11 +108,10 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run
             there = _files(folder / PREDICTIONS)
             metrics = setup.definition.write(splits, test, scores, folder / PREDICTIONS)
             if (objective := run.settings.objective) is not None:
-                for name, examples in test.items():
-                    if examples.labels is not None:
-                        found = scores_of(setup.definition.target, scores[name]).flatten().numpy()
-                        own = measure_tested(objective, found, examples.labels.ravel(), threshold)
-                        metrics |= {key + name.removeprefix("test"): value for key, value in own.items()}
+                tested_on = test.get("test")
+                if tested_on is not None and tested_on.labels is not None:
+                    found = scores_of(setup.definition.target, scores["test"]).flatten().numpy()
+                    metrics |= measure_tested(objective, found, tested_on.labels.ravel(), threshold)
             # Each is a new file under its name; whatever else lies there is not the run's.
             written = [path for path, sign in _files(folder / PREDICTIONS).items() if there.get(path) != sign]
             stamps = {f"{PREDICTIONS}/{path.name}": FileStamp(path.stat().st_size, sha256_of(path)) for path in written}
