@@ -7,6 +7,7 @@
 #   PYTEST_FLAGS     flags of pytest
 #   LOCK_FLAGS       flags of `uv pip compile`, such as --upgrade
 #   CAMPAIGN_FLAGS   flags of the campaign, such as "--minutes 25 --seed 7"; --help lists them
+#   PACKAGE_FLAGS    flags of tests/package/check.py, such as --build_only
 
 PYTHON ?= python3
 TORCH_INDEX_URL ?=
@@ -15,6 +16,7 @@ CLUSTER_FLAGS ?=
 PYTEST_FLAGS ?= -n 2
 LOCK_FLAGS ?=
 CAMPAIGN_FLAGS ?=
+PACKAGE_FLAGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,9 +26,10 @@ DEV := $(VENV)/.dev-installed
 # Its own environment: what makes the lock file is no part of what it locks.
 LOCKER := $(VENV)/lock
 UV_VERSION := 0.13.9
+BUILDER := $(VENV)/package
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all containers cluster campaign lint format lock clean distclean
+.PHONY: help demo test test-all containers cluster campaign package lint format lock clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +51,11 @@ cluster: $(DEV) ## the scripts of slurm/ on a Slurm of two nodes that it starts,
 
 campaign: $(DEV) ## damage, nonsense, full disks and kills against every command, and a table of how each ended (3 minutes)
 	PYTHONPATH=code:tests/support $(BIN)/python -m campaign $(CAMPAIGN_FLAGS)
+
+package: $(RUNTIME) ## wheel and sdist in dist/, checked, and installed with each extra into an empty environment (8 minutes)
+	@$(BUILDER)/bin/python -c 'import build, twine' 2> /dev/null || \
+		{ $(PYTHON) -m venv --clear $(BUILDER) && $(BUILDER)/bin/python -m pip install --quiet build==1.6.1 twine==7.0.0; }
+	$(BUILDER)/bin/python tests/package/check.py --torch_index_url '$(TORCH_INDEX_URL)' $(PACKAGE_FLAGS)
 
 lint: $(DEV) ## ruff, mypy and hadolint
 	$(BIN)/ruff check .

@@ -1,6 +1,14 @@
 """Nyströmformer: O(n) self-attention by the Nyström method (Xiong et al., AAAI 2021)."""
 
 from importlib import import_module
+from pathlib import Path
+
+if (Path(__file__).parent / "nystrom_attention.py").exists():
+    raise ImportError(
+        "two packages are installed in one folder, both imported as nystromformer: this one (nystromformer-torch) and "
+        "one for TensorFlow (nystromformer). Run `pip uninstall nystromformer nystromformer-torch`, then `pip install "
+        "nystromformer-torch`"
+    )
 
 __version__ = "0.1.0"
 

@@ -1,5 +1,7 @@
 """The scripts under one name, and what the attention alone needs."""
 
+import runpy
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -81,9 +83,24 @@ def test_help_and_mistakes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     assert "train: expected one of pretrain, validate" in capsys.readouterr().err
     monkeypatch.setattr(console, "find_spec", lambda name: None)
     assert run(monkeypatch, "glue") == 2
-    error = capsys.readouterr().err
-    assert '`pip install -e ".[train,report]"` in a clone' in error
-    assert "nystromformer[" not in error
+    assert '`pip install -e ".[train,report]"` in a clone' in capsys.readouterr().err
+
+
+def test_it_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["nystromformer", "--help"])
+    runpy.run_module("nystromformer", run_name="__main__")
+    assert "pretrain, validate, glue" in capsys.readouterr().out
+
+
+def test_beside_the_other_package_of_this_name_an_import_says_so(tmp_path: Path) -> None:
+    package = tmp_path / "nystromformer"
+    package.mkdir()
+    shutil.copyfile(ROOT / "code" / "nystromformer" / "__init__.py", package / "__init__.py")
+    (package / "nystrom_attention.py").write_text("")
+    words = [sys.executable, "-c", "import nystromformer"]
+    done = subprocess.run(words, cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "pip uninstall nystromformer nystromformer-torch" in done.stderr
 
 
 def test_from_pretrained_and_load_run_name_the_extra_that_they_need() -> None:
@@ -100,7 +117,7 @@ for name in ("from_pretrained", "load_run"):
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
     said = [
-        f'{name}: this needs tokenizers, which is not installed: `pip install -e ".[train]"` in a clone of the project'
+        f'{name}: this needs tokenizers, which is not installed: `pip install "nystromformer-torch[train]"`'
         for name in ("from_pretrained", "load_run")
     ]
     assert [line.partition(", or")[0] for line in done.stdout.splitlines()[1:]] == said, done.stderr

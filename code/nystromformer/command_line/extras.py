@@ -19,9 +19,8 @@ EXTRAS = {
 
 
 def how_to_install(extra: str) -> str:
-    """How an extra is installed. Not by the project's name: in the package index another project has it."""
-    ways = f'`pip install -e ".[{extra}]"` in a clone of the project', f'`pip install "WHEEL[{extra}]"`'
-    return f"{ways[0]}, or {ways[1]} with the path of its wheel"
+    """How an extra is installed."""
+    return f'`pip install "nystromformer-torch[{extra}]"`, or `pip install -e ".[{extra}]"` in a clone'
 
 
 def what_is_missing(error: ModuleNotFoundError) -> str | None:
