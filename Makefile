@@ -7,6 +7,7 @@
 #   PYTEST_FLAGS     flags of pytest
 #   LOCK_FLAGS       flags of `uv pip compile`, such as --upgrade
 #   CAMPAIGN_FLAGS   flags of the campaign, such as "--minutes 25 --seed 7"; --help lists them
+#   DOCS_FLAGS       flags of sphinx-build, such as --fresh-env
 #   PACKAGE_FLAGS    flags of tests/package/check.py, such as --build_only
 
 PYTHON ?= python3
@@ -17,6 +18,7 @@ PYTEST_FLAGS ?= -n 2
 LOCK_FLAGS ?=
 CAMPAIGN_FLAGS ?=
 PACKAGE_FLAGS ?=
+DOCS_FLAGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,7 +31,7 @@ UV_VERSION := 0.13.9
 BUILDER := $(VENV)/package
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all containers cluster campaign package lint format lock clean distclean
+.PHONY: help demo test test-all containers cluster campaign package docs lint format lock clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +59,9 @@ package: $(RUNTIME) ## wheel and sdist in dist/, checked, and installed with eac
 		{ $(PYTHON) -m venv --clear $(BUILDER) && $(BUILDER)/bin/python -m pip install --quiet build==1.6.1 twine==7.0.0; }
 	$(BUILDER)/bin/python tests/package/check.py --torch_index_url '$(TORCH_INDEX_URL)' $(PACKAGE_FLAGS)
 
+docs: $(DEV) ## the documentation site in site/; a dead link or an unknown name is an error (2 minutes)
+	$(BIN)/sphinx-build --quiet --nitpicky --fail-on-warning --keep-going -c docs -d site/.doctrees . site $(DOCS_FLAGS)
+
 lint: $(DEV) ## ruff, mypy and hadolint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -75,7 +80,7 @@ lock: ## requirements.lock anew from requirements.txt: every version in the imag
 		--custom-compile-command 'make lock' $(LOCK_FLAGS) --output-file requirements.lock requirements.txt
 
 clean: ## remove what demo, test and lint left, but not .venv
-	rm -rf demo demo-quick .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf demo demo-quick site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find code tests data-preprocessing -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove .venv too

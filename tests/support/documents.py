@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 from small import ROOT
 
@@ -25,38 +24,6 @@ PATHS = sorted(
 )
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in PATHS}
 README = TEXTS["README.md"]
-
-
-class Link(NamedTuple):
-    """Where a link leads, relative to its file; an empty path is the file itself."""
-
-    path: str
-    anchor: str
-
-
-def without_code(text: str) -> str:
-    """The text without blocks of code, whose lines are no headings and hold no links."""
-    return re.sub(r"^ *```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE)
-
-
-def links(text: str) -> list[Link]:
-    """Links and pictures within the repository; a text may go on in the next line."""
-    plain = re.sub(r"`[^`\n]*`", "`", without_code(text))
-    targets = [re.sub(r"\s+", "", target) for target in re.findall(r"\]\(([^)]*)\)", plain)]
-    parts = [target.partition("#") for target in targets if not re.match(r"[a-z]+:", target)]
-    return [Link(path, anchor) for path, _, anchor in parts]
-
-
-def anchors(text: str) -> set[str]:
-    """The anchors that GitHub gives a text's headings: in small letters, without punctuation, "-" for a space."""
-    seen: dict[str, int] = {}
-    result = set()
-    for heading in re.findall(r"^#{1,6} +(.+?) *#*$", without_code(text), re.MULTILINE):
-        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
-        anchor = re.sub(r"[^\w\- ]", "", words.lower()).replace(" ", "-")
-        count = seen[anchor] = seen.get(anchor, -1) + 1
-        result.add(f"{anchor}-{count}" if count else anchor)
-    return result
 
 
 def named_files(text: str) -> set[str]:
