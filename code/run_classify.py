@@ -10,6 +10,7 @@ import typer
 from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.config.ranges import MOST, MOST_SEED
+from nystromformer.tasks.documents.reading import ReadingFlags
 from nystromformer.tasks.finetuning.settings import FinetuningFlags
 
 
@@ -19,8 +20,8 @@ def classify(
         str,
         typer.Option(
             "--train",
-            help="Training table: a .csv, .tsv, .jsonl or .parquet file; hub:NAME, hub:NAME:SPLIT or "
-            "hub:NAME@CONFIG:SPLIT.",
+            help="Training table: a .csv, .tsv, .jsonl, .json, .parquet or .xlsx file; a folder with a folder of .txt "
+            "files for each class (columns text and label); hub:NAME, hub:NAME:SPLIT or hub:NAME@CONFIG:SPLIT.",
         ),
     ],
     text: Annotated[str, typer.Option("--text", help="Text column; two for pairs, such as question,answer.")],
@@ -110,15 +111,11 @@ def classify(
         str | None,
         typer.Option("--id", help="Column with the rows' ids, for predictions. Default: their numbers, from 1."),
     ] = None,
-    no_quotes: Annotated[
-        bool,
-        typer.Option(
-            "--no_quotes",
-            help="Read CSV and TSV without quoting: a quote is an ordinary character, as in GLUE's files.",
-        ),
-    ] = False,
     skip_empty: Annotated[
         bool, typer.Option("--skip_empty", help="Leave out rows without text instead of stopping.")
+    ] = False,
+    skip_unlabelled: Annotated[
+        bool, typer.Option("--skip_unlabelled", help="Leave out rows without a label instead of stopping.")
     ] = False,
     task: Annotated[
         str | None,
@@ -148,6 +145,7 @@ def classify(
         ),
     ] = None,
     *,
+    reading: ReadingFlags,
     shared: FinetuningFlags,
 ) -> None:
     """Fine-tune on your own texts: classes, several labels at once, values, or ordered classes."""
@@ -159,6 +157,7 @@ def classify(
         name_of,
     )
 
+    chosen = reading.chosen()
     experiment, sweep = shared.open()
     wanted, weights, called = check_kind(kind), check_weights(class_weights), name_of(task, train)
     between = check_separator(separator, wanted)
@@ -179,12 +178,13 @@ def classify(
         test=test,
         folder=documents,
         default=experiment.path(experiment.config.documents_folder),
-        quotes=not no_quotes,
+        reading=chosen,
         separator=between,
         id=id,
         group=group,
         time=time,
         skip_empty=skip_empty,
+        skip_unlabelled=skip_unlabelled,
         kind=wanted,
         order=classes_named(order),
         weights=weights,

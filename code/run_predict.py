@@ -8,9 +8,12 @@ from typing import Annotated
 import typer
 
 from nystromformer.command_line import cli, flags
+from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.config.ranges import MOST
+from nystromformer.tasks.documents.reading import ReadingFlags
 
 
+@with_flag_groups
 def predict(
     run: Annotated[
         Path,
@@ -23,7 +26,7 @@ def predict(
         str,
         typer.Option(
             "--input",
-            help="Input table: a .csv, .tsv, .jsonl or .parquet file, or hub:NAME:SPLIT; for run_transactions.py the "
+            help="Input table, as of run_classify.py --train; for run_transactions.py the "
             "folder that `experiments/transactions/prepare.py new` wrote.",
         ),
     ],
@@ -43,13 +46,6 @@ def predict(
             "--predict", help="Weights for predictions: best (the best epoch on the validation data) or last."
         ),
     ] = "best",
-    no_quotes: Annotated[
-        bool,
-        typer.Option(
-            "--no_quotes",
-            help="Read CSV and TSV without quoting: a quote is an ordinary character, as in GLUE's files.",
-        ),
-    ] = False,
     skip_empty: Annotated[
         bool, typer.Option("--skip_empty", help="Leave rows without text unpredicted instead of stopping.")
     ] = False,
@@ -64,16 +60,18 @@ def predict(
         ),
     ] = None,
     device: flags.DeviceName = "auto",
+    *,
+    reading: ReadingFlags,
 ) -> None:
     """Predict a table of any size, in its order: labels and their probabilities."""
     from nystromformer.tasks.finetuning.settings import predict_choice
 
-    whose = predict_choice(weights)
+    whose, chosen = predict_choice(weights), reading.chosen()
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.prediction.predict import run_predict
 
-    run_predict(run, input, out, text, id, whose, no_quotes, skip_empty, tokens_at_a_time, device)
+    run_predict(run, input, out, text, id, whose, chosen, skip_empty, tokens_at_a_time, device)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,11 @@ include_patterns = [
 CONTENTS = {
     "Using it": ["docs/your-own-data", "docs/library", "docs/at-home", "docs/commands"],
     "Examples": ["examples/attention", "examples/documents", "examples/README"],
-    "Choosing": ["docs/choosing", "docs/results", "docs/comparing", "docs/recipe", "docs/objectives"],
+    "Choosing": [
+        *("docs/choosing", "docs/results", "docs/results/encoders", "docs/results/pretrained"),
+        *("docs/results/abilities", "docs/results/speed", "docs/results/models", "docs/results/transformers"),
+        *("docs/results/arena", "docs/results/serving-and-tables", "docs/comparing", "docs/recipe", "docs/objectives"),
+    ],
     "Training": ["docs/checkpoints", "docs/fine-tuning", "docs/documents", "docs/transactions", "docs/exchange"],
     "Running": ["docs/serving", "docs/containers", "docs/distributed", "docs/kernels"],
     "Data": [
@@ -91,7 +95,14 @@ if os.environ.get("DOCS_INVENTORIES"):  # where there is a network
 
 html_theme = "pydata_sphinx_theme"
 html_title = "Nyströmformer"
-html_theme_options: dict[str, Any] = {"show_prev_next": False, "navigation_with_keys": False}
+html_theme_options: dict[str, Any] = {
+    "show_prev_next": False,
+    "navigation_with_keys": False,
+    "navbar_center": [],
+    # The page's own Markdown is what the edit link shows.
+    "secondary_sidebar_items": ["page-toc", "edit-this-page"],
+}
+html_sidebars = {"**": ["globaltoc.html"]}
 html_additional_pages = {"index": "redirect.html"}
 templates_path = ["templates"]
 if REPOSITORY:
@@ -120,7 +131,7 @@ def add_contents(app: Sphinx, page: str, source: list[str]) -> None:
         return
     for caption, pages in CONTENTS.items():
         lines = "\n".join(f"/{each}" for each in pages)
-        source[0] += f"\n\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{lines}\n```\n"
+        source[0] += f"\n\n```{{toctree}}\n:hidden:\n:titlesonly:\n:caption: {caption}\n\n{lines}\n```\n"
 
 
 def lead_to_code(app: Sphinx, page: str, source: list[str]) -> None:

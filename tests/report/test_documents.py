@@ -24,8 +24,14 @@ LAZY = {"nystromformer.from_pretrained", "nystromformer.load_run"}
 
 
 def test_every_page_of_docs_is_linked_from_the_first_one() -> None:
-    pages = {name for name in TEXTS if name.startswith("docs/")} - {"docs/api.md"}  # which only the site can show
+    pages = {name for name in TEXTS if re.match(r"docs/[^/]+$", name)} - {"docs/api.md"}  # which only the site can show
     assert [page for page in sorted(pages | {"CONTRIBUTING.md"}) if f"]({page})" not in README] == []
+
+
+def test_every_page_of_results_is_linked_from_their_overview() -> None:
+    pages = sorted(name.removeprefix("docs/") for name in TEXTS if name.startswith("docs/results/"))
+    assert pages
+    assert [page for page in pages if not re.search(rf"\]\({re.escape(page)}[#)]", TEXTS["docs/results.md"])] == []
 
 
 @pytest.mark.parametrize("name", sorted(set(TEXTS) - {"CHANGELOG.md"}))

@@ -72,7 +72,7 @@ def test_the_attentions_are_counted() -> None:
         assert f"{len(ATTENTIONS)} attentions" in page
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/results.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/results/encoders.md"])
 def test_the_demos_table_is_what_was_measured(name: str) -> None:
     runs = measured("demo/results.json")["runs"]
     ours = ["nystrom-demo-conv", "near_far-demo-noconv", "softmax-demo-noconv", "nystrom-demo-noconv"]
@@ -113,7 +113,8 @@ def test_the_first_pages_ratios_are_what_was_measured() -> None:
 
 def test_the_attentions_table_is_what_was_measured() -> None:
     rows = {(row["length"], row["method"]): row for row in measured("attention-cpu/attention.json")["rows"]}
-    table = re.findall(r"^\| (\d+) \| (yes)? ?\| ([\d.]+) \([^|]*\| (?:([\d.]+) \()?", docs("results.md"), re.MULTILINE)
+    page = docs("results/speed.md")
+    table = re.findall(r"^\| (\d+) \| (yes)? ?\| ([\d.]+) \([^|]*\| (?:([\d.]+) \()?", page, re.MULTILINE)
     assert len(table) == 12
     for length, mask, ours, softmax in table:
         ending = ", padding mask" if mask else ""
@@ -133,4 +134,4 @@ def test_the_picture_is_drawn_from_the_results(tmp_path: Path) -> None:
 
 
 def test_the_table_of_the_other_attentions_is_of_the_measurements() -> None:
-    assert summary(ROOT / "results" / "attention-cpu") in docs("results.md")
+    assert summary(ROOT / "results" / "attention-cpu") in docs("results/speed.md")

@@ -9,6 +9,7 @@ _PATTERNS = (
     *(
         "*.md",
         "docs/*.md",
+        "docs/results/*.md",
         "*/README.md",
         "data/*/README.md",
         "experiments/*/README.md",

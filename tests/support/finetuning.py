@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import openpyxl
 import pyarrow
 from pyarrow import parquet
 from small import CPU, WORDS, write_experiment
@@ -113,6 +114,13 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[obje
     rows = list(rows)
     if path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows))
+    elif path.suffix == ".json":
+        path.write_text(json.dumps([dict(zip(columns, row, strict=True)) for row in rows]))
+    elif path.suffix == ".xlsx":
+        book = openpyxl.Workbook()
+        for row in (columns, *rows):
+            book.active.append(list(row))
+        book.save(path)
     elif path.suffix == ".parquet":
         cells = {name: [row[at] for row in rows] for at, name in enumerate(columns)}
         parquet.write_table(pyarrow.table(cells), path, row_group_size=7)

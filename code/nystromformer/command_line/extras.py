@@ -3,6 +3,7 @@
 EXTRAS = {
     "matplotlib": "report",
     "sklearn": "baselines",
+    "openpyxl": "excel",
     "docker": "docker",
     "fastapi": "serve",
     "uvicorn": "serve",

@@ -1,16 +1,20 @@
 """Tables in every format give the same rows; what is none is refused by one message that names the row."""
 
 import json
+import re
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
+import openpyxl
 import pytest
 from finetuning import write_table
 
 from nystromformer.errors import UserError
 from nystromformer.tasks.documents.hub import open_hub
 from nystromformer.tasks.documents.question import Question
+from nystromformer.tasks.documents.reading import Reading, ReadingFlags
 from nystromformer.tasks.documents.source import open_place, read_rows
 from nystromformer.tasks.documents.table import columns_named, open_table
 
@@ -21,7 +25,7 @@ ROWS = [
     ("déjà 語 \N{GRINNING FACE}", "x", "3"),
 ] * 9
 QUESTION = Question("t", "t.csv", "body", "label")
-ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
+ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx")
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -104,9 +108,9 @@ def test_empty_texts_are_counted(tmp_path: Path) -> None:
 
 BAD: dict[str, tuple[str, bytes, str]] = {
     "no such ending": (
-        "t.xlsx",
+        "t.ods",
         b"",
-        "expected a file that ends in .csv, .tsv, .jsonl, .ndjson, .parquet, found .xlsx",
+        "expected a file that ends in .csv, .tsv, .jsonl, .ndjson, .json, .parquet, .xlsx, found .ods",
     ),
     "empty": ("t.csv", b"", "expected a header and rows, found an empty file"),
     "no lines": ("t.jsonl", b"\n", "found an empty file"),
@@ -144,7 +148,7 @@ def test_quotes_that_quote_nothing(tmp_path: Path) -> None:
     """As GLUE's files have them."""
     path = tmp_path / "t.tsv"
     path.write_bytes(UNQUOTED)
-    rows = list(open_table(path, quotes=False).rows(("body", "label")))
+    rows = list(open_table(path, Reading(quotes=False)).rows(("body", "label")))
     assert rows == [('"Aye', "x"), ('6" long', "y"), ('""', "x")]
     with pytest.raises(UserError, match=r"row 1: .*, or a quote is not doubled\. Add --no_quotes if"):
         list(open_table(path).rows(("body",)))
@@ -153,7 +157,7 @@ def test_quotes_that_quote_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["t.jsonl", "hub:some/reviews"])
 def test_no_quotes_where_there_are_none(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match="no_quotes"):
-        open_place(name, None, tmp_path, "train", quotes=False)
+        open_place(name, None, tmp_path, "train", Reading(quotes=False))
 
 
 def test_parquet_that_ends_early(tmp_path: Path) -> None:
@@ -207,3 +211,109 @@ def test_a_file_is_read_row_by_row(tmp_path: Path) -> None:
     assert [next(rows)[0] for _ in range(1000)] == [str(number) for number in range(1000)]
     with pytest.raises(UserError, match="row 1,001"):
         next(rows)
+
+
+def test_semicolons_are_recognised_and_decimal_commas_are_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('body;label\n"fine; really, fine";3,5\nbad;-1\n')
+    rows = read_rows(open_table(path), replace(QUESTION, kind="value"))
+    assert rows.texts == [("fine; really, fine",), ("bad",)]
+    assert rows.labels is not None
+    assert rows.labels.values() == [3.5, -1.0]
+    assert open_table(path, Reading(delimiter=",")).columns == ("body;label",)
+    other = tmp_path / "o.csv"
+    other.write_text("body|label\na;b|3,5\n")
+    assert list(open_table(other, Reading(delimiter="|")).rows(("body", "label"))) == [("a;b", "3,5")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv", "body,label\ncafé “déjà vu”,x\n"),
+        ("t.jsonl", '{"body": "café “déjà vu”", "label": "x"}\n'),
+        ("t.json", '[{"body": "café “déjà vu”", "label": "x"}]'),
+    ],
+)
+def test_encodings(tmp_path: Path, name: str, content: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content.encode("cp1252"))
+    assert list(open_table(path, Reading(encoding="cp1252")).rows(("body", "label"))) == [("café “déjà vu”", "x")]
+    with pytest.raises(UserError):
+        list(open_table(path).rows(("body",)))
+
+
+def test_a_file_that_is_probably_cp1252_is_called_so(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes("body,label\ncafé,x\n".encode("cp1252"))
+    with pytest.raises(UserError, match=r"found the byte 0xe9: it is probably cp1252 .*add --encoding cp1252"):
+        list(open_table(path).rows(("body",)))
+
+
+def test_a_folder_of_texts_for_each_class(tmp_path: Path) -> None:
+    for name, text in (("neg/a.txt", "bad\ntwice"), ("pos/b.txt", "good"), ("pos/c.md", "no text")):
+        path = tmp_path / "reviews" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    found = list(open_place("reviews", tmp_path, tmp_path, "train").rows(("text", "label", "file")))
+    assert found == [("bad\ntwice", "neg", "neg/a.txt"), ("good", "pos", "pos/b.txt")]
+    (tmp_path / "reviews" / "pos" / "d.txt").write_bytes("café".encode("cp1252"))
+    with pytest.raises(UserError, match=r"pos/d.txt: expected UTF-8, .*add --encoding cp1252"):
+        list(open_place("reviews", tmp_path, tmp_path, "train").rows(("text",)))
+
+
+def test_rows_without_a_label_are_left_out_on_request(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "t.csv", ("body", "label"), [("a", "x"), ("b", ""), ("c", "y")])
+    rows = read_rows(open_table(path), replace(QUESTION, skip_unlabelled=True))
+    assert (rows.texts, rows.ids, rows.unlabelled) == ([("a",), ("c",)], ["1", "3"], 1)
+
+
+def test_sheets(tmp_path: Path) -> None:
+    path = tmp_path / "t.xlsx"
+    book = openpyxl.Workbook()
+    book.active.append(["other"])
+    sheet = book.create_sheet("reviews")
+    for row in (["body", "stars", "when"], ["good", 5, datetime(2026, 1, 31)], [None, None, None], ["bad", 1.5, None]):
+        sheet.append(row)
+    book.save(path)
+    found = list(open_table(path, Reading(sheet="reviews")).rows(("body", "stars", "when")))
+    assert found == [("good", 5, datetime(2026, 1, 31)), ("bad", 1.5, None)]
+    with pytest.raises(UserError, match="expected --sheet, as it has several sheets: Sheet, reviews"):
+        open_table(path)
+    with pytest.raises(UserError, match="--sheet 'x': expected one of Sheet, reviews"):
+        open_table(path, Reading(sheet="x"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"delimiter": "||"}, "--delimiter '||': expected one character"),
+        ({"delimiter": '"'}, "expected one character"),
+        ({"encoding": "latin-99"}, "--encoding 'latin-99': expected a known encoding"),
+        ({"encoding": "base64"}, "expected a known encoding"),
+        ({"encoding": "utf-16"}, "expected an encoding whose line ends are single bytes"),
+    ],
+)
+def test_flags_of_reading(flags: dict[str, str], expected: str) -> None:
+    with pytest.raises(UserError, match=re.escape(expected)):
+        ReadingFlags(**flags).chosen()  # type: ignore[arg-type]
+    assert ReadingFlags(delimiter="tab", encoding="CP1252").chosen() == Reading(delimiter="\t", encoding="cp1252")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reading", "expected"),
+    [
+        ("t.json", b"[]", Reading(), "expected an array of JSON objects, found an empty one"),
+        ("t.json", b"[1]", Reading(), "expected an array of JSON objects, found 1"),
+        ("t.json", b"[{", Reading(), "expected an array of JSON objects, found"),
+        ("t.xlsx", b"PK no", Reading(), "expected an Excel file, found something else"),
+        ("t.csv", b"a\n", Reading(sheet="x"), "expected a file that ends in .xlsx beside --sheet"),
+        ("t.jsonl", b"{}", Reading(delimiter=";"), "expected a file that ends in .csv, .tsv beside --delimiter"),
+        ("folder/readme.txt", b"a", Reading(), "expected a folder for each class with .txt files in it, found none"),
+    ],
+)
+def test_files_of_no_table(tmp_path: Path, name: str, content: bytes, reading: Reading, expected: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=re.escape(expected)):
+        list(open_table(path.parent if "/" in name else path, reading).rows(()))

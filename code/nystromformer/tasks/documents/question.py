@@ -9,6 +9,7 @@ from pathlib import Path
 from nystromformer.tasks.documents.answer import Kind
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.divide import Division
+from nystromformer.tasks.documents.reading import Reading
 
 
 @dataclass(frozen=True)
@@ -20,10 +21,10 @@ class Question:
         train, test: tables, as `open_place` takes them; test may be None.
         text, label: columns, as they were typed.
         folder, default: where relative names are, as of `open_place`.
-        quotes: whether cells may stand in quotes.
+        reading: what the tables' files do not say.
         separator: between several labels of a cell.
         id, group, time: columns, or None.
-        skip_empty: leave rows without text out.
+        skip_empty, skip_unlabelled: leave rows without text, or without a label, out.
         kind: None: as the labels tell.
         order: the classes from the lowest on; empty: as numbers have it.
         weights: "balanced", or of each class by its name; None: all alike.
@@ -36,12 +37,13 @@ class Question:
     test: str | None = None
     folder: Path | None = None
     default: Path = Path()
-    quotes: bool = True
+    reading: Reading = Reading()  # noqa: RUF009  # immutable
     separator: str = ","
     id: str | None = None
     group: str | None = None
     time: str | None = None
     skip_empty: bool = False
+    skip_unlabelled: bool = False
     kind: Kind | None = None
     order: tuple[str, ...] = ()
     weights: str | Mapping[str, float] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +11,11 @@ from nystromformer.files.reading import half_character
 from nystromformer.tasks.documents.hub import PREFIX, open_hub
 from nystromformer.tasks.documents.label_cells import LabelCells, is_missing
 from nystromformer.tasks.documents.question import Question
+from nystromformer.tasks.documents.reading import Reading
 from nystromformer.tasks.documents.table import Cell, Table, column_named, columns_named, open_table
 from nystromformer.wording import number_of
+
+_DECIMAL_COMMA = re.compile(r"-?\d+,\d+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -29,31 +33,39 @@ class Rows:
     time: list[Cell]
     left_out: int
     """Rows without text."""
+    unlabelled: int = 0
+    """Rows without a label that were left out."""
 
     def __len__(self) -> int:
         return len(self.texts)
 
 
-def open_place(place: str, folder: Path | None, default: Path, split: str, quotes: bool = True) -> Table:
+def open_place(
+    place: str,
+    folder: Path | None,
+    default: Path,
+    split: str,
+    reading: Reading = Reading(),  # noqa: B008  # immutable
+) -> Table:
     """The table that a flag names: `hub:NAME`, or a file.
 
     Args:
         folder: by --documents, in which relative names are; None: here, or else in `default`.
         default: where config.json says that documents are.
         split: of the hub's, where the place names none.
-        quotes: as `open_table` takes it.
+        reading: as `open_table` takes it.
 
     Raises:
         UserError: it is not there, or no table.
     """
     if place.startswith(PREFIX):
-        if not quotes:
-            raise UserError(f"--no_quotes: expected a file beside it, found {place}")
+        if reading.given:
+            raise UserError(f"{reading.given[0]}: expected a file beside it, found {place}")
         return open_hub(place, split)
     path = Path(place)
     if folder is not None:
-        return open_table(folder / path, quotes)
-    return open_table(default / path if not path.exists() and (default / path).is_file() else path, quotes)
+        return open_table(folder / path, reading)
+    return open_table(default / path if not path.exists() and (default / path).exists() else path, reading)
 
 
 def read_rows(table: Table, question: Question, labelled: bool = True, divided: bool = False) -> Rows:
@@ -82,16 +94,20 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
     label_cells: list[tuple[Cell, ...]] = []
     others: dict[str, list[Cell]] = {"--id": [], "--group": [], "--time": []}
     empty: list[int] = []
-    count = 0
+    count = unlabelled = 0
     for count, cells in enumerate(table.rows((*text_columns, *label_names, *extra_names.values())), start=1):
         left = iter(cells)
         row = tuple(text_of(table, count, name, next(left)) for name in text_columns)
         if not all(text.strip() for text in row):
             empty.append(count)
             continue
+        own_labels = tuple(_number(table, next(left)) for _ in label_names)
+        if question.skip_unlabelled and label_names and all(map(is_missing, own_labels)):
+            unlabelled += 1
+            continue
         texts.append(row)
         numbers.append(count)
-        label_cells.append(tuple(next(left) for _ in label_names))
+        label_cells.append(own_labels)
         for flag, cell in zip(extra_names, left, strict=True):
             if is_missing(cell) and flag != "--id":
                 raise UserError(f"{flag}: {table.place(count)}: expected a value, found an empty cell")
@@ -100,12 +116,24 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
         raise UserError(empty_texts(table, len(empty), count, empty[0]))
     if not texts:
         raise UserError(f"{table.name}: expected rows with text, found {number_of(count, 'row')} and none with text")
-    if label_names and not labelled and all(is_missing(cell) for cells in label_cells for cell in cells):
+    if (
+        label_names
+        and not labelled
+        and not question.skip_unlabelled
+        and all(is_missing(cell) for cells in label_cells for cell in cells)
+    ):
         # As tables to be predicted have it, which shall have their labels from others.
         label_names = ()
     labels = LabelCells(table.name, label_names, question.separator, numbers, label_cells) if label_names else None
     ids = list(map(str, others["--id"] or numbers))
-    return Rows(table, text_columns, labels, texts, ids, others["--group"], others["--time"], len(empty))
+    return Rows(table, text_columns, labels, texts, ids, others["--group"], others["--time"], len(empty), unlabelled)
+
+
+def _number(table: Table, cell: Cell) -> Cell:
+    """A number that is written with a decimal comma, where the table has such, as one with a point."""
+    if table.decimal_comma and isinstance(cell, str) and _DECIMAL_COMMA.fullmatch(cell.strip()):
+        return cell.strip().replace(",", ".")
+    return cell
 
 
 def empty_texts(table: Table, empty: int, count: int, first: int) -> str:

@@ -1,4 +1,6 @@
-"""Tables that people bring: CSV, TSV, JSON Lines and Parquet files, read row by row in bounded memory."""
+"""Tables that people bring: CSV, TSV, JSON Lines, Parquet and Excel files, read row by row in bounded memory; arrays of
+JSON, read as a whole; and folders with a folder of text files for each class.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import codecs
 import csv
 import importlib
 import json
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -14,7 +17,10 @@ from typing import Any
 
 from nystromformer.errors import UserError
 from nystromformer.files.reading import json_problem, read_lines
+from nystromformer.tasks.documents.reading import Reading
 from nystromformer.wording import first_names, number_of
+
+logger = logging.getLogger(__name__)
 
 Cell = Any
 """Text of CSV and TSV; of other formats text, a number, a truth value, a date, a list of these, or None."""
@@ -40,6 +46,8 @@ class Table:
     name: str
     columns: tuple[str, ...]
     read: Callable[[Sequence[str]], Iterator[Row | UserError]]
+    decimal_comma: bool = False
+    """Whether 3,5 is a number, as where semicolons stand between cells."""
 
     def rows(self, columns: Sequence[str]) -> Iterator[Row]:
         """The cells of these columns, row by row.
@@ -105,44 +113,58 @@ def _columns(names: Sequence[str]) -> str:
     return f"{noun} {first_names(names)}"
 
 
-def open_table(path: Path, quotes: bool = True, header: Sequence[str] | None = None) -> Table:
-    """A table in a file whose name ends in one of ENDINGS.
+def open_table(path: Path, reading: Reading = Reading(), header: Sequence[str] | None = None) -> Table:  # noqa: B008
+    """A table in a file whose name ends in one of ENDINGS, or in a folder.
 
     Args:
-        quotes: whether cells of CSV and TSV may stand in quotes; else a quote is a character like any other, as in
-            GLUE's files.
+        reading: what the file does not say.
         header: the columns of a CSV or TSV file that has no header.
 
     Raises:
-        UserError: there is no such file, its name ends otherwise, or its beginning is none of a table; or it is of a
-            format without quotes that are not to be read.
+        UserError: there is no such file, its name ends otherwise, or it does not begin as a table; or `reading` says
+            something that does not go with its format.
     """
+    if path.is_dir():
+        return _open_folder(path, reading)
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         raise UserError(f"{path}: expected a file that ends in {', '.join(ENDINGS)}, found {ending or 'no ending'}")
-    if not quotes and ending not in _DELIMITERS:
-        raise UserError(f"{path}: expected a file that ends in {', '.join(_DELIMITERS)} beside --no_quotes")
+    for flag in reading.given:
+        if ending not in _ENDINGS_OF[flag]:
+            raise UserError(f"{path}: expected a file that ends in {', '.join(_ENDINGS_OF[flag])} beside {flag}")
     if not path.is_file():
         raise UserError(f"{path}: expected a file, found something else" if path.exists() else f"{path}: no such file")
     try:
         if ending in _DELIMITERS:
-            return _open_delimited(path, _DELIMITERS[ending], quotes, header)
-        return _open_parquet(path) if ending == ".parquet" else _open_json_lines(path)
+            return _open_delimited(path, reading, header)
+        if ending == ".parquet":
+            return _open_parquet(path)
+        if ending == ".xlsx":
+            return _open_excel(path, reading.sheet)
+        return _open_json_array(path, reading) if ending == ".json" else _open_json_lines(path, reading)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _open_delimited(path: Path, delimiter: str, quotes: bool, given_header: Sequence[str] | None) -> Table:
-    with path.open("rb") as file:
-        first = next(_records(file, path, delimiter, quotes), None)
-    if first is None:
-        raise UserError(f"{path}: expected a header and rows, found an empty file")
+def _open_delimited(path: Path, reading: Reading, given_header: Sequence[str] | None) -> Table:
+    def first_record(delimiter: str) -> list[str]:
+        with path.open("rb") as file:
+            first = next(_records(file, path, delimiter, reading), None)
+        if first is None:
+            raise UserError(f"{path}: expected a header and rows, found an empty file")
+        return first
+
+    delimiter, quotes = reading.delimiter or _DELIMITERS[path.suffix.lower()], reading.quotes
+    first = first_record(delimiter)
+    if len(first) == 1 and reading.delimiter is None and delimiter == "," and len(split := first_record(";")) > 1:
+        logger.info("%s: its cells are separated by semicolons", path)
+        delimiter, first = ";", split
     header = [name.strip() for name in given_header or first]
 
     def read(columns: Sequence[str]) -> Iterator[Row | UserError]:
         places = [header.index(column) for column in columns]
         with path.open("rb") as file:
-            records = _records(file, path, delimiter, quotes)
+            records = _records(file, path, delimiter, reading)
             if given_header is None:
                 next(records, None)
             for number, record in enumerate(records, start=1):
@@ -156,15 +178,16 @@ def _open_delimited(path: Path, delimiter: str, quotes: bool, given_header: Sequ
                 )
 
     # Tables that pandas wrote begin with a column of row numbers without a name.
-    return Table(str(path), tuple(filter(None, header)), read)
+    return Table(str(path), tuple(filter(None, header)), read, decimal_comma=delimiter == ";")
 
 
-def _records(file: Any, path: Path, delimiter: str, quotes: bool) -> Iterator[list[str]]:
+def _records(file: Any, path: Path, delimiter: str, reading: Reading) -> Iterator[list[str]]:
     """The records of an open file, the header first; empty lines are none.
 
     Raises:
-        UserError: a row is not UTF-8 or ends early; names the row.
+        UserError: a row is not of the encoding or ends early; names the row.
     """
+    quotes = reading.quotes
     csv.field_size_limit(LONGEST)
     number = 0
 
@@ -172,19 +195,16 @@ def _records(file: Any, path: Path, delimiter: str, quotes: bool) -> Iterator[li
         return f"{path}, row {number:,}" if number else f"{path}, its header"
 
     def lines() -> Iterator[str]:
-        encoding = "utf-8-sig"
+        encoding = "utf-8-sig" if reading.encoding == "utf-8" else reading.encoding
         for line in read_lines(file, path, LONGEST):
             try:
                 yield line.decode(encoding)
             except UnicodeDecodeError as error:
                 if not number and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                     raise UserError(f"{path}: expected UTF-8, found UTF-16: convert it, such as by iconv") from None
-                raise UserError(
-                    f"{where()}: expected UTF-8 as in the rest of the file, found the byte "
-                    f"0x{error.object[error.start]:02x}: parts of it have another encoding. Convert it, such as by "
-                    "iconv"
-                ) from None
-            encoding = "utf-8"
+                found = f"the byte 0x{error.object[error.start]:02x}"
+                raise UserError(f"{where()}: {_of_another_encoding(path, reading, found)}") from None
+            encoding = reading.encoding
 
     if not quotes:
         for line in lines():
@@ -204,7 +224,126 @@ def _records(file: Any, path: Path, delimiter: str, quotes: bool) -> Iterator[li
         ) from None
 
 
-def _open_json_lines(path: Path) -> Table:
+def _of_another_encoding(path: Path, reading: Reading, found: str) -> str:
+    """What to say of a file with a byte that its encoding has not."""
+    advice = "convert it, such as by iconv"
+    if reading.encoding == "utf-8" and _is_cp1252(path):
+        advice = "it is probably cp1252 (Windows): convert it, or, for your own tables, add --encoding cp1252"
+    name = "UTF-8" if reading.encoding == "utf-8" else reading.encoding
+    return f"expected {name}, found {found}: {advice}"
+
+
+def _is_cp1252(path: Path) -> bool:
+    """Whether the file's first megabyte could be of that encoding, with letters beyond ASCII."""
+    with path.open("rb") as file:
+        content = file.read(1 << 20)
+    try:
+        text = content.decode("cp1252")
+    except UnicodeDecodeError:
+        return False
+    beyond = [letter for letter in text if ord(letter) > 127]
+    return bool(beyond) and sum(map(str.isalpha, beyond)) >= len(beyond) / 2
+
+
+def _open_folder(path: Path, reading: Reading) -> Table:
+    """Text files in a folder for each class, as IMDB's are: columns text, label and file."""
+    if wrong := [flag for flag in reading.given if flag != "--encoding"]:
+        raise UserError(f"{path}: expected a file beside {wrong[0]}, found a folder")
+    files = [file for folder in sorted(path.iterdir()) if folder.is_dir() for file in sorted(folder.glob("*.txt"))]
+    if not files:
+        raise UserError(f"{path}: expected a folder for each class with .txt files in it, found none")
+
+    def read(columns: Sequence[str]) -> Iterator[Row | UserError]:
+        for file in files:
+            try:
+                if file.stat().st_size > LONGEST:
+                    yield UserError(f"{file}: expected at most {LONGEST >> 20} MiB of text")
+                    continue
+                text = file.read_text(encoding="utf-8-sig" if reading.encoding == "utf-8" else reading.encoding)
+            except UnicodeDecodeError as error:
+                found = f"the byte 0x{error.object[error.start]:02x}"
+                yield UserError(f"{file}: {_of_another_encoding(file, reading, found)}")
+                continue
+            except OSError as error:
+                yield UserError(f"{file}: cannot be read: {error.strerror or error}")
+                continue
+            cells = {"text": text, "label": file.parent.name, "file": f"{file.parent.name}/{file.name}"}
+            yield tuple(cells[column] for column in columns)
+
+    return Table(str(path), ("text", "label", "file"), read)
+
+
+def _open_excel(path: Path, sheet: str | None) -> Table:
+    try:
+        openpyxl = importlib.import_module("openpyxl")
+    except ModuleNotFoundError:
+        raise UserError(
+            f"{path}: Excel files need openpyxl, which is not installed. Run `pip install openpyxl`"
+        ) from None
+
+    def rows() -> Iterator[tuple[Cell, ...]]:
+        try:
+            book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        except Exception as error:  # openpyxl raises zipfile's, xml's and its own
+            raise UserError(f"{path}: expected an Excel file, found something else: {error}") from None
+        try:
+            names = book.sheetnames
+            if sheet is None and len(names) > 1:
+                raise UserError(f"{path}: expected --sheet, as it has several sheets: {first_names(names)}")
+            if sheet is not None and sheet not in names:
+                raise UserError(f"--sheet {sheet!r:.60}: expected one of {first_names(names)} of {path}")
+            for row in book[sheet or names[0]].iter_rows(values_only=True):
+                if any(cell is not None for cell in row):
+                    yield row
+        finally:
+            book.close()
+
+    first = next(rows(), None)
+    if first is None:
+        raise UserError(f"{path}: expected a header and rows, found an empty sheet")
+    header = ["" if cell is None else str(cell).strip() for cell in first]
+
+    def read(columns: Sequence[str]) -> Iterator[Row]:
+        places = [header.index(column) for column in columns]
+        found = rows()
+        next(found)
+        for row in found:
+            yield tuple(row[place] if place < len(row) else None for place in places)
+
+    return Table(str(path), tuple(filter(None, header)), read)
+
+
+def _open_json_array(path: Path, reading: Reading) -> Table:
+    """An array of objects. A whole file of another content than an array is read as JSON Lines."""
+    content = path.read_bytes()
+    if not content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+        return _open_json_lines(path, reading)
+    try:
+        values = json.loads(content.decode("utf-8-sig" if reading.encoding == "utf-8" else reading.encoding))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: expected an array of JSON objects, found {json_problem(error)}") from None
+    if not values or not isinstance(values[0], dict):
+        found = repr(values[0])[:40] if values else "an empty one"
+        raise UserError(f"{path}: expected an array of JSON objects, found {found}")
+
+    def read(columns: Sequence[str]) -> Iterator[Row | UserError]:
+        for number, value in enumerate(values, start=1):
+            yield _cells_of_object(path, number, value, columns)
+
+    return Table(str(path), tuple(values[0]), read)
+
+
+def _cells_of_object(path: Path, number: int, value: Cell, columns: Sequence[str]) -> Row | UserError:
+    if not isinstance(value, dict):
+        return UserError(f"{path}, row {number:,}: expected an object of JSON, found {value!r:.40}")
+    if missing := [column for column in columns if column not in value]:
+        return UserError(
+            f"{path}, row {number:,}: expected {_columns(missing)}, which it has not; it has {_columns(list(value))}"
+        )
+    return tuple(value[column] for column in columns)
+
+
+def _open_json_lines(path: Path, reading: Reading) -> Table:
     def objects() -> Iterator[dict[str, Cell]]:
         number = 0
         with path.open("rb") as file:
@@ -213,7 +352,8 @@ def _open_json_lines(path: Path) -> Table:
                     continue
                 number += 1
                 try:
-                    value = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+                    is_start = number == 1 and reading.encoding == "utf-8"
+                    value = json.loads(line.decode("utf-8-sig" if is_start else reading.encoding))
                 except (ValueError, RecursionError) as error:
                     early = "" if line.endswith(b"\n") else ": the file ends early"
                     raise UserError(
@@ -229,14 +369,7 @@ def _open_json_lines(path: Path) -> Table:
 
     def read(columns: Sequence[str]) -> Iterator[Row | UserError]:
         for number, value in enumerate(objects(), start=1):
-            missing = [column for column in columns if column not in value]
-            if not missing:
-                yield tuple(value[column] for column in columns)
-                continue
-            yield UserError(
-                f"{path}, row {number:,}: expected {_columns(missing)}, which it has not; it has "
-                f"{_columns(list(value))}"
-            )
+            yield _cells_of_object(path, number, value, columns)
 
     return Table(str(path), tuple(first), read)
 
@@ -279,4 +412,11 @@ def _plain(cell: Cell) -> Cell:
 
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
-ENDINGS = (*_DELIMITERS, ".jsonl", ".ndjson", ".parquet")
+ENDINGS = (*_DELIMITERS, ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
+_ENDINGS_OF = {
+    "--no_quotes": tuple(_DELIMITERS),
+    "--delimiter": tuple(_DELIMITERS),
+    "--encoding": (*_DELIMITERS, ".jsonl", ".ndjson", ".json"),
+    "--sheet": (".xlsx",),
+}
+"""Of the files that a flag of Reading goes with."""

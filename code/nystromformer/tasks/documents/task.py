@@ -75,7 +75,7 @@ class Tables:
 
     def _open(self, place: str, split: str) -> Table:
         question = self.question
-        return open_place(place, question.folder, question.default, split, question.quotes)
+        return open_place(place, question.folder, question.default, split, question.reading)
 
 
 class Documents(OnText):
@@ -210,6 +210,8 @@ class Documents(OnText):
         notes = [f"{rows.table.name}: {number_of(len(rows), 'row')}; what is learned is {what}{told}"]
         tables = [each for each in (rows, tested) if each is not None and each.left_out]
         notes += [f"{each.table.name}: {number_of(each.left_out, 'row')} without text left out" for each in tables]
+        tables = [each for each in (rows, tested) if each is not None and each.unlabelled]
+        notes += [f"{each.table.name}: {number_of(each.unlabelled, 'row')} without a label left out" for each in tables]
         if tested is not None and tested.labels is None:
             notes.append(f"{tested.table.name}: no labels in {self.question.label}: predicted, and not scored")
         return notes

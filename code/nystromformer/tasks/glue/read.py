@@ -15,6 +15,7 @@ import numpy as np
 
 from nystromformer.errors import UserError
 from nystromformer.files.reading import is_there
+from nystromformer.tasks.documents.reading import Reading
 from nystromformer.tasks.documents.source import text_of
 from nystromformer.tasks.documents.table import Cell, open_table
 from nystromformer.tasks.finetuning.encoded import size_warning
@@ -80,9 +81,9 @@ def read_split(task: GlueTask, folder: Path, split: str, skip_bad_rows: bool = F
         raise UserError(f"{_place(home, wanted.files[0])}: missing; {_what_is_there(home)}. {_HOW_TO_GET}")
     needed = [*task.sentences, *([task.label] if wanted.has_labels else [])]
     quotes = path.suffix != ".tsv"
-    table = open_table(path, quotes)
+    table = open_table(path, Reading(quotes=quotes))
     if task.headerless and wanted.has_labels and not set(needed) <= set(table.columns):
-        table = open_table(path, quotes, task.headerless)
+        table = open_table(path, Reading(quotes=quotes), task.headerless)
     sentences: list[tuple[str, ...]] = []
     labels: list[float] = []
     ids: list[str] = []

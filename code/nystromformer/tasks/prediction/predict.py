@@ -8,6 +8,7 @@ from pathlib import Path
 from nystromformer.errors import UserError
 from nystromformer.runs.record import open_run
 from nystromformer.runs.settings import Predict
+from nystromformer.tasks.documents.reading import Reading
 from nystromformer.tasks.documents.source import open_place
 from nystromformer.tasks.documents.table import column_named, columns_named
 from nystromformer.tasks.prediction.loaded import load_run
@@ -27,7 +28,7 @@ def run_predict(
     text: str | None,
     id_column: str | None,
     weights: Predict,
-    no_quotes: bool,
+    reading: Reading,
     skip_empty: bool,
     tokens_at_a_time: int | None,
     device: str,
@@ -42,13 +43,14 @@ def run_predict(
         UserError: the run cannot predict, or the table is none that it can; nothing is written then.
     """
     if open_run(folder).kind == CLIENTS.command:
-        if text is not None or id_column is not None or no_quotes or skip_empty:
-            raise UserError(f"{folder}: reads clients' events: expected no --text, --id, --no_quotes and --skip_empty")
+        asked = {"--text": text is not None, "--id": id_column is not None, "--skip_empty": skip_empty}
+        if given := [flag for flag, is_given in asked.items() if is_given] + reading.given:
+            raise UserError(f"{folder}: reads clients' events: expected no {given[0]}")
         predict_clients(load_clients_run(folder, Path(place), device, weights), out)
         return
     output_kind(out)
     run = load_run(folder, device, weights)
-    table = open_place(place, None, Path(), "test", not no_quotes)
+    table = open_place(place, None, Path(), "test", reading)
     columns = run.recipe.text if text is None else columns_named("--text", text, table)
     if missing := [name for name in columns if name not in table.columns]:
         raise UserError(
