@@ -33,7 +33,7 @@ def test_there_and_back(
 
 
 @pytest.mark.parametrize(
-    "line", ["", "wiki", "wiki: read", "rows: 7 of them found finished", "x: 1 of 2 MB, soon", "cp-0003.cp scored"]
+    "line", ["", "wiki", "wiki: read", "rows: 7 of them already finished", "x: 1 of 2 MB, soon", "cp-0003.cp scored"]
 )
 def test_other_lines_tell_nothing(line: str) -> None:
     assert WorkDone.parse(line) is None

@@ -43,7 +43,7 @@ def check_processes(flag: str, count: int) -> None:
     if count > most_processes():
         raise UserError(
             f"{flag} {count}: expected at most {most_processes()}, {PROCESSES_PER_CORE} for each of the "
-            f"{usable_cores()} cores that there are"
+            f"{usable_cores()} cores available"
         )
 
 

@@ -26,13 +26,13 @@ LONGEST = 1 << 20
 Out = Annotated[
     Path | None, typer.Option(help="Folder for the prepared data. Default: data, beside the task's config.json.")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="What is drawn, and how splits are divided, follow from it.")]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed of the drawn examples and of the splits.")]
 Partial = Annotated[
     bool,
     typer.Option(
         "--partial",
-        help="Take a source that lacks files or examples; splits that it has not are cut from its training examples. "
-        "Every result says so.",
+        help="Accept a source that lacks files or examples; missing splits are cut from its training examples. Every "
+        "result says so.",
     ),
 ]
 Release = Annotated[
@@ -53,27 +53,31 @@ def listops(
     test: Count = 2_000,
     longer_than: Annotated[
         int,
-        typer.Option("--longer_than", min=0, help="Expressions have more tokens, brackets of grouping not counted."),
+        typer.Option(
+            "--longer_than", min=0, help="Expressions have more than this many tokens, without grouping brackets."
+        ),
     ] = 500,
     shorter_than: Annotated[
-        int, typer.Option("--shorter_than", min=2, max=10**6, help="And fewer than so many.")
+        int, typer.Option("--shorter_than", min=2, max=10**6, help="Expressions have fewer than this many tokens.")
     ] = 2000,
     train_longer_than: Annotated[
         int | None,
         typer.Option(
             "--train_longer_than",
             min=0,
-            help="Of training expressions alone: shorter ones, too, so that few levels are learned beside many. "
-            "Default: --longer_than.",
+            help="The same for training expressions: a smaller number adds shorter ones, with fewer levels. Default: "
+            "--longer_than.",
         ),
     ] = None,
     depth: Annotated[int, typer.Option(min=2, max=50, help="Levels of nesting, digits included.")] = 10,
-    most_values: Annotated[int, typer.Option("--most_values", min=2, max=1000, help="Values of a list at most.")] = 10,
+    most_values: Annotated[
+        int, typer.Option("--most_values", min=2, max=1000, help="Largest number of values of a list.")
+    ] = 10,
     brackets: Annotated[
         bool,
         typer.Option(
             "--brackets",
-            help="Keep the brackets that group, which the Long Range Arena's loader leaves out: 17 kinds of token.",
+            help="Keep the grouping brackets, which the Long Range Arena's loader leaves out: 17 kinds of token.",
         ),
     ] = False,
     seed: Seed = 0,
@@ -100,13 +104,14 @@ def text(
     ),
     length: Annotated[
         int,
-        typer.Option(min=1, max=LONGEST, help="Bytes that a review keeps; the authors' released data have 1,000."),
+        typer.Option(min=1, max=LONGEST, help="Bytes to keep of each review; the authors' released data have 1,000."),
     ] = 4096,
     validate_on_test: Annotated[
         bool,
         typer.Option(
             "--validate_on_test",
-            help="As the authors did: the test reviews are the validation data, too; its results are no test's.",
+            help="As the authors did: use the test reviews as validation data, too; the results are then not those of "
+            "a real test.",
         ),
     ] = False,
     partial: Partial = False,
@@ -125,7 +130,7 @@ def retrieval(
         Path, typer.Option(help="The Long Range Arena's release, lra_release, or tsv_data in it.")
     ] = HERE / "lra_release",
     partial: Partial = False,
-    length: Annotated[int, typer.Option(min=1, max=LONGEST, help="Bytes that a paper keeps.")] = 4000,
+    length: Annotated[int, typer.Option(min=1, max=LONGEST, help="Bytes to keep of each paper.")] = 4000,
     seed: Seed = 0,
     out: Out = None,
 ) -> None:
@@ -139,13 +144,16 @@ def retrieval(
 def image(
     cifar: Annotated[
         Path,
-        typer.Option(help="CIFAR-10's folder cifar-10-batches-py, or the one with it; hub: of the Hugging Face hub."),
+        typer.Option(
+            help="CIFAR-10's folder cifar-10-batches-py, or the folder that holds it; hub: download from the Hugging "
+            "Face hub."
+        ),
     ] = HERE,
     validate_on_last: Annotated[
         bool,
         typer.Option(
             "--validate_on_last",
-            help="As the authors did: the last tenth of the training pictures is validation data, not a drawn one.",
+            help="As the authors did: validate on the last tenth of the training pictures, not on a random one.",
         ),
     ] = False,
     partial: Partial = False,
@@ -169,7 +177,8 @@ def pathfinder(
         int, typer.Option(min=2, max=100, help="Dashes of a long path; the release has 6, 9 and 14.")
     ] = 14,
     distractors: Annotated[
-        bool, typer.Option("--distractors/--no_distractors", help="Whether short paths are drawn beside the two.")
+        bool,
+        typer.Option("--distractors/--no_distractors", help="Whether to draw short paths beside the two long ones."),
     ] = True,
     train: Count = 160_000,
     validation: Count = 20_000,
@@ -198,7 +207,8 @@ def pathfinder_path(
     size: Annotated[int, typer.Option(help="Pixels of a side: 32, 64, 128 or 256.")] = 32,
     contour: Annotated[int, typer.Option(min=2, max=100, help="Dashes of a long path.")] = 14,
     distractors: Annotated[
-        bool, typer.Option("--distractors/--no_distractors", help="Whether short paths are drawn beside the two.")
+        bool,
+        typer.Option("--distractors/--no_distractors", help="Whether to draw short paths beside the two long ones."),
     ] = True,
     train: Count = 160_000,
     validation: Count = 20_000,
@@ -226,7 +236,7 @@ def _check_source(
     if release is not None:
         refuse_given(context, of_drawing, f"--release: its {examples} are taken as they are")
     elif partial:
-        raise UserError("--partial: expected --release beside it; what is drawn is whole")
+        raise UserError("--partial: expected --release beside it; drawn data are always complete")
 
 
 if __name__ == "__main__":

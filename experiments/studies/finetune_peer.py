@@ -20,14 +20,16 @@ BATCH, WARMUP, LENGTH = 16, 0.1, 512
 
 
 def main(
-    model: Annotated[Path, typer.Option(help="Folder as transformers saves it.")],
+    model: Annotated[Path, typer.Option(help="Folder saved by transformers.")],
     glue: Annotated[Path, typer.Option(help="Folder of GLUE's files.")],
     task: Annotated[str, typer.Option()],
     out: Annotated[Path, typer.Option(help="JSON to write.")],
     lr: Annotated[float, typer.Option()],
     seed: Annotated[str, typer.Option(help="Several, separated by commas.")],
     epoch: Annotated[int, typer.Option()],
-    train_rows: Annotated[int | None, typer.Option("--train_rows", help="The first ones. Default: all.")] = None,
+    train_rows: Annotated[
+        int | None, typer.Option("--train_rows", help="Use only the first training rows. Default: all.")
+    ] = None,
 ) -> None:
     """Train with each seed, and write the metrics of the validation rows."""
     (found,) = find_tasks(task)

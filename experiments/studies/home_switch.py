@@ -66,13 +66,13 @@ def validate(switched: Switched, batches: ValidationBatches) -> dict[str, float]
 
 
 def switch(
-    exported: Annotated[Path, typer.Argument(help="What transformers loads as BERT, of `run_export.py export`.")],
-    experiment: Annotated[Path, typer.Option(help="Says how its rows are masked and how large batches are.")],
+    exported: Annotated[
+        Path, typer.Argument(help="Folder written by `run_export.py export` that transformers loads as BERT.")
+    ],
+    experiment: Annotated[Path, typer.Option(help="Experiment whose masking and batch size to use.")],
     dataset: Annotated[Path, typer.Option()],
     attention: Annotated[str, typer.Option(help="softmax, or nystrom-M or nystrom-M-LANDMARKS.")],
-    trained: Annotated[
-        int, typer.Option(help="Steps of the experiment's own run: the rows after them are trained on.")
-    ],
+    trained: Annotated[int, typer.Option(help="Steps of the experiment's own run; training uses the rows after them.")],
     out: Annotated[Path, typer.Option()],
     steps: int = max(VALIDATED_AFTER),
 ) -> None:

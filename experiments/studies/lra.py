@@ -142,7 +142,7 @@ class Lra(Stages):
 def collect(
     runs: Path = Path("runs/lra"),
     span: Annotated[
-        list[Path], typer.Option(help="What `run_benchmark.py span` has written of some of these runs.")
+        list[Path], typer.Option(help="Folder written by `run_benchmark.py span` for some of these runs.")
     ] = [RESULTS],  # noqa: B006
 ) -> None:
     """Write table3.md, its figures and pictures, and curves*.png. What table3.json has of runs that are not there any

@@ -69,7 +69,9 @@ def measure(path: Path, embeds: Mapping[str, Embed]) -> dict[str, dict[str, obje
 
 def compare(
     books: Annotated[Path, typer.Option(help="Folder with passages.jsonl.")],
-    windows: Annotated[Path, typer.Option(help="Experiment: reads a half's first 512 tokens, and it in windows.")],
+    windows: Annotated[
+        Path, typer.Option(help="Experiment that reads the first 512 tokens of a half, and a whole half in windows.")
+    ],
     out: Annotated[Path, typer.Option()],
     whole_folders: Annotated[
         list[str], typer.Option("--whole", metavar="NAME=FOLDER", help="An experiment that reads a half at once.")

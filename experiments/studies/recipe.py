@@ -125,7 +125,7 @@ class Recipe(Stages):
         """A run of as many tokens as the recipe learns from in the time that all have."""
         speeds = gathered(self.out)["tokens_per_second"]
         if recipe not in speeds:
-            raise UserError(f"{self.out}: the speed of {recipe} was not measured: the stage `times` comes first")
+            raise UserError(f"{self.out}: the speed of {recipe} was not measured: run the stage `times` first")
         tokens = round(60 * MINUTES * speeds[recipe])
         growing = round(GROWING * tokens) if "schedule" in NAMES[recipe] else None
         steps = 10 if self.rehearse else steps_of(tokens, growing)
@@ -192,7 +192,7 @@ def best_recipe(data: Mapping[str, Any]) -> str:
     """The one whose run of the usual rate and seed ended best."""
     ended = {run["recipe"]: run["right"][-1][1] for run in data["runs"] if run["rate"] == RATE and not run["seed"]}
     if missing := [recipe for recipe in NAMES if recipe not in ended]:
-        raise UserError(f"not ended: {', '.join(missing)}: the stage `recipes` comes first")
+        raise UserError(f"not finished: {', '.join(missing)}: run the stage `recipes` first")
     return max(NAMES, key=ended.__getitem__)
 
 

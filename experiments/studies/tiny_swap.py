@@ -43,7 +43,7 @@ def accuracy(run: Run, task: Imdb, test: Examples, landmarks: int | None) -> flo
 def swap(
     folder: Annotated[Path, typer.Argument(help="An experiment with finished runs on IMDB whose weights are there.")],
     imdb: Annotated[Path, typer.Option()],
-    out: Annotated[Path, typer.Option(help="What it has is not computed again.")],
+    out: Annotated[Path, typer.Option(help="JSON to write; results already in it are not computed again.")],
 ) -> None:
     """Test each run with every number of landmarks, and with its own attention, which must agree with its result."""
     rows = studies.read_json(out) if out.exists() else []

@@ -44,15 +44,16 @@ class TableFlags:
     ] = None
     split: Annotated[
         str | None,
-        typer.Option(help="Column with train, validation or test, in the place of --out_of_time and --validation."),
+        typer.Option(help="Column with train, validation or test, instead of --out_of_time and --validation."),
     ] = None
-    truth: Annotated[str | None, typer.Option(help="Column of the true chance of a 1, where data were drawn.")] = None
-    categorical: Annotated[str, typer.Option(help="Columns to take for categories, separated by commas.")] = ""
+    truth: Annotated[
+        str | None, typer.Option(help="Column of the true probability of label 1, if the data are simulated.")
+    ] = None
+    categorical: Annotated[str, typer.Option(help="Columns to treat as categories, separated by commas.")] = ""
     numerical: Annotated[
         str,
         typer.Option(
-            help="Columns to take for numbers, separated by commas, each with its form where it is its own: "
-            "a:log,b:bins."
+            help="Columns to treat as numbers, separated by commas, each optionally with its own form: a:log,b:bins."
         ),
     ] = ""
     form: Annotated[
@@ -60,7 +61,7 @@ class TableFlags:
     ] = "log"
     ignore: Annotated[str, typer.Option(help="Columns to leave out, separated by commas.")] = ""
     time_unit: Annotated[
-        str, typer.Option("--time_unit", help="Of times that are numbers: seconds, milliseconds or days.")
+        str, typer.Option("--time_unit", help="Unit of times that are numbers: seconds, milliseconds or days.")
     ] = "seconds"
     sort: Sort = False
     cut_after_date: Annotated[
@@ -129,7 +130,7 @@ def nested(
 def new(
     events: Events,
     like: Annotated[
-        Path, typer.Option(help="Prepared folder, whose columns, vocabularies, scales and unit of time are taken.")
+        Path, typer.Option(help="Prepared folder whose columns, vocabularies, scales and unit of time to use.")
     ],
     out: Out,
     lists: Annotated[
@@ -174,9 +175,9 @@ def sparkov(source: Source, out: Out, *, division: Division) -> None:
 
 def draw(
     out: Annotated[Path, typer.Option(help="Folder for the tables: events/ and clients.csv, for `prepare.py long`.")],
-    clients: Annotated[int, typer.Option(min=10, max=10**8, help="How many.")] = 10_000,
-    length: Annotated[int, typer.Option(min=8, max=100_000, help="Events of a client, in the mean.")] = 350,
-    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="What is drawn follows from it.")] = 0,
+    clients: Annotated[int, typer.Option(min=10, max=10**8, help="Number of clients.")] = 10_000,
+    length: Annotated[int, typer.Option(min=8, max=100_000, help="Mean number of events of a client.")] = 350,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Random seed.")] = 0,
 ) -> None:
     """Draw clients whose true chance of default is known."""
     if out.exists() and any(out.iterdir()):

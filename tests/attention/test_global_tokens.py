@@ -8,7 +8,7 @@ from torch import Tensor
 from nystromformer.attention import AttentionMask
 from nystromformer.attention.global_tokens import GlobalTokens
 
-CAPACITY = "a row has 9 tokens that are marked as global .beside its first 1., expected at most global_capacity = 8"
+CAPACITY = "a row has 9 tokens marked as global .not counting its first 1., expected at most global_capacity = 8"
 
 
 def marked(batch: int, length: int) -> Tensor:

@@ -24,7 +24,7 @@ def linformer(length: int = 64, **parameters: object) -> LinformerAttention:
 def test_longer_input_than_was_learned_is_refused() -> None:
     module = linformer(64)
     assert module(*qkv(1, 64)).shape == (1, HEADS, 64, DIM)
-    with pytest.raises(ValueError, match=r"learned projections of 64 tokens .*, found 65"):
+    with pytest.raises(ValueError, match=r"learned projections for 64 tokens .*, found 65"):
         module(*qkv(1, 65))
     with pytest.raises(ValueError, match="linformer learns weights for each position: expected max_length"):
         create_attention("linformer", num_heads=HEADS, head_dim=DIM)

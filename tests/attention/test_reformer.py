@@ -32,7 +32,7 @@ def expected(module: ReformerAttention, q: Tensor, v: Tensor, keep: Tensor | Non
 
 def test_keys_of_their_own_are_refused() -> None:
     q, k, v = qkv(1, 5)
-    with pytest.raises(ValueError, match="k must be q itself"):
+    with pytest.raises(ValueError, match="k must be the same tensor as q"):
         reformer()(q, k, v)
     assert reformer()(q, q, v).shape == q.shape
 

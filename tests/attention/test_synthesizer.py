@@ -27,7 +27,7 @@ def test_longer_input_than_was_learned_is_refused() -> None:
     for kind in ("dense", "factorized_dense", "random", "factorized_random"):
         module = synthesizer(64, kind=kind)
         assert module(*qkv(1, 64)).shape == (1, HEADS, 64, DIM)
-        with pytest.raises(ValueError, match=r"learned scores of 64 places .*, found 65"):
+        with pytest.raises(ValueError, match=r"learned scores for 64 positions .*, found 65"):
             module(*qkv(1, 65))
     with pytest.raises(ValueError, match="synthesizer learns weights for each position: expected max_length"):
         create_attention("synthesizer", num_heads=HEADS, head_dim=DIM)

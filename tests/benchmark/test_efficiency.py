@@ -176,7 +176,7 @@ def test_what_would_not_fit_is_never_tried(monkeypatch: pytest.MonkeyPatch) -> N
     assert [one.why for one in found[1].left_out] == ["memory: about 3.9 GiB, of 2.9 that were free"] * 2
     assert 2000 not in {length for _, length in RAN}
     timings(monkeypatch, milliseconds=0.001, memory=1.0)
-    with pytest.raises(UserError, match=r"nothing of the part 'attention' could be measured.*raise --budget"):
+    with pytest.raises(UserError, match=r"no case of the part 'attention' could be measured.*raise --budget"):
         list(PartMeasurement(slow(8192), METHODS, 3, seconds=60, free=3000).run())
     assert {length for _, length in RAN} == {1024, 2048}, "tried on shorter input alone"
 

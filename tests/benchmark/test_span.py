@@ -142,7 +142,7 @@ def test_an_attention_without_weights_is_refused(
 ) -> None:
     folder = train_for_two_steps("mixed", model__attn_type="conv_linformer", model__num_landmarks=None)
     place = ("--dataset", dataset_folder, "--out", tmp_path / "out")
-    assert "has no weights of one token for another" in run_benchmark("span", *place, "--model", folder, status=2)
+    assert "has no attention weights between tokens" in run_benchmark("span", *place, "--model", folder, status=2)
 
 
 @pytest.mark.parametrize("track", ["paper", "modern"])

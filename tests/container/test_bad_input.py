@@ -38,9 +38,9 @@ def refused(fake: FakeEngine, launch: Launcher) -> Refused:
     ("flags", "said"),
     [
         (["--gpus", "0,0"], "--gpus 0,0: expected all, none, or the numbers (or UUIDs) of different GPUs"),
-        (["--restart", "always"], "--restart always: expected no, or on-failure:N with N from 1 on"),
+        (["--restart", "always"], "--restart always: expected no, or on-failure:N with N at least 1"),
         (["--name", "a b"], "--name a b: engines take"),
-        (["--code", "/nowhere"], "--code /nowhere: no code folder"),
+        (["--code", "/nowhere"], "--code /nowhere: not a code folder"),
         (["--mount", os.fsdecode(b"/a\xff:/more")], "expected text in UTF-8"),
         (["--model", "/model"], "No such option: --model"),
         (["--learning_rate", "1"], "No such option: --learning_rate"),
@@ -198,10 +198,10 @@ def test_a_name_of_another_experiments(
 ) -> None:
     fake.add("mine", tmp_path / "other", status=status, labels={"nystromformer.command": "pretrain"})
     said = refused(*words, "--name", "mine")
-    assert f"mine: the engine has a container of that name, of {tmp_path / 'other'}. Name this one with --name" in said
+    assert f"mine: the engine already has a container of that name, for {tmp_path / 'other'}" in said
     assert f"`launch.py {'remove' if status == 'exited' else 'stop'} mine`" in said
     fake.add("small-pretrain", tmp_path / "elsewhere" / "small", status=status)
-    assert "of that name, of" in refused("queue", *words[1:], "--gpus", "0")
+    assert "already has a container of that name, for" in refused("queue", *words[1:], "--gpus", "0")
 
 
 @pytest.mark.parametrize("status", [409, 500], ids=["Docker", "Podman"])
@@ -326,4 +326,4 @@ def test_of_a_state_that_does_not_fit(
 def test_resume_of_what_another_one_does(fake: FakeEngine, refused: Refused, home: Path) -> None:
     fake.add("first", home, status="exited", exit_code=137)
     fake.add("second", home, command=BY_HAND)
-    assert "first: the container second does its work already" in refused("resume", "first")
+    assert "first: the container second already does this work" in refused("resume", "first")

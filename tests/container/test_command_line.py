@@ -165,7 +165,7 @@ def test_ctrl_c_leaves_it_running(
 
     monkeypatch.setattr(f"nystromformer.container.commands.{waits_in}", interrupt)
     said = launch(*words, *flags, status=130)
-    assert "small-pretrain runs on; `launch.py stop small-pretrain` ends it" in said.err
+    assert "small-pretrain is still running; `launch.py stop small-pretrain` ends it" in said.err
     assert fake.state("small-pretrain") == "running"
 
 

@@ -19,7 +19,7 @@ from nystromformer.errors import UserError
         ({"env": ["=value"]}, "--env =value"),
         *(({"gpus": text}, "--gpus .*: expected all, none") for text in ("", "a,b", "0,0", "-1", "all,0", "0, 1")),
         *(({"gpus": text}, "--gpus .*: expected all, none") for text in ("0,", "0;1", "1.5", "ALL", "gpu0", "0\n1")),
-        *(({"restart": text}, "--restart .*again for ever") for text in ("always", "unless-stopped", "yes")),
+        *(({"restart": text}, "--restart .*always fails, forever") for text in ("always", "unless-stopped", "yes")),
         *(({"restart": f"on-failure:{text}"}, "--restart on-failure") for text in ("", "-1", "0", "00", 10**20)),
         *(({"shm_size": text}, "--shm_size") for text in ("", "0", "8 g", "-8g", "1.5g", "g", "8gb", "8t", "lots")),
     ],

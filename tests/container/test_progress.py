@@ -166,7 +166,7 @@ def test_work_without_steps(tmp_path: Path) -> None:
 
 def test_work_of_an_earlier_start_is_not_this_ones(tmp_path: Path) -> None:
     earlier = "23:50:00 wiki: 100.0 of 400.0 MB"
-    log = work_log(tmp_path, earlier, "00:10:00 wiki: 3 of 7 parts found finished")
+    log = work_log(tmp_path, earlier, "00:10:00 wiki: 3 of 7 parts already finished")
     assert read_progress(log, NOW - 60, NOW) is None, "twenty minutes before the last word"
     assert read_progress(log, NOW - 30 * 60, NOW) is not None
     now = progress_at(work_log(tmp_path, earlier, "00:10:00 rows: 1 of 4 files"), NOW - 60, NOW)

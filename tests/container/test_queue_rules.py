@@ -169,7 +169,7 @@ def test_a_failing_start_leaves_it_in_its_place(fake: FakeEngine, status: int, s
             {"target": "/srv", "command": "nginx"},
             "starting a-pretrain: the engine refused: .*already in use by",
         ),
-        ("/elsewhere/a", {"status": "exited"}, r"of /elsewhere/a\. Name this one with --name, or remove that one"),
+        ("/elsewhere/a", {"status": "exited"}, r"for /elsewhere/a\. Give this one .* --name, or remove that one"),
     ],
     ids=["somebody else's", "another experiment's"],
 )
@@ -495,7 +495,7 @@ def test_ctrl_c_leaves_the_queue(fake: FakeEngine, launch: Launcher, monkeypatch
     put(fake, "ab")
     monkeypatch.setattr("time.sleep", interrupt)
     said = launch("queue", status=130)
-    assert "1 run on, 1 wait; `launch.py queue` goes on with them" in said.err
+    assert "1 still running, 1 waiting; `launch.py queue` continues with them" in said.err
     assert fake.names == ["b-pretrain.waiting", "a-pretrain"]
     assert launch("stop", "b").out == "b: taken out of the queue\n"
     assert fake.names == ["a-pretrain"]

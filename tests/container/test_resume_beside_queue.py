@@ -50,12 +50,12 @@ def test_a_gpu_that_one_waits_for_or_has_is_not_taken(
     said = launch.refused("resume", "mine")
     assert fake.started.count("mine") == 1
     if waits:
-        assert f"mine: GPU {gpus} is promised to {name}, which waits in the queue" in said
+        assert f"mine: GPU {gpus} is reserved for {name}, which waits in the queue" in said
         assert f"`launch.py stop {name}` takes it out" in said
         launch("stop", name)
         launch("resume", "mine")
     else:
-        assert f"mine: the queue has given GPU 0 to {name}. Resume it when that has ended" in said
+        assert f"mine: the queue has given GPU 0 to {name}. Resume this one when that one has ended" in said
 
 
 def test_of_several_the_others_are_resumed(fake: FakeEngine, launch: Launcher) -> None:
@@ -66,8 +66,8 @@ def test_of_several_the_others_are_resumed(fake: FakeEngine, launch: Launcher) -
     queued(fake, "theirs.waiting", "0")
     fake.add("by-hand", "/x/by-hand", labels={GPUS_LABEL: "1"})
     said = launch.refused("resume", "--all")
-    assert "a: GPU 0 is promised" in said
-    assert "c: GPU 0,2 is promised" in said
+    assert "a: GPU 0 is reserved" in said
+    assert "c: GPU 0,2 is reserved" in said
     assert "e: the queue has given GPU 3 to d" in said
     assert [fake.started.count(name) for name in "abcde"] == [1, 2, 1, 2, 1]
 

@@ -89,11 +89,11 @@ def test_weights_that_a_run_did_not_keep(
 
     refused("newest", "expected --checkpoint best, last or one of 0, 1; found 'newest'")
     (run / "cp-0001.model").unlink()
-    refused("last", "--checkpoint last is epoch 1, whose weights are not there")
+    refused("last", "--checkpoint last is epoch 1, whose weights are missing")
     refused("1", "(epochs with weights: 0)")
     (run / "cp-0000.model").unlink()
-    refused("last", "--checkpoint last is epoch 1, whose weights are not there")
-    refused("best", "--checkpoint best is epoch 0, whose weights are not there: the run discarded them or they were")
+    refused("last", "--checkpoint last is epoch 1, whose weights are missing")
+    refused("best", "--checkpoint best is epoch 0, whose weights are missing: the run discarded them or they were")
     assert read_run(run) is not None
 
 

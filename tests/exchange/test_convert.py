@@ -124,7 +124,7 @@ def test_an_interrupted_conversion_goes_on_to_the_same_weights(
     content = record.read_bytes()
     record.write_bytes(content[:-3])
     assert convert("cut", *flags) == 2
-    assert "to convert anew" in capsys.readouterr().err
+    assert "to start the conversion again" in capsys.readouterr().err
     record.write_bytes(content)
     (record.parent / "before.json").write_text("{")  # the figures of before are measured again
     assert convert("cut", *flags) == 0
@@ -263,7 +263,7 @@ def test_convert_without_text_or_head_or_softmax(
         assert "has no head for masked tokens" in capsys.readouterr().err
     import_model(place / "bert", tmp_path / "nystrom", ImportSettings(num_landmarks=4))
     assert convert("new", source=str(tmp_path / "nystrom")) == 2
-    assert "expected softmax in all layers, which is converted; found nystrom" in capsys.readouterr().err
+    assert "expected softmax in all layers, because conversion replaces it; found nystrom" in capsys.readouterr().err
 
 
 def test_import_puts_in_what_is_asked_for(
@@ -280,7 +280,7 @@ def test_import_puts_in_what_is_asked_for(
     assert {(each.name, each.conv_kernel_size) for each in config.attentions} == {("near_far", 5)}
     assert config.pooling == "mean"
     assert imported("b", "--attention", "local", "--num_landmarks", 3) == 2
-    assert "expected an attention with landmarks" in capsys.readouterr().err
+    assert "expected --attention to name an attention with landmarks" in capsys.readouterr().err
     assert imported("c", "--attention", "softmax", "--compatible") == 2
     assert not (tmp_path / "b").exists()
     (tmp_path / "other").mkdir()

@@ -193,7 +193,7 @@ def test_all_that_does_not_fit_is_named(tmp_path: Path, source: Path) -> None:
 
 
 AUTHORS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no config": (lambda at: (at.parents[1] / "config.json").unlink(), "no config.json that says its.*--config"),
+    "no config": (lambda at: (at.parents[1] / "config.json").unlink(), "no config.json that describes its.*--config"),
     "another attention": (lambda at: section(at, attn_type="reformer"), "expected nystrom or softmax, found 're"),
     "keys are missing": (lambda at: section(at, num_head=None, seq_len=None), "found no num_head, seq_len"),
     "no section": (lambda at: (at.parents[1] / "config.json").write_text("{}"), "with a section model"),
@@ -227,11 +227,11 @@ def test_the_command(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPat
     (ours / "notes.txt").write_text("mine")
     for flags, message in [
         ((source, ours), "not empty: choose another folder, or give --force"),
-        ((source / "config.json", tmp_path / "new"), f"expected the folder that it is part of: name {source}"),
-        ((tmp_path / "nowhere", tmp_path / "new"), "no such folder or file. Of a model on the Hugging Face hub get"),
+        ((source / "config.json", tmp_path / "new"), f"expected a folder, found one of its files: name {source}"),
+        ((tmp_path / "nowhere", tmp_path / "new"), "no such folder or file. For a model on the Hugging Face hub, get"),
         ((source, ours / "notes.txt"), "expected a folder, or nothing, found a file"),
-        ((source, source, "--force"), "which is read: choose another folder"),
-        ((source, tmp_path, "--force"), "which is read: choose another folder"),
+        ((source, source, "--force"), "the input of this command: choose another folder"),
+        ((source, tmp_path, "--force"), "the input of this command: choose another folder"),
         ((source, tmp_path / "new", "--conv_kernel_size", 5), "are for BERT and RoBERTa"),
     ]:
         assert run_here(monkeypatch, "code/run_export.py", "import", *flags) == 2
@@ -244,7 +244,7 @@ def test_the_command(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_flags_that_do_not_go_together(tmp_path: Path, source: Path) -> None:
-    with pytest.raises(UserError, match=r"--config .*: expected none beside a folder"):
+    with pytest.raises(UserError, match=r"--config .*: expected no --config with a folder"):
         import_model(source, tmp_path / "ours", ImportSettings(), tmp_path / "config.json")
     folder = foreign.stored(foreign.bert(), tmp_path / "bert")
     with pytest.raises(UserError, match="--compatible keeps the source's softmax"):

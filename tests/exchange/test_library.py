@@ -83,8 +83,8 @@ def test_a_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.chdir(tmp_path)
     assert run_here(monkeypatch, "code/run_export.py", "import", "some/model", tmp_path / "ours") == 2
     error = capsys.readouterr().err
-    assert "some/model: no such folder here, and it cannot be had from the Hugging Face hub: " in error
-    assert "`hf download NAME --local-dir FOLDER` gets the files: bring FOLDER here" in error
+    assert "some/model: no such folder here, and it cannot be downloaded from the Hugging Face hub: " in error
+    assert "`hf download NAME --local-dir FOLDER`, copy FOLDER here" in error
     assert not list(tmp_path.iterdir())
     # Where there is a network: safetensors first, and .bin where there are none.
     folder, asked = tmp_path / "cache", []

@@ -51,12 +51,12 @@ def test_masks_that_are_no_tensors(layer: str, kind: str) -> None:
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("masked", [True, False])
 def test_rows_without_tokens(layer: str, masked: bool) -> None:
-    with pytest.raises(ValueError, match="expected at least one token a row, found none"):
+    with pytest.raises(ValueError, match="expected at least one token per row, found none"):
         LAYERS[layer](torch.randn(B, 0, E), torch.ones(B, 0, dtype=torch.bool) if masked else None)
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_attentions_without_tokens(name: str) -> None:
     q = torch.randn(B, 2, 0, 8)
-    with pytest.raises(ValueError, match="expected at least one token a row, found none"):
+    with pytest.raises(ValueError, match="expected at least one token per row, found none"):
         create_attention(name, num_heads=2, head_dim=8, max_length=16)(q, q, q)

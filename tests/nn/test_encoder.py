@@ -151,7 +151,7 @@ def test_options() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"heads": 5}, "expected a dim that heads divides, found dim = 32 and heads = 5"),
+        ({"heads": 5}, "expected dim to be a multiple of heads, found dim = 32 and heads = 5"),
         ({"depth": 0}, "depth: "),
         ({"dropout": 2.0}, "dropout: "),
         ({"norm": "both"}, "norm: "),
@@ -159,8 +159,8 @@ def test_options() -> None:
         ({"reversible": True, "norm": "post"}, 'reversible: expected norm "pre" with it'),
         ({"attention": "nystrm"}, 'unknown attention "nystrm"'),
         ({"landmarks": "middle"}, "landmarks"),
-        ({"attention": ["softmax", "nystrom"]}, "parameters are for one attention"),
-        ({"attention": NystromConfig()}, "parameters stand in the config already"),
+        ({"attention": ["softmax", "nystrom"]}, "parameters can be given for one attention"),
+        ({"attention": NystromConfig()}, "the config already contains the parameters"),
         ({"attention": ["softmax"], "num_landmarks": None}, "attention: expected 2 items"),
         ({"attention": "linformer", "num_landmarks": None}, "linformer learns weights for each position"),
         ({"max_length": 30}, "max_length = 30 has no effect"),

@@ -130,7 +130,7 @@ def test_what_is_no_record_of_a_log_is_passed_over(
             assert run.series(kind, metric) == whole.series(kind, metric)
     assert run.panels == whole.panels
     (warning,) = [record.getMessage() for record in caplog.records]
-    assert warning.startswith(f"{path}: lines 1, 2, 3, 4, 8 are no records of a run")
+    assert warning.startswith(f"{path}: lines 1, 2, 3, 4, 8 are not records of a run")
     draw_curves([run], tmp_path / "x.png")
     assert len(figures) == 1
 

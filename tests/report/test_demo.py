@@ -136,7 +136,7 @@ def test_a_part_that_fails_is_named(
     monkeypatch.setattr(demo, "PROJECT", tmp_path)
     monkeypatch.setattr(demo, "_shipped_config", lambda name: small_data(pretraining_setting__objectives=["mlm"]))
     assert run_here(monkeypatch, "code/run_demo.py", "--out", tmp_path / "demo") == 2
-    assert "data-preprocessing/docstrings/preprocess.py ended with status 2" in capfd.readouterr().err
+    assert "data-preprocessing/docstrings/preprocess.py failed with status 2" in capfd.readouterr().err
 
 
 def test_what_helps_is_told_by_pairs_that_differ_in_one_thing() -> None:

@@ -126,7 +126,7 @@ def test_the_command_writes_the_page_and_the_numbers(
     mistakes = {
         ("--out", tmp_path / "page.txt"): "expected a name that ends in .html",
         ("--label", "5"): "--label 5: expected one of 0, 1",
-        ("--second", tmp_path / "text.txt"): "expected single texts, as the run learned from",
+        ("--second", tmp_path / "text.txt"): "expected single texts, as in the run's training data",
         ("--text", tmp_path / "none.txt"): "none.txt: No such file",
     }
     for given, expected in mistakes.items():

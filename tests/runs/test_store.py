@@ -171,10 +171,10 @@ def test_what_appears_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytes
     publish = Store.publish
     with monkeypatch.context() as context:
         context.setattr(Store, "publish", lambda *args: ((tmp_path / "out").write_text("theirs"), publish(*args)))
-        with pytest.raises(UserError, match="out: appeared while this command was at work"):
+        with pytest.raises(UserError, match="out: was created by something else while this command ran"):
             work(tmp_path / "out")
     assert (tmp_path / "out").read_text() == "theirs"
-    with pytest.raises(UserError, match="out: appeared while"):
+    with pytest.raises(UserError, match="out: was created by something else while"):
         work(tmp_path / "out")
     (tmp_path / "out").unlink()
     assert work(tmp_path / "out") == []
@@ -237,13 +237,13 @@ def test_a_part_from_elsewhere_is_refused(tmp_path: Path) -> None:
     """Another one's place, or another work's part: whole, and not this one."""
     folder = half_done(tmp_path / "out")
     (folder / "1").write_bytes((folder / "0").read_bytes())
-    with pytest.raises(UserError, match=f"{folder / '1'}: expected the part of this name, found one of other work"):
+    with pytest.raises(UserError, match=f"{folder / '1'}: expected the part of this name, found one of another"):
         work(tmp_path / "out")
     with opened(tmp_path / "other", {"table": "c"}) as other, other.pieces.write("1") as piece:
         piece.write(b"content of 1\n")
     (folder / "1").write_bytes((tmp_path / "other" / "1").read_bytes())
     before = tree(folder)
-    with pytest.raises(UserError, match="found one of other work"):
+    with pytest.raises(UserError, match="found one of another computation"):
         work(tmp_path / "out")
     assert {name: tree(folder).get(name) for name in before} == before
 
@@ -302,7 +302,7 @@ def test_many_at_once_make_one_result(tmp_path: Path) -> None:
                 work(tmp_path / "out")
                 status = 0
             except UserError as error:
-                status = 2 if "at work" in str(error) or "appeared" in str(error) else 1
+                status = 2 if "using it" in str(error) or "while this command ran" in str(error) else 1
             finally:
                 os._exit(status)
         pids.append(pid)

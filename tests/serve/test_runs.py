@@ -62,5 +62,5 @@ def test_a_text_of_several_windows_is_answered_explained_and_timed_as_they_are(r
 
 def test_pairs_are_refused(source: Path, tmp_path: Path) -> None:
     run = load_run(finetuned_glue(source, tmp_path, "STS-B"), "cpu")
-    with pytest.raises(UserError, match="it learned from pairs of texts"):
+    with pytest.raises(UserError, match="it was trained on pairs of texts"):
         RunModel(run)

@@ -64,7 +64,7 @@ def test_health_and_version(address: str) -> None:
         (b'{"text": "a", "texts": ["b"]}', 400, 'expected either "text" or "texts"'),
         (b'{"texts": ["a", " "]}', 422, "a text is empty"),
         (json.dumps({"texts": ["a"] * 9}).encode(), 413, "expected at most 8 texts, found 9"),
-        (b'{"texts": ["a", "b \\ud800 c"]}', 422, "a text has a half of a character"),
+        (b'{"texts": ["a", "b \\ud800 c"]}', 422, "a text has half of a surrogate pair"),
         (b'{"text": "a\xff"}', 400, ""),
         (b"[" * 3000, 400, ""),
         (b'{"text": "wrong"}', 422, "this text has no answer"),

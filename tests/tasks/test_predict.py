@@ -141,7 +141,7 @@ def test_a_run_on_a_data_set_predicts_as_it_did(
         np.testing.assert_allclose(found.probabilities, chances, atol=2e-5)
         assert found.probabilities.sum(1) == pytest.approx(1)
     assert len(run.predict([], None if second is None else [])) == 0
-    with pytest.raises(UserError, match=r"expected (pairs|single texts), as the run learned from, found"):
+    with pytest.raises(UserError, match=r"expected (pairs|single texts), as in the run's training data, found"):
         run.predict(texts, texts if second is None else None)
 
 
@@ -277,7 +277,7 @@ def test_no_file_is_written_over(
         ("one text", "expected a sequence of texts, found one text"),
         ([None], r"texts\[0\]: expected a text, found None"),
         (["a", b"b"], r"texts\[1\]: expected a text, found b'b'"),
-        (["a", "\ud800"], r"texts\[1\]: expected a text, found a half of a character at 0"),
+        (["a", "\ud800"], r"texts\[1\]: expected a text, found half of a surrogate pair at 0"),
     ],
 )
 def test_what_is_no_sequence_of_texts(fine_tuned: Callable[[str], Run], texts: Any, said: str) -> None:

@@ -53,7 +53,7 @@ def test_folders_that_are_no_run(refused: Refused, run: Path, table: Path, tmp_p
     said = refused(run, "--input", table)
     assert "expected a run of run_classify.py, run_glue.py or run_imdb.py, found another" in said
     path.write_text(json.dumps(written | {"texts": {}}))
-    assert "expected what a run says of its texts" in refused(run, "--input", table)
+    assert "expected a run's description of its texts" in refused(run, "--input", table)
     path.write_text(json.dumps(written | {"format": 2}))
     assert "result format 2, this version reads format" in refused(run, "--input", table)
     (run / "result.json").write_text("{")
@@ -65,7 +65,7 @@ def test_a_run_without_weights_or_tokenizer(refused: Refused, run: Path, table: 
     tokenizer.rename(tmp_path / "elsewhere")
     said = refused(run, "--input", table)
     assert "tokenizer.json: expected the tokenizer of the run" in said
-    assert "start the run's command again, which writes it anew" in said
+    assert "start the run's command again, which writes it again" in said
     (tmp_path / "elsewhere").rename(tokenizer)
     (path,) = run.glob("*.model")
     path.unlink()
@@ -103,7 +103,7 @@ def test_where_to_write(
     assert "expected a file that ends in .csv, .tsv, .jsonl, .parquet, found .txt" in refused(
         run, "--input", table, out="out.txt"
     )
-    assert "no such folder as" in refused(run, "--input", table, out="no/out.csv")
+    assert "no does not exist" in refused(run, "--input", table, out="no/out.csv")
     (tmp_path / "out.csv").touch()
     assert "out.csv: is there already: remove it, or name another file" in refused(run, "--input", table)
 
@@ -120,7 +120,7 @@ def test_another_prediction_is_half_done(
         "out.csv.parts: holds finished parts that were computed with other tokens_at_a_time; they were left as they are"
         in said
     )
-    assert f"out.csv.parts to begin anew with {table}, or name another file with --out" in said
+    assert f"out.csv.parts to start again with {table}, or name another file with --out" in said
     write_table(table, ("sentence", "key"), made_rows(6, 1))
     assert "finished parts that were computed with other table" in refused(run, "--input", table)
     (tmp_path / "out.csv.parts" / "mark").write_text("{")

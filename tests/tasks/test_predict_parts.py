@@ -103,7 +103,7 @@ def test_an_output_that_was_made_meanwhile(
     with monkeypatch.context() as context:
         context.setattr(stream, "_compute", lambda *args: (compute(*args), out.write_text("theirs")))
         assert predict() == 2
-    assert "out.csv: appeared while this command was at work, and was left as it is" in capsys.readouterr().err
+    assert "out.csv: was created by something else while this command ran, and was left" in capsys.readouterr().err
     assert out.read_text() == "theirs"
     out.unlink()
     assert predict() == 0
@@ -205,9 +205,7 @@ def test_parts_of_another_prediction_are_refused(
     assert contents(parts) == before
     said = capsys.readouterr().err
     assert "out.csv.parts: " in said
-    advice = (
-        "move it away, or name" if other.endswith("mark gone") else f"out.csv.parts to begin anew with {table}, or name"
-    )
+    advice = "move it away, or name" if other.endswith("mark gone") else f"parts to start again with {table}, or name"
     assert f"{advice} another file with --out" in said
     assert not (tmp_path / "out.csv").exists()
 
@@ -248,7 +246,7 @@ def test_a_table_that_changes_while_it_is_read(
         context.setattr(stream, "_encoder", encoding)
         assert predict() == 2
     said = capsys.readouterr().err
-    assert f"{table}: changed while it was read" in said
+    assert f"{table}: changed while it was being read" in said
     assert not (tmp_path / "out.csv").exists()
     table.write_text(text)
     assert predict() == 0
@@ -273,7 +271,7 @@ def test_weights_that_change_while_they_are_used(
 
     monkeypatch.setattr(stream, "_compute", changed)
     assert predict(folder=folder) == 2
-    assert ".model: changed while it was used" in capsys.readouterr().err
+    assert ".model: changed while it was being used" in capsys.readouterr().err
     assert not (tmp_path / "out.csv").exists()
 
 

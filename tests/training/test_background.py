@@ -110,7 +110,7 @@ def test_a_stop_does_not_wait_for_ever(
     assert step <= run.state.step <= 10
     run.background.close()
     assert not list(experiment.checkpoints.glob("cp-*"))
-    assert "without a checkpoint of this start: the reading was not over" in caplog.text
+    assert "without a checkpoint of this start: the reading was not finished" in caplog.text
     assert [r["type"] for r in read_log(experiment.checkpoints / "log.jsonl")][-1] == "stop"
 
 
@@ -153,7 +153,7 @@ def test_the_failure_of_one_process_is_everybodys(tmp_path: Path) -> None:
 
     processes = [Forked(work, tmp_path / "log", environment) for environment in as_torchrun(2)]
     assert [each.wait(60) for each in processes] == [3, 3], (tmp_path / "log").read_text()
-    assert (tmp_path / "log").read_text().count("waiting for the end of the verification") == 1
+    assert (tmp_path / "log").read_text().count("waiting for the verification") == 1
 
 
 def test_two_processes_give_up_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

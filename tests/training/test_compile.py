@@ -277,7 +277,7 @@ def test_a_trial_on_a_gpu_leaves_its_memory(monkeypatch: pytest.MonkeyPatch, dat
     ("part", "value", "reason"),
     [
         ("missing_compiler", lambda device: "found no C++ compiler", "found no C++ compiler"),
-        ("_WORTHWHILE", 9, "does not pay for 8 steps"),
+        ("_WORTHWHILE", 9, "does not pay off for 8 steps"),
     ],
 )
 def test_why_nothing_is_compiled_is_said(

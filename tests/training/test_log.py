@@ -55,7 +55,7 @@ def test_a_line_that_is_no_record_stays_and_costs_none(
     assert [record["step"] for record in read_log(path)] == [2, 4, 6, 8]
     warnings = [record.getMessage() for record in caplog.records]
     assert len(warnings) == is_there
-    assert all(f"{path}: line {number + 1} is no record of a run" in warning for warning in warnings)
+    assert all(f"{path}: line {number + 1} is not a record of a run" in warning for warning in warnings)
 
     resumed(tmp_path, 6)
     assert [record["step"] for record in read_log(path)] == [2, 4, 6, 6]

@@ -41,7 +41,7 @@ def test_it_ends_with_a_validation_and_a_checkpoint_of_where_it_stands(
     lower = ["--set", "pretraining_setting.epoch=1"]
     with caplog.at_level("INFO"):
         assert run_here(monkeypatch, PRETRAIN, *flags, *lower) == 0
-    assert "step 10 of 4: the run had passed the end that it has now" in caplog.text
+    assert "step 10 of 4: the run is already past its new end" in caplog.text
     assert validations(tmp_path) == [4, 8, 10]
     ends = [f"cp-{number:04d}.{kind}" for number in range(3) for kind in ("cp", "model")]
     assert checkpoints(tmp_path) == ends
@@ -51,7 +51,7 @@ def test_it_ends_with_a_validation_and_a_checkpoint_of_where_it_stands(
     caplog.clear()
     with caplog.at_level("INFO"):
         assert run_here(monkeypatch, PRETRAIN, *flags, *lower) == 0
-    assert "done: 10 of 4 steps, past the end that it has now" in caplog.text
+    assert "done: 10 of 4 steps, already past its new end" in caplog.text
     assert validations(tmp_path) == [4, 8, 10]
 
     # Further, stopped within the same epoch: what was written last is the newest.

@@ -166,7 +166,7 @@ class Attention(nn.Module, ABC):
         """
         q, k, mask = self._ready_for_weights(q, k, mask)
         if (queries is None) == (keys is None):
-            raise ValueError("expected either queries or keys, positions of the tokens whose weights are asked for")
+            raise ValueError("expected either queries or keys: the positions of the tokens whose weights to return")
         with torch.autocast(q.device.type, enabled=False):
             if queries is not None:
                 return self.rows_of_weights(q, k, mask, chosen(queries, "queries", q.shape[2]))
@@ -197,8 +197,8 @@ class Attention(nn.Module, ABC):
         """q and k as `attend` gets them, in float32 or wider, and the mask that this module goes by."""
         if not self.holds.weights:
             raise ValueError(
-                f"{type(self).__name__} has no weights of one token for another: configured like this, it mixes each "
-                "channel of the values in a way of its own"
+                f"{type(self).__name__} has no attention weights between tokens: in this configuration it mixes each "
+                "channel of the values differently"
             )
         self._check(q, k, q, is_causal=False)
         applied = self._applied(mask, q)
@@ -260,7 +260,9 @@ class Attention(nn.Module, ABC):
             if tensor.dtype != q.dtype:
                 raise ValueError(f"{name} must have q's dtype {q.dtype}, found {tensor.dtype}")
         if self.needs.shared_query_key and k is not q:
-            raise ValueError("the keys are made of the queries: k must be q itself, found another tensor")
+            raise ValueError(
+                "this method computes the keys from the queries: k must be the same tensor as q, found another one"
+            )
 
     def extra_repr(self) -> str:
         return f"{self.config!r}, num_heads={self.num_heads}, head_dim={self.head_dim}"

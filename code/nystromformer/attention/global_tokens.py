@@ -102,18 +102,18 @@ def _slots(marked_BN: Tensor, num_first: int, capacity: int, can_look: bool) -> 
     """Places and `there` of marked tokens, (B, M) each."""
     batch, length = marked_BN.shape
     counts_BN = marked_BN.cumsum(1)
-    remedy = f"global_capacity = {capacity}: raise it, or mark less"
+    remedy = f"global_capacity = {capacity}: raise it, or mark fewer tokens"
     if can_look:
         most = int(counts_BN[:, -1].max())
         if most > capacity:
             raise ValueError(
-                f"a row has {most} tokens that are marked as global (beside its first {num_first}), expected at most "
+                f"a row has {most} tokens marked as global (not counting its first {num_first}), expected at most "
                 f"{remedy}"
             )
         slots = min(-(-most // _SLOTS_STEP) * _SLOTS_STEP, capacity)
     else:
         fits = (counts_BN[:, -1] <= capacity).all()
-        torch._assert_async(fits, f"a row has more tokens that are marked as global than {remedy}")
+        torch._assert_async(fits, f"a row has more tokens marked as global than {remedy}")
         # A row has no more; a program for all lengths cannot tell which is less.
         slots = capacity if torch.compiler.is_exporting() else min(capacity, length)
     # The n-th marked token stands where the count first reaches n.

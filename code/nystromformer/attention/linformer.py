@@ -68,8 +68,8 @@ class LinformerAttention(RowsAttention):
         length = q.shape[2]
         if length > self.max_length:
             raise ValueError(
-                f"linformer has learned projections of {self.max_length} tokens (max_length; max_seq_len of a model), "
-                f"found {length}: cut the input, or train with more"
+                f"linformer has learned projections for {self.max_length} tokens (max_length; max_seq_len of a "
+                f"model), found {length}: shorten the input, or train with a larger max_length"
             )
         # Tokens that do not count are zero, and add nothing to a sum.
         keys_BHKD = _projected(self.key_projection_GKL, k)

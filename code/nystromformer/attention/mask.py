@@ -72,7 +72,7 @@ class AttentionMask:
             ValueError: a mask that is not (B, N), with a sentence on 4-D and (N, N) masks; no token at all.
         """
         if q.shape[2] == 0:
-            raise ValueError("expected at least one token a row, found none; pad rows that have none and mask them")
+            raise ValueError("expected at least one token per row, found none; pad empty rows and mask them")
         if mask is None:
             return None
         keep_BN = mask.keep_BN if isinstance(mask, AttentionMask) else mask

@@ -282,11 +282,11 @@ class NystromAttention(Attention):
 @cache
 def _say_once(reason: str | None, failed: str | None) -> None:
     if failed is not None:
-        logger.warning("Nyström attention by tensor operations: the fused kernels were tried and %s", failed)
+        logger.warning("Nyström attention without fused kernels: they were tried and %s", failed)
     elif reason is not None:
-        logger.info("Nyström attention by tensor operations: %s", reason)
+        logger.info("Nyström attention without fused kernels: %s", reason)
     else:
-        logger.info("Nyström attention by fused kernels")
+        logger.info("Nyström attention with fused kernels")
 
 
 def _all_tokens(q_BHND: Tensor) -> AttentionMask:

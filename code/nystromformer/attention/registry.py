@@ -48,6 +48,7 @@ def create_attention(
         return build(config, num_heads, head_dim)
     if max_length is None:
         raise ValueError(
-            f"{config.name} learns weights for each position: expected max_length, the tokens of the longest input"
+            f"{config.name} learns weights for each position: expected max_length, the number of tokens of the "
+            "longest input"
         )
     return build(config, num_heads, head_dim, max_length)  # type: ignore[call-arg]

@@ -79,8 +79,8 @@ class SynthesizerAttention(RowsAttention):
         length = v.shape[2]
         if length > self.max_length:
             raise ValueError(
-                f"synthesizer has learned scores of {self.max_length} places (max_length; max_seq_len of a model), "
-                f"found {length}: cut the input, or train with more"
+                f"synthesizer has learned scores for {self.max_length} positions (max_length; max_seq_len of a "
+                f"model), found {length}: shorten the input, or train with a larger max_length"
             )
         if self.config.kind == "dense":
             keys_BHND = _first(self.weight_HLD, 1, length).to(q.dtype).expand(q.shape[0], -1, -1, -1)

@@ -149,7 +149,7 @@ def _chosen_attention(settings: Efficiency) -> AttentionConfig:
         return config
     for length in settings.lengths:
         if reason := config.why_not_length(length):
-            raise UserError(f"--lengths: {config.name} takes no input of {length} tokens: {reason}")
+            raise UserError(f"--lengths: {config.name} does not accept inputs of {length} tokens: {reason}")
     for key, text in config.impossible_at(max(settings.lengths)):
         raise UserError(f"--attention: {key}: {text.replace('max_seq_len', 'the longest of --lengths')}")
     return config

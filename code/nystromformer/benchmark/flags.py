@@ -71,7 +71,9 @@ def names(allowed: Sequence[str], text: str) -> Any:
             return given
         found = [part.strip() for part in given.split(",")]
         if wrong := [part for part in found if part not in allowed]:
-            raise typer.BadParameter(f"expected some of {','.join(allowed)}, found {', '.join(map(repr, wrong))}")
+            raise typer.BadParameter(
+                f"expected one or more of {','.join(allowed)}, found {', '.join(map(repr, wrong))}"
+            )
         return tuple(each for each in allowed if each in found)
 
     return flag(tuple(allowed), text, parser=parse, metavar="NAMES")

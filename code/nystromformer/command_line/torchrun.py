@@ -65,9 +65,12 @@ def launch(flags: Sequence[str]) -> int:
             raise
     assert signals.received is not None
     if signals.received == MISTAKE:
-        _say("error: the processes cannot do what they were asked to; why stands above")
+        _say("error: the processes stopped with an error; the messages above state the reason")
         return 2
-    _say(f"stopped by {signals.received.name}: the same command goes on from its last checkpoint, or else anew")
+    _say(
+        f"stopped by {signals.received.name}: the same command resumes from the last checkpoint, or starts again if "
+        "there is none"
+    )
     return 128 + signals.received
 
 

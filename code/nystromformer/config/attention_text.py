@@ -19,7 +19,7 @@ def parse_attention(text: str) -> tuple[AttentionConfig, Mapping[str, Any]]:
     """
     name, parameters = _parts(text)
     if "name" in parameters:
-        raise UserError(f"{FLAG} {text[:200]!r}: expected the attention's name once, in front")
+        raise UserError(f"{FLAG} {text[:200]!r}: expected the attention's name once, at the beginning")
     try:
         return attention_config(name, **parameters), parameters
     except ValueError as error:

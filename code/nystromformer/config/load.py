@@ -94,10 +94,10 @@ def _read(path: Path) -> str:
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise UserError(f"{path}: a folder, where the file config.json was expected")
+            raise UserError(f"{path}: expected the file config.json, found a folder")
         if not stat.S_ISREG(status.st_mode):
             # Reading a pipe would wait for whoever writes to it.
-            raise UserError(f"{path}: no regular file (a pipe, socket or device), where config.json was expected")
+            raise UserError(f"{path}: expected the file config.json, found a pipe, socket or device")
         if status.st_size > _MOST_BYTES:
             raise UserError(
                 f"{path}: {status.st_size:,} bytes; expected a config.json of at most {_MOST_BYTES:,}: is it another "

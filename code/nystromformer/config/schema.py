@@ -172,7 +172,7 @@ class PretrainingConfig(BaseModel):
     @classmethod
     def _possible_objectives(cls, value: tuple[ObjectiveName, ...]) -> tuple[ObjectiveName, ...]:
         if "mlm" not in value or len(set(value)) < len(value):
-            raise ValueError('expected objectives with "mlm" among them, none twice')
+            raise ValueError('expected "mlm" among the objectives, each once')
         return value
 
     @model_validator(mode="after")

@@ -257,7 +257,7 @@ def _drive(engine: Engine) -> None:
         ended = queue.drive(engine, typer.echo)
     except KeyboardInterrupt:
         waiting, running = queue.queue_length(engine)
-        typer.echo(f"\n{running} run on, {waiting} wait; `launch.py queue` goes on with them", err=True)
+        typer.echo(f"\n{running} still running, {waiting} waiting; `launch.py queue` continues with them", err=True)
         raise typer.Exit(130) from None
     if not ended:
         typer.echo("the queue is empty")
@@ -309,5 +309,5 @@ def _runs_on_if_interrupted(job: Job) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"\n{job.name} runs on; `launch.py stop {job.name}` ends it with a checkpoint", err=True)
+        typer.echo(f"\n{job.name} is still running; `launch.py stop {job.name}` ends it with a checkpoint", err=True)
         raise typer.Exit(130) from None

@@ -77,8 +77,8 @@ def refuse_mounts(engine: Engine, spec: RunSpec) -> None:
     odd = [path for mount in spec.mounts for path in (mount.source, mount.target) if set(path) & set(',"\n')]
     if odd and engine.is_podman:
         raise UserError(
-            f"{odd[0]!r}: Podman cannot mount a folder that has a comma, a double quote or a line's end in its name or "
-            "in that of a folder above it. Rename that"
+            f"{odd[0]!r}: Podman cannot mount a folder that has a comma, a double quote or a line break in its name "
+            "or in that of a folder above it. Rename that folder"
         )
 
 
@@ -104,8 +104,8 @@ def refuse_name(spec: RunSpec, jobs: Sequence[Job]) -> None:
         if job.name == spec.name and job.home != spec.home:
             verb, command = ("end", "stop") if job.is_active else ("remove", "remove")
             raise UserError(
-                f"{spec.name}: the engine has a container of that name, of {job.home}. Name this one with --name, or "
-                f"{verb} that one with `launch.py {command} {job.name}`"
+                f"{spec.name}: the engine already has a container of that name, for {job.home}. Give this one another "
+                f"name with --name, or {verb} that one with `launch.py {command} {job.name}`"
             )
 
 

@@ -59,8 +59,8 @@ def experiment_spec(script: Script, folder: Path, flags: ScriptFlags, options: L
     checkpoints = experiment.config.model_checkpoints
     if not _in_container(checkpoints).is_relative_to(CONTAINER_MODEL):
         raise UserError(
-            f"{folder / 'config.json'}: model_checkpoints: {checkpoints} is not below /model, which is all that "
-            "outlives a container. Expected a folder below it, such as /model/model"
+            f"{folder / 'config.json'}: model_checkpoints: {checkpoints} is not below /model, the only folder that is "
+            "kept after a container is removed. Expected a folder below it, such as /model/model"
         )
     mounts.follow(experiment.checkpoints, read_only=False)
     mounts.add_code(options.code)

@@ -65,7 +65,7 @@ class Mounts:
         code = Path(given or CODE_FOLDER)
         if self.place.is_here and not (code / "nystromformer").is_dir():
             raise UserError(
-                f"--code {code}: no code folder of this project, which has nystromformer and run_*.py in it"
+                f"--code {code}: not a code folder of this project: expected nystromformer and run_*.py in it"
             )
         self.add(code, "/code")
 

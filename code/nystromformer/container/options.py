@@ -79,8 +79,8 @@ class LaunchOptions:
             )
         if not _RESTART.fullmatch(self.restart):
             raise UserError(
-                f"--restart {self.restart}: expected no, or on-failure:N with N from 1 on, such as on-failure:3. Other "
-                "policies would start a finished run, or one with a mistake, again for ever"
+                f"--restart {self.restart}: expected no, or on-failure:N with N at least 1, such as on-failure:3. "
+                "Other policies would restart a finished run, or one that always fails, forever"
             )
         if self.shm_size is not None and not re.fullmatch(r"[1-9]\d*[bkmgBKMG]?", self.shm_size):
             raise UserError(f"--shm_size {self.shm_size}: expected a number with b, k, m or g, such as 8g")

@@ -21,7 +21,7 @@ def read_output(engine: Engine, job: Job, lines: int | None = None, begin: int =
     """What the job wrote so far, from the byte `begin` on, or the last `lines` of it."""
     path = local_output(engine, job)
     if path is not None and not path.exists():
-        raise UserError(f"{path}: no log yet; `launch.py ps` tells how {job.name} is")
+        raise UserError(f"{path}: no log yet; `launch.py ps` shows the state of {job.name}")
     content = _through_the_engine(engine, job) if path is None else path.read_bytes()
     return _last_lines(content[begin:], lines)
 

@@ -164,18 +164,18 @@ def refuse_resuming(job: Job, jobs: Iterable[Job]) -> None:
     or may give to one that waits."""
     for other in jobs:
         if other.id != job.id and other.is_active and other.does_work_of(job):
-            raise UserError(f"{job.name}: the container {other.name} does its work already")
+            raise UserError(f"{job.name}: the container {other.name} already does this work")
         if other.id == job.id or QUEUE_LABEL not in other.labels:
             continue
         if other.is_waiting and any(_shares(job.gpus, slot) for slot in other.gpus.split(_OR)):
             raise UserError(
-                f"{job.name}: GPU {job.gpus} is promised to {other.name}, which waits in the queue. `launch.py queue` "
-                f"runs that first, `launch.py stop {other.name}` takes it out of the queue"
+                f"{job.name}: GPU {job.gpus} is reserved for {other.name}, which waits in the queue. `launch.py "
+                f"queue` runs that one first, `launch.py stop {other.name}` takes it out of the queue"
             )
         if (other.is_active or _is_taken(other)) and _shares(job.gpus, other.gpus):
             raise UserError(
-                f"{job.name}: the queue has given GPU {other.gpus} to {other.name}. Resume it when that has ended, or "
-                f"end that with `launch.py stop {other.name}`"
+                f"{job.name}: the queue has given GPU {other.gpus} to {other.name}. Resume this one when that one has "
+                f"ended, or end that one with `launch.py stop {other.name}`"
             )
 
 

@@ -144,7 +144,7 @@ def read_manifest(folder: Path) -> Manifest:
     if manifest is None:
         raise UserError(
             f"{folder / MANIFEST_FILE}: no such file. A finished dataset has a manifest, so the folder is unfinished "
-            f"or no dataset. {_HOW_TO_MAKE} An interrupted command continues when started again."
+            f"or not a dataset. {_HOW_TO_MAKE} An interrupted command continues when started again."
         )
     return manifest
 

@@ -23,7 +23,7 @@ def check_free(folder: Path, force: bool, source: Path) -> None:
         UserError: it has files, is none, or holds the source.
     """
     if source.resolve().is_relative_to(folder.resolve()):
-        raise UserError(f"{folder}: holds {source}, which is read: choose another folder")
+        raise UserError(f"{folder}: holds {source}, the input of this command: choose another folder")
     if os.path.lexists(folder) and not folder.is_dir():
         raise UserError(f"{folder}: expected a folder, or nothing, found a file")
     with writing(folder):

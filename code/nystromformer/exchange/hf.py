@@ -102,5 +102,7 @@ def check_tokenizer(opened: Opened) -> Tokenizer:
         UserError: it has none.
     """
     if opened.tokenizer is None:
-        raise UserError(f"{opened.path}: imported without a tokenizer, and needed with one here")
+        raise UserError(
+            f"{opened.path}: was imported without a tokenizer, which is needed here: import it again with --tokenizer"
+        )
     return opened.tokenizer

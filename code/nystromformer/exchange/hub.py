@@ -40,8 +40,9 @@ def find_source(source: Path) -> Path:
                 break
     except Exception as error:  # whatever the network's layers raise
         raise UserError(
-            f"{name}: no such folder here, and it cannot be had from the Hugging Face hub: {reason_of(error)}. Where "
-            "there is a network, `hf download NAME --local-dir FOLDER` gets the files: bring FOLDER here and name it"
+            f"{name}: no such folder here, and it cannot be downloaded from the Hugging Face hub: {reason_of(error)}. "
+            "On a machine with a network, get the files with `hf download NAME --local-dir FOLDER`, copy FOLDER here "
+            "and name it"
         ) from error
     return folder
 

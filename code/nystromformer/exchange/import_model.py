@@ -114,8 +114,8 @@ def _replaced(settings: ImportSettings, text: str, notes: list[str]) -> dict[str
     if settings.num_landmarks is not None:
         if "num_landmarks" not in type(attention).model_fields or "num_landmarks" in own:
             raise UserError(
-                f"--num_landmarks {settings.num_landmarks}: expected an attention with landmarks beside it whose "
-                f"number is not given, found --attention {text}"
+                f"--num_landmarks {settings.num_landmarks}: expected --attention to name an attention with landmarks, "
+                f"without their number, found --attention {text}"
             )
         own["num_landmarks"] = settings.num_landmarks
     taps = settings.conv_kernel_size

@@ -242,7 +242,7 @@ class NystromEncoderModel(NystromEncoderPreTrainedModel):
         return_dict=None,
     ):  # fmt: skip
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("expected input_ids or inputs_embeds, one of the two")
+            raise ValueError("expected either input_ids or inputs_embeds")
         words = self.embeddings.word(input_ids) if inputs_embeds is None else inputs_embeds
         states = [self.embeddings(words, token_type_ids)]
         keep_BN = torch.ones_like(words[..., 0]).bool() if attention_mask is None else attention_mask.bool()

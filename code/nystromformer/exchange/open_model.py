@@ -129,7 +129,7 @@ def _open_experiment(folder: Path, wanted: str) -> Opened:
     content = read_checkpoint(path)
     check_is_of_a_run(content, path)
     if _CLASSIFIER in content["model"]:
-        raise UserError(f"{path}: a classification's weights, where a pretraining's were expected")
+        raise UserError(f"{path}: expected weights of a pretraining, found those of a classification")
     tokenizer = _tokenizer(path, experiment.checkpoints, content["tokenizer"])
     return _check(Opened(folder.resolve().name, folder, path, content, experiment.config, tokenizer))
 
@@ -138,7 +138,7 @@ def _open_run(folder: Path, wanted: str | None) -> Opened:
     result = read_run(folder)
     if result is None:
         if wanted in ("all", "best"):
-            raise UserError(f"{folder}: expected --checkpoint last or an epoch's number of a run without a result.json")
+            raise UserError(f"{folder}: no result.json: expected --checkpoint last or an epoch's number")
         path = choose_weights(folder, wanted or "last")[0]
     else:
         path = _weights_of(folder, result, wanted or "best")
@@ -148,8 +148,8 @@ def _open_run(folder: Path, wanted: str | None) -> Opened:
     names = {name.split(".")[0] for name in content["model"] if not name.startswith("encoder.")}
     if names != {"head"} or "head.dense.weight" not in content["model"] or _CLASSIFIER not in content["model"]:
         raise UserError(
-            f"{path}: a model whose head has no exported form ({', '.join(sorted(names)) or 'none'}): classes and "
-            "values of texts (tables, GLUE, IMDB) have one"
+            f"{path}: the model's head ({', '.join(sorted(names)) or 'none'}) cannot be exported: only those of "
+            "classes and values of texts (tables, GLUE, IMDB) can"
         )
     config = experiment_config(content["config"], str(path))
     if "head" in content:  # an imported model's
@@ -177,7 +177,7 @@ def _weights_of(folder: Path, result: Run, wanted: str) -> Path:
     epoch = words[wanted] if wanted in words else int(wanted)
     if epoch not in there:
         raise UserError(
-            f"{folder}: --checkpoint {wanted} is epoch {epoch}, whose weights are not there: the run discarded them or "
+            f"{folder}: --checkpoint {wanted} is epoch {epoch}, whose weights are missing: the run discarded them or "
             f"they were moved (epochs with weights: {numbers})"
         )
     return there[epoch]
@@ -191,8 +191,8 @@ def _as_in_transformers(answer: Answer, content: dict[str, Any], path: Path) -> 
     """
     if answer.kind == "ordered":
         raise UserError(
-            f"{path}: ordered classes have no exported form: each output says whether the class is a higher one. "
-            "run_predict.py and run_serve.py answer with them"
+            f"{path}: a model of ordered classes cannot be exported, because its outputs are not scores of classes. "
+            "Use run_predict.py or run_serve.py instead"
         )
     if answer.kind == "several":
         return {**content, "head": {"problem_type": SEVERAL}}, answer.names
@@ -227,7 +227,7 @@ def _tokenizer(path: Path, checkpoints: Path, sha256: str) -> Tokenizer | None:
         return None
     file = checkpoints / TOKENIZER_FOLDER / TOKENIZER_FILE
     if not file.is_file():
-        raise UserError(f"{path}: its tokenizer (sha256 {sha256[:12]}…) is not there: expected {file}")
+        raise UserError(f"{path}: its tokenizer (sha256 {sha256[:12]}…) is missing: expected {file}")
     if (found := sha256_of(file)) != sha256:
         raise UserError(f"{file}: another tokenizer (sha256 {found[:12]}…) than the checkpoint's ({sha256[:12]}…)")
     return load_tokenizer(file.parent)

@@ -103,11 +103,11 @@ def refuse_fixed(opened: Opened) -> None:
         if not core.holds.export:  # type: ignore[union-attr]
             name = opened.config.attentions[number].name
             raise UserError(
-                f"{opened.path}: layer {number}'s attention ({name}, configured like this) has no program that serves "
-                "any batch and length: docs/library.md lists those that have one"
+                f"{opened.path}: layer {number}'s attention ({name}, in this configuration) cannot be exported for "
+                "any batch and length: docs/library.md lists those that can"
             )
     if opened.config.reversible:
-        raise UserError(f"{opened.path}: reversible layers have no exported program")
+        raise UserError(f"{opened.path}: reversible layers cannot be exported")
 
 
 def export_checked(opened: Opened, dest: Path, form: str, force: bool = False) -> float:
@@ -164,7 +164,7 @@ def _convert_to_onnx(opened: Opened, program: torch.export.ExportedProgram) -> A
         while first.__cause__ is not None:  # it wraps what went wrong in advice for its own authors
             first = first.__cause__
         reason = str(first).strip().splitlines()[:1] or [type(first).__name__]
-        raise UserError(f"{opened.path}: has no form in ONNX's opset {OPSET}: {reason[0]:.300}") from error
+        raise UserError(f"{opened.path}: cannot be expressed in ONNX's opset {OPSET}: {reason[0]:.300}") from error
 
 
 def _stable_sort(x: Any, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:
@@ -195,7 +195,8 @@ def largest_difference(opened: Opened, run: Callable[[dict[str, Tensor]], Tensor
     if not worst <= TOLERANCE:
         raise UserError(
             f"{opened.path}: the exported program's logits differ from the model's by {worst:.1e} of the largest "
-            f"({TOLERANCE:g} is allowed): it is not written. Please report it, with torch's and onnxruntime's versions"
+            f"({TOLERANCE:g} is allowed), so it was not written. Please report it, with torch's and onnxruntime's "
+            "versions"
         )
     return worst
 

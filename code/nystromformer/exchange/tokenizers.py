@@ -49,7 +49,7 @@ def import_tokenizer(beside: Path, given: str | None, vocab_size: int) -> Import
     if not (folder / TOKENIZER_FILE).is_file() and not (folder / "vocab.json").is_file():
         raise UserError(
             f"{folder}: no tokenizer there ({TOKENIZER_FILE}, or vocab.json and merges.txt): name its folder with "
-            "--tokenizer, or give --tokenizer none for the weights alone. Where there are other files of one, "
+            "--tokenizer, or give --tokenizer none for the weights alone. If it is in another format, "
             "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(ANOTHER) writes tokenizer.json"
         )
     tokenizer, notes = _read(folder)

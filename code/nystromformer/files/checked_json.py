@@ -48,7 +48,7 @@ def read_checked(path: Path) -> Any:
         raise UserError(f"{path}: expected a file, found something else: move it away")
     try:
         if (size := path.stat().st_size) > _LONGEST:
-            raise ValueError(f"{size:,} bytes, which is more than such a file has")
+            raise ValueError(f"{size:,} bytes, more than such a file can have")
         data, problems = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -59,7 +59,7 @@ def read_checked(path: Path) -> Any:
     if isinstance(data, dict) and _SHA256 in data:
         sha256 = data.pop(_SHA256)
         if sha256 != _checksum(data):
-            raise ValueError(f"not as it was written: its {_SHA256} is that of other values")
+            raise ValueError(f"modified after it was written: the {_SHA256} does not match")
     return data
 
 

@@ -95,7 +95,9 @@ def read_lines(file: BinaryIO, place: object, limit: int, what: str = "lines") -
     while line := _next_line(file, place, limit + 1):
         number += 1
         if len(line) > limit:
-            raise UserError(f"{place}, line {number}: expected {what} of at most {size_text(limit)}, found a longer")
+            raise UserError(
+                f"{place}, line {number}: expected {what} of at most {size_text(limit)}, found a longer one"
+            )
         yield line
 
 

@@ -142,7 +142,7 @@ def place_new(source: Path, target: Path) -> None:
     except OSError as error:
         if os.path.lexists(target):
             raise UserError(
-                f"{target}: appeared while this command was at work, and was left as it is: move it away"
+                f"{target}: was created by something else while this command ran, and was left unchanged: move it away"
             ) from None
         if error.errno not in _WITHOUT_LINKS:
             raise
@@ -160,7 +160,7 @@ def check_new_file(flag: str, path: Path) -> None:
     if path.exists() or path.is_symlink():
         raise UserError(f"{flag} {path}: is there already: remove it, or name another file")
     if not path.resolve().parent.is_dir():
-        raise UserError(f"{flag} {path}: no such folder as {path.resolve().parent}")
+        raise UserError(f"{flag} {path}: the folder {path.resolve().parent} does not exist")
 
 
 def open_ordinary(path: Path, flags: int) -> int | None:

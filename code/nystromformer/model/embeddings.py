@@ -54,7 +54,7 @@ class Embeddings(nn.Module):
         """
         length = x_BNE.shape[1]
         if not torch.compiler.is_exporting() and length == 0:
-            raise ValueError("expected at least one token a row, found none; pad rows that have none and mask them")
+            raise ValueError("expected at least one token per row, found none; pad empty rows and mask them")
         if not torch.compiler.is_exporting() and length > self.max_seq_len:
             raise ValueError(f"expected at most max_seq_len = {self.max_seq_len} tokens, found {length}")
         if self.position is not None:

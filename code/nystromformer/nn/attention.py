@@ -141,19 +141,22 @@ class NystromAttention(nn.Module):
         if not needed <= names <= needed | {_CONV}:
             raise ValueError(
                 f"expected the weights of one nystrom_attention.NystromAttention, {', '.join(sorted(needed))} and "
-                f"perhaps {_CONV}; missing: {_listed(needed - names)}; unknown: {_listed(names - needed - {_CONV})}"
+                f"optionally {_CONV}; missing: {_listed(needed - names)}; unknown: {_listed(names - needed - {_CONV})}"
             )
         kernel_H1K1 = state_dict.get(_CONV)
         filters = None if kernel_H1K1 is None else len(kernel_H1K1)
         heads = filters if heads is None else heads
         if heads is None:
-            raise ValueError(f"without {_CONV} no weight tells the number of heads: expected heads, as it was built")
+            raise ValueError(
+                f"without {_CONV} the weights do not show the number of heads: expected heads, as the layer was built "
+                "with"
+            )
         if filters not in (None, heads):
             raise ValueError(f"expected heads = {filters}, the filters of {_CONV}, found {heads}")
         inner, dim = state_dict[_QKV].shape[0] // 3, state_dict[_QKV].shape[1]
         if heads < 1 or inner % heads or state_dict[_OUT].shape != (dim, inner):
             raise ValueError(
-                f"{_QKV} {tuple(state_dict[_QKV].shape)} and {_OUT} {tuple(state_dict[_OUT].shape)} are not those of "
+                f"{_QKV} {tuple(state_dict[_QKV].shape)} and {_OUT} {tuple(state_dict[_OUT].shape)} do not fit "
                 f"{heads} heads: expected (3 x heads x head_dim, dim) and (dim, heads x head_dim)"
             )
         layer = cls(
@@ -182,7 +185,7 @@ def head_dim_of(dim: int, heads: int) -> int:
         ValueError: heads that do not divide it.
     """
     if heads < 1 or dim < 1 or dim % heads:
-        raise ValueError(f"expected a dim that heads divides, found dim = {dim} and heads = {heads}")
+        raise ValueError(f"expected dim to be a multiple of heads, found dim = {dim} and heads = {heads}")
     return dim // heads
 
 

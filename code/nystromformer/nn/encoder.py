@@ -139,7 +139,10 @@ def _attentions(
     if isinstance(attention, (str, AttentionConfig)):
         return attention_config(attention, **parameters)
     if parameters:
-        raise ValueError(f"parameters are for one attention; of a list each has its own, found {sorted(parameters)}")
+        raise ValueError(
+            "parameters can be given for one attention only; in a list each attention has its own, found "
+            f"{sorted(parameters)}"
+        )
     return tuple(attention_config(each) for each in attention)
 
 
@@ -150,4 +153,6 @@ def _config(**fields: object) -> ModelConfig:
     except ValidationError as error:
         problems = describe_errors(error, ModelConfig.model_json_schema())
         lines = [str(Problem((_OURS.get(str(p.path[0]), p.path[0]), *p.path[1:]), p.text)) for p in problems]
-        raise ValueError("an encoder cannot be built like this:\n  " + "\n  ".join(dict.fromkeys(lines))) from None
+        raise ValueError(
+            "an encoder cannot be built with these arguments:\n  " + "\n  ".join(dict.fromkeys(lines))
+        ) from None

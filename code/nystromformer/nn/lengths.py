@@ -13,7 +13,8 @@ def check_max_length(attentions: Iterable[AttentionConfig], max_length: int | No
     learned = [each.name for each in attentions if attention_class(type(each)).needs.max_length]
     if learned and max_length is None:
         raise ValueError(
-            f"{learned[0]} learns weights for each position: expected max_length, the tokens of the longest input"
+            f"{learned[0]} learns weights for each position: expected max_length, the number of tokens of the longest "
+            "input"
         )
     if max_length is not None and not learned:
         names = " and ".join(dict.fromkeys(each.name for each in attentions))

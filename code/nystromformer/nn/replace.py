@@ -90,7 +90,7 @@ def _refuse_decoders(module: nn.Module) -> None:
         if isinstance(each, (nn.TransformerDecoderLayer, nn.TransformerDecoder)):
             place = f" at {name}" if name else ""
             raise ValueError(
-                f"{type(module).__name__} has a {type(each).__name__}{place}, whose attention is causal or looks at "
-                "other tokens' keys, neither of which can be replaced: pass the encoder alone, as in "
+                f"{type(module).__name__} has a {type(each).__name__}{place}, whose attention is causal or attends to "
+                "another sequence; neither can be replaced. Pass only the encoder, as in "
                 "replace_attention(model.encoder)"
             )

@@ -121,7 +121,7 @@ def kept_or_measured(results: Path, opened: OpenedScoring, settings: CostSetting
         return measure_cost(opened, settings)  # none yet, one of another version, or an edited file
     if (earlier.weights, earlier.settings) != (sha256_of(opened.checkpoints[-1]), settings):
         return measure_cost(opened, settings)
-    logger.info("time and memory by length: measured already")
+    logger.info("time and memory by length: already measured")
     return earlier
 
 

@@ -131,8 +131,8 @@ def _command(*words: str | Path) -> None:
         raise KeyboardInterrupt
     if status:
         raise UserError(
-            f"{script} ended with status {status}; what it says above is the reason. Run the same demo again to go on "
-            "from there."
+            f"{script} failed with status {status}; its output above states the reason. Run the same demo again to "
+            "resume from there."
         )
 
 

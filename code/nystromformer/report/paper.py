@@ -83,7 +83,7 @@ def write_paper(results: Path, out: Path) -> Path:
     if not results.is_dir():
         raise UserError(f"--results {results}: no such folder")
     if out.suffix != ".html":
-        raise UserError(f"--out {out}: expected a file ending in .html; a .md of the same name is put beside it")
+        raise UserError(f"--out {out}: expected a file ending in .html; a .md of the same name is written beside it")
     try:
         sections = [make(results) for make in SECTIONS]
         page = document.document(_TITLE, _as_html(sections))

@@ -26,6 +26,8 @@ WITH_TARGET = ("precision_at_recall", "recall_at_precision")
 WARM_START = 0.2
 THRESHOLD = "threshold"
 """What an epoch's record calls the log-odds above which label 1 is predicted, as chosen on its validation rows."""
+TEMPERATURE = "temperature"
+"""What it calls the number that scores are divided by before they become probabilities."""
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,7 @@ class Run:
         if not path.is_file() or sha256_of(path) != self.tokenizer_sha256:
             raise UserError(
                 f"{path}: expected the tokenizer of the run (sha256 {self.tokenizer_sha256[:12]}…), found "
-                f"{'another one' if path.is_file() else 'none'}: start the run's command again, which writes it anew"
+                f"{'another one' if path.is_file() else 'none'}: start the run's command again, which writes it again"
             )
         return path.parent
 
@@ -265,7 +265,8 @@ def _check(run: Run) -> None:
         ValueError: says what is impossible.
     """
     epochs = [epoch.epoch for epoch in run.epochs]
-    if len(epochs) != run.settings.epochs or epochs != list(range(len(epochs))):
+    is_whole = len(epochs) == run.settings.epochs or (run.settings.patience is not None and len(epochs) > 0)
+    if not is_whole or len(epochs) > run.settings.epochs or epochs != list(range(len(epochs))):
         shown = ", ".join(map(str, epochs[:20])) + (", …" if len(epochs) > 20 else "")
         raise ValueError(f"epochs: expected 0 to {run.settings.epochs - 1}, found {shown or 'none'}")
     names = set(run.last.metrics)

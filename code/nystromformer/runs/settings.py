@@ -37,6 +37,8 @@ class RunSettings:
     """
     objective: ObjectiveSettings | None = None
     """None: the task's own loss."""
+    patience: Count | None = None
+    """Epochs without a better one that end the run; None: it ends with the last of its epochs."""
     __pydantic_config__ = STRICT
 
     @property

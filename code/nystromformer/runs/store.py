@@ -85,7 +85,7 @@ class Pieces:
             path.unlink()
             return None
         if not body.startswith(head := _head(name, self.origin)):
-            raise UserError(f"{path}: expected the part of this name, found one of other work: move it away")
+            raise UserError(f"{path}: expected the part of this name, found one of another computation: move it away")
         return body[len(head) :]
 
 
@@ -130,8 +130,8 @@ class Store:
     def __init__(self, folder: Path, command: str, facts: Mapping[str, Any], elsewhere: str, source: str = "") -> None:
         self.folder = folder
         self._command, self._elsewhere = command, elsewhere
-        anew = f"anew with {source}" if source else "anew"
-        self._advice = f"remove {folder} to begin {anew}, or {elsewhere}"
+        again = f"again with {source}" if source else "again"
+        self._advice = f"remove {folder} to start {again}, or {elsewhere}"
         self._facts = json.loads(json.dumps({**facts, "version": __version__, "format": FORMAT}))
         self.pieces = Pieces(folder, hashlib.sha256(_as_json([command, self._facts])).hexdigest())
         self.whole = folder / temporary_name("whole")

@@ -135,7 +135,7 @@ def _asked(texts: Texts, limits: Limits) -> list[str]:
     if not all(text.strip() for text in asked):
         raise _Refused(422, "a text is empty")
     if any(half_character(text) is not None for text in asked):
-        raise _Refused(422, "a text has a half of a character")
+        raise _Refused(422, "a text has half of a surrogate pair")
     return asked
 
 

@@ -21,7 +21,10 @@ class RunModel:
 
     def __init__(self, run: LoadedRun) -> None:
         if run.recipe.is_of_pairs:
-            raise UserError(f"{run.folder}: it learned from pairs of texts; what is served answers single ones")
+            raise UserError(
+                f"{run.folder}: it was trained on pairs of texts, and the service accepts only single texts: use "
+                "run_predict.py"
+            )
         self.name = f"{run.result.experiment}, {run.result.task}"
         self.does = f"It predicts {_what(run)}."
         self.longest = run.result.length

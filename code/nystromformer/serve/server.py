@@ -79,7 +79,7 @@ def open_served(run: Path, checkpoint: str, tokenizer: Path | None, device: str)
 
     if is_finished(run):
         if tokenizer is not None:
-            raise UserError("--tokenizer: expected none, as a finished run keeps its own")
+            raise UserError("--tokenizer: expected none, as a finished run has its own")
         finished = load_run(run, device)
         return RunModel(finished), finished.config.model, finished.device
     if not (run / "config.json").is_file():

@@ -81,7 +81,7 @@ def write_checkpoint(content: Mapping[str, Any], path: Path) -> None:
         reason = "no space left on the device" if _is_full(error) else _first_line(error)
         raise UserError(
             f"{path}: the checkpoint could not be written: {reason}. The checkpoints before it are whole: make room "
-            "and start the same command again to go on from the last one."
+            "and start the same command again to resume from the last one."
         ) from error
 
 
@@ -197,8 +197,8 @@ def _machine_faults(path: Path) -> Iterator[None]:
 
 def _cannot_be_read(path: Path, error: OSError) -> UserError:
     return UserError(
-        f"{path}: cannot be read: {error.strerror or error}. Nothing was changed; once the reason is gone, the same "
-        "command goes on from it."
+        f"{path}: cannot be read: {error.strerror or error}. Nothing was changed; once this is fixed, the same "
+        "command resumes from it."
     )
 
 
@@ -229,7 +229,7 @@ def _load(path: Path, mmap: bool, is_proved: bool) -> dict[str, Any]:
         if cause := _machine_error(error) or _told_by_torch(error):
             raise cause from error
         if is_proved:
-            raise UserError(f"{path}: refused: nothing that this project wrote ({_first_line(error)})") from error
+            raise UserError(f"{path}: refused: not written by this project ({_first_line(error)})") from error
         raise UnreadableCheckpoint(f"{path}: damaged: {_first_line(error)}") from error
     if not isinstance(content, dict) or "format" not in content or "model" not in content:
         raise UserError(f'{path}: not a checkpoint of this project: expected a dict with "format" and "model"')
@@ -237,7 +237,7 @@ def _load(path: Path, mmap: bool, is_proved: bool) -> dict[str, Any]:
         raise UserError(f"{path}: checkpoint format {content['format']!r:.40}, this version reads format {FORMAT}")
     run_id = content.get("run_id")
     if not isinstance(run_id, str) or not run_id:
-        raise UserError(f"{path}: not a checkpoint of this project: its run's id is no text")
+        raise UserError(f"{path}: not a checkpoint of this project: its run's id is not a text")
     return content
 
 

@@ -65,7 +65,7 @@ class Background:
             return True
         pending, failed = group.highest(int(self.is_pending), int(self.failed))
         if pending and not failed and self.what and group.is_main:
-            logger.info("waiting for the end of %s, before anything is written", self.what)
+            logger.info("waiting for %s to finish before writing anything", self.what)
         stopped_at: float | None = None
         while True:
             # not at once: other processes may wait for minutes, and a collective would take that for a failure

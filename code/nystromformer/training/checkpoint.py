@@ -121,9 +121,11 @@ def _without_others(folder: Path, weights: Iterable[Path], last: bool = False) -
             if last:
                 break
         elif os.environ.get("RANK", "0") == "0":  # of several processes one speaks
-            logger.warning("%s: not of the folder's run (run.json), or not under its own name: passed over", path)
+            logger.warning(
+                "%s: belongs to another run than the folder (run.json), or does not match its name: skipped", path
+            )
     if not own:
-        raise UserError(f"{folder}: all of its checkpoints are of other runs than run.json says. {_OTHER_RUN}")
+        raise UserError(f"{folder}: all of its checkpoints belong to other runs than the one in run.json. {_OTHER_RUN}")
     return own[::-1]
 
 
@@ -185,7 +187,7 @@ def _write_missing_weights(whole: Path) -> None:
     with RunLock(whole.parent):
         if not os.path.lexists(weights):
             write_checkpoint(weights_of(read_checkpoint(whole)), weights)
-            logger.warning("%s: was gone; made again from %s", weights, whole.name)
+            logger.warning("%s: was missing; made again from %s", weights, whole.name)
 
 
 def _damage(path: Path) -> UserError | None:
@@ -195,9 +197,9 @@ def _damage(path: Path) -> UserError | None:
     except UnreadableCheckpoint as error:
         return error
     if {"epoch", "step"} <= facts.keys() and not bears_its_name(path, facts):
-        return UserError(f"{path}: written under another name, at step {facts['step']}")
+        return UserError(f"{path}: written at step {facts['step']}, which does not match its name")
     if record is not None and not record.owns(facts):
-        return UserError(f"{path}: of another run than the folder's (run.json)")
+        return UserError(f"{path}: belongs to another run than the folder (run.json)")
     return None
 
 
@@ -262,11 +264,11 @@ def read_latest(
             aside.append((path, "damaged"))
             continue
         if record is not None and not record.owns(content):
-            report(f"{path}: of another run than the folder's (run.json): passed over")
+            report(f"{path}: belongs to another run than the folder (run.json): skipped")
             aside.append((path, "other-run"))
             continue
         if not bears_its_name(path, content):
-            report(f"{path}: written under another name, at step {content.get('step')}: passed over")
+            report(f"{path}: written at step {content.get('step')}, which does not match its name: skipped")
             aside.append((path, "renamed"))
             continue
         check(path, content)

@@ -71,8 +71,8 @@ def check_whole_state(
     problems = [*_progress_problems(content, settings), *_optimizer_problems(content["optimizer"], optimizer)]
     if problems:
         raise UserError(
-            f"{source}: is whole, but no state that this run can have written:{listed(problems)}\n"
-            "Nothing was loaded. Move it away to go on from the checkpoint before it."
+            f"{source}: is not damaged, but this run cannot have written it:{listed(problems)}\nNothing was loaded. "
+            "Move it away to resume from the checkpoint before it."
         )
 
 

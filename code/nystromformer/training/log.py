@@ -253,7 +253,7 @@ def _warn(path: Path, lines: list[int], fate: str) -> None:
         return
     numbers = ", ".join(map(str, lines[:_NAMED]))
     more = f" and {len(lines) - _NAMED:,} more" if len(lines) > _NAMED else ""
-    noun, are = ("line", "is no record") if len(lines) == 1 else ("lines", "are no records")
+    noun, are = ("line", "is not a record") if len(lines) == 1 else ("lines", "are not records")
     logger.warning("%s: %s %s%s %s of a run (blank, damaged or cut short): %s", path, noun, numbers, more, are, fate)
 
 

@@ -135,13 +135,13 @@ class Trainer:
                 version=self.extra.get("version"),
             )
             if first > last:
-                log.say(f"step {first} of {last}: the run had passed the end that it has now, and ends where it stands")
+                log.say(f"step {first} of {last}: the run is already past its new end, and stops here")
             if owes:
                 if (stopped_by := self._given_up(stop, log)) is not None:
                     return stopped_by
                 self._end_epoch(log)
-                if self._is_over:
-                    return None
+            if self._is_over:
+                return None
             clock = Clock(self.state.tokens)
             self._mark = time.monotonic()
             for step in clock.waiting_for(copy_steps(self.trainable.steps(first, last), self.device.device)):
@@ -180,6 +180,11 @@ class Trainer:
                     clock.restart(self.state.tokens)
                     self._mark = time.monotonic()
                     if self._is_over:
+                        if self.state.step < last and self.state.has_stalled(self.settings.patience):
+                            log.say(
+                                f"stopped after step {self.state.step} of {last}: {self.settings.best_metric} was best "
+                                f"in epoch {self.state.best[0]:.0f} (--patience {self.settings.patience})"
+                            )
                         break
                 elif is_due and not is_pending:
                     self._save_between(log)
@@ -203,8 +208,8 @@ class Trainer:
         log.event("stop", self.state.step, signal=signal.name)
         log.say(
             f"stopped by {signal.name} after step {self.state.step} without a checkpoint of this start: "
-            f"{self.background.what or 'what has to end before it'} was not over {SECONDS_AFTER_A_STOP:.0f} seconds "
-            "after the signal. Checkpoints of earlier starts are as they were"
+            f"{self.background.what or 'what has to end before it'} was not finished {SECONDS_AFTER_A_STOP:.0f} "
+            "seconds after the signal. Checkpoints of earlier starts are unchanged"
         )
         return signal
 
@@ -222,6 +227,8 @@ class Trainer:
 
     @property
     def _is_over(self) -> bool:
+        if self.state.has_stalled(self.settings.patience):
+            return True
         return self.settings.is_over(self.state.step, self.state.seconds)
 
     def _owes_an_epochs_end(self) -> bool:

@@ -109,7 +109,7 @@ def read_record(folder: Path) -> RunRecord | None:
         data = json.loads(read_bytes(path, JSON_BYTES, "a run's id"))
         run_id = data["run_id"]
         if data["format"] != _FORMAT or not run_id or not isinstance(run_id, str):
-            raise ValueError("other keys or values than a record's")
+            raise ValueError("unexpected keys or values")
     except FileNotFoundError:
         return None
     except OSError as error:

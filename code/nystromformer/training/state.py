@@ -26,6 +26,8 @@ class TrainingSettings:
     weights of the best and the last epoch stay, and the last `keep_checkpoints` checkpoints."""
     keep_epochs: int | None = None
     """None: those of all epochs."""
+    patience: int | None = None
+    """Where a best metric is named: how many epochs without a better one end the run; None: none do."""
     optimizer: Literal["adamw", "stable_adamw"] = "adamw"
     schedule: Literal["linear", "cosine", "wsd", "budget"] = "linear"
     decay_steps: int = 0
@@ -69,6 +71,12 @@ class RunState:
 
     history: list[Validated] = field(default_factory=list)
     """The validations of the epochs that are over, in their order: results are made of these, never of the log."""
+
+    def has_stalled(self, patience: int | None) -> bool:
+        """Whether so many epochs after the best one were no better."""
+        if patience is None or not self.best or not self.history:
+            return False
+        return self.history[-1]["epoch"] - self.best[0] >= patience
 
     def note_validation(self, epoch: int, metrics: Mapping[str, float]) -> None:
         """Remember an epoch's validation at the present step; one that is run again takes the place of the first."""

@@ -85,8 +85,8 @@ def test_auto_tries_the_kernels_and_says_once_what_it_takes(caplog: pytest.LogCa
             for D in (32, 48):
                 assert attend(D=D).isfinite().all()
     assert [(record.levelname, record.message) for record in caplog.records] == [
-        ("INFO", "Nyström attention by fused kernels"),
-        ("INFO", "Nyström attention by tensor operations: head_dim is 48: supported are 32, 64, 128"),
+        ("INFO", "Nyström attention with fused kernels"),
+        ("INFO", "Nyström attention without fused kernels: head_dim is 48: supported are 32, 64, 128"),
     ]
 
 
@@ -116,7 +116,7 @@ def test_auto_leaves_kernels_that_fail_or_lie_to_tensor_operations(
         torch.manual_seed(0)
         assert torch.equal(out, attend(conv_kernel_size=3, implementation="torch"))
     (record,) = caplog.records
-    assert "tensor operations: the fused kernels were tried and" in record.message
+    assert "without fused kernels: they were tried and" in record.message
     assert reason in record.message
 
 

@@ -204,7 +204,7 @@ def test_repeats_are_apart_and_validation_is_no_training(corpora: Path, tmp_path
         ({"validation": 1.1}, r"--validation: expected a share above 0, at most 1"),
         (
             {"validation": 1.0, "tokenizer": "train"},
-            r"--validation 1 leaves no text to train .* by --tokenizer FOLDER",
+            r"--validation 1 leaves no text to train .* with --tokenizer FOLDER",
         ),
         ({"mixture": ("wiki=0",)}, r"--corpus wiki=0: .*positive weight"),
         ({"mixture": ("wiki=1/0",)}, r"positive weight"),
@@ -214,10 +214,10 @@ def test_repeats_are_apart_and_validation_is_no_training(corpora: Path, tmp_path
         ({"mixture": ("wiki", "wiki=2")}, r"--corpus: wiki given more than once"),
         ({"mixture": ("wikipedia",)}, r"--corpus wikipedia: no folder .*there|Unified corpora in .*: bookcorpus, real"),
         ({"tokenizer": "./nowhere"}, r"--tokenizer \./nowhere: expected a folder"),
-        ({"tokenizer": "no-such-name"}, r"no-such-name: no such folder here .*cannot be had from the Hugging Face hub"),
+        ({"tokenizer": "no-such-name"}, r"no-such-name: no such folder here .*cannot be downloaded from the Hugging"),
         ({"tokenizer": "wiki"}, r"wiki: expected a tokenizer: vocab\.json and merges\.txt.*found none of them"),
         ({"tokenizer": "train", "vocab_size": 5}, r"--vocab_size: expected at least 261"),
-        ({"length": 1 << 20}, r"the train split has [\d,]+ tokens of \d+ documents, which fill no row of 1048576"),
+        ({"length": 1 << 20}, r"the train split has [\d,]+ tokens of \d+ documents, not enough for a row of 1048576"),
     ],
     ids=str,
 )
@@ -232,7 +232,7 @@ def test_a_row_longer_than_the_tokenizers_models_take(corpora: Path, tmp_path: P
     path = tmp_path / "limited" / "tokenizer_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "model_max_length": 31}))
     limited = str(tmp_path / "limited")
-    with pytest.raises(UserError, match=r"--length 32: .*limited is of models that take 31 .*--tokenizer_limit 32"):
+    with pytest.raises(UserError, match=r"--length 32: .*limited belongs to models of at most 31 .*_limit 32"):
         build(corpora, tmp_path / "out", tokenizer=limited)
     assert not (tmp_path / "out").exists()
     build(corpora, tmp_path / "out", tokenizer=limited, tokenizer_limit=32)
@@ -297,7 +297,7 @@ def test_one_group_alone_is_for_training(corpora: Path, tmp_path: Path, caplog: 
     tokenizer = str(corpora / "small-tokenizer")
     manifest = build(tmp_path, tmp_path / "out", mixture=("one", "wiki"), tokenizer=tokenizer)
     assert (manifest.corpora[0].train.documents, manifest.corpora[0].validation.documents) == (9, 0)
-    assert "one: its text is one group, so all of it is for training" in caplog.text
-    assert caplog.text.count("its text is one group") == 1
-    with pytest.raises(UserError, match=r"--corpus one: the text is one group, .*or give --validation 1"):
+    assert "one: its text is a single group, so all of it is used for training" in caplog.text
+    assert caplog.text.count("its text is a single group") == 1
+    with pytest.raises(UserError, match=r"--corpus one: the text is a single group, .*or give --validation 1"):
         build(tmp_path, tmp_path / "alone", mixture=("one",), tokenizer=tokenizer)

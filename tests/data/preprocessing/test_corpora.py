@@ -301,7 +301,7 @@ BAD = {
     "news: no text": ("realnews", "r.jsonl", b'{"body": "a"}\n', r'line 1: "text" is missing; there are body'),
     "news: number": ("realnews", "r.jsonl", b'{"text": 3}\n', r'line 1: "text" is 3, not a text'),
     "news: blank": ("realnews", "r.jsonl", b'{"text": "a"}\n\n', r"line 2: not JSON"),
-    "news: surrogate": ("realnews", "r.jsonl", b'{"text": "\\ud800"}\n', r"line 1: holds half of a surrogate pair"),
+    "news: surrogate": ("realnews", "r.jsonl", b'{"text": "\\ud800"}\n', r"line 1: contains half of a surrogate pair"),
     "news: nested": ("realnews", "r.jsonl", b"[" * 200_000 + b"\n", r"line 1: "),
 }
 
@@ -419,7 +419,7 @@ def test_what_a_run_made_is_no_text(tmp_path: Path) -> None:
         make("stories", source, source / "failed", Rules(min_words=10_000))
     make("stories", source, source / "deep" / "made")
     assert make("stories", source, source / "again") == expected
-    with pytest.raises(UserError, match=r"--out .*stories: the corpus itself is there"):
+    with pytest.raises(UserError, match=r"--out .*stories: this folder holds the corpus itself"):
         make("stories", source, source)
     assert not (source / "stages").exists()
 
@@ -544,7 +544,7 @@ def test_rows_of_a_data_set(tmp_path: Path) -> None:
     kept = documents(tmp_path / "out")
     assert [" ".join(d.sentences) for d in kept] == texts
     assert [d.id for d in kept] == [str(n) for n in range(10)]
-    with pytest.raises(UserError, match=r"row 0 of part 0: expected a text in 'text', found None; there are id, body"):
+    with pytest.raises(UserError, match=r"row 0 of part 0: expected a text in .*; the columns are id, body"):
         unify(tmp_path, tmp_path / "out2", FORMATS["wiki"], Rules(hub=hub))
 
 
@@ -564,7 +564,7 @@ def test_a_data_set_that_was_changed_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "set" / "0.jsonl").write_text(json.dumps({"id": 0, "text": "Other 0."}) + "\n")
     unify(tmp_path, tmp_path / "out", FORMATS["wiki"], Rules(hub=hub))
     assert [d.sentences for d in documents(tmp_path / "out")] == [("Other 0.",), ("Text 1.",)]
-    with pytest.raises(UserError, match="was changed while it was read"):
+    with pytest.raises(UserError, match="changed while it was being read"):
         list(hub_rows(hub, state, 0, 2, "text"))
 
 
@@ -582,7 +582,7 @@ def test_a_network_that_fails_while_a_data_set_is_read(tmp_path: Path, monkeypat
 
     monkeypatch.setattr("nystromformer.data.preprocessing.corpora.hub.open_hub", lambda name: (Set(), "state"))
     monkeypatch.setattr(unify_module, "open_hub", lambda name: (Set(), "state"))
-    with pytest.raises(UserError, match=r"--hub a: cannot be read on: the other side is gone\. Started again"):
+    with pytest.raises(UserError, match=r"--hub a: reading stopped: the other side is gone\. Start the same command"):
         unify(tmp_path, tmp_path / "out", FORMATS["wiki"], Rules(hub="a"))
     assert list(contents(tmp_path / "out")) == ["00000.jsonl"]
 

@@ -33,7 +33,7 @@ def test_documents_round_trip(tmp_path: Path) -> None:
 
 
 def test_half_of_a_surrogate_pair_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"document 'b' holds half of a surrogate pair"):
+    with pytest.raises(UserError, match=r"document 'b' contains half of a surrogate pair"):
         write_documents(tmp_path / "corpus.jsonl", [DOCUMENTS[0], Document("b", "b", ("A \ud800.",))])
     assert not list(tmp_path.iterdir())
 

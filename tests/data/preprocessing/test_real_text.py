@@ -83,5 +83,5 @@ def test_the_mixture_at_4096_tokens(corpora: Path, tmp_path: Path) -> None:
     assert (rows[labelled, dataset.train.splits[labelled] - 1] == dataset.special.eos).all()
     share = manifest.validation.documents / (manifest.train.documents + manifest.validation.documents)
     assert 0.1 < share < 0.3
-    with pytest.raises(UserError, match=r"roberta-base is of models that take 512"):
+    with pytest.raises(UserError, match=r"roberta-base belongs to models of at most 512"):
         build_dataset(corpora, tmp_path / "no", DatasetSettings(4096, mixture, str(DATA / "roberta-base")))

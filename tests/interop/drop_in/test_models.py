@@ -137,7 +137,7 @@ def test_windows_keep_their_own_attention_and_the_log_says_so_once(caplog: pytes
     assert str(found) == "2 layers run the registered attention, in 2 calls; 2 with a sliding window keep their own"
     assert [record.message for record in caplog.records] == [
         "ModernBertAttention: layers with a sliding window keep their own attention (sdpa) under "
-        'attn_implementation="nystrom"; those without one are swapped'
+        'attn_implementation="nystrom"; those without one use the new attention'
     ]
 
 

@@ -233,11 +233,11 @@ def test_what_is_registered() -> None:
         ({"attention": "longformer", "global_projections": True}, "which are learned"),
         ({"conv_kernel_size": 33}, "its convolution of 33 taps is learned"),
         ({"attention": "softmax", "conv_kernel_size": 5}, "its convolution of 5 taps is learned"),
-        ({"name": "mine"}, 'name = "mine" is for one attention'),
+        ({"name": "mine"}, 'name = "mine" can name only one attention'),
         ({"attention": "nystrom", "name": "flashy"}, "expected a name of letters"),
         ({"attention": "nystrom", "name": "a/b"}, "expected a name of letters"),
         ({"attention": "nystrom", "name": ""}, "expected a name of letters"),
-        ({"attention": NystromConfig(), "num_landmarks": 3}, "parameters stand in the config already"),
+        ({"attention": NystromConfig(), "num_landmarks": 3}, "the config already contains the parameters"),
     ],
     ids=lambda value: " ".join(map(str, value.values()))[:40] if isinstance(value, dict) else None,
 )

@@ -108,7 +108,7 @@ def test_numbers_of_each_kind() -> None:
     [
         (cells("a", "a"), None, "expected two classes or more, found 'a' in every row"),
         (cells("1", "1"), "value", "expected different values to learn, found 1 in every row"),
-        (cells("a", "a"), "several", "that some rows have and others not, found a in every row"),
+        (cells("a", "a"), "several", "that some rows have and others do not, found a in every row"),
         (cells("", ""), "several", "found none in any row"),
         (cells("a", "", "b", None), None, "no|found none in 2 of 4 rows, the first of them row 4"),
         (cells("a", float("nan")), None, "found none in 1 of 2 rows, the first of them row 4"),
@@ -118,7 +118,7 @@ def test_numbers_of_each_kind() -> None:
         (cells(["a;b"], ["c"]), None, "expected labels without ';', .* found 'a;b': name another one"),
         (cells("1", 1j), None, "row 4: expected a label that is a number or text, found 1j"),
         (cells("1", "x"), "value", r"row 4: expected a number \(--kind value\), found 'x'"),
-        (cells("1", "x\ud800"), None, "row 4: expected a label in Unicode, found a half of a character"),
+        (cells("1", "x\ud800"), None, "row 4: expected a label in Unicode, found half of a surrogate pair"),
         (cells('["a", "b"]', "[]"), "several", r"row 1: expected labels with ';' .*, found a list written as text"),
         (cells("a", "[]"), "several", "row 4: .* found a list written as text"),
         (cells("low", "high"), "ordered", "expected --order with the classes from the lowest on"),

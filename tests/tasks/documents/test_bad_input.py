@@ -35,7 +35,7 @@ ROWS: list[tuple[Any, ...]] = [
         ("--time label", "expected a number or a date such as 2026-01-31, found 'no'"),
         ("--kind stars", "--kind stars: expected one of classes, several, value, ordered"),
         ("--cut middle", "--cut middle: expected one of head, head_and_tail, windows"),
-        ("--cut windows --overlap 30", "--overlap 30: expected windows of --length 32 to go on by 4 tokens at least"),
+        ("--cut windows --overlap 30", "--overlap 30: expected windows of --length 32 to advance by at least 4 tokens"),
         ("--class_weights maybe=2", "--class_weights: expected classes of no, yes, found maybe"),
         ("--label number --class_weights balanced", "--class_weights: expected classes, found values"),
         ("--vocab_size 300", "expected --from_scratch beside it"),

@@ -156,5 +156,5 @@ def test_rules_that_cannot_be(tokenizer) -> None:  # type: ignore[no-untyped-def
         check_rule("middle", None)
     with pytest.raises(UserError, match="--overlap 3: expected --cut windows beside it, found head"):
         check_rule("head", 3)
-    with pytest.raises(UserError, match="--overlap 20: expected windows of --length 24 to go on by 4 tokens at least"):
+    with pytest.raises(UserError, match="--overlap 20: expected windows of --length 24 to advance by at least 4"):
         encode_cut(Texts("t", ["a"]), tokenizer, 24, False, Cut("windows", 20))

@@ -86,7 +86,7 @@ def test_the_latest_are_held_out(times: list[Any]) -> None:
 def test_rows_of_one_time_stay_together() -> None:
     given = texts([0, 1] * 3)
     assert held(given, Division(share=0.5), time=[1, 1, 1, 1, 2, 2]) == [4, 5]
-    with pytest.raises(UserError, match="so many rows have the latest time that none would be held out"):
+    with pytest.raises(UserError, match="too many rows have the latest time, so that none can be held out"):
         divide(given, Division(share=0.2), True, time=[1, 2, 2, 2, 2, 2])
     with pytest.raises(UserError, match="row 1: expected a number or a date such as 2026-01-31, found 'monday'"):
         divide(given, Division(share=0.2), True, time=["1", "monday", "2", "3", "4", "5"])

@@ -247,7 +247,7 @@ def test_another_test_table_takes_the_place_of_the_first(experiment: Experiment,
     none = run(None, discard_weights=True)
     assert not any(name.startswith("predictions/test") for name in none.predictions)
     before = {path: path.read_bytes() for path in Path(none.folder).rglob("*.*")}
-    with pytest.raises(UserError, match="not there, and the predictions beside it are not those that are asked for"):
+    with pytest.raises(UserError, match="missing, and the predictions beside it are not the requested ones"):
         run(known)
     assert {path: path.read_bytes() for path in before} == before
     assert run(None) == none

@@ -84,7 +84,7 @@ def test_cells_that_are_no_text(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"t.jsonl, row 3: expected text in body, found 7"):
         read_rows(open_table(path), QUESTION)
     write_table(path, ("body", "label"), [("a", 1), ("\ud800", 2)])
-    with pytest.raises(UserError, match=r"row 2: expected text in body, found a half of a character at 0"):
+    with pytest.raises(UserError, match=r"row 2: expected text in body, found half of a surrogate pair at 0"):
         read_rows(open_table(path), QUESTION)
 
 

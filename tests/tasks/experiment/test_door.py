@@ -131,7 +131,7 @@ def damaged(path: Path) -> None:
         (of_another_tokenizer, "trained with another tokenizer"),
         (of_another_size, "of another architecture than the model in config.json:\n  mlm.bias"),
         (of_other_objectives, 'trained for the objectives ["mlm"], config.json has ["mlm", "sop"]: give --set'),
-        (without_its_step, "not a checkpoint of a run: without step"),
+        (without_its_step, "not a checkpoint of a run: it has no step"),
         (damaged, "damaged (its content is not what its checksum says)"),
     ],
 )

@@ -130,7 +130,7 @@ def test_longer_rows_for_finetuning_are_answered_at_once(tmp_path: Path, monkeyp
 def test_a_length_that_fixed_segments_take_is_computed(tmp_path: Path) -> None:
     fixed = [{"name": "nystrom", "segments": "padded", "num_landmarks": count} for count in (8, 16)]
     small = write_experiment(tmp_path, model__attn_type=fixed, model__num_landmarks=None)
-    with pytest.raises(UserError, match=r"takes no rows of 1 token: .* \(such as --pad_to 1000000000\)"):
+    with pytest.raises(UserError, match=r"does not accept rows of 1 token: .* \(such as --pad_to 1000000000\)"):
         finetuning_config(small, 10**9 - 3, 300)
 
 

@@ -21,7 +21,7 @@ PRETRAIN, VALIDATE, GLUE = "code/run_pretrain.py", "code/run_validation.py", "co
 GIVEN = {"model.vocab_size": VOCABULARY + 20, "model.num_head": 4, "model.head_dim": 4}
 """config.json has 300 tokens and 2 heads of 8."""
 FLAGS = [f"{key}={value}" for key, value in GIVEN.items()]
-SAID = "by --set when the run began: model.vocab_size=320, model.num_head=4, model.head_dim=4"
+SAID = "set with --set when the run began: model.vocab_size=320, model.num_head=4, model.head_dim=4"
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_it_is_not_repeated(
 ) -> None:
     with caplog.at_level("INFO"):
         assert run_here(monkeypatch, script, "--model", run, *flags[script]) == 0
-    assert caplog.text.count("by --set when the run began") == caplog.text.count(SAID) == 1
+    assert caplog.text.count("set with --set when the run began") == caplog.text.count(SAID) == 1
     if script == PRETRAIN:
         content = read_checkpoint(run / "model" / "cp-0001.model")
         assert content["set_by_flag"] == GIVEN, "the next command knows it, too"

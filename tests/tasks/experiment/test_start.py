@@ -161,7 +161,7 @@ def test_a_run_with_a_checkpoint_of_its_own_says_that_from_cp_is_not_used(
     pretrain(write_experiment(tmp_path, **ONE_EPOCH), dataset_folder, CPU)
     with caplog.at_level("INFO"):
         pretrain(experiment_from(tmp_path, path, pretraining_setting__epoch=2), dataset_folder, CPU)
-    assert f"from_cp {path} is not used: this run began with its initial weights and goes on from" in caplog.text
+    assert f"from_cp {path} is not used: this run began with its initial weights and resumes from" in caplog.text
     assert "weights from" not in caplog.text
     assert read_checkpoint(tmp_path / "model" / "cp-0001.cp")["started_from"] is None
     # Nor is another file read by a run that began with one.
@@ -228,7 +228,7 @@ def test_files_that_are_not_a_runs_checkpoint(source: Experiment, dataset: Datas
     experiment = experiment_from(tmp_path, "start.model")
     file = tmp_path / "start.model"
     write_checkpoint({key: value for key, value in content.items() if key not in ("config", "step")}, file)
-    assert refusal(experiment, dataset) == f"{file}: not a checkpoint of a run: without config, step"
+    assert refusal(experiment, dataset) == f"{file}: not a checkpoint of a run: it has no config, step"
     write_checkpoint(content | {"tokenizer": "0" * 64}, file)
     assert "trained with another tokenizer" in refusal(experiment, dataset)
     file.write_bytes((source.checkpoints / "cp-0001.model").read_bytes()[:-500])

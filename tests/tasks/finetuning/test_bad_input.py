@@ -391,7 +391,7 @@ def test_fixed_segments(refused: Refused, experiment: Path, flags: tuple[object,
     fixed = (*flags, "--set", FIXED_SEGMENTS)
     assert_says(refused(GLUE, experiment, *fixed), "layer 0's attention", "--pad_to 32", '"valid"')
     said = refused(GLUE, experiment, *fixed, "--pad_to", 36)
-    assert_says(said, "takes no rows of 36 tokens", "another --pad_to (such as --pad_to 40)")
+    assert_says(said, "does not accept rows of 36 tokens", "another --pad_to (such as --pad_to 40)")
     assert_says(refused(GLUE, experiment, *fixed, "--length", 33), "--pad_to 40")
 
 

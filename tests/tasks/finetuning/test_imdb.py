@@ -191,5 +191,5 @@ def test_reviews_of_at_least_so_many_tokens(source: Path, tmp_path: Path, review
     ]
     table = write_table2([experiment.folder], tmp_path / "table2.md")
     assert table.header[1:] == [f"IMDB from {least} tokens"]
-    with pytest.raises(UserError, match="--min_tokens 999: IMDB train has no row of so many tokens; its longest"):
+    with pytest.raises(UserError, match="--min_tokens 999: IMDB train has no row of at least that many tokens; its"):
         finetune(experiment, Imdb(reviews, 0.25, 0, 999), sweep(), CPU)

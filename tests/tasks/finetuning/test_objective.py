@@ -185,7 +185,9 @@ def test_predictions_follow_the_threshold(decided: Run, tables: Documents) -> No
     raw = read_checkpoint(decided.folder / f"cp-{decided.best.epoch:04d}.model")["model"]
     assert not [name for name in content if name.startswith("objective.")]
     bias = "head.classifier.bias"
-    assert float(content[bias][1] - raw[bias][1]) == pytest.approx(-threshold, abs=1e-6)
+    temperature = decided.best.metrics["temperature"]
+    expected_bias = (raw[bias] - torch.tensor([0.0, threshold])) / temperature
+    torch.testing.assert_close(content[bias], expected_bias)
 
 
 def test_reports_say_how_the_game_stands(decided: Run, source: Path, tables: Documents, tmp_path: Path) -> None:

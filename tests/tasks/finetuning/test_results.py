@@ -236,7 +236,7 @@ def test_where_the_weights_are_gone_damaged_predictions_are_an_error(place: Call
     path = run.run / "predictions" / "dev.tsv"
     path.write_bytes(b"")
     before = run.contents
-    with pytest.raises(UserError, match=r"cp-0000\.model: not there, and the predictions beside it are not"):
+    with pytest.raises(UserError, match=r"cp-0000\.model: missing, and the predictions beside it are not"):
         run.finetune()
     assert run.contents == before
 
@@ -245,10 +245,10 @@ def test_the_weights_of_another_epoch_do_not_predict(place: Callable[[str], Plac
     run = place("finished")
     (run.run / "predictions" / "dev.tsv").unlink()
     (run.run / "cp-0000.model").write_bytes((run.run / "cp-0002.model").read_bytes())
-    with pytest.raises(UserError, match=r"cp-0000\.model: the weights of epoch 2 under another one's name"):
+    with pytest.raises(UserError, match=r"cp-0000\.model: holds the weights of epoch 2, unlike its name"):
         run.finetune()
     (run.run / "cp-0000.model").unlink()
-    with pytest.raises(UserError, match=r"cp-0000\.model: not there"):
+    with pytest.raises(UserError, match=r"cp-0000\.model: missing"):
         run.finetune()
 
 

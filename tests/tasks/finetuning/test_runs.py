@@ -403,7 +403,7 @@ def test_a_run_that_diverges_does_not_end_the_others(
     assert run_here(monkeypatch, "code/run_glue.py", *flags, *model) == 2
     said = capsys.readouterr()
     assert said.err.count("error:") == 1
-    assert "2 of the runs came to no result" in said.err
+    assert "2 of the runs ended without a result" in said.err
     assert "batch 1, learning rate 10, seed 0" in said.err
     for task in ("SST-2", "STS-B"):
         assert f"glue/{task}," in said.out, "its table is shown"

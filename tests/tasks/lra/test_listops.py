@@ -76,16 +76,16 @@ def test_the_long_range_arenas_distribution() -> None:
 
 def test_lengths_that_almost_no_expression_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listops, "_MOST_ATTEMPTS", 500)
-    with pytest.raises(UserError, match="of 500 expressions of --depth 3 and --most_values 10 none had more than 118"):
+    with pytest.raises(UserError, match="none of 500 expressions with --depth 3 and --most_values 10 had more"):
         draw(random.Random(0), Expressions(longer_than=118, shorter_than=130, depth=3))
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[MAX ]", "an operator without values ends"),
-        ("[MAX 1", "1 lists do not end"),
-        ("1 ]", "a list that never began ends"),
+        ("[MAX ]", "closes an operator without values"),
+        ("[MAX 1", "1 lists are not closed"),
+        ("1 ]", "closes a list that was not opened"),
         ("1 2", "expected one expression, found 2"),
         ("", "expected one expression, found 0"),
         ("[FIRST 1 ]", r"found '\[FIRST'"),

@@ -107,7 +107,7 @@ def test_drawn_expressions_are_right_and_none_is_there_twice(tmp_path: Path, cap
     wanted = Expressions(longer_than=2, shorter_than=7, depth=3, most_values=5)
     with caplog.at_level("INFO"):
         draw_listops(tmp_path, wanted, {"train": 500, "validation": 30, "test": 30}, 0, 1)
-    assert "drawn again, which there was already" in caplog.text
+    assert "drawn again to avoid repetitions" in caplog.text
     stored = open_stored(tmp_path, "listops")
     stored.verify()
     everything = [example for split in SPLITS for example in examples(stored, split)]
@@ -130,7 +130,7 @@ def test_any_number_of_processes_draws_the_same(tmp_path: Path) -> None:
 
 def test_too_few_different_expressions_are_refused(tmp_path: Path) -> None:
     tiny = Expressions(longer_than=0, shorter_than=3, depth=2, most_values=2)
-    with pytest.raises(UserError, match="there seem to be no other ones"):
+    with pytest.raises(UserError, match="no different ones could be drawn"):
         draw_listops(tmp_path / "out", tiny, {"train": 30, "validation": 1, "test": 1}, 0, 1)
     assert not (tmp_path / "out").exists()
 
@@ -216,7 +216,7 @@ def test_damaged_parts_are_drawn_again_and_those_of_other_data_refused(
         context.setattr(Store, "publish", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt()))
         assert prepare.run(*FLAGS) == 130
     for other in ((*FLAGS, "--seed", 1), (*FLAGS, "--train", 31), ("pathfinder", *FEW)):
-        assert "begin anew, or choose another --out" in prepare.refuse(*other)
+        assert "start again, or choose another --out" in prepare.refuse(*other)
     path = prepare.out / "parts" / "train-7-14"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -401,7 +401,7 @@ def test_paths_are_drawn(prepare: Prepare) -> None:
 def test_paths_of_another_length_are_named_and_never_taken_for_the_arenas(release: Path, prepare: Prepare) -> None:
     short = (release / "pathfinder32" / "curv_contour_length_14").rename(release / "pathfinder32" / "curv_baseline")
     said = prepare.refuse("pathfinder", "--release", short, "--partial")
-    assert "has paths of 6 dashes by its name, and 14 were asked for" in said
+    assert "its name says paths of 6 dashes, expected 14" in said
     own = short.with_name("curv_of_mine")
     shutil.copytree(short, own)
     assert prepare("pathfinder", "--release", own, "--partial").manifest.task == "pathfinder"
@@ -423,7 +423,7 @@ def test_a_source_with_fewer_examples_is_taken_with_partial_alone(
     task: str, release: Path, reviews: Path, prepare: Prepare
 ) -> None:
     source = {"image": ("--cifar", release), "text": ("--imdb", reviews)}.get(task, ("--release", release))
-    assert "With --partial they are taken" in prepare.refuse(task, *source)
+    assert "--partial accepts them" in prepare.refuse(task, *source)
     prepare(task, *source, "--partial")
 
 
@@ -463,7 +463,7 @@ def turn_into(kind: Callable[[Path], object]) -> Damage:
     ("words", "name", "damage", "expected"),
     [
         (("listops",), LISTS, swap("\t5", "\t6"), "basic_val.tsv, line 7: its value is 5, its label '6'"),
-        (("listops",), LISTS, swap("1 ) 3 ) ]", "1 ) 3 )"), "basic_val.tsv, line 5: 1 lists do not end"),
+        (("listops",), LISTS, swap("1 ) 3 ) ]", "1 ) 3 )"), "basic_val.tsv, line 5: 1 lists are not closed"),
         (("listops",), LISTS, swap("Source", "Quelle"), "expected the header"),
         (("listops",), LISTS, swap("( ( ( [MAX 1", "( ( ( ( [MAX 1"), "line 2: its brackets ( and ) do not match"),
         (("listops", "--partial"), LISTS, turn_into(Path.mkdir), "basic_val.tsv: expected a file, found a folder"),
@@ -475,7 +475,7 @@ def turn_into(kind: Callable[[Path], object]) -> Damage:
         (("retrieval",), PAIRS, swap("0.0\tA0", "2.0\tA0"), "line 1: expected the label 0.0 or 1.0, found '2.0'"),
         (("retrieval",), PAIRS, swap("\tbar 7", "\t"), "line 8: a paper has no text"),
         (("retrieval",), "tsv_data", shutil.rmtree, "new_aan_pairs.train.tsv"),
-        (("retrieval", "--partial"), PAIRS, lambda path: path.write_text(""), "found 8 / 0 / 8: is the source whole?"),
+        (("retrieval", "--partial"), PAIRS, lambda path: path.write_text(""), "found 8 / 0 / 8: is the source"),
         (("image",), BATCH, pickled(data=Evil(), labels=[]), "which no file of CIFAR-10 does"),
         (("image",), BATCH, pickled(data=Forged(), labels=[0]), NO_BATCH),
         (("image",), BATCH, pickled(data=np.array([[None] * 3072]), labels=[0]), NO_BATCH),
@@ -538,7 +538,7 @@ def test_stored_data_are_checked(tmp_path: Path) -> None:
     tokens = tmp_path / "train.tokens.bin"
     content = tokens.read_bytes()
     tokens.write_bytes(content[:-1] + b"\xff")
-    with pytest.raises(UserError, match=r"train\.tokens\.bin: is not as it was written"):
+    with pytest.raises(UserError, match=r"train\.tokens\.bin: is missing or was modified"):
         open_stored(tmp_path, "listops").verify()
     tokens.write_bytes(content[:-1])
     with pytest.raises(UserError, match="expected a file of"):

@@ -179,7 +179,7 @@ def test_pictures_that_would_be_cut_are_not_moved(lra: Lra, tmp_path: Path) -> N
     data = write_task(tmp_path / "d", "image", 1)
     longest = open_stored(data, "image").split("train").facts.longest
     said = lra.refuse("--track", "modern", "--length", longest - 1, data=data, task="image")
-    assert f"expected rows of at least so many, found {longest - 1} (--set model.max_seq_len={longest})" in said
+    assert f"expected rows of at least as many tokens, found {longest - 1} (--set model.max_seq_len={longest})" in said
 
 
 def test_modern_trains_with_rotary_positions(lra: Lra) -> None:

@@ -18,7 +18,7 @@ from nystromformer.runs.record import Run, open_run, read_run
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.sweep import Finetuned, finetune
 from nystromformer.tasks.lra.examples import StoredExamples
-from nystromformer.tasks.lra.recipe import TASKS
+from nystromformer.tasks.lra.recipe import PATH, TASKS
 from nystromformer.tasks.lra.store import open_stored
 from nystromformer.tasks.lra.task import Arena
 from nystromformer.training import Group
@@ -221,7 +221,7 @@ def test_damaged_data_are_refused(lra: Lra, tmp_path: Path) -> None:
     damaged = shutil.copytree(lra.data, tmp_path / "data")
     path = damaged / "test.tokens.bin"
     path.write_bytes(path.read_bytes()[::-1])
-    assert "test.tokens.bin: is not as it was written" in lra.refuse("--steps", 1, "--every", 1, data=damaged)
+    assert "test.tokens.bin: is missing or was modified" in lra.refuse("--steps", 1, "--every", 1, data=damaged)
 
 
 def test_a_folder_without_a_config_names_the_tasks_own(lra: Lra) -> None:
@@ -230,7 +230,7 @@ def test_a_folder_without_a_config_names_the_tasks_own(lra: Lra) -> None:
     assert f"{lra.folder}/config.json: no such file; create it (copy the project's experiments/lra/text/config" in said
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", sorted(set(TASKS) - {PATH}))
 def test_shipped_recipes_are_the_authors(task: str) -> None:
     config = load_config(ROOT / "experiments" / "lra" / task / "config.json")
     model, setting = config.model, config.pretraining_setting

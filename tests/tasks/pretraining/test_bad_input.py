@@ -318,7 +318,7 @@ def test_fixed_segments_that_do_not_fit_the_rows(refused: Refused, tmp_path: Pat
     attention = {"name": "nystrom", "segments": "padded"}
     write_experiment(tmp_path / "run", model__attn_type=attention, model__max_seq_len=40, model__num_landmarks=10)
     said = refused(PRETRAIN, tmp_path / "run", "--dataset", data)
-    assert "layer 0's attention takes no rows of 32 tokens" in said
+    assert "layer 0's attention does not accept rows of 32 tokens" in said
     assert "10 equal segments" in said
 
 

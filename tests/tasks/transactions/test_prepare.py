@@ -150,7 +150,7 @@ BAD: dict[str, tuple[Callable[[pd.DataFrame, pd.DataFrame], Any], str]] = {
     "label among the events": (lambda e, c: (e.merge(c[["client", "default"]]), c), "column default: also a column of"),
     "a name with a line end": (
         lambda e, c: (e.replace({"client": "c0000005"}, "c\n5"), c.replace({"client": "c0000005"}, "c\n5")),
-        "expected a name without tabs and line ends",
+        "expected a name without tabs and line breaks",
     ),
     "not a number": (
         lambda e, c: (e.assign(amount=e["amount"].astype(str).where(e.index % 9 > 0, "NA")), c),
@@ -163,11 +163,11 @@ BAD: dict[str, tuple[Callable[[pd.DataFrame, pd.DataFrame], Any], str]] = {
     "another time": (lambda e, c: (e.assign(booked=e["time"]), c), "column booked: has timestamp"),
     "too large": (lambda e, c: (e.assign(amount=1e300), c), "amount: expected a number below 3e38"),
     "a structure": (lambda e, c: (e.assign(place=[{"x": 1}] * len(e)), c), "column place: has struct"),
-    "a name of its own": (lambda e, c: (e.rename(columns={"fee": "time.gap"}), c), "has the name of one that is made"),
+    "a name of its own": (lambda e, c: (e.rename(columns={"fee": "time.gap"}), c), "has the name of a column that"),
     "future": (lambda e, c: (e.assign(time=e["time"] + pd.Timedelta(days=9)), c), "expected no event after its date"),
     "infinite": (lambda e, c: (e.assign(amount=np.inf), c), "row 1: amount: expected a number"),
     "no column": (lambda e, c: (e.drop(columns="time"), c), "expected the columns time, found none of that name"),
-    "one class": (lambda e, c: (e, c.assign(default=0)), "in train, found labels 0 alone"),
+    "one class": (lambda e, c: (e, c.assign(default=0)), "in train, found only labels 0"),
     "another label": (lambda e, c: (e, c.assign(default=2)), "default: expected 0, 1 or nothing, found 2"),
     "twice": (lambda e, c: (e, pd.concat([c, c.iloc[:1]])), "expected one row of each client"),
     "empty client": (lambda e, c: (e[e["client"] != c["client"][3]], c), "found none of 1 client: c0000003"),
@@ -195,7 +195,7 @@ def test_what_no_model_should_learn_from(
     [
         ("--numerical amount:cubed", "expected scale, log or bins, found cubed"),
         ("--categorical amuont", "expected the columns amuont, found none"),
-        ("--ignore amount --categorical amount", "amount: expected each column in one place"),
+        ("--ignore amount --categorical amount", "amount: expected each column in only one of the flags"),
         ("--time_unit years", "expected one of seconds, milliseconds, days"),
         ("--out_of_time 0.9 --validation 0.01", "expected clients of each split, found none of validation"),
     ],

@@ -246,7 +246,7 @@ class TestCache:
             caplog.clear()
             tokens = open_tokens(source, tokenizer, tmp_path / "cache", skip_unanswerable=True)
             assert (len(tokens), tokens.left_out) == (9, ["WH_train_10"])
-            assert "left out 1 instance whose answer is no candidate, WH_train_10 first" in caplog.text
+            assert "left out 1 instance whose answer is not a candidate, WH_train_10 first" in caplog.text
 
     def test_nothing_but_empty_texts(self, tmp_path: Path, tokenizer: Tokenizer) -> None:
         source = write_records(tmp_path / "train.json", [record(0, query="", candidates=[""], answer="", supports=[])])

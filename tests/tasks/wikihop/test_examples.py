@@ -124,7 +124,7 @@ def test_a_prefix_that_the_attention_does_not_take_as_global(cache: TokenCache, 
     batch = WikiHopExamples("x", cache, tokenizer, LENGTH).batch(np.arange(len(cache)))
     longest = int(batch["global_BN"].sum(1).max())
     assert len(WikiHopExamples("x", cache, tokenizer, LENGTH, longest)) == len(cache)
-    words = f"are {longest} tokens, and the attention takes {longest - 1} as global: raise its global_capacity by 1 or"
+    words = f"are {longest} tokens, and the attention allows {longest - 1} global tokens: raise its global_capacity"
     with pytest.raises(UserError, match=words):
         WikiHopExamples("x", cache, tokenizer, LENGTH, longest - 1)
 

@@ -69,7 +69,7 @@ def measure_abilities(flags: Abilities, folder: Path, command: str) -> str:
     done = {cell.setting.key: cell for cell in cells if cell.solved or cell.setting.seconds >= flags.seconds}
     missing = [setting for setting in settings if setting.key not in done]
     if len(missing) < len(settings):
-        logger.info("%d of %d cells are there already", len(settings) - len(missing), len(settings))
+        logger.info("%d of %d cells are already measured", len(settings) - len(missing), len(settings))
     commit = commit_of(Path(__file__).parent)
     pieces = [Piece("abilities", _title(setting), 0.0, _learn, (setting,)) for setting in missing]
     failed = []
@@ -127,7 +127,7 @@ def list_combinations(flags: Abilities) -> list[Setting]:
     """
     for task in flags.tasks:
         if task not in TASKS:
-            raise UserError(f"--task: expected some of {', '.join(TASKS)}, found {task!r}")
+            raise UserError(f"--task: expected one or more of {', '.join(TASKS)}, found {task!r}")
     for taps in flags.taps:
         if taps and not taps % 2:
             raise UserError(f"--conv_kernel_size: expected 0 for no convolution, or odd numbers, found {taps}")
@@ -179,7 +179,7 @@ def _parameters_at(text: str, length: int, taps: int) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"--attention {text} at {length} tokens: {error}") from None
     if reason := config.why_not_length(length):
-        raise UserError(f"--attention {text}: {name} takes no input of {length} tokens: {reason}")
+        raise UserError(f"--attention {text}: {name} does not accept inputs of {length} tokens: {reason}")
     for key, problem in (*config.impossible_at(length), *config.impossible_with(HEADS)):
         wrong = problem.replace("max_seq_len", "--length").replace("num_head ", "the encoder's heads ")
         raise UserError(f"--attention {text} at {length} tokens: {key}: {wrong}")

@@ -87,7 +87,7 @@ def choose_candidates(
         if not able:
             missing[config.name] = f"none of its settings fits {length} tokens"
     if not found:
-        raise UserError(f"no attention can be tried at {length} tokens")
+        raise UserError(f"none of the attentions accepts rows of {length} tokens")
     return found, missing
 
 

@@ -46,13 +46,14 @@ def check_is_softmax(config: ModelConfig, path: Path) -> None:
     """
     if len({attention.conv_kernel_size for attention in config.attentions}) > 1:
         raise UserError(
-            f"{path}: expected the same convolution in all layers, which the others take over, found several"
+            f"{path}: expected the same convolution in all layers, because the compared attentions use it too, found "
+            "different ones"
         )
     names = {attention.name for attention in config.attentions}
     if names != {"softmax"}:
         raise UserError(
-            f"{path}: expected a model with softmax in all layers, in whose place others are put, found "
-            f"{', '.join(sorted(names))}; --parts errors,maps look at any"
+            f"{path}: expected softmax in all layers, because it is replaced by other attentions, found "
+            f"{', '.join(sorted(names))}; --parts errors,maps accepts any model"
         )
 
 

@@ -165,7 +165,7 @@ class PartMeasurement:
             last = found.left_out[-1] if found.left_out else None
             example = f": {last.method} at {last.length} tokens: {last.why}" if last else ""
             raise UserError(
-                f"nothing of the part {part.name!r} could be measured{example}; raise --budget or lower --lengths"
+                f"no case of the part {part.name!r} could be measured{example}; raise --budget or lower --lengths"
             )
 
     @property

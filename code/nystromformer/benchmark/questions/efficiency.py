@@ -50,9 +50,7 @@ class Efficiency:
 
 Peers = Annotated[
     bool,
-    typer.Option(
-        "--peers", help="Measure one attention beside public implementations of it that are installed instead."
-    ),
+    typer.Option("--peers", help="Instead, compare one attention with the installed public implementations of it."),
 ]
 _NOT_BESIDE_PEERS = (
     *("parts", "encoder_lengths", "encoder_batch", "encoder_layers", "encoder_heads", "encoder_width", "budget"),

@@ -72,7 +72,7 @@ def open_finetuned(folder: Path, data: Mapping[str, Path | None], device: Device
     path = folder / f"cp-{result.tested_epoch:04d}.model"
     if not path.exists():
         raise UserError(
-            f"--run {folder}: its weights {path.name} are not there: fine-tune it again without --discard_weights"
+            f"--run {folder}: its weights {path.name} are missing: fine-tune it again without --discard_weights"
         )
     task = _task(result, data)
     content = read_checkpoint(path)
@@ -102,7 +102,9 @@ def open_finetuned(folder: Path, data: Mapping[str, Path | None], device: Device
 def _task(result: Run, data: Mapping[str, Path | None]) -> Definition:
     source, declared = data.get(result.kind), task_of(result.kind)
     if declared.opens is None:
-        raise UserError(f"{result.folder}: runs of {declared.file} have data that cannot be opened again")
+        raise UserError(
+            f"{result.folder}: runs of {declared.file} cannot be used here, because their data cannot be opened again"
+        )
     if source is None:
         raise UserError(
             f"--run {result.folder}: it was trained on {result.task}: expected --{result.kind} DIR with its data"

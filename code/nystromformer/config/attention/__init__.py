@@ -63,7 +63,9 @@ def attention_config(name: str | AttentionConfig, **parameters: object) -> Atten
     """
     if isinstance(name, AttentionConfig):
         if parameters:
-            raise ValueError(f"parameters stand in the config already, found also {sorted(parameters)}")
+            raise ValueError(
+                f"the config already contains the parameters: expected no others, found {sorted(parameters)}"
+            )
         return name
     if name not in ATTENTIONS:
         raise ValueError(_unknown_name(name))

@@ -146,8 +146,8 @@ def _read_pretrained(settings: DatasetSettings, corpora: Path) -> PretrainedToke
     limit = settings.tokenizer_limit or pretrained.limit
     if limit is not None and settings.length > limit:
         raise UserError(
-            f"--length {settings.length}: the tokenizer {pretrained.name} is of models that take {limit} tokens. For "
-            f"one whose positions are extended, give --tokenizer_limit {settings.length}"
+            f"--length {settings.length}: the tokenizer {pretrained.name} belongs to models of at most {limit} "
+            f"tokens. For a model with extended positions, give --tokenizer_limit {settings.length}"
         )
     return pretrained
 
@@ -190,7 +190,11 @@ def _make_tokenizer(
             log.info("training a tokenizer of %d tokens", settings.vocab_size)
             tokenizer = train_tokenizer(_training_text(settings.seed, sources, report), settings.vocab_size)
             if tokenizer.get_vocab_size() < settings.vocab_size:
-                log.warning("the text gave only %d of %d tokens", tokenizer.get_vocab_size(), settings.vocab_size)
+                log.warning(
+                    "the text is too short for the full vocabulary, which now has %d of %d tokens",
+                    tokenizer.get_vocab_size(),
+                    settings.vocab_size,
+                )
         else:
             tokenizer = pretrained.tokenizer
         files = save_tokenizer(tokenizer, stages.folder / TOKENIZER_FOLDER)
@@ -250,8 +254,8 @@ def _merge(
         if not total["rows"] and not (split == "train" and settings.validation == 1):
             raise UserError(
                 f"{out}: the {split} split has {number_of(total['tokens'], 'token')} of "
-                f"{number_of(total['documents'], 'document')}, which fill no row of {settings.length}: use more text, "
-                "a smaller --length or another --validation"
+                f"{number_of(total['documents'], 'document')}, not enough for a row of {settings.length}: use more "
+                "text, a smaller --length or another --validation"
             )
     corpora = []
     for corpus in parse_mixture(settings.mixture):

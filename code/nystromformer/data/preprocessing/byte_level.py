@@ -71,7 +71,7 @@ def _check_merges(vocabulary: Mapping[str, int], merges: Sequence[Merge], alphab
         lacking = [part for part in (left, right) if part not in results]
         _refuse(lacking, f"merge {number}, {left!r} and {right!r}: no merge before it makes {{}}")
         if left + right not in vocabulary:
-            raise UserError(f"merge {number}, {left!r} and {right!r}: the vocabulary lacks its result")
+            raise UserError(f"merge {number}, {left!r} and {right!r}: the merged token is not in the vocabulary")
         results.add(left + right)
     _refuse([merge for merge, count in Counter(merges).items() if count > 1], "the same merge comes twice: {}")
     return results

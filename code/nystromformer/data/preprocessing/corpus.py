@@ -64,7 +64,7 @@ def write_documents(path: Path, documents: Iterable[Document]) -> FileStamp:
                 line = json.dumps(record, ensure_ascii=False).encode()
             except UnicodeEncodeError:
                 raise UserError(
-                    f"document {document.id!r} holds half of a surrogate pair, which is no character"
+                    f"document {document.id!r} contains half of a surrogate pair, which is not a valid character"
                 ) from None
             file.write(line + b"\n")
     return file.stamp
@@ -98,7 +98,7 @@ def read_documents(
                 where = "".join(f"{key}: " for key in first["loc"])
                 cut = "" if line.endswith(b"\n") else "; the line has no end, the file may be cut off"
                 raise UserError(
-                    f"{path}, line {number}: {where}{first['msg']}{cut}. Expected one document a line: {_FIELDS}. "
+                    f"{path}, line {number}: {where}{first['msg']}{cut}. Expected one document per line: {_FIELDS}. "
                     "Make the file again with the corpus' preprocess.py."
                 ) from error
             progress(len(line))
@@ -106,7 +106,7 @@ def read_documents(
     if stamp is not None and digest.hexdigest() != stamp.sha256:
         raise UserError(
             f"{path}: changed since it was made: expected SHA-256 {stamp.sha256} as in corpus.json, found "
-            f"{digest.hexdigest()}. Remove it and start the corpus' preprocess.py again, which makes that file anew."
+            f"{digest.hexdigest()}. Remove it and start the corpus' preprocess.py again, which writes that file again."
         )
 
 

@@ -44,7 +44,7 @@ class DocstringSettings:
     min_words: Annotated[int, typer.Option("--min_words", help="Drop modules whose docstrings have fewer words.")] = 20
     limit_mb: Annotated[
         float | None,
-        typer.Option("--limit_mb", help="Stop after so many million characters, a sample of all packages."),
+        typer.Option("--limit_mb", help="Stop after this many million characters, sampled from all packages."),
     ] = None
     seed: Annotated[int, typer.Option("--seed", help="Random seed of --limit_mb's sample.")] = 0
 

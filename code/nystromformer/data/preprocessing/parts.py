@@ -90,8 +90,8 @@ def merge_parts(stamps: Stamps, split: str, outputs: Mapping[str, StageOutput]) 
                 if digest.hexdigest() != output.files[file].sha256:
                     stamps.remove(name)
                     raise UserError(
-                        f"{folder / file}: changed since it was written (its SHA-256 is another). It was removed: "
-                        "start the same command again, which makes it anew."
+                        f"{folder / file}: changed since it was written (the SHA-256 does not match). It was removed: "
+                        "start the same command again, which writes it again."
                     )
         merged_stamps[file_of(split)] = merged.stamp
     return merged_stamps

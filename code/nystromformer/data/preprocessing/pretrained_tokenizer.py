@@ -51,8 +51,8 @@ def find_tokenizer(name: str, beside: Path) -> Path:
         return Path(download(name, allow_patterns=files))
     except Exception as error:  # whatever the network's layers raise
         raise UserError(
-            f"--tokenizer {name}: no such folder here or in {beside}, and it cannot be had from the Hugging Face hub: "
-            f"{reason_of(error)}. Give a folder with RoBERTa's {_VOCAB_FILE} and {_MERGES_FILE}, or train"
+            f"--tokenizer {name}: no such folder here or in {beside}, and it cannot be downloaded from the Hugging "
+            f"Face hub: {reason_of(error)}. Give a folder with RoBERTa's {_VOCAB_FILE} and {_MERGES_FILE}, or train"
         ) from error
 
 
@@ -79,8 +79,8 @@ def read_tokenizer(folder: Path, name: str) -> PretrainedTokenizer:
         limit = _limit(folder / _CONFIG_FILE)
     except Exception as error:  # the library raises nothing narrower
         raise UserError(
-            f"{folder}: the tokenizer's {' and '.join(files)} cannot be used: {error}. Get the tokenizer's files anew, "
-            "all from one place"
+            f"{folder}: the tokenizer's {' and '.join(files)} cannot be used: {error}. Get the tokenizer's files "
+            "again, all from the same source"
         ) from error
     tokenizer.post_processor = row_form(tokenizer)
     return PretrainedTokenizer(tokenizer, Path(name).name, limit)

@@ -74,8 +74,8 @@ class DatasetSettings:
             )
         if self.validation == 1 and self.tokenizer == TRAIN:
             raise UserError(
-                "--validation 1 leaves no text to train a tokenizer on: name that of the model to score by --tokenizer "
-                "FOLDER (a run keeps it in <model>/model/tokenizer)"
+                "--validation 1 leaves no text to train a tokenizer on: name the tokenizer of the model to score with "
+                "--tokenizer FOLDER (a run keeps it in <model>/model/tokenizer)"
             )
         parse_mixture(self.mixture)
 
@@ -93,9 +93,9 @@ class DatasetSettings:
         undivided = [choice.corpus.name for choice in choices if choice.groups == frozenset()]
         if len(undivided) == len(choices):
             raise UserError(
-                f"--corpus {', '.join(undivided)}: the text is one group, of which nothing can be kept for validation: "
-                "add text or another corpus, or give --validation 1"
+                f"--corpus {', '.join(undivided)}: the text is a single group, so no part of it can be held out for "
+                "validation: add text or another corpus, or give --validation 1"
             )
         for name in undivided:
-            log.warning("%s: its text is one group, so all of it is for training", name)
+            log.warning("%s: its text is a single group, so all of it is used for training", name)
         return choices

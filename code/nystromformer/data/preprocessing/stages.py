@@ -144,8 +144,8 @@ class Stages:
         foreign = [name for name in self._reserved if (self.folder / name).exists()]
         if foreign and not self._run_file.exists():
             raise UserError(
-                f"{self.folder}: {', '.join(foreign)} exist there, but no {RUN_FILE} that says what made them. "
-                "Nothing was changed: choose another --out, or remove them."
+                f"{self.folder}: {', '.join(foreign)} exist there, but no {RUN_FILE} that says which command wrote "
+                "them. Nothing was changed: choose another --out, or remove them."
             )
         path = self.folder / _FOLDER / "lock"
         try:
@@ -219,7 +219,7 @@ class Stages:
             what = "a run" if self._final.exists() else f"an unfinished run ({done})"
             raise UserError(
                 f"{self.folder}: holds {what} with other parameters:\n{self._differences()}\nNothing was changed: "
-                "choose another --out, repeat that run's own command, or give --overwrite to remove what it has done."
+                "choose another --out, repeat that run's own command, or give --overwrite to remove its output."
             )
         return False
 

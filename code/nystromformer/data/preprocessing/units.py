@@ -66,7 +66,7 @@ def run_units(
         total = sum(unit.size for unit in mine)
         done = total - sum(unit.size for unit in missing)
         if len(missing) < len(mine):
-            log.info("%s: %d of %s found finished", label, len(mine) - len(missing), number_of(len(mine), "part"))
+            log.info("%s: %d of %s already finished", label, len(mine) - len(missing), number_of(len(mine), "part"))
         with ReadingProgress(label, total, done, counted) as progress:
             for patient in (False, True):
                 works = [partial(_claim, stages.stamps, unit, patient) for unit in missing]

@@ -68,7 +68,7 @@ def convert_model(
     original = open_original(source)
     assert original.tokenizer is not None, "it was checked"
     if asked.end_to_end == "loss" and not has_head(original):
-        raise UserError(f"--end_to_end loss: {source} has no head for masked tokens: take hidden")
+        raise UserError(f"--end_to_end loss: {source} has no head for masked tokens: use --end_to_end hidden")
     new, old = converted_config(original, attention, asked.overrides or [])
     length = new.model.max_seq_len if asked.length is None else asked.length
     _check_length(asked, new, length)
@@ -127,7 +127,7 @@ def _check_length(asked: Conversion, config: ExperimentConfig, length: int) -> N
         raise UserError(f"--least_tokens: expected at most {length}, the tokens of a row, found {asked.least_tokens}")
     for attention in config.model.attentions:
         if reason := attention.why_not_length(length):
-            raise UserError(f"--attention {asked.attention}: it takes no rows of {length} tokens: {reason}")
+            raise UserError(f"--attention {asked.attention}: it does not accept rows of {length} tokens: {reason}")
 
 
 def _facts(original: Opened, new: ExperimentConfig, asked: Conversion, text: TextRows, length: int) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _begin(work: Path, facts: Mapping[str, Any], force: bool) -> None:
         try:
             found = read_checked(record)
         except ValueError as error:
-            raise UserError(f"{record}: {error}: remove {work} to convert anew") from None
+            raise UserError(f"{record}: {error}: remove {work} to start the conversion again") from None
         if found == decides:
             return
         if found is None:
@@ -161,7 +161,7 @@ def _begin(work: Path, facts: Mapping[str, Any], force: bool) -> None:
         if not force:
             raise UserError(
                 f"{work}: holds an unfinished conversion with other settings: choose another folder, or give --force "
-                "to begin anew"
+                "to start again"
             )
         shutil.rmtree(work)
     work.mkdir(parents=True)
@@ -198,7 +198,7 @@ def _train(
         if saved is not None:
             resume(trainer, saved)
         if saved is None or not saved.ends(trainer.settings):
-            logger.info("towards the source's %s: %d steps", _GOALS[goal], steps)
+            logger.info("training towards the source's %s: %d steps", _GOALS[goal], steps)
             if (stopped_by := trainer.run()) is not None:
                 return {}, stopped_by
         curves[goal] = trainer.state.history

@@ -42,7 +42,9 @@ def open_original(path: Path) -> Opened:
         )
     check_tokenizer(original)
     if others := sorted({each.name for each in original.config.attentions} - {"softmax"}):
-        raise UserError(f"{path}: expected softmax in all layers, which is converted; found {', '.join(others)}")
+        raise UserError(
+            f"{path}: expected softmax in all layers, because conversion replaces it; found {', '.join(others)}"
+        )
     if original.config.reversible:
         raise UserError(f"{path}: reversible layers cannot be converted: a layer has no single input and output")
     return original
@@ -92,8 +94,8 @@ def build(original: Opened, config: ExperimentConfig) -> tuple[PretrainingModel,
         )
     except DoesNotFit as error:
         raise UserError(
-            f"{original.folder}: conversion changes the attention, the convolution and the number of positions alone:"
-            f"{listed(error.problems)}"
+            f"{original.folder}: conversion changes only the attention, the convolution and the number of "
+            f"positions:{listed(error.problems)}"
         ) from error
     model.load_state_dict(transfer.weights)
     return model.eval(), transfer.notes

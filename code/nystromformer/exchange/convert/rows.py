@@ -88,11 +88,13 @@ def _read_dataset(
 ) -> TextRows:
     if (found := sha256_of(dataset.tokenizer_folder / TOKENIZER_FILE)) != tokenizer_sha256:
         raise UserError(
-            f"{path}: its rows are of another tokenizer (sha256 {found[:12]}…) than the model's "
-            f"({tokenizer_sha256[:12] or 'none'}…): give text instead, which is tokenized anew"
+            f"{path}: its rows were made with another tokenizer (sha256 {found[:12]}…) than the model's "
+            f"({tokenizer_sha256[:12] or 'none'}…): give text instead, which is tokenized here"
         )
     if dataset.length > length:
-        raise UserError(f"{path}: rows of {dataset.length} tokens, expected at most {length}, the model's or --length")
+        raise UserError(
+            f"{path}: expected rows of at most {length} tokens (the model's limit, or --length), found {dataset.length}"
+        )
     parts = []
     for rows, most in ((dataset.train, _MOST_ROWS), (dataset.validation, held_out)):
         chosen = np.random.default_rng(seed).permutation(len(rows))[:most]

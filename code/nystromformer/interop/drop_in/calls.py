@@ -180,7 +180,7 @@ class DropIn:
             self._said = True
             logger.warning(
                 '%s: layers with a sliding window keep their own attention (sdpa) under attn_implementation="%s"; '
-                "those without one are swapped",
+                "those without one use the new attention",
                 type(module).__name__,
                 self.name,
             )

@@ -89,7 +89,9 @@ def register(
         _register(config.name if name is None else name, config, attention_dropout)
         return Registered((config.name if name is None else name,), {})
     if name is not None:
-        raise ValueError(f'name = "{name}" is for one attention: name it, as in register("nystrom", name="{name}")')
+        raise ValueError(
+            f'name = "{name}" can name only one attention: say which, as in register("nystrom", name="{name}")'
+        )
     configs = {each: attention_config(each, **(parameters if each == "nystrom" else {})) for each in ATTENTIONS}
     refused = {each: reason for each, config in configs.items() if (reason := why_not(config)) is not None}
     if "nystrom" in refused:
@@ -108,8 +110,8 @@ def why_not(config: AttentionConfig) -> str | None:
 def _register(name: str, config: AttentionConfig, attention_dropout: AttentionDropout) -> None:
     if not _NAME.fullmatch(name) or any(word in name for word in _TAKEN_WORDS):
         raise ValueError(
-            f"expected a name of letters, digits and _ . = , - that begins with a letter and has none of "
-            f'{", ".join(_TAKEN_WORDS)} in it, which mean something to transformers; found "{name}"'
+            "expected a name of letters, digits and _ . = , - that begins with a letter and has none of "
+            f'{", ".join(_TAKEN_WORDS)} in it, which have a meaning in transformers; found "{name}"'
         )
     if name not in REGISTERED and name in ALL_ATTENTION_FUNCTIONS:
         raise ValueError(f'transformers has an attention called "{name}" already: choose another name')

@@ -14,7 +14,7 @@ from nystromformer.wording import number_of
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _INDEX = ".index.json"
-_HOW_TO_GET = "Get the model's files anew, all from one place"
+_HOW_TO_GET = "Get the model's files again, all from the same source"
 
 
 def read_weights(folder: Path) -> tuple[dict[str, Tensor], list[str]]:
@@ -44,8 +44,8 @@ def read_pickled(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise UserError(
-            f"{path}: refused: the file holds more than tensors and plain data, and loading it could run code. Where "
-            f"you trust it, load it yourself and save its weights as safetensors. ({_first_line(error)})"
+            f"{path}: refused: the file holds more than tensors and plain data, and loading it could run code. If you "
+            f"trust it, load it yourself and save its weights as safetensors. ({_first_line(error)})"
         ) from error
     except (MemoryError, OSError):
         raise
@@ -62,7 +62,7 @@ def in_float32(weights: Mapping[str, Any], path: Path) -> tuple[dict[str, Tensor
     others = [name for name, value in weights.items() if not isinstance(value, Tensor)]
     if others:
         kind = type(weights[others[0]]).__name__
-        raise UserError(f"{path}: expected tensors alone, found a {kind} at {others[0]!r:.80}")
+        raise UserError(f"{path}: expected only tensors, found a {kind} at {others[0]!r:.80}")
     floats = {name: value for name, value in weights.items() if value.is_floating_point()}
     kinds = sorted({str(value.dtype).removeprefix("torch.") for value in floats.values()} - {"float32"})
     notes = [f"weights stored in {' and '.join(kinds)} are held in float32"] if kinds else []
@@ -90,7 +90,7 @@ def check_finite_weights(weights: Mapping[str, Tensor], path: Path) -> None:
         raise UserError(
             f"{path}: {name}: expected finite weights, found NaN or infinity in {count:,} of "
             f"{weights[name].numel():,}{more}: the training has diverged, or the file is damaged. Take an earlier "
-            "checkpoint, or get the file anew"
+            "checkpoint, or get the file again"
         )
 
 
@@ -98,7 +98,7 @@ def _parts(index: Path) -> list[Path]:
     content = read_json(index, _HOW_TO_GET)
     table = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
-        raise UserError(f"{index}: expected a weight_map, the file of each weight. {_HOW_TO_GET}")
+        raise UserError(f"{index}: expected a weight_map, which names the file of each weight. {_HOW_TO_GET}")
     names = sorted(set(table.values()))
     if elsewhere := [name for name in names if Path(name).name != name]:
         raise UserError(f"{index}: expected names of files beside it, found {elsewhere[0]!r:.80}")

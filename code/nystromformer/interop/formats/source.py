@@ -158,15 +158,15 @@ def open_source(path: Path, config: Path | None = None) -> Source:
     """
     if path.is_dir():
         if config is not None:
-            raise UserError(f"--config {config}: expected none beside a folder, whose {CONFIG} is read")
+            raise UserError(f"--config {config}: expected no --config with a folder, whose {CONFIG} is read")
         return _open_folder(path)
     if not path.exists():
         raise UserError(
-            f"{path}: no such folder or file. Of a model on the Hugging Face hub get the files first: "
-            "`hf download NAME --local-dir FOLDER`, on a machine with a network, and name that FOLDER"
+            f"{path}: no such folder or file. For a model on the Hugging Face hub, get the files first: `hf download "
+            "NAME --local-dir FOLDER`, on a machine with a network, and name that FOLDER"
         )
     if path.suffix in _OF_FOLDERS and is_foreign(path.parent):
-        raise UserError(f"{path}: expected the folder that it is part of: name {path.parent}")
+        raise UserError(f"{path}: expected a folder, found one of its files: name {path.parent}")
     return _open_authors(path, config)
 
 
@@ -235,8 +235,8 @@ def _check_modules(path: Path) -> None:
     parts = [str(kind).rpartition(".")[2] for kind in types]
     if not parts or not set(parts) <= set(_PARTS):
         raise UserError(
-            f"{path}: expected the parts {', '.join(_PARTS)}, found {', '.join(parts) or 'none'}: the vectors of "
-            "such a model are more than this project's encoder and its pooling; move the file away to import these two"
+            f"{path}: expected the parts {', '.join(_PARTS)}, found {', '.join(parts) or 'none'}: such a model has "
+            "more parts than this project's encoder and its pooling; move the file away to import these two"
         )
 
 
@@ -252,8 +252,8 @@ def _open_authors(path: Path, config: Path | None) -> Source:
     if described is None:
         looked = " and ".join(map(str, where))
         raise UserError(
-            f"{path}: no config.json that says its network, looked for {looked}: the weights do not tell heads and "
-            "landmarks. Name the authors' config.json with --config"
+            f"{path}: no config.json that describes its network; looked for {looked}. The weights do not show the "
+            "numbers of heads and landmarks. Name the authors' config.json with --config"
         )
     data = read_json(described)
     section = data.get("model") if isinstance(data, dict) else None
@@ -376,7 +376,7 @@ def _renamed(
     head, problems_of_head = _head(names, config.transformer_dim, stored, declared.has_classes)
     problems += problems_of_head
     if problems:
-        raise UserError(f"{path}: the weights are not those of its {CONFIG}:{listed(grouped(problems))}")
+        raise UserError(f"{path}: the weights do not match its {CONFIG}:{listed(grouped(problems))}")
     check_finite_weights({_known(names, name): weight for name, weight in {**weights, **head}.items()}, path)
     of_head = {_known(names, name) for name in head}
     return weights, head, grouped([(name, "") for name in rest if name not in of_head])
@@ -409,8 +409,8 @@ def _untied(path: Path, names: Names, stored: Mapping[str, Tensor]) -> dict[str,
                 continue
             if not torch.equal(weights.setdefault(name, other), other):
                 raise UserError(
-                    f"{path}: {copy} differs from {name}: the source's output is not tied to its embeddings, as this "
-                    "project's is"
+                    f"{path}: {copy} differs from {name}: the source's output layer is not tied to its embeddings, "
+                    "which this project requires"
                 )
     return weights
 

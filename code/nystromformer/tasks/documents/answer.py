@@ -125,8 +125,8 @@ def _guess_kind(labels: LabelCells) -> Kind:
             )
             raise UserError(
                 f"{labels.name}, row {row:,}: expected a number as in most rows of {labels.columns[0]}, found "
-                f"{cell!r:.40}, and so in {number_of(len(values) - len(known), 'row')}. Leave them out, or say --kind "
-                "classes where numbers are names"
+                f"{cell!r:.40}, and similar cells in {number_of(len(values) - len(known), 'row')}. Leave them out, or "
+                "give --kind classes if the numbers are names"
             )
         return "classes"
     return "classes" if whole and len(set(values)) <= MOST_CLASSES else "value"
@@ -138,11 +138,11 @@ def _answer_several(labels: LabelCells) -> Answer:
     names = labels.columns if len(labels.columns) > 1 else tuple(sorted(counts))
     if not counts or set(counts.values()) == {len(chosen)}:
         what = f"{_name_some(counts)} in every row" if counts else "none in any row"
-        raise UserError(f"{labels.name}: expected labels that some rows have and others not, found {what}")
+        raise UserError(f"{labels.name}: expected labels that some rows have and others do not, found {what}")
     if joined := [name for name in names if labels.separator in name]:
         raise UserError(
-            f"{labels.name}: expected labels without {labels.separator!r}, which stands between them in predictions, "
-            f"found {joined[0]!r:.60}: name another one by --kind several --separator"
+            f"{labels.name}: expected labels without {labels.separator!r}, which separates them in predictions, found "
+            f"{joined[0]!r:.60}: name another one by --kind several --separator"
         )
     return Answer("several", names)
 

@@ -90,8 +90,8 @@ class CutTexts(EncodedTexts):
         room = length - self._special
         if self._overlap + _LEAST_ROOM > (room if texts.second is None else room - room // 2):
             raise UserError(
-                f"--overlap {self._overlap}: expected windows of --length {length} to go on by {_LEAST_ROOM} tokens at "
-                "least; use a smaller overlap or a larger length"
+                f"--overlap {self._overlap}: expected windows of --length {length} to advance by at least "
+                f"{_LEAST_ROOM} tokens; use a smaller overlap or a larger length"
             )
         # The whole of each, of which the rows are taken.
         super().__init__(texts, tokenizer, MOST, sentence_types)

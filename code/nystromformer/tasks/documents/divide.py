@@ -57,7 +57,7 @@ def check_division(
         assert validation is not None
         given = {"--folds": folds, "--group": group, "--time": time, "--split_seed": seed}
         if found := [flag for flag, value in given.items() if value is not None]:
-            raise UserError(f"--validation {validation}: expected no {found[0]} beside a table to choose by")
+            raise UserError(f"--validation {validation}: expected no {found[0]} together with a validation table")
         return Division(validation)
     if not 0 < share < 1:
         raise UserError(
@@ -169,7 +169,7 @@ def _latest(texts: Texts, time: Sequence[Cell], share: float) -> np.typing.NDArr
     last = ordered[max(len(ordered) - 1 - max(round(share * len(ordered)), 1), 0)]
     held_out = np.asarray([moment > last for moment in moments])
     if not held_out.any():
-        raise UserError(f"--time: {texts.name}: so many rows have the latest time that none would be held out")
+        raise UserError(f"--time: {texts.name}: too many rows have the latest time, so that none can be held out")
     return held_out
 
 

@@ -121,7 +121,9 @@ class LabelCells:
             return str(cell).lower()
         if isinstance(cell, str):
             if half_character(cell) is not None:
-                raise UserError(f"{self.name}, row {row:,}: expected a label in Unicode, found a half of a character")
+                raise UserError(
+                    f"{self.name}, row {row:,}: expected a label in Unicode, found half of a surrogate pair"
+                )
             return " ".join(cell.split())  # it becomes a column's name in the predictions: one line
         if isinstance(cell, int):
             return str(cell)

@@ -50,4 +50,4 @@ def recipe_in(texts: object, source: Path) -> Recipe:
     try:
         return checked(Recipe, texts)
     except ValueError as error:
-        raise UserError(f"{source}: expected what a run says of its texts, found something else: {error}") from None
+        raise UserError(f"{source}: expected a run's description of its texts, found something else: {error}") from None

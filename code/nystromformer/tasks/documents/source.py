@@ -156,7 +156,7 @@ def text_of(table: Table, row: int, column: str, cell: Cell) -> str:
     if not isinstance(cell, str):
         raise UserError(f"{table.place(row)}: expected text in {column}, found {cell!r:.40}")
     if (half := half_character(cell)) is not None:
-        raise UserError(f"{table.place(row)}: expected text in {column}, found a half of a character at {half}")
+        raise UserError(f"{table.place(row)}: expected text in {column}, found half of a surrogate pair at {half}")
     return cell
 
 

@@ -108,7 +108,7 @@ def check_is_of_a_run(content: Mapping[str, Any], source: Path) -> None:
         UserError: names what it lacks.
     """
     if absent := [key for key in _OF_A_RUN if key not in content]:
-        raise UserError(f"{source}: not a checkpoint of a run: without {', '.join(absent)}")
+        raise UserError(f"{source}: not a checkpoint of a run: it has no {', '.join(absent)}")
 
 
 def check_same_objectives(content: Mapping[str, Any], config: ExperimentConfig, source: Path) -> None:

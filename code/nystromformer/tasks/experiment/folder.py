@@ -79,7 +79,8 @@ class Experiment:
         for index, attention in enumerate(model.attentions):
             if (reason := attention.why_not_length(dataset.length)) is not None:
                 raise UserError(
-                    f"{dataset.folder}: layer {index}'s attention takes no rows of {dataset.length} tokens: {reason}"
+                    f"{dataset.folder}: layer {index}'s attention does not accept rows of {dataset.length} tokens: "
+                    f"{reason}"
                 )
         train = dataset.manifest.train
         if "sop" in self.config.pretraining_setting.objectives and train.rows and not train.sentence_order_rows:
@@ -106,7 +107,9 @@ def open_experiment(folder: Path, overrides: Sequence[str] = ()) -> Experiment:
     by_flag = _shape_by_flag(_resolved(folder, checkpoints)) if data and is_path else {}
     recalled = {key: value for key, value in by_flag.items() if key in SHAPE and key not in given}
     if recalled and os.environ.get("RANK", "0") == "0":  # of several processes one speaks
-        logger.info("by --set when the run began: %s", ", ".join(f"{key}={value}" for key, value in recalled.items()))
+        logger.info(
+            "set with --set when the run began: %s", ", ".join(f"{key}={value}" for key, value in recalled.items())
+        )
     config = load_config(path, [*overrides, *(f"{key}={value}" for key, value in recalled.items())])
     by_flag = {key: getattr(config.model, name) for key, name in SHAPE.items() if key in given or key in recalled}
     return Experiment(folder, config, by_flag)

@@ -264,7 +264,7 @@ def _say_origin(
     began = "its initial weights" if origin is None else origin["path"]
     say(
         group,
-        "from_cp %s is not used: this run began with %s and goes on from its own checkpoint; start in a new "
-        "folder to begin with other weights",
+        "from_cp %s is not used: this run began with %s and resumes from its own checkpoint; start in a new folder to "
+        "begin with other weights",
         *(name, began),
     )

@@ -163,7 +163,8 @@ def at_least(texts: Texts, tokens: int, tokenizer: Tokenizer) -> Texts:
     chosen = np.flatnonzero(lengths >= tokens)
     if not len(chosen):
         raise UserError(
-            f"--min_tokens {tokens}: {texts.name} has no row of so many tokens; its longest one has {lengths.max():,}"
+            f"--min_tokens {tokens}: {texts.name} has no row of at least that many tokens; its longest one has "
+            f"{lengths.max():,}"
         )
     return select(texts, chosen)
 

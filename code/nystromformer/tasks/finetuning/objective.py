@@ -27,7 +27,8 @@ from nystromformer.objectives import (
     SoftIoU,
 )
 from nystromformer.objectives.objective import bounds_of, counts_of
-from nystromformer.runs.objective import THRESHOLD, ObjectiveSettings
+from nystromformer.runs.objective import TEMPERATURE, THRESHOLD, ObjectiveSettings
+from nystromformer.tasks.finetuning.calibration import scaled
 from nystromformer.tasks.finetuning.examples import Labels
 from nystromformer.tasks.finetuning.target import Classes, Target, TokenLabels
 
@@ -170,14 +171,17 @@ def lacking(labels: Labels, examples: int) -> dict[str, Tensor]:
 
 
 def decided(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's checkpoint whose more probable class is the one that its threshold decides for, without the variables of
-    its objective.
+    """A run's checkpoint whose more probable class is the one that its threshold decides for, whose scores are divided
+    by its temperature, and which has no variables of an objective.
     """
     weights = {name: weight for name, weight in content["model"].items() if not name.startswith("objective.")}
     history = content.get("history") or [{"metrics": {}}]
-    if threshold := history[-1]["metrics"].get(THRESHOLD):
+    metrics = history[-1]["metrics"]
+    if threshold := metrics.get(THRESHOLD):
         bias_C = weights["head.classifier.bias"]
         weights["head.classifier.bias"] = bias_C - torch.tensor([0.0, threshold], dtype=bias_C.dtype)
+    if temperature := metrics.get(TEMPERATURE):
+        weights = scaled(weights, temperature)
     return {**content, "model": weights}
 
 

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from nystromformer.errors import UserError
 from nystromformer.files.writing import FileStamp, NewFile, sha256_of
-from nystromformer.runs.objective import THRESHOLD
+from nystromformer.runs.objective import TEMPERATURE, THRESHOLD
 from nystromformer.runs.record import Run, Tested
 from nystromformer.tasks.experiment.run import held_folder, say
+from nystromformer.tasks.finetuning.calibration import calibration_error_of
 from nystromformer.tasks.finetuning.definition import Splits
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.objective import decided, measure_tested, scores_of
@@ -82,7 +83,7 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run
     fingerprint = test_fingerprint(test)
     with held_folder(folder, group):
         if not group.on_main(lambda: _has_weights(path, run, fingerprint if test else "")):
-            say(group, "%s: no such weights any more (--discard_weights), so no predictions are written", path)
+            say(group, "%s: these weights were discarded (--discard_weights), so no predictions are written", path)
             return run
         everything = splits.validation | dict(test)
         count = sum(len(examples) for examples in everything.values())
@@ -93,6 +94,7 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run
         if setup.definition.kinds is None:
             # As a run on text predicts other texts; what others write are probabilities, which stay as they are.
             content, threshold = decided(content), 0.0
+        temperature = run.choose(setup.sweep.predict).metrics.get(TEMPERATURE)
         group.check(lambda: load_weights(model, content["model"], path))
         finetuning = assembled(setup, splits, run.settings, model)
         finetuning.model.eval()
@@ -101,6 +103,14 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run
 
         if isinstance(setup.definition.target, TokenLabels):
             scores, threshold = {name: each - threshold for name, each in scores.items()}, 0.0
+
+        if temperature is not None:
+            target, labels = setup.definition.target, splits.validation[""].labels
+            assert labels is not None
+            after, known = scores[""], torch.from_numpy(labels)
+            errors = [100 * calibration_error_of(target, each, known) for each in (after * temperature, after)]
+            text = "calibration error on the validation data: %.1f %%, %.1f %% after dividing scores by %.2f"
+            say(group, text, *errors, temperature)
 
         def write() -> Run:
             altered, before = _altered(run), run.tested.files if run.tested is not None else {}
@@ -151,8 +161,8 @@ def _has_weights(path: Path, run: Run, test: str) -> bool:
     is_other_test = bool(test) and run.tested is not None and run.tested.data != test
     if is_other_test or find_weights(path.parent) or _altered(run):
         raise UserError(
-            f"{path}: not there, and the predictions beside it are not those that are asked for, or not as they were "
-            f"written: put the file back, or move {path.parent} away to train the run again"
+            f"{path}: missing, and the predictions beside it are not the requested ones, or were modified: put the "
+            f"file back, or move {path.parent} away to train the run again"
         )
     return False
 
@@ -165,7 +175,7 @@ def has_predictions(setup: Setup, splits: Splits, test: Mapping[str, Examples], 
     if run.tested is None or not run.tested.files or asked != (run.tested.epoch, run.tested.data, run.tested.shown):
         return False
     if altered := _altered(run):
-        logger.warning("%s: not as it was written", altered[0])
+        logger.warning("%s: modified after it was written", altered[0])
         return False
     return all((run.folder / name).is_file() for name in run.tested.files)
 

@@ -33,7 +33,7 @@ from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.start import load_encoder
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training import Device, Group, Trainer, TrainingSettings
-from nystromformer.training.checkpoint import find_checkpoints
+from nystromformer.training.checkpoint import find_checkpoints, find_weights
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +91,9 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
 
 
 def _decisive(settings: RunSettings) -> dict[str, Any]:
-    """Without an objective where there is none."""
-    return {key: value for key, value in asdict(settings).items() if key != "objective" or value is not None}
+    """Without what is not asked for: an objective, patience."""
+    optional = ("objective", "patience")
+    return {key: value for key, value in asdict(settings).items() if key not in optional or value is not None}
 
 
 def main_metric(definition: Definition, settings: RunSettings) -> str:
@@ -187,10 +188,13 @@ def _finished(files: RunFiles) -> Run | None:
     Raises:
         UserError: it is damaged, or not this run's; nothing is removed then.
     """
-    run, last = read_run(files.folder), files.run.settings.epochs - 1
+    settings = files.run.settings
+    run, last = read_run(files.folder), settings.epochs - 1
+    if settings.patience is not None:
+        last = max(find_weights(files.folder), default=last)
     if run is not None:
         if (run.identity, run.settings) != (files.run.identity, files.run.settings):
-            raise run.refusal("identity: of another run than the folder's")
+            raise run.refusal("identity: it belongs to another run than the folder")
         files.clean_up(run)  # which a kill may have prevented
         return run
     if files.weights(last).is_file() and not find_checkpoints(files.folder):
@@ -250,6 +254,7 @@ def assembled(setup: Setup, splits: Splits, settings: RunSettings, model: nn.Mod
         setup.group,
         definition.noise,
         objective,
+        calibrates=definition.kinds is None,
     )
 
 
@@ -267,6 +272,7 @@ def _training_settings(setup: Setup, splits: Splits, settings: RunSettings) -> T
         seed=settings.seed,
         keep_epochs=None,
         best_metric=main_metric(setup.definition, settings),
+        patience=settings.patience,
     )
 
 

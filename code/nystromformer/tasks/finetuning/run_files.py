@@ -43,7 +43,7 @@ class RunFiles:
             UserError: it is no checkpoint of this run.
         """
         if content.get("finetuning") != self.identity:
-            raise UserError(f"{path}: a checkpoint of another run than the folder's")
+            raise UserError(f"{path}: this checkpoint belongs to another run than the folder")
         return list(content["history"])
 
     def read_weights(self, epoch: int) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class RunFiles:
         content = read_checkpoint(path, mmap=True)
         self.history_in(content, path)
         if content.get("epoch") != epoch:
-            raise UserError(f"{path}: the weights of epoch {content.get('epoch')!r:.20} under another one's name")
+            raise UserError(f"{path}: holds the weights of epoch {content.get('epoch')!r:.20}, unlike its name")
         return content
 
     def epochs_in(self, content: Mapping[str, Any], path: Path) -> tuple[EpochMetrics, ...]:
@@ -66,8 +66,10 @@ class RunFiles:
             UserError: it is no checkpoint of this run's end.
         """
         epochs = tuple(EpochMetrics(one["epoch"], dict(one["metrics"])) for one in self.history_in(content, path))
-        if [epoch.epoch for epoch in epochs] != list(range(self.run.settings.epochs)):
-            raise UserError(f"{path}: does not say what the run reached in each epoch")
+        settings = self.run.settings
+        is_whole = len(epochs) == settings.epochs or (settings.patience is not None and len(epochs) > 0)
+        if not is_whole or [epoch.epoch for epoch in epochs] != list(range(len(epochs))):
+            raise UserError(f"{path}: does not hold the run's metrics of each epoch")
         return epochs
 
     def clean_up(self, result: Run) -> None:

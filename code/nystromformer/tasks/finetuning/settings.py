@@ -50,6 +50,7 @@ class Sweep:
     """Remove each run's weights once its predictions are written."""
     baselines: bool = False
     objective: ObjectiveSettings | None = None
+    patience: int | None = None
     call: Call = Call()  # noqa: RUF009  # immutable
     """For the record."""
 
@@ -65,6 +66,7 @@ class Sweep:
             RunSettings(
                 *(batch_size, rate, self.epochs, seed, self.warmup, self.bucket, self.pad_to, self.every),
                 objective=self.objective,
+                patience=self.patience,
             )
             for batch_size, rate, seed in itertools.product(self.batch_sizes, self.learning_rates, self.seeds)
         ]
@@ -156,6 +158,15 @@ class FinetuningFlags:
         ),
     ] = "3e-5"
     epoch: Annotated[int, typer.Option("--epoch", min=1, max=MOST, help="Passes over the training examples.")] = 4
+    patience: Annotated[
+        int | None,
+        typer.Option(
+            "--patience",
+            min=1,
+            max=MOST,
+            help="Stop a run when this many epochs in a row were no better on the validation data. Default: never.",
+        ),
+    ] = None
     seed: Annotated[
         str,
         typer.Option(
@@ -311,5 +322,6 @@ class FinetuningFlags:
             objective=objective_of(
                 self.objective, self.objective_method, self.beta, self.target, self.warm_start, self.stratify
             ),
+            patience=self.patience,
             call=this_call(),
         )

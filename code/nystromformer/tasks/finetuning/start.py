@@ -34,9 +34,9 @@ def finetuning_config(
             step = math.lcm(*(other.length_step for other in attentions))
             fitting = -(-length // step) * step
             such_as = f" (such as --pad_to {fitting})" if fitting < 9 * length else ""
-            advice = "add --pad_to with a length that it takes" if pad_to is None else "choose another --pad_to"
+            advice = "add --pad_to with a length that it accepts" if pad_to is None else "choose another --pad_to"
             raise UserError(
-                f"{experiment.folder / 'config.json'}: layer {index}'s attention takes no rows of "
+                f"{experiment.folder / 'config.json'}: layer {index}'s attention does not accept rows of "
                 f"{number_of(refused, 'token')}: {reason}; or {advice}{such_as}"
             )
     data = config.model_dump(mode="json", by_alias=True)

@@ -221,8 +221,8 @@ def load_splits(setup: Setup) -> Splits:
     if largest > setup.budget:
         say(
             group,
-            "the largest example has %s tokens in its rows and is computed at once, though gpu_setting.inst_per_gpu "
-            "rows have %s: it sets the memory that is needed",
+            "the largest example has %s tokens in its rows and is computed in one piece, although "
+            "gpu_setting.inst_per_gpu rows have only %s: it determines the memory needed",
             *(f"{largest:,}", f"{setup.budget:,}"),
         )
     for line in (*splits.warnings, *splits.test_warnings):
@@ -282,7 +282,7 @@ def run_sweeps(
         if after is not None and group.is_main and len(finished) == len(setups):
             show(after(finished))
         if diverged:
-            raise UserError(f"{len(diverged)} of the runs came to no result:{listed(diverged)}")
+            raise UserError(f"{len(diverged)} of the runs ended without a result:{listed(diverged)}")
     group.leave(status)
 
 

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from nystromformer.runs.figures import MARKS, UNITS, Spread, mark, power_note, rows_behind, shown, smallest_difference
-from nystromformer.runs.objective import THRESHOLD
+from nystromformer.runs.objective import TEMPERATURE, THRESHOLD
 from nystromformer.runs.record import EpochMetrics, Run, ranked, tested_weights
 from nystromformer.tables import LEAST_WIDTH, Column, aligned, fitted
 from nystromformer.wording import number_of
@@ -36,7 +36,7 @@ def table(results: Sequence[Run], baselines: Baselines | None = None, width: int
         width: characters of a line, at most: a table that is wider comes in pieces. None: in one piece, however wide.
     """
     first, compared = results[0], baselines or {}
-    names = [name for name in first.last.metrics if not name.startswith(("loss", THRESHOLD))]
+    names = [name for name in first.last.metrics if not name.startswith(("loss", THRESHOLD, TEMPERATURE))]
     names.sort(key=lambda name: name != first.main_metric)
     groups = ranked(results)
     best = Column("best epoch" if first.settings.every is None else "best step", 10, gap=1)

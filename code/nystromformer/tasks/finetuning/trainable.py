@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nystromformer.runs.objective import THRESHOLD
+from nystromformer.runs.objective import TEMPERATURE, THRESHOLD
 from nystromformer.runs.settings import RunSettings
+from nystromformer.tasks.finetuning.calibration import temperature_of
 from nystromformer.tasks.finetuning.examples import Examples, Ints, Labels
 from nystromformer.tasks.finetuning.objective import (
     ObjectiveLoss,
@@ -42,6 +43,7 @@ class Finetuning:
         group: the processes that share the batches.
         noise: what training does to a batch, see Definition.
         objective: of the model, where it learns one.
+        calibrates: whether each validation chooses a temperature.
     """
 
     def __init__(
@@ -57,8 +59,10 @@ class Finetuning:
         group: Group = Group(),  # noqa: B008  # immutable
         noise: Noise | None = None,
         objective: ObjectiveLoss | None = None,
+        calibrates: bool = False,
     ) -> None:
         self.noise = noise
+        self.calibrates = calibrates
         self.objective = objective
         self.model = model
         self.target = target
@@ -117,6 +121,11 @@ class Finetuning:
                     odds, labels = scores_of(self.target, scores_NC).flatten().numpy(), labels_N.flatten().numpy()
                     chosen = choose_threshold(wanted, odds, labels)
                     metrics |= {**measure(wanted, odds, labels, chosen), THRESHOLD: chosen}
+                if self.calibrates and not ending:
+                    # Of the scores that predictions have: see `decided`.
+                    shift = torch.tensor([0.0, metrics[THRESHOLD]]) if THRESHOLD in metrics else 0.0
+                    found = temperature_of(self.target, scores_NC - shift, labels_N)
+                    metrics |= {} if found is None else {TEMPERATURE: found}
             figures |= {name + ending: value for name, value in metrics.items()}
         return figures
 

@@ -102,8 +102,8 @@ def draw_splits(
                 while (digest := hashlib.blake2b(tokens, digest_size=16).digest()) in seen:
                     if attempt == _MOST_ATTEMPTS:
                         raise NoMoreExamples(
-                            f"{split}: after {number} examples there seem to be no other ones: ask for fewer, or for "
-                            "longer ones"
+                            f"{split}: after {number} examples no different ones could be drawn: ask for fewer, or "
+                            "for longer ones"
                         )
                     tokens, label = draw(split, number, attempt)
                     attempt += 1
@@ -112,7 +112,7 @@ def draw_splits(
                 length = len(tokens) // sequences
                 yield [tokens[number * length : (number + 1) * length] for number in range(sequences)], label
         if repeated:
-            logger.info("%s: %s drawn again, which there was already", split, number_of(repeated, "example"))
+            logger.info("%s: %s drawn again to avoid repetitions", split, number_of(repeated, "example"))
 
     # What is tested on comes first: the training examples give way.
     order = reversed(list(sizes))

@@ -76,7 +76,7 @@ class _Bytes:
         _, shape, kind, is_fortran, content = self.state
         content = content.encode("latin1") if isinstance(content, str) else content
         if not isinstance(kind, _Kind) or kind.name != "u1" or is_fortran or not isinstance(content, bytes):
-            raise ValueError("an array of something else than bytes")
+            raise ValueError("an array of another type than bytes")
         return np.frombuffer(content, np.uint8).reshape(shape)
 
 

@@ -77,8 +77,8 @@ def draw(generator: random.Random, wanted: Expressions) -> tuple[bytes, int]:
         if wanted.longer_than < len(tokens) - grouping < wanted.shorter_than:
             return bytes(tokens), value
     raise UserError(
-        f"of {_MOST_ATTEMPTS:,} expressions of --depth {wanted.depth} and --most_values {wanted.most_values} none had "
-        f"more than {wanted.longer_than:,} and fewer than {wanted.shorter_than:,} tokens: ask for others"
+        f"none of {_MOST_ATTEMPTS:,} expressions with --depth {wanted.depth} and --most_values {wanted.most_values} "
+        f"had more than {wanted.longer_than:,} and fewer than {wanted.shorter_than:,} tokens: change these limits"
     )
 
 
@@ -155,13 +155,13 @@ def evaluate(tokens: bytes) -> int:
             open_lists.append([token - FIRST_OPERATOR])
         elif token == END_OF_LIST:
             if len(open_lists) == 1:
-                raise ValueError(f"token {place}: a list that never began ends")
+                raise ValueError(f"token {place}: closes a list that was not opened")
             operator, *values = open_lists.pop()
             if not values:
-                raise ValueError(f"token {place}: an operator without values ends")
+                raise ValueError(f"token {place}: closes an operator without values")
             open_lists[-1].append(apply(operator, values))
     if len(open_lists) > 1:
-        raise ValueError(f"{len(open_lists) - 1} lists do not end")
+        raise ValueError(f"{len(open_lists) - 1} lists are not closed")
     if len(results) != 1:
         raise ValueError(f"expected one expression, found {len(results)}")
     return results[0]

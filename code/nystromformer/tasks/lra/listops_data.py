@@ -36,7 +36,7 @@ def draw_listops(folder: Path, wanted: Expressions, sizes: Mapping[str, int], se
     if wanted.of("train").longer_than > wanted.longer_than:
         raise UserError(
             f"--train_longer_than {wanted.train_longer_than}: expected at most --longer_than = {wanted.longer_than}: "
-            "training may have shorter expressions than the other splits, not longer ones alone"
+            "training may have shorter expressions than the other splits, not only longer ones"
         )
     longest = 1
     for _ in range(wanted.depth - 1):

@@ -77,7 +77,7 @@ def read_pathfinder(folder: Path, release: Path, size: int, contour: int, partia
     official = sum(PATHFINDER.official.values())
     if len(pictures) + empty != official and not partial:
         raise UserError(
-            f"{release}: expected {official:,} pictures, found {len(pictures):,}. With --partial they are taken, and "
+            f"{release}: expected {official:,} pictures, found {len(pictures):,}. --partial accepts them, and then "
             "every result says so."
         )
     parts = zip(SPLITS, carve(len(pictures), 2, seed, 3), strict=True)
@@ -114,8 +114,7 @@ def find_pictures(release: Path, size: int, contour: int) -> Path:
     if own_name != name and (found := re.fullmatch(r"curv_(baseline|contour_length_(\d+))", own_name)):
         own = found[2] or _BASELINE
         raise UserError(
-            f"{place}: has paths of {own} dashes by its name, and {contour} were asked for: give --contour {own}, or "
-            "another folder"
+            f"{place}: its name says paths of {own} dashes, expected {contour}: give --contour {own}, or another folder"
         )
     return place
 

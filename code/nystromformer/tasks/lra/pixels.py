@@ -137,8 +137,8 @@ class PathArena(Arena):
         pixels = self.stored.split("train").facts.longest
         if loading.length < pixels:
             raise UserError(
-                f"{self.folder}: has pictures of {pixels:,} pixels, each of which has a label: expected rows of at "
-                f"least so many, found {loading.length:,} (--set model.max_seq_len={pixels})"
+                f"{self.folder}: has pictures of {pixels:,} pixels, each with a label: expected rows of at least as "
+                f"many tokens, found {loading.length:,} (--set model.max_seq_len={pixels})"
             )
         return super().load(loading)
 

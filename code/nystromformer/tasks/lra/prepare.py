@@ -136,10 +136,10 @@ def prepare_read(
         is_empty = 0 in sizes.values()
         if is_empty or (sizes != data.official and not partial):
             found, expected = (" / ".join(f"{each[split]:,}" for split in SPLITS) for each in (sizes, data.official))
-            advice = "" if is_empty else " With --partial they are taken, and every result says so."
+            advice = "" if is_empty else " --partial accepts them, and then every result says so."
             raise UserError(
-                f"{place}: expected {expected} examples of training, validation and test, found {found}: is the source "
-                f"whole?{advice}"
+                f"{place}: expected {expected} examples of training, validation and test, found {found}: is the "
+                f"source complete?{advice}"
             )
         said = list(warnings)
         if longest != data.length:
@@ -177,7 +177,9 @@ def find_files(
     missing = [name for files in names.values() for name in files if not (place / name).is_file()]
     if missing and not (partial and found["train"]):
         advice = (
-            " With --partial splits are cut from what is there, and every result says so." if found["train"] else ""
+            " With --partial the missing splits are cut from the training examples, and every result says so."
+            if found["train"]
+            else ""
         )
         raise UserError(
             f"{place}: expected {what}, found no {', '.join(missing)}; looked for "

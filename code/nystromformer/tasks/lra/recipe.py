@@ -196,6 +196,12 @@ def divide_steps(sweep: Sweep, token_steps: int | None, token_rate: float) -> tu
         raise UserError("--track spt: expected one --batch_size and one --lr, found several")
     count = steps // sweep.every
     first = replace(
-        sweep, epochs=count, learning_rates=(token_rate,), baselines=False, objective=None, discard_weights=False
+        sweep,
+        epochs=count,
+        learning_rates=(token_rate,),
+        baselines=False,
+        objective=None,
+        patience=None,
+        discard_weights=False,
     )
     return first, replace(sweep, epochs=sweep.epochs - count)

@@ -195,7 +195,9 @@ class Stored:
         for split, facts in self.manifest.splits.items():
             for kind, path in split_files(self.folder, split).items():
                 if not path.is_file() or sha256_of(path) != facts.files[kind].sha256:
-                    raise UserError(f"{path}: is not as it was written (sha256): prepare the data again")
+                    raise UserError(
+                        f"{path}: is missing or was modified after it was written (sha256): prepare the data again"
+                    )
 
 
 def open_stored(folder: Path, task: str) -> Stored:

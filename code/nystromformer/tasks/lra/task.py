@@ -161,8 +161,9 @@ class Arena:
         pixels = self.stored.split("train").facts.longest
         if self.track.moves_pictures and self.task in PICTURES and length < pixels:
             raise UserError(
-                f"--track {self.track.name}: flips and turns whole pictures, and {self.folder} has some of {pixels:,} "
-                f"pixels: expected rows of at least so many, found {length:,} (--set model.max_seq_len={pixels})"
+                f"--track {self.track.name}: it flips and rotates whole pictures, and those of {self.folder} have "
+                f"{pixels:,} pixels: expected rows of at least as many tokens, found {length:,} (--set "
+                f"model.max_seq_len={pixels})"
             )
 
     def _examples(self, split: str, loading: Loading, chosen: Ints | None = None) -> StoredExamples:

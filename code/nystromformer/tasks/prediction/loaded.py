@@ -90,7 +90,7 @@ class LoadedRun:
             raise ValueError(f"expected as many second texts as first ones, found {len(second)} and {len(texts)}")
         if (second is not None) != self.recipe.is_of_pairs:
             learned, found = ("pairs", "single texts") if self.recipe.is_of_pairs else ("single texts", "pairs")
-            raise UserError(f"{self.folder}: expected {learned}, as the run learned from, found {found}")
+            raise UserError(f"{self.folder}: expected {learned}, as in the run's training data, found {found}")
         if not len(texts):
             scores = torch.zeros(0, self.recipe.answer.outputs)
         else:
@@ -191,7 +191,7 @@ def _check_texts(texts: Sequence[str]) -> None:
         if not text.strip():
             raise ValueError(f"texts[{number}]: expected a text, found an empty one")
         if (half := half_character(text)) is not None:
-            raise ValueError(f"texts[{number}]: expected a text, found a half of a character at {half}")
+            raise ValueError(f"texts[{number}]: expected a text, found half of a surrogate pair at {half}")
 
 
 def load_run(folder: str | Path, device: str = "auto", weights: Predict = "best") -> LoadedRun:

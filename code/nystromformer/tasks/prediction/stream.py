@@ -132,8 +132,8 @@ class _Checked:
 
 def _changed(job: Job) -> UserError:
     return UserError(
-        f"{job.table.name}: changed while it was read, so that {job.out} was not written. Put it back as it was and "
-        f"start the same command again; of the table as it is now, start it again without the folder {job.parts}"
+        f"{job.table.name}: changed while it was being read, so that {job.out} was not written. Restore the table and "
+        f"start the same command again; to predict the table as it is now, remove the folder {job.parts} first"
     )
 
 
@@ -164,8 +164,8 @@ def predict_table(run: LoadedRun, job: Job) -> None:
                 output.close()
             if sha256_of(run.weights) != weights:
                 raise UserError(
-                    f"{run.weights}: changed while it was used, so that {job.out} was not written: remove "
-                    f"{job.parts} to begin anew"
+                    f"{run.weights}: changed while it was being used, so that {job.out} was not written: remove "
+                    f"{job.parts} to start again"
                 )
             store.publish(job.out.parent, [job.out.name])
         store.remove()

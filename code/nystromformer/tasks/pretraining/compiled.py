@@ -56,9 +56,13 @@ def compiled_where_it_pays(
         say(group, 'layers run uncompiled: in shards ("fsdp") they are compiled with model.compile true only')
         return "default"
     if num_steps < _WORTHWHILE:
-        say(group, "layers run uncompiled: compiling does not pay for %d steps (model.compile true: always)", num_steps)
+        say(
+            group,
+            "layers run uncompiled: compiling does not pay off for %d steps (model.compile true forces it)",
+            num_steps,
+        )
         return "default"
-    say(group, "compiling the layers, a minute or two (model.compile false: never)")
+    say(group, "compiling the layers, which takes a minute or two (model.compile false turns this off)")
     began = time.monotonic()
     take_gpu(device)
     trainable.model.to(device.device).train()

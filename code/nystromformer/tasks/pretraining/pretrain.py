@@ -117,7 +117,7 @@ def _run(
         trainer, stance = ready
         with stance, device.products(experiment.config.model.transformer_dim) as are_fast:
             if are_fast:
-                say(group, "float32 products by oneDNN, which is the faster one on this processor, and as exact")
+                say(group, "float32 matrix products use oneDNN: it is faster on this processor and equally exact")
             return trainer.run()
 
 
@@ -128,7 +128,7 @@ def _ready(opened: OpenedPretraining, workers: int) -> tuple[Trainer, AbstractCo
     group.on_main(lambda: keep_tokenizer(opened.dataset.tokenizer_folder, experiment.checkpoints))
     if checkpoint is not None and checkpoint.ends(settings):
         tidy(checkpoint, settings, group)
-        passed = ", past the end that it has now" if checkpoint.step > settings.num_steps else ""
+        passed = ", already past its new end" if checkpoint.step > settings.num_steps else ""
         if checkpoint.step < settings.num_steps:
             passed = ", budget_minutes spent"
         say(group, "%s: done: %d of %d steps%s", experiment.folder, checkpoint.step, settings.num_steps, passed)

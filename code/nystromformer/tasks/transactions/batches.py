@@ -86,8 +86,9 @@ class Values:
         table = [self.numbers.setdefault(value, len(self.numbers)) for value in values]
         if len(self.numbers) > self.most or self._characters > _CHARACTERS:
             raise UserError(
-                f"{self.name}: expected a categorical column of at most {self.most:,} values and {_CHARACTERS:,} "
-                "characters of them, found more: leave it out (--ignore), or take it for numbers (--numerical)"
+                f"{self.name}: expected a categorical column of at most {self.most:,} values with at most "
+                f"{_CHARACTERS:,} characters in total, found more: leave it out (--ignore), or treat it as numbers "
+                "(--numerical)"
             )
         numbers: NDArray[np.int32] = np.array([*table, -1], dtype=np.int32)[
             encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)

@@ -49,7 +49,7 @@ class Division:
             "--out_of_time",
             min=0.01,
             max=0.9,
-            help="Share of the clients that are tested on: those with the latest dates, or else last events.",
+            help="Share of the clients for testing: those with the latest dates or, without dates, the latest events.",
         ),
     ] = 0.2
     validation: Annotated[
@@ -179,7 +179,7 @@ def divide(
     if empty := [name for name, number in zip(SPLITS, counts, strict=True) if not number]:
         raise UserError(
             f"{clients.place or 'clients'}: expected clients of each split, found none of {' and '.join(empty)} among "
-            f"{len(names):,}: more clients, or other --out_of_time and --validation"
+            f"{len(names):,}: add clients, or change --out_of_time and --validation"
         )
     return splits
 
@@ -198,8 +198,8 @@ def check_classes(labels: NDArray[np.uint8], splits: NDArray[np.uint8], place: s
     for number, split in enumerate(SPLITS):
         found = labels[(splits == number) & (labels != NO_LABEL)]
         if not len(found) or found.min() == found.max():
-            what = f"labels {int(found[0])} alone" if len(found) else "no labels"
+            what = f"only labels {int(found[0])}" if len(found) else "no labels"
             raise UserError(
-                f"{place}: expected clients of both labels, 0 and 1, in {split}, found {what}: more clients, or a "
-                "larger share of them (--validation, --out_of_time)"
+                f"{place}: expected clients of both labels, 0 and 1, in {split}, found {what}: add clients, or "
+                "enlarge the share of this split (--validation, --out_of_time)"
             )

@@ -134,7 +134,7 @@ def _write(folder: Path, settings: Mapping[str, Any], plan: Plan) -> Manifest:
                         "another client's: sort the table by client and time"
                     )
                 if _CONTROL.search(name):
-                    raise UserError(f"{plan.source}: client {name!r}: expected a name without tabs and line ends")
+                    raise UserError(f"{plan.source}: client {name!r}: expected a name without tabs and line breaks")
                 seen.add(name)
             ordered = _until_date(in_order(batch, plan.sort, plan.source), plan, now)
             made = [hours_and_weekdays(ordered.times)] if plan.reader.has_dates else []
@@ -233,7 +233,7 @@ def _until_date(batch: Batch, plan: Plan, now: float) -> Batch:
     left = np.add.reduceat(kept.astype(np.int64), np.concatenate([[0], batch.ends[:-1]]))
     if not left.all():
         empty = batch.clients[int(np.flatnonzero(left == 0)[0])]
-        raise UserError(f"{plan.source}: client {empty}: expected events up to its date, found later ones alone")
+        raise UserError(f"{plan.source}: client {empty}: expected events up to its date, found only later ones")
     return batch.take(np.flatnonzero(kept), batch.clients, np.cumsum(left))
 
 

@@ -21,12 +21,15 @@ def check_start(from_run: object, train_only: str | None, pretrain_epoch: int) -
         UserError: flags that exclude each other.
     """
     if from_run is not None and pretrain_epoch:
-        raise UserError("--from_run: expected no --pretrain_epoch beside it: each gives the encoder that is begun with")
+        raise UserError(
+            "--from_run: expected no --pretrain_epoch beside it, because each of the two provides the initial encoder"
+        )
     if train_only not in (None, "attention"):
         raise UserError(f"--train_only {train_only}: expected attention")
     if train_only is not None and from_run is None and not pretrain_epoch:
         raise UserError(
-            "--train_only attention: expected --from_run or --pretrain_epoch beside it: the rest stays as it is"
+            "--train_only attention: expected --from_run or --pretrain_epoch beside it, because the other weights are "
+            "not trained"
         )
 
 
@@ -38,4 +41,4 @@ def pretraining_sweep(sweep: Sweep, epochs: int) -> Sweep:
     """
     if len(sweep.batch_sizes) > 1 or len(sweep.learning_rates) > 1:
         raise UserError("--pretrain_epoch: expected one --batch_size and one --lr, found several")
-    return replace(sweep, epochs=epochs, baselines=False, objective=None, discard_weights=False)
+    return replace(sweep, epochs=epochs, baselines=False, objective=None, patience=None, discard_weights=False)

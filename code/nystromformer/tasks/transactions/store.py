@@ -223,7 +223,9 @@ class Stored:
         for kind, stamp in self.manifest.files.items():
             path = file_of(self.folder, kind)
             if not path.is_file() or sha256_of(path) != stamp.sha256:
-                raise UserError(f"{path}: is not as it was written (sha256): prepare the data again")
+                raise UserError(
+                    f"{path}: is missing or was modified after it was written (sha256): prepare the data again"
+                )
 
     def _map(self, kind: str) -> NDArray[Any]:
         path, size = file_of(self.folder, kind), self.manifest.files[kind].size

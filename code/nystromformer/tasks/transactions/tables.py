@@ -152,7 +152,7 @@ def choose_roles(
             f"{first_names(list(source.columns))}"
         )
     if twice := [name for name in dict.fromkeys(named) if named.count(name) > 1]:
-        raise UserError(f"{first_names(twice)}: expected each column in one place of the flags, found it in several")
+        raise UserError(f"{first_names(twice)}: expected each column in only one of the flags, found it in several")
     found: dict[str, Kind] = dict.fromkeys(categorical, "categorical")
     found.update(dict.fromkeys(numerical, "numerical"))
     for name, kind in source.columns.items():
@@ -160,7 +160,7 @@ def choose_roles(
         if name in named or _ROW_NUMBERS.fullmatch(name) or (nested and not has_lists):
             continue
         if has_lists and not nested:
-            raise UserError(f"{source.name}: column {name} has lists: expected `prepare.py nested`")
+            raise UserError(f"{source.name}: column {name} has lists: use `prepare.py nested`")
         if name in of_clients:
             raise UserError(
                 f"{source.name}: column {name}: also a column of the clients, whose label must not be a feature: add "
@@ -169,7 +169,9 @@ def choose_roles(
         column = source.first.column(name)
         found[name] = _kind_of(f"{source.name}: column {name}", column.flatten() if has_lists else column)
     if reserved := [name for name in found if name in MADE]:
-        raise UserError(f"{source.name}: column {reserved[0]}: has the name of one that is made here: rename it")
+        raise UserError(
+            f"{source.name}: column {reserved[0]}: has the name of a column that this command adds: rename it"
+        )
     if not found:
         raise UserError(f"{source.name}: expected columns that describe events beside {client} and {time}, found none")
     ordered = [name for name in source.columns if name in found]
@@ -209,8 +211,8 @@ def _kind_of(place: str, column: Any) -> Kind:
     numbers = compute.sum(compute.match_substring_regex(texts, _NUMBER)).as_py() or 0
     if len(texts) / 2 < numbers < len(texts):
         raise UserError(
-            f"{place}: {100 * numbers / len(texts):.0f} % of its values are numbers, others are texts: mend those, or "
-            "name it in --categorical or --ignore"
+            f"{place}: {100 * numbers / len(texts):.0f} % of its values are numbers, others are texts: correct those, "
+            "or name it in --categorical or --ignore"
         )
     if len(texts) >= _ENOUGH and compute.count_distinct(texts).as_py() > 0.9 * len(texts):
         raise UserError(
@@ -394,14 +396,14 @@ def _flattened(batch: Any, file: str, start: int) -> tuple[Any, NDArray[np.int64
     have_lists = [is_list(kind) for kind in batch.schema.types]
     lists = [name for name, each in zip(batch.schema.names, have_lists, strict=True) if each]
     if not lists:
-        raise UserError(f"{file}: expected columns of lists, found none: expected `prepare.py long`")
+        raise UserError(f"{file}: expected columns of lists, found none: use `prepare.py long`")
     lengths = {name: compute.list_value_length(batch.column(name)).fill_null(0).to_numpy() for name in lists}
     first = lengths[lists[0]].astype(np.int64)
     for name, found in lengths.items():
         if len(differ := np.flatnonzero(found != first)):
             row = int(differ[0])
             raise UserError(
-                f"{file}, row {start + row:,}: expected as many values of {name} as of {lists[0]}, {first[row]:,}, "
+                f"{file}, row {start + row:,}: expected {first[row]:,} values of {name}, as many as of {lists[0]}, "
                 f"found {found[row]:,}"
             )
     rows = arrow.array(np.repeat(np.arange(len(first)), first))

@@ -57,8 +57,8 @@ class WikiHopExamples:
             longest = max(chunk.prefix for chunk in chunks)
             if most_global is not None and longest > most_global:
                 raise UserError(
-                    f"{cache.ids[number]}: its question and candidates are {longest} tokens, and the attention takes "
-                    f"{most_global} as global: raise its global_capacity by {longest - most_global} or more"
+                    f"{cache.ids[number]}: its question and candidates are {longest} tokens, and the attention allows "
+                    f"{most_global} global tokens: raise its global_capacity by {longest - most_global} or more"
                 )
             counts[number] = max(sizes), len(sizes), sum(sizes)
         self.lengths, self.rows, self.tokens = np.ascontiguousarray(counts.T)

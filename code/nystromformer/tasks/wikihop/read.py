@@ -72,7 +72,7 @@ def read_instances(path: Path, skip_unanswerable: bool = False) -> tuple[list[In
         if record.id in numbers:
             raise UserError(
                 f"{path}: instances {numbers[record.id]} and {number} (from 0) have the same id {record.id!r}: "
-                "expected ids that differ, by which predictions are told apart"
+                "expected different ids, because they identify the predictions"
             )
         numbers[record.id] = number
         candidates = tuple(dict.fromkeys(record.candidates))

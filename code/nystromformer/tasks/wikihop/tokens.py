@@ -126,7 +126,7 @@ def open_tokens(source: Path, tokenizer: Tokenizer, cache: Path, skip_unanswerab
     assert tokens is not None
     if tokens.left_out:
         left_out = number_of(len(tokens.left_out), "instance")
-        log.warning("%s: left out %s whose answer is no candidate, %s first", source, left_out, tokens.left_out[0])
+        log.warning("%s: left out %s whose answer is not a candidate, %s first", source, left_out, tokens.left_out[0])
     return tokens
 
 

@@ -51,7 +51,8 @@ def find_files(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> li
     """
     if not folder.is_dir():
         raise UserError(
-            f"{folder}: expected the folder with the corpus' files, found none: put them there, or --source"
+            f"{folder}: expected the folder with the corpus' files, found none: put them there, or name their folder "
+            "with --source"
         )
     left_out = {path.resolve() for path in (folder / "preprocess.py", folder / "README.md", *leave_out)}
     return sorted(
@@ -167,7 +168,7 @@ class OpenFile:
         self._report(max(min(size, self.end or size) - counted, 0), 0)
 
     def _too_long(self, offset: int) -> UserError:
-        return self.error(offset, f"a line longer than {MAX_LINE >> 20} MiB, which is no line of text")
+        return self.error(offset, f"a line longer than {MAX_LINE >> 20} MiB, which cannot be a line of text")
 
     def error(self, offset: int, problem: str) -> UserError:
         """A mistake in the line at an offset, with the line's number."""

@@ -238,7 +238,7 @@ class _OtherFormat(UserError):
     """A file's first text is not of the format."""
 
 
-_SKIP = "Remove it, or start anew with --undecodable skip --overwrite to leave such text out and count it"
+_SKIP = "Remove it, or start again with --undecodable skip --overwrite to leave such text out and count it"
 
 
 def _plain_lines(file: OpenFile, looks: str, rules: Rules, tally: Tally) -> Iterator[tuple[int, str]]:
@@ -302,10 +302,10 @@ def read_realnews(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Docume
         try:
             article = _article_text(text, rules.text_field)
         except ValueError as error:
-            raise file.error(offset, f'{error}. Expected one JSON object a line: {{"text": …}}') from None
+            raise file.error(offset, f'{error}. Expected one JSON object per line: {{"text": …}}') from None
         if half_character(article) is not None:
             if rules.undecodable == "refuse":
-                raise file.error(offset, f"holds half of a surrogate pair, which is no character. {_SKIP}")
+                raise file.error(offset, f"contains half of a surrogate pair, which is not a valid character. {_SKIP}")
             tally.dropped["undecodable line"] += 1
             continue
         yield from documents_of(f"{file.name}@{offset}", article.split("\n"), rules.min_words, tally)

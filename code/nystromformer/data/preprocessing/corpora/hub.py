@@ -42,13 +42,15 @@ def hub_rows(name: str, state: str, part: int, parts: int, text_field: str) -> I
     """
     rows, state_now = open_hub(name)
     if state_now != state:
-        raise UserError(f"--hub {name}: was changed while it was read. Start the command again, to read it anew")
+        raise UserError(
+            f"--hub {name}: changed while it was being read. Start the command again to read it from the beginning"
+        )
     for number, row in enumerate(_read(name, rows.shard(parts, part))):
         text = row.get(text_field)
         if not isinstance(text, str):
             raise UserError(
                 f"--hub {name}: row {number} of part {part}: expected a text in {text_field!r}, found {text!r:.60}; "
-                f"there are {', '.join(row)}: name the text by --text_field"
+                f"the columns are {', '.join(row)}: name the text column with --text_field"
             )
         yield str(row.get("id", f"{part}.{number}")), text
 
@@ -58,6 +60,6 @@ def _read(name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str,
         yield from rows
     except Exception as error:  # as above
         raise UserError(
-            f"--hub {name}: cannot be read on: {reason_of(error)}. Started again, the same command continues with the "
-            "parts that are left"
+            f"--hub {name}: reading stopped: {reason_of(error)}. Start the same command again: it continues with the "
+            "remaining parts"
         ) from error

@@ -66,8 +66,8 @@ def decode(file: OpenFile, offset: int, line: bytes, policy: Policy, tally: Tall
         if policy == "refuse":
             raise file.error(
                 offset,
-                f"not UTF-8 at byte {error.start + 1} of the line. Convert the file, or start anew with --undecodable "
-                "skip --overwrite to leave such lines out and count them",
+                f"not UTF-8 at byte {error.start + 1} of the line. Convert the file, or start again with "
+                "--undecodable skip --overwrite to leave such lines out and count them",
             ) from None
     tally.dropped["undecodable line"] += 1
     return None

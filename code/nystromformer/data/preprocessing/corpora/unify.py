@@ -59,7 +59,8 @@ def unify(
         units = _hub_units(rules.hub, out, format, rules)
     elif source.resolve() == out.resolve() and fnmatch.fnmatch(shard_name(0), format.pattern):
         raise UserError(
-            f"--out {out}: the corpus itself is there, and its files would be taken for text: choose another"
+            f"--out {out}: this folder holds the corpus itself, and the output would be read as text: choose another "
+            "folder"
         )
     else:
         units = _file_units(source, out, format, rules)

@@ -1,0 +1,64 @@
+"""Probabilities that fit how often the model is right: one temperature, chosen on validation rows (Guo et al., "On
+calibration of modern neural networks", 2017).
+
+Shapes: n rows, C outputs.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nystromformer.tasks.finetuning.target import Classes, Questions, Target
+
+COLDEST, HOTTEST = 0.05, 20.0
+_ROUNDS = 40
+"""Of a golden-section search, which leave 1e-8 of the range."""
+BINS = 15
+
+
+def temperature_of(target: Target, scores_NC: Tensor, labels: Tensor) -> float | None:
+    """What scores are to be divided by so that the rows are most probable; None of a target without probabilities.
+
+    The labels are smoothed by one part in n + 1, so that a few rows that are all right do not make the model certain.
+    """
+    if not isinstance(target, Classes | Questions):
+        return None
+    scores_NC, smoothing = scores_NC.double(), 1 / (len(scores_NC) + 1)
+
+    def loss(log_temperature: float) -> float:
+        scaled_NC = scores_NC / math.exp(log_temperature)
+        if isinstance(target, Classes):
+            return float(F.cross_entropy(scaled_NC, labels, label_smoothing=smoothing))
+        answers_NC = target.answers(labels).double() * (1 - smoothing) + smoothing / 2
+        return float(F.binary_cross_entropy_with_logits(scaled_NC, answers_NC))
+
+    # The loss is convex in 1 / T, and so has one minimum in log T, too.
+    low, high, golden = math.log(COLDEST), math.log(HOTTEST), (math.sqrt(5) - 1) / 2
+    for _ in range(_ROUNDS):
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        low, high = (low, right) if loss(left) < loss(right) else (left, high)
+    return math.exp((low + high) / 2)
+
+
+def calibration_error_of(target: Target, scores_NC: Tensor, labels: Tensor) -> float:
+    """The expected calibration error: how far the probability of the predicted class, or of each answer of several, is
+    from how often it is right, in the mean over bins of equal width.
+    """
+    # Imported here: it takes seconds.
+    from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
+
+    if isinstance(target, Questions):
+        answers = target.answers(labels).long().flatten()
+        return float(binary_calibration_error(scores_NC.sigmoid().flatten(), answers, n_bins=BINS, norm="l1"))
+    chances_NC = scores_NC.softmax(1)
+    return float(multiclass_calibration_error(chances_NC, labels, chances_NC.shape[1], n_bins=BINS, norm="l1"))
+
+
+def scaled(weights: dict[str, Tensor], temperature: float) -> dict[str, Tensor]:
+    """A model's weights whose scores are divided by a temperature."""
+    last = [name for name in weights if name.startswith("head.classifier.")]
+    return weights | {name: weights[name] / torch.tensor(temperature, dtype=weights[name].dtype) for name in last}
