@@ -105,7 +105,7 @@ def test_without_the_extra(
     flags = ["--format", "onnx", "--out", tmp_path / "out"]
     assert run_here(monkeypatch, "code/run_export.py", "export", made.folder, *flags) == 2
     told = capsys.readouterr().err
-    assert 'needs onnxruntime, which is not installed: `pip install -e ".[export]"` in a clone' in told
+    assert 'needs onnxruntime, which is not installed: `pip install "nystromformer-torch[export]"`' in told
     assert not (tmp_path / "out").exists()
 
 

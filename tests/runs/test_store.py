@@ -339,7 +339,7 @@ def test_a_disk_without_second_names(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert work(tmp_path / "out") == ["0", "1", "2"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "out"]
     (tmp_path / "new").write_text("new")
-    with pytest.raises(UserError, match="out: appeared"):
+    with pytest.raises(UserError, match="out: was created by something else"):
         place_new(tmp_path / "new", tmp_path / "out")
     assert (tmp_path / "out").read_bytes() == WHOLE
 

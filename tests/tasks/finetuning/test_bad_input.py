@@ -307,7 +307,7 @@ def test_checkpoints_that_cannot_be_used(
             words = ["not a checkpoint of this project"]
         case "weights only":
             write_checkpoint({"format": FORMAT, "run_id": "x", "model": {"encoder.x": torch.zeros(1)}}, path)
-            words = ["not a checkpoint of a run", "without config, tokenizer, step, epoch"]
+            words = ["not a checkpoint of a run", "it has no config, tokenizer, step, epoch"]
     assert_says(refused(GLUE, experiment, *flags), "cp-0001.model: ", *words)
 
 

@@ -21,6 +21,7 @@ from nystromformer.runs.record import (
 )
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
 from nystromformer.tasks.experiment.opening import open_finetuning
+from nystromformer.tasks.finetuning.objective import decided
 from nystromformer.tasks.finetuning.run import _build, files_of
 from nystromformer.tasks.finetuning.sweep import Finetuned, finetune, plan_setup
 from nystromformer.tasks.finetuning.tables import table
@@ -200,7 +201,7 @@ def test_the_last_epochs_weights_predict_where_they_are_asked_for(
         assert read_run(Path(result.folder)) == result
         assert sorted(result.predictions) == [f"predictions/{name}.tsv" for name in ("SST-2", "dev", "test")]
         model = definition.target.build(experiment.config.model).eval()
-        model.load_state_dict(read_checkpoint(Path(result.folder) / f"cp-{epoch:04d}.model")["model"])
+        model.load_state_dict(decided(read_checkpoint(Path(result.folder) / f"cp-{epoch:04d}.model"))["model"])
         setup = plan_setup(open_finetuning(experiment, CPU), definition, sweep())
         batch = definition.test(setup.loading)["test"].batch(np.arange(9))
         with torch.no_grad():
