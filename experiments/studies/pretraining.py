@@ -173,7 +173,9 @@ def collect(runs: Path = Path("runs/pretraining")) -> None:
         f"{studies.describe_machines(data['began'])}. `python experiments/studies/pretraining.py run --data DIR`, "
         "`python experiments/studies/pretraining.py collect`",
     )
-    if curves := [read_curve(runs / name) for name in ENCODERS if (runs / name / "model" / "log.jsonl").exists()]:
+    # As many as there are colours.
+    drawn = [runs / name for name in ENCODERS if name != "nystrom-1-conv"]
+    if curves := [read_curve(folder) for folder in drawn if (folder / "model" / "log.jsonl").exists()]:
         draw_curves(curves, RESULTS / "curves.png")
 
 
