@@ -59,8 +59,8 @@ package: $(RUNTIME) ## wheel and sdist in dist/, checked, and installed with eac
 		{ $(PYTHON) -m venv --clear $(BUILDER) && $(BUILDER)/bin/python -m pip install --quiet build==1.6.1 twine==7.0.0; }
 	$(BUILDER)/bin/python tests/package/check.py --torch_index_url '$(TORCH_INDEX_URL)' $(PACKAGE_FLAGS)
 
-docs: $(DEV) ## the documentation site in site/; a dead link or an unknown name is an error (2 minutes)
-	$(BIN)/sphinx-build --quiet --nitpicky --fail-on-warning --keep-going -c docs -d site/.doctrees . site $(DOCS_FLAGS)
+docs: $(DEV) ## the documentation site in site/html/; a dead link or an unknown name is an error (2 minutes)
+	$(BIN)/sphinx-build --quiet --nitpicky --fail-on-warning --keep-going -c docs -d site/doctrees . site/html $(DOCS_FLAGS)
 
 lint: $(DEV) ## ruff, mypy and hadolint
 	$(BIN)/ruff check .
