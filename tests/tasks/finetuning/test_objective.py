@@ -28,7 +28,10 @@ from nystromformer.training.log import read_log
 
 SCRIPT = "code/run_classify.py"
 PAIRS = [(name, method) for name, methods in METHODS.items() if name != "iou" for method in methods]
-TRAINED = [(name, method) for name, method in PAIRS if method != "cross_entropy"]
+QUICK = (("auroc", "eban"), ("average_precision", "eban"))
+TRAINED = [
+    pytest.param(pair, marks=() if pair in QUICK else pytest.mark.slow) for pair in PAIRS if pair[1] != "cross_entropy"
+]
 ROWS = st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 1)), min_size=2, max_size=20).filter(
     lambda rows: 0 < sum(label for _, label in rows) < len(rows)
 )
