@@ -154,7 +154,7 @@ def test_no_score_is_lost_where_what_differs_is_not_told(tmp_path: Path) -> None
         ["softmax [a]", "30.0"],
         ["softmax [b]", "40.0"],
     ]
-    assert "letters in brackets differ in what" in text
+    assert "letters in brackets differ in a setting" in text
 
 
 def test_self_pretraining_costs_both_phases(tmp_path: Path) -> None:

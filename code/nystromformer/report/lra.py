@@ -46,16 +46,15 @@ TAY_TABLE_1: dict[str, tuple[float, ...]] = {
 }
 _LEGEND = (
     "Test accuracy in percent, of the weights that were best on the validation data: mean ± sample standard deviation "
-    "over the seeds. Within a column all but the attention is the same; columns differ in what stands below."
+    "over the seeds. The runs of a column differ only in the attention; how columns differ is listed below."
 )
 RULES = (
-    "The first rows are guessers without a network, on the same data: fitted on training, chosen on validation "
-    "(`--baselines`; experiments/lra/README.md says what each reads). The marks compare with the best guesser of the "
-    "column."
+    "The first rows are simple rules without a network, fitted on the same training data and chosen on validation data "
+    "(`--baselines`; experiments/lra/README.md describes each). The marks compare with the best rule of the column."
 )
 _OTHERWISE = (
-    "Rows of one attention with letters in brackets differ in what neither the table nor the columns tell, such as the "
-    "optimizer; their commands do."
+    "Rows of one attention with letters in brackets differ in a setting that the table does not show, such as the "
+    "optimizer; their commands show it."
 )
 _BUBBLE = 900
 """Points² of the run that took the most memory."""

@@ -38,7 +38,7 @@ OURS = {
 _TITLE = "The paper's tables and figures"
 _INTRODUCTION = (
     "What Xiong et al. (AAAI 2021, arXiv 2102.03902) report, beside what was measured here. The paper's figures "
-    "are of GPUs and full corpora; this project's say on what, and how large, they are."
+    "were measured on GPUs with full corpora; below this project's figures stand the machine and the model's size."
 )
 _APPROXIMATION = (
     "python code/run_benchmark.py approximation --model softmax-tiny-noconv --dataset DIR --out results/approximation"
@@ -123,8 +123,8 @@ def table1(results: Path) -> Section:
         f"Here, peak memory in MiB / time in ms, both forward, batch {data['settings']['batch']}, "
         f"{data['settings']['heads']} heads of {data['settings']['head_dim']}, {_on(data)}:",
         Table(header, shown),
-        "Both over the Transformer of their own table, memory / time, the paper's first: what the method saves, "
-        "whatever the machine.",
+        "Both relative to the Transformer in their own table, as memory / time, the paper's first: the saving does not "
+        "depend on the machine.",
         Table(header, [[name, *_ratios(ours, name)] for name in OURS if name != "Transformer"]),
     ]
     picture = Picture(results / "efficiency" / "efficiency-attention.png", "time and memory of every attention")

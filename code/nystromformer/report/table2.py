@@ -42,9 +42,9 @@ PAPER: dict[str, dict[str, tuple[float, ...]]] = {
     },
 }
 _LEGEND = (
-    "In percent: mean ± sample standard deviation over the seeds, each run at its best epoch. Of several settings "
-    "those on the most complete data, then on the most training rows, then with the most finished seeds, then those "
-    "with the highest mean of the main metric on the validation data."
+    "In percent: mean ± sample standard deviation over the seeds, each run at its best epoch. If there are several "
+    "settings, the table shows those with the most complete data, then the most training rows, then the most finished "
+    "seeds, then the highest mean of the main metric on the validation data."
 )
 _PROTOCOL = (
     "The paper: batch 32, learning rate 3e-5, 4 epochs (MRPC: searched over batch 8, 16, 32 and 2e-5 to 5e-5); it "
@@ -259,8 +259,8 @@ def _markdown(table: Table, finished: Finished) -> str:
         markdown(table.header, table.rows),
         *table.below,
         "## How each figure was reached",
-        "Best and last: of the epochs on the validation data, in percent. Exact: validation rows that are short enough "
-        "for exact attention in every layer.",
+        "Best and last: the best and the last epoch on the validation data, in percent. Exact: the share of validation "
+        "rows that are short enough for exact attention in every layer.",
     ]
     figures = _figures(finished)
     for model in finished.models:
