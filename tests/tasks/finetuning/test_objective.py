@@ -184,6 +184,10 @@ def test_predictions_follow_the_threshold(decided: Run, tables: Documents) -> No
     assert decided.test_metrics["f_beta"] == pytest.approx(expected)
     threshold = decided.best.metrics["threshold"]
     assert threshold != 0
+    with (decided.folder / "predictions" / "validation.tsv").open(newline="") as file:
+        held_out = list(csv.DictReader(file, delimiter="\t"))
+    right = np.mean([row["prediction"] == row["label"] for row in held_out])
+    assert decided.best.metrics["accuracy"] == pytest.approx(right), "the table shows what the files have"
     content = open_model(decided.folder, None).content["model"]
     raw = read_checkpoint(decided.folder / f"cp-{decided.best.epoch:04d}.model")["model"]
     assert not [name for name in content if name.startswith("objective.")]

@@ -116,16 +116,18 @@ class Finetuning:
             scores_NC, labels_N = self.scores(examples), torch.from_numpy(examples.labels)
             metrics = {"loss": float(self.target.losses(scores_NC, labels_N).mean(dtype=torch.float64))}
             if math.isfinite(metrics["loss"]):  # else the loop says that the run has diverged
-                metrics |= self.score_metrics(scores_NC, labels_N)
+                own: dict[str, float] = {}
                 if (wanted := self.settings.objective) is not None and not ending:
                     odds, labels = scores_of(self.target, scores_NC).flatten().numpy(), labels_N.flatten().numpy()
                     chosen = choose_threshold(wanted, odds, labels)
-                    metrics |= {**measure(wanted, odds, labels, chosen), THRESHOLD: chosen}
+                    own = {**measure(wanted, odds, labels, chosen), THRESHOLD: chosen}
+                    if self.calibrates:
+                        # As predictions have them: see `decided`.
+                        scores_NC = scores_NC - torch.tensor([0.0, chosen])
                 if self.calibrates and not ending:
-                    # Of the scores that predictions have: see `decided`.
-                    shift = torch.tensor([0.0, metrics[THRESHOLD]]) if THRESHOLD in metrics else 0.0
-                    found = temperature_of(self.target, scores_NC - shift, labels_N)
-                    metrics |= {} if found is None else {TEMPERATURE: found}
+                    found = temperature_of(self.target, scores_NC, labels_N)
+                    own |= {} if found is None else {TEMPERATURE: found}
+                metrics |= {**self.score_metrics(scores_NC, labels_N), **own}
             figures |= {name + ending: value for name, value in metrics.items()}
         return figures
 
