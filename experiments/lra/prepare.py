@@ -41,6 +41,9 @@ Release = Annotated[
 ]
 Workers = Annotated[int, typer.Option(min=1, max=256, help="Processes; the result is the same for any number.")]
 Count = Annotated[int, typer.Option(min=1, max=10**8)]
+Distractors = Annotated[
+    bool, typer.Option("--distractors/--no_distractors", help="Whether to draw short paths beside the two long ones.")
+]
 _OF_DRAWING = ("train", "validation", "test", "workers")
 
 
@@ -176,10 +179,7 @@ def pathfinder(
     contour: Annotated[
         int, typer.Option(min=2, max=100, help="Dashes of a long path; the release has 6, 9 and 14.")
     ] = 14,
-    distractors: Annotated[
-        bool,
-        typer.Option("--distractors/--no_distractors", help="Whether to draw short paths beside the two long ones."),
-    ] = True,
+    distractors: Distractors = True,
     train: Count = 160_000,
     validation: Count = 20_000,
     test: Count = 20_000,
@@ -188,8 +188,7 @@ def pathfinder(
     out: Out = None,
 ) -> None:
     """Dashed paths: whether both marks are on one; drawn with LRA's parameters, or LRA's own pictures."""
-    if size not in STYLES:
-        raise UserError(f"--size: expected one of {', '.join(map(str, STYLES))}, found {size}")
+    _check_size(size)
     _check_source(context, release, partial, _OF_DRAWING, "pictures")
     folder = out or HERE / "pathfinder" / f"data-{size}"
     if release is not None:
@@ -206,10 +205,7 @@ def pathfinder(
 def pathfinder_path(
     size: Annotated[int, typer.Option(help="Pixels of a side: 32, 64, 128 or 256.")] = 32,
     contour: Annotated[int, typer.Option(min=2, max=100, help="Dashes of a long path.")] = 14,
-    distractors: Annotated[
-        bool,
-        typer.Option("--distractors/--no_distractors", help="Whether to draw short paths beside the two long ones."),
-    ] = True,
+    distractors: Distractors = True,
     train: Count = 160_000,
     validation: Count = 20_000,
     test: Count = 20_000,
@@ -218,8 +214,7 @@ def pathfinder_path(
     out: Out = None,
 ) -> None:
     """Pathfinder with a label of each pixel: whether it is on the marked path; not a task of the Long Range Arena."""
-    if size not in STYLES:
-        raise UserError(f"--size: expected one of {', '.join(map(str, STYLES))}, found {size}")
+    _check_size(size)
     folder = out or HERE / "pathfinder_path" / f"data-{size}"
     sizes = {"train": train, "validation": validation, "test": test}
     manifest = draw_path_pixels(folder, size, contour, distractors, sizes, seed, workers)
@@ -227,6 +222,11 @@ def pathfinder_path(
     if not (folder / PICTURE).exists():
         draw_pictures(folder / PICTURE, pictures[:, 0], pictures[:, 1])
     typer.echo(describe(folder, manifest))
+
+
+def _check_size(size: int) -> None:
+    if size not in STYLES:
+        raise UserError(f"--size: expected one of {', '.join(map(str, STYLES))}, found {size}")
 
 
 def _check_source(

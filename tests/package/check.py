@@ -39,6 +39,7 @@ STEPS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("train", ("pretrain", "glue", "classify", "predict"), DROP_IN),
     ("report", ("report",), "import nystromformer.report.curves"),
     ("baselines", ("lra",), "import sklearn, nystromformer.tasks.finetuning.bag_of_words"),
+    ("excel", (), "import openpyxl, nystromformer.tasks.documents.table"),
     ("docker", (), "import nystromformer.container.engine"),
     ("serve", ("serve",), "import nystromformer.serve.app"),
     ("export", ("export",), "import onnxruntime, nystromformer.exchange.library"),

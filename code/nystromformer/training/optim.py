@@ -18,11 +18,11 @@ def build_optimizer(model: nn.Module, settings: TrainingSettings) -> Optimizer:
     Variables of a model's `objective` have a rate of their own (`RATE_OF_VARIABLES` at the peak), and its
     `dual_parameters` ascend.
     """
-    own, duals = [], set[Tensor]()
-    if (objective := getattr(model, "objective", None)) is not None:
-        own = list(objective.parameters())
-        duals = {p for part in objective.modules() if hasattr(part, "dual_parameters") for p in part.dual_parameters()}
-    trained = [p for p in model.parameters() if p.requires_grad and not any(p is each for each in own)]
+    objective: Any = getattr(model, "objective", None) or nn.Module()
+    own: list[Tensor] = list(objective.parameters())
+    owned = set(own)
+    duals = {p for part in objective.modules() if hasattr(part, "dual_parameters") for p in part.dual_parameters()}
+    trained = [p for p in model.parameters() if p.requires_grad and p not in owned]
     groups = [
         {"params": [p for p in trained if p.ndim >= 2], "weight_decay": settings.weight_decay},
         {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},

@@ -28,12 +28,14 @@ def temperature_of(target: Target, scores_NC: Tensor, labels: Tensor) -> float |
     if not isinstance(target, Classes | Questions):
         return None
     scores_NC, smoothing = scores_NC.double(), 1 / (len(scores_NC) + 1)
+    answers_NC = None
+    if isinstance(target, Questions):
+        answers_NC = target.answers(labels).double() * (1 - smoothing) + smoothing / 2
 
     def loss(log_temperature: float) -> float:
         scaled_NC = scores_NC / math.exp(log_temperature)
-        if isinstance(target, Classes):
+        if answers_NC is None:
             return float(F.cross_entropy(scaled_NC, labels, label_smoothing=smoothing))
-        answers_NC = target.answers(labels).double() * (1 - smoothing) + smoothing / 2
         return float(F.binary_cross_entropy_with_logits(scaled_NC, answers_NC))
 
     # The loss is convex in 1 / T, and so has one minimum in log T, too.
