@@ -139,7 +139,6 @@ def lra(
         raise UserError(f"--as_published: expected --track paper beside it, found {track}")
     if task == PATH and (track != "paper" or as_published):
         raise UserError(f"--task {PATH}: expected --track paper and no --as_published beside it")
-    shared.check_installed()
     folder = model or (CONTAINER_MODEL if (CONTAINER_MODEL / "config.json").is_file() else EXPERIMENTS / "lra" / task)
     if not (folder / "config.json").exists():
         recipe = f"experiments/lra/{task}/config.json"

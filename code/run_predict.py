@@ -46,6 +46,19 @@ def predict(
             "--predict", help="Weights for predictions: best (the best epoch on the validation data) or last."
         ),
     ] = "best",
+    baseline: Annotated[
+        bool,
+        typer.Option(
+            "--baseline",
+            help="Predict with the regression on words (tf-idf) that run_classify.py keeps beside its runs.",
+        ),
+    ] = False,
+    embed: Annotated[
+        bool,
+        typer.Option(
+            "--embed", help="Write each text's vector (what the encoder gives the head) instead of a prediction."
+        ),
+    ] = False,
     skip_empty: Annotated[
         bool, typer.Option("--skip_empty", help="Leave rows without text unpredicted instead of stopping.")
     ] = False,
@@ -64,14 +77,17 @@ def predict(
     reading: ReadingFlags,
 ) -> None:
     """Predict a table of any size, in its order: labels and their probabilities."""
-    from nystromformer.tasks.finetuning.settings import predict_choice
+    from nystromformer.tasks.finetuning.settings import check_alone, predict_choice
 
     whose, chosen = predict_choice(weights), reading.chosen()
+    check_alone(baseline, embed, weights)
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.prediction.predict import run_predict
 
-    run_predict(run, input, out, text, id, whose, chosen, skip_empty, tokens_at_a_time, device)
+    run_predict(
+        run, input, out, text, id, whose, chosen, skip_empty, tokens_at_a_time, device, baseline=baseline, embed=embed
+    )
 
 
 if __name__ == "__main__":

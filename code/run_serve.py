@@ -52,12 +52,19 @@ def serve(
             "that the service listens on are always allowed.",
         ),
     ] = "",
+    baseline: Annotated[
+        bool,
+        typer.Option(
+            "--baseline", help="Serve the regression on words (tf-idf) that run_classify.py keeps beside its runs."
+        ),
+    ] = False,
     device: DeviceName = "auto",
 ) -> None:
-    """Answer texts by a trained model, on a page and as JSON (/predict, /explain, /health, /version)."""
+    """Answer texts by a trained model, on a page and as JSON (/docs describes the API)."""
     from nystromformer.serve.server import serve_run
 
-    serve_run(run, checkpoint, tokenizer, host, port, most_bytes, waiting, together, allowed_hosts, device, typer.echo)
+    where = (host, port, most_bytes, waiting, together, allowed_hosts)
+    serve_run(run, checkpoint, tokenizer, *where, device, baseline, typer.echo)
 
 
 if __name__ == "__main__":

@@ -130,7 +130,6 @@ def transactions(
         raise UserError(f"--architecture {architecture}: expected no --attention and no --conv beside it")
     usual = EXPERIMENTS / "transactions" / "encoder"
     check_start(from_run, train_only, pretrain_epoch)
-    shared.check_installed()
     folder = model or (CONTAINER_MODEL if (CONTAINER_MODEL / "config.json").is_file() else usual)
     overrides = shared.overrides or []
     if architecture != "encoder" and not any(each.startswith("model.pooling=") for each in overrides):

@@ -39,10 +39,10 @@ def wikihop(
         ),
     ] = False,
     *,
-    # There are no guessers for candidates, and no objectives.
+    # There are no guessers for candidates, no objectives, and no vector of a text.
     shared: Annotated[
         FinetuningFlags,
-        Without("baselines", "objective", "objective_method", "beta", "target", "warm_start", "stratify"),
+        Without("baselines", "objective", "objective_method", "beta", "target", "warm_start", "stratify", "freeze"),
     ] = _DEFAULTS,
 ) -> None:
     """Fine-tune on WikiHop: which candidate answers a query, given any number of documents."""

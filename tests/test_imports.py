@@ -55,7 +55,16 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "tasks.pretraining": (
         *(*TRAINING, "interop.formats", "files.checked_json", "tables", "machine", "progress", "tasks.experiment"),
     ),
-    "tasks.finetuning": (*TRAINING, "objectives", "command_line", "tables", "machine", "runs", "tasks.experiment"),
+    "tasks.finetuning": (
+        *TRAINING,
+        "objectives",
+        "command_line",
+        "tables",
+        "machine",
+        "progress",
+        "runs",
+        "tasks.experiment",
+    ),
     "tasks.documents": (
         *(*TRAINING, "files.checked_json", "tables", "runs"),
         *("tasks.declaration", "tasks.experiment", "tasks.finetuning"),

@@ -44,7 +44,7 @@ def names_of(requirements: list[str]) -> set[str]:
 def test_the_attention_needs_torch_numpy_and_pydantic_alone() -> None:
     assert names_of(PROJECT["project"]["dependencies"]) == {"torch", "numpy", "pydantic"}
     extras = PROJECT["project"]["optional-dependencies"]
-    refused = names_of([*extras["train"], *extras["docker"], *extras["report"], *extras["baselines"], *extras["serve"]])
+    refused = names_of([*extras["train"], *extras["docker"], *extras["report"], *extras["serve"]])
     refused = {"sklearn" if name == "scikit-learn" else name for name in refused}
     script = f"REFUSED = {sorted(refused)!r}\n{ALONE}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)

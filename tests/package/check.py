@@ -38,7 +38,6 @@ STEPS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("", (), CORE),
     ("train", ("pretrain", "glue", "classify", "predict"), DROP_IN),
     ("report", ("report",), "import nystromformer.report.curves"),
-    ("baselines", ("lra",), "import sklearn, nystromformer.tasks.finetuning.bag_of_words"),
     ("excel", (), "import openpyxl, nystromformer.tasks.documents.table"),
     ("docker", (), "import nystromformer.container.engine"),
     ("serve", ("serve",), "import nystromformer.serve.app"),

@@ -1,5 +1,6 @@
 """Masked tokens filled in by a pretrained model, and the command that serves it."""
 
+import hashlib
 import json
 import re
 import signal
@@ -47,6 +48,17 @@ def test_it_says_what_the_model_says(experiment: Experiment, model: FillMask) ->
     assert [choice.probability for choice in answer.choices] == pytest.approx(chances, rel=1e-4)
     assert answer.tokens == len(ids)
     assert not answer.cut
+
+
+def test_it_says_which_files_it_was_loaded_from(experiment: Experiment, model: FillMask) -> None:
+    found, checkpoints = model.source, experiment.checkpoints
+    assert (found.experiment, found.task, found.folder) == (experiment.name, None, experiment.folder.name)
+    assert found.seed == experiment.config.pretraining_setting.seed
+    assert found.checkpoint == "cp-0001.model"
+    assert found.checkpoint_sha256 == hashlib.sha256((checkpoints / found.checkpoint).read_bytes()).hexdigest()
+    tokenizer = checkpoints / "tokenizer" / "tokenizer.json"
+    assert found.tokenizer_sha256 == hashlib.sha256(tokenizer.read_bytes()).hexdigest()
+    assert len(model.answer([model.example])) == 1
 
 
 def test_texts_of_several_lengths_and_masks_do_not_change_each_other(model: FillMask) -> None:
@@ -129,6 +141,11 @@ def test_what_cannot_be_served_is_told(
     named = refused(experiment.folder, "--allowed_hosts", "http://a.example")
     assert "--allowed_hosts http://a.example: 'http://a.example' is no host name" in named
     assert "cannot be listened on" in refused(experiment.folder, "--host", "no.such.host.invalid")
-    monkeypatch.setitem(sys.modules, "fastapi", None)
-    monkeypatch.delitem(sys.modules, "nystromformer.serve.app", raising=False)
-    assert "this needs fastapi, which is not installed" in refused(experiment.folder)
+    for package in ("fastapi", "fastapi_offline", "prometheus_client"):
+        with monkeypatch.context() as missing:
+            missing.setitem(sys.modules, package, None)
+            for name in ("app", "metrics"):
+                missing.delitem(sys.modules, f"nystromformer.serve.{name}", raising=False)
+            said = refused(experiment.folder)
+            assert f"this needs {package}, which is not installed" in said
+            assert "nystromformer-torch[serve]" in said

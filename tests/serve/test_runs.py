@@ -1,19 +1,22 @@
 """A finished fine-tuning run that answers texts."""
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from finetuning import finetuned_glue
 from served import ask, ask_json, served
 
 from nystromformer.errors import UserError
+from nystromformer.serve.answers import Choice
 from nystromformer.serve.app import Limits, create_app
 from nystromformer.serve.cost import measure_rows
-from nystromformer.serve.runs import RunModel
+from nystromformer.serve.runs import RunModel, choices_of
 from nystromformer.tasks.documents.cut import Cut
-from nystromformer.tasks.prediction.loaded import LoadedRun, load_run
+from nystromformer.tasks.prediction.loaded import LoadedRun, Predictions, load_run
 
 TEXTS = ["softmax landmark", "query value key", "token " * 60]
 
@@ -31,6 +34,26 @@ def test_answers_are_the_runs_predictions(run: LoadedRun) -> None:
         assert answer.choices[0].probability == pytest.approx(float(told.probabilities[number].max()), rel=1e-5)
         assert answer.cut == (number == 2)
         assert answer.tokens <= run.result.length
+
+
+def test_it_says_which_files_it_was_loaded_from(run: LoadedRun, finished: Path) -> None:
+    found = RunModel(run).source
+    assert (found.experiment, found.task) == (run.result.experiment, run.result.task)
+    assert (found.folder, found.seed) == (finished.name, run.result.settings.seed)
+    assert found.checkpoint_sha256 == hashlib.sha256((finished / found.checkpoint).read_bytes()).hexdigest()
+    assert found.tokenizer_sha256 == hashlib.sha256((run.result.tokenizer / "tokenizer.json").read_bytes()).hexdigest()
+
+
+def test_the_example_is_answered_and_values_have_no_probability(run: LoadedRun) -> None:
+    model = RunModel(run)
+    assert len(model.answer([model.example])) == 1
+    values = Predictions([0.5, -2.0], (), None)
+    assert choices_of(values) == [[Choice("value", None, 0.5)], [Choice("value", None, -2.0)]]
+    names = tuple(f"n{number}" for number in range(12))
+    chances = np.random.default_rng(0).dirichlet(np.ones(12), 3).astype(np.float32)
+    for row, choices in zip(chances, choices_of(Predictions([""] * 3, names, chances)), strict=True):
+        assert [choice.probability for choice in choices] == sorted(row.tolist(), reverse=True)[:10]
+        assert all(choice.probability == row[names.index(choice.label)] for choice in choices)
 
 
 def test_the_service_answers_and_explains(run: LoadedRun) -> None:

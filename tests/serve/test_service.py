@@ -2,23 +2,32 @@
 
 import http.client
 import json
+import math
+import re
 import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import browser
+import numpy as np
 import pytest
 from browser import BROWSER, open_browser
 from processes import wait_for
 from served import FakeModel, ask, ask_json, served
 
 import nystromformer
+from nystromformer.report.explained import Explained
+from nystromformer.report.explained import page as explained_page
+from nystromformer.serve.answers import Answer, Choice
 from nystromformer.serve.app import Limits, create_app
 from nystromformer.serve.cost import RowTime
 
+SUPPORT = Path(browser.__file__).parent
 TIMES = RowTime([10, 100], [0.01, 1.0])
 LIMITS = Limits(most_bytes=4096, most_texts=8, waiting=300, together=16)
 
@@ -49,7 +58,24 @@ def test_a_text_and_several(address: str) -> None:
 def test_health_and_version(address: str) -> None:
     assert json.loads(ask(f"{address}/health")[1]) == {"status": "ok"}
     told = json.loads(ask(f"{address}/version")[1])
+    source = told.pop("source")
     assert told == {"version": nystromformer.__version__, "model": "counting <b>", "longest": 100}
+    assert source == asdict(FakeModel.source)
+
+
+def test_a_model_that_reads_any_length_says_none(model: FakeModel) -> None:
+    model.longest = None
+    with served(create_app(model, LIMITS, {})) as address:
+        assert json.loads(ask(f"{address}/version")[1])["longest"] is None
+        assert "It reads up to" not in ask(address)[1]
+        assert set(ask_json(f"{address}/predict", text="a")[1]) == {"answers", "seconds"}
+
+
+def test_a_probability_that_is_no_number_is_no_answer(model: FakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    nan = Answer([Choice("a", math.nan)], 1, False)
+    monkeypatch.setattr(model, "answer", lambda texts: [nan] * len(texts))
+    with served(create_app(model, LIMITS, {})) as address:
+        assert ask(f"{address}/predict", b'{"text": "a"}')[0] == 500
 
 
 @pytest.mark.parametrize(
@@ -159,12 +185,68 @@ def test_more_texts_than_may_wait_are_not_told_to_come_again(model: FakeModel) -
         assert ask_json(f"{address}/predict", texts=["a"] * 3)[0] == 200
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/../../etc/passwd", "/static/../app.py", "/predict/../../x"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/nothing", "/../../etc/passwd", "/static/../app.py", "/predict/../../x", "/static-offline-docs/"),
+        *("/static-offline-docs/../core.py", "/static-offline-docs/..%2fcore.py", "/static-offline-docs/%2fetc/passwd"),
+    ],
+)
 def test_no_path_reads_a_file(path: str, address: str) -> None:
     status, text = ask(address + path)
     assert status in (404, 405)
     assert json.loads(text)["error"]
     assert "root:" not in text
+    assert "import" not in text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"content-type": ""},
+        {"content-type": "application/x-www-form-urlencoded"},
+        {"content-type": "Application/X-WWW-Form-urlencoded; charset=utf-8"},
+        {"content-type": "application/json", "origin": "http://localhost"},
+    ],
+    ids=["none", "empty", "form", "form with parameters", "JSON of a page"],
+)
+def test_json_need_not_say_that_it_is(headers: dict[str, str], address: str) -> None:
+    for body in (b'{"text": "four"}', b' \n{"text": "four"}'):
+        status, text = post(address, "/predict", body, headers)
+        assert status == 200, text
+        assert json.loads(text)["answers"][0]["tokens"] == 4
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b"text=four", {"content-type": "application/x-www-form-urlencoded"}),
+        (b"four", {}),
+        (b"", {}),
+        (b'{"text": "four"}', {"content-type": "text/plain"}),
+        # Any page of the web may send these, without asking first.
+        (b'{"text": "four"}', {"content-type": "application/x-www-form-urlencoded", "origin": "http://evil.example"}),
+        (b'{"text": "four"}', {"origin": "null"}),
+    ],
+    ids=["form", "text", "nothing", "plain text", "form of a page", "untyped of a page"],
+)
+def test_what_does_not_say_that_it_is_json_and_is_none_is_refused(
+    body: bytes, headers: dict[str, str], address: str, model: FakeModel
+) -> None:
+    status, text = post(address, "/predict", body, headers)
+    assert status == 400
+    assert re.match(r'the body: .*; expected JSON such as {"text": "…"}', json.loads(text)["error"])
+    assert model.begun == 0
+
+
+def post(address: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
+    """Status and body; `urllib` would say by itself that it sends a form."""
+    place = urlsplit(address)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+    connection.request("POST", path, body, headers)
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
 
 
 def test_an_explanation_is_a_page_or_none(address: str) -> None:
@@ -189,11 +271,15 @@ def test_times_are_between_what_was_measured_and_beyond_by_the_last_power() -> N
 
 @pytest.mark.skipif(BROWSER is None, reason="no browser is installed")
 @pytest.mark.slow
-def test_the_page_answers_in_a_browser(address: str, tmp_path: Path) -> None:
-    with open_browser() as page:
-        for width, dark in ((1200, False), (380, True)):
+def test_the_page_answers_in_a_browser(model: FakeModel) -> None:
+    model.name = "counting <b>" + "_of_a_run_with_a_long_name" * 3
+    model.label = "a_label_that_is_long" * 5
+    checks = (SUPPORT / "page_checks.js").read_text()
+    app = create_app(model, LIMITS, {"encoder_seconds": TIMES.of_rows, "softmax_seconds": TIMES.of_rows})
+    with served(app) as address, open_browser() as page:
+        for width, dark in ((1200, False), (360, True), (360, False)):
             page.open(f"{address}/", width, dark)
-            assert page.evaluate("document.querySelector('h1').textContent") == "counting <b>"
+            assert page.evaluate("document.querySelector('h1').textContent") == model.name
             page.evaluate("document.getElementById('text').value = 'a <i>text</i>'")
             page.evaluate("document.querySelector('button').click()")
             script = """new Promise(resolve => { const wait = () => {
@@ -202,7 +288,45 @@ def test_the_page_answers_in_a_browser(address: str, tmp_path: Path) -> None:
                 if (cells.length && !frame.hidden) resolve(cells.concat(document.getElementById('said').textContent));
                 else setTimeout(wait, 20); }; wait(); })"""
             *cells, said = page.evaluate(script)
-            assert cells == ["13", "75.0 %", "other", "25.0 %"]
+            assert cells == ["13", "75.0 %", model.label, "25.0 %"]
             assert "13 tokens" in said
             assert "softmax attention" in said
-            assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "nothing is cut off"
+            assert page.evaluate(checks) == []
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no browser is installed")
+@pytest.mark.slow
+def test_an_explanation_fits_a_narrow_window(tmp_path: Path) -> None:
+    weights = np.linspace(0, 1, 3, dtype=np.float32)
+    explained = Explained(
+        "one two", [(0, 3), (4, 7), (0, 0)], ["one", "two", "</s>"], weights[None].repeat(8, 0), weights
+    )
+    label, checks = "a_label_that_is_long" * 5, (SUPPORT / "page_checks.js").read_text()
+    facts = {
+        "run": "/of/runs" + "/a_folder_with_a_long_name" * 5,
+        "predicted": label,
+        "cut": "the text was longer " * 5,
+    }
+    (tmp_path / "page.html").write_text(explained_page(f"What a prediction goes by: {label}", facts, explained))
+    with open_browser() as page:
+        for dark in (False, True):
+            page.open((tmp_path / "page.html").as_uri(), 360, dark)
+            assert page.evaluate(checks) == []
+            right = """[...document.querySelectorAll('h1, label, .text td, .shaded')].map(each => {
+                const range = document.createRange(); range.selectNodeContents(each);
+                return range.getBoundingClientRect().right; })"""
+            assert max(page.evaluate(right)) <= 360
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no browser is installed")
+@pytest.mark.slow
+def test_the_documentation_asks_no_other_site(address: str) -> None:
+    with open_browser() as page:
+        page.open(f"{address}/docs", 1200, False)
+        script = """new Promise(resolve => { const wait = () => document.querySelector('.opblock')
+            ? resolve(performance.getEntriesByType('resource').map(entry => entry.name)) : setTimeout(wait, 20);
+            wait(); })"""
+        loaded = page.evaluate(script)
+        assert any(name.endswith(".js") for name in loaded)
+        assert any(name.endswith("/openapi.json") for name in loaded)
+        assert all(name.startswith((f"{address}/", "data:")) for name in loaded)

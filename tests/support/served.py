@@ -10,14 +10,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from nystromformer.serve.answers import Answer, Choice
+from nystromformer.serve.answers import Answer, Choice, Source
 from nystromformer.serve.connections import Patience, Server
 
 
 class FakeModel:
     """Says how many characters a text has, once `go` is set; explains short ones, or all by a page."""
 
-    name, does, longest, window = "counting <b>", "It counts & tells.", 100, None
+    name, does, example, window = "counting <b>", "It counts & tells.", "one <i>two</i>", None
+    longest: int | None = 100
+    label = "other"
+    source = Source("counting", "glue/SST-2", "seed0-abc", 7, "cp-0002.model", "a" * 64, "b" * 64)
 
     def __init__(self, page: str | None = None) -> None:
         self.sizes: list[int] = []
@@ -34,7 +37,7 @@ class FakeModel:
             raise ValueError("this text has no answer")
         if "broken" in texts:
             raise RuntimeError("out of order")
-        return [Answer([Choice(str(len(text)), 0.75), Choice("other", 0.25)], len(text), False) for text in texts]
+        return [Answer([Choice(str(len(text)), 0.75), Choice(self.label, 0.25)], len(text), False) for text in texts]
 
     def explain(self, text: str) -> str | None:
         self.explained += 1

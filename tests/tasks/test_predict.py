@@ -347,7 +347,7 @@ def test_fast_products_predict_the_same(
     examples = run.encode([text for text, _ in made_rows(30, most=60)])
     before = run.scores(examples, 100)
     widths: list[int] = []
-    run.model.register_forward_pre_hook(lambda _, inputs: widths.append(inputs[0].shape[1]))
+    run.model.encoder.register_forward_pre_hook(lambda _, inputs: widths.append(inputs[0].shape[1]))
     monkeypatch.setattr(Device, "products", lambda self, width: nullcontext(True))
     np.testing.assert_allclose(run.scores(examples, 100), before, atol=1e-5)
     most = run.config.model.max_seq_len

@@ -2,16 +2,14 @@
 
 EXTRAS = {
     "matplotlib": "report",
-    "sklearn": "baselines",
     "openpyxl": "excel",
     "docker": "docker",
-    "fastapi": "serve",
-    "uvicorn": "serve",
+    **dict.fromkeys(("fastapi", "fastapi_offline", "prometheus_client", "uvicorn"), "serve"),
     **dict.fromkeys(("onnx", "onnxscript", "onnxruntime"), "export"),
     **dict.fromkeys(
         (
             *("transformers", "datasets", "tokenizers", "tqdm", "filelock", "torchmetrics", "tensorboard", "pyarrow"),
-            *("safetensors", "typer"),
+            *("safetensors", "typer", "sklearn"),
         ),
         "train",
     ),

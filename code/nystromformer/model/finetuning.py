@@ -54,7 +54,7 @@ class ClassificationModel(nn.Module):
 
     def logits(self, pooled_BE: Tensor, rows_I: Tensor | None = None) -> Tensor:
         """What the head makes of pooled vectors, (B, C) or (I, C); rows_I as for `forward`."""
-        logits: Tensor = self.head(pooled_BE if rows_I is None else _mean_over(pooled_BE, rows_I))
+        logits: Tensor = self.head(mean_over(pooled_BE, rows_I))
         return logits
 
     def pooled(
@@ -68,8 +68,10 @@ class ClassificationModel(nn.Module):
         return self.encoder.pool(self.encoder(tokens_BN, mask, types_BN), mask)
 
 
-def _mean_over(pooled_BE: Tensor, rows_I: Tensor) -> Tensor:
-    """The mean over each instance's rows, (I, E)."""
+def mean_over(pooled_BE: Tensor, rows_I: Tensor | None) -> Tensor:
+    """The mean over each instance's rows, (I, E); rows_I as of ClassificationModel."""
+    if rows_I is None:
+        return pooled_BE
     instances = torch.arange(len(rows_I), device=rows_I.device)
     instance_B = instances.repeat_interleave(rows_I, output_size=len(pooled_BE))
     # Sums of one-hot products, and not scattered ones, whose order a GPU varies.

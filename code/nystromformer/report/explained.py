@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nystromformer.report.document import document, table
+from nystromformer.report.document import box, document, rows, table
 
 _SHOWN = 20
 """Tokens in the table of the heaviest."""
@@ -25,7 +25,7 @@ _STYLE = """
 #attention:checked ~ .shaded i { background: rgb(76 120 168 / calc(var(--a) * 75%)); }
 #steepness:checked ~ .shaded i { background: rgb(84 162 75 / calc(var(--g) * 75%)); }
 #steepness:checked ~ .shaded i.against { background: rgb(228 87 86 / calc(var(--g) * 75%)); }
-label { margin-right: 1.2rem; }
+h1, .text td:last-child { overflow-wrap: anywhere; }
 </style>
 """
 
@@ -64,8 +64,8 @@ def page(title: str, facts: Mapping[str, str], explained: Explained) -> str:
     body = [
         _STYLE,
         f"<h1>{html.escape(title)}</h1>",
-        table(("", ""), said),
-        f'<input type="radio" name="by" id="attention" checked><label for="attention">{attention}</label>',
+        box(f'<table class="text"><tbody>{rows(said)}</tbody></table>'),
+        f'<input type="radio" name="by" id="attention" checked><label for="attention">{attention}</label><br>',
         f'<input type="radio" name="by" id="steepness"><label for="steepness">{steepness}</label>',
         f'<div class="shaded">{_shade(explained)}</div>',
         "<h2>The heaviest tokens</h2>",

@@ -120,11 +120,13 @@ class Repeats:
     def command(self) -> str:
         """The last run's command, for these settings and all of the seeds."""
         run = self.runs[-1]
-        changes = {
-            "--batch_size": str(run.settings.batch_size),
-            "--lr": repr(run.settings.learning_rate),
-            "--seed": ",".join(map(str, self.seeds)),
-        }
+        changes = {}
+        if not run.settings.freeze:
+            changes = {
+                "--batch_size": str(run.settings.batch_size),
+                "--lr": repr(run.settings.learning_rate),
+                "--seed": ",".join(map(str, self.seeds)),
+            }
         if "--task" in run.call.flags and "task" in run.choices:
             changes["--task"] = run.choices["task"]  # of several that the command was given
         if run.origin.checkpoint:
@@ -255,7 +257,10 @@ def _columns(results: Sequence[Run]) -> dict[Path, Column]:
 def _aspects(run: Run) -> dict[str, str]:
     """What tells runs of one name apart, as it is shown."""
     tells_apart = task_of(run.kind).tells_apart
-    objective = {"objective": str(run.settings.objective or "cross_entropy")}
+    objective = {
+        "objective": str(run.settings.objective or "cross_entropy"),
+        "encoder": "frozen encoder" if run.settings.freeze else "trained encoder",
+    }
     if tells_apart is None or run.texts is None:
         return objective
     return (

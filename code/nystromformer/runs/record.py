@@ -118,6 +118,8 @@ class Run:
     version: str
     device: str
     processes: Count
+    words: str = ""
+    """The folder beside its own with a regression on the words of its training texts; empty where none is kept."""
     tested: Tested | None = None
     """None where nothing was predicted."""
     folder: Path = field(default=Path(), compare=False)

@@ -39,6 +39,8 @@ class RunSettings:
     """None: the task's own loss."""
     patience: Count | None = None
     """Epochs without a better one that end the run; None: it ends with the last of its epochs."""
+    freeze: bool | None = None
+    """True: the encoder stays as it is, and the head is fitted at once; the numbers of steps and rates say nothing."""
     __pydantic_config__ = STRICT
 
     @property
@@ -47,6 +49,8 @@ class RunSettings:
         return None if self.every is None else self.epochs * self.every
 
     def __str__(self) -> str:
+        if self.freeze:
+            return "frozen encoder"
         text = f"batch {self.batch_size}, learning rate {self.learning_rate:g}, seed {self.seed}"
         return text if self.objective is None else f"{self.objective}, {text}"
 

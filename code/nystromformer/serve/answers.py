@@ -1,36 +1,65 @@
 """What a service answers with, and what it asks of a model."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
+
+from pydantic import ConfigDict
+
+_CHECKED = ConfigDict(use_attribute_docstrings=True, allow_inf_nan=False, revalidate_instances="always")
+"""The API's schema says what stands under each field, and a number that JSON has no word for is an error."""
 
 
 @dataclass(frozen=True)
 class Choice:
     """One of the answers: how likely it is, or a value."""
 
+    __pydantic_config__ = _CHECKED
+
     label: str
-    probability: float | None
+    """The class, the label or the token; `value` where the model predicts a value."""
+    probability: float | None = None
+    """From 0 to 1; absent where the model predicts a value."""
     value: float | None = None
+    """What the model predicts; absent where it predicts probabilities."""
 
 
 @dataclass(frozen=True)
 class Answer:
     """What a model says of a text."""
 
+    __pydantic_config__ = _CHECKED
+
     choices: list[Choice]
     """The likeliest first; of several masked tokens those of the first, then those of the next."""
     tokens: int
-    """That the model read, special ones included, in all its rows."""
+    """Tokens that the model read, special ones included, in all its rows."""
     cut: bool
-    """Whether the text was longer."""
+    """Whether the text was longer than what the model reads; the rest was not read."""
     rows: int = 1
-    """That the text took."""
+    """Rows that the text took."""
 
-    def as_data(self) -> dict[str, Any]:
-        """As plain data; a choice has either a probability or a value."""
-        choices = [{name: each for name, each in asdict(choice).items() if each is not None} for choice in self.choices]
-        return asdict(self) | {"choices": choices}
+
+@dataclass(frozen=True)
+class Source:
+    """What a served model was loaded from."""
+
+    __pydantic_config__ = _CHECKED
+
+    experiment: str
+    """The experiment folder's name."""
+    task: str | None
+    """The task of a fine-tuning run, such as `glue/SST-2`; null for a pretrained experiment."""
+    folder: str
+    """The name of the folder that is served."""
+    seed: int | None
+    """Seed of the training; null for an imported model."""
+    checkpoint: str
+    """Name of the file with the weights."""
+    checkpoint_sha256: str
+    """SHA-256 of that file."""
+    tokenizer_sha256: str | None
+    """SHA-256 of the tokenizer's `tokenizer.json`; null for a model without one."""
 
 
 class Model(Protocol):
@@ -40,10 +69,17 @@ class Model(Protocol):
     """Of the run, for people."""
     does: str
     """What it does with a text, in a sentence."""
-    longest: int
-    """Tokens of the longest row that it reads."""
-    window: tuple[int, int] | None
-    """Rows, and tokens of each, that are computed together of a text that takes several; None: each takes one."""
+    example: str
+    """A text that it can answer."""
+    source: Source
+
+    @property
+    def longest(self) -> int | None:
+        """Tokens of the longest row that it reads; None: it reads texts of any length."""
+
+    @property
+    def window(self) -> tuple[int, int] | None:
+        """Rows, and tokens of each, that are computed together of a text that takes several; None: each takes one."""
 
     def answer(self, texts: Sequence[str]) -> list[Answer]:
         """Of each text, in their order.

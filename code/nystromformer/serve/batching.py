@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+FULL = "too many requests wait: try again in a moment"
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -39,6 +41,19 @@ class Batcher(Generic[T]):
         self._arrived = asyncio.Event()
         # One thread: PyTorch's own threads share the cores.
         self._thread = ThreadPoolExecutor(1)
+        self._runs = False
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait and whose clients have not gone."""
+        return sum(not one.future.done() for one in self._waiting)
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why a request would not be computed now; None where it would."""
+        if not self._runs:
+            return "the service is stopping"
+        return FULL if self.waiting >= self._most else None
 
     async def __call__(self, text: str) -> T:
         """The result of one text.
@@ -73,13 +88,17 @@ class Batcher(Generic[T]):
 
     async def run(self) -> None:
         """Compute what comes, until cancelled."""
-        while True:
-            await self._arrived.wait()
-            batch = self._next()
-            if not batch:
-                self._arrived.clear()
-                continue
-            await self._compute(batch)
+        self._runs = True
+        try:
+            while True:
+                await self._arrived.wait()
+                batch = self._next()
+                if not batch:
+                    self._arrived.clear()
+                    continue
+                await self._compute(batch)
+        finally:
+            self._runs = False
 
     def _next(self) -> list[_Waiting]:
         """Texts, or one work of its own, without those whose clients have gone."""

@@ -6,7 +6,7 @@ Shapes: B rows, N tokens.
 import bisect
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -48,6 +48,19 @@ class RowTime:
         if rows > 1 and self.window is not None:
             return rows * self.window
         return rows * self.at(-(-tokens // rows))
+
+
+def measure_encoder(
+    config: ModelConfig, device: torch.device, window: tuple[int, int] | None
+) -> dict[str, Callable[[int, int], float]]:
+    """Seconds of a text of so many tokens in so many rows, as `create_app` takes them: of an encoder of these sizes,
+    and of the same with softmax attention.
+
+    Args:
+        window: see `measure_rows`.
+    """
+    own, softmax = (measure_rows(each, device, window) for each in (config, with_softmax(config)))
+    return {"encoder_seconds": own.of_rows, "softmax_seconds": softmax.of_rows}
 
 
 def with_softmax(config: ModelConfig) -> ModelConfig:

@@ -11,8 +11,9 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from nystromformer.data.tokenizer import special_tokens
+from nystromformer.files.writing import sha256_of
 from nystromformer.model import PretrainingModel
-from nystromformer.serve.answers import Answer, Choice
+from nystromformer.serve.answers import Answer, Choice, Source
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.start import choose_pretrained
 from nystromformer.tasks.experiment.tokenizer import find_tokenizer
@@ -41,6 +42,7 @@ class FillMask:
     """
 
     does = f"It guesses what stands at {MASK} in a text."
+    example = f"The capital of France is {MASK}."
 
     def __init__(self, experiment: Experiment, wanted: str, tokenizer: Path | None, device: Device) -> None:
         path = choose_pretrained(experiment, wanted)
@@ -53,6 +55,16 @@ class FillMask:
         model, _ = load_checkpoint(experiment, path, device)
         self._model: PretrainingModel = model.eval()
         self._device = device
+        self.source = Source(
+            experiment=experiment.name,
+            task=None,
+            folder=experiment.folder.resolve().name,
+            # An imported model was trained elsewhere.
+            seed=None if "imported" in content else content["config"]["pretraining_setting"]["seed"],
+            checkpoint=path.name,
+            checkpoint_sha256=sha256_of(path),
+            tokenizer_sha256=content["tokenizer"],
+        )
 
     def answer(self, texts: Sequence[str]) -> list[Answer]:
         rows = [self._encoded(text) for text in texts]

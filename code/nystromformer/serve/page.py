@@ -9,18 +9,22 @@ _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{name}</title>
 <meta name="viewport" content="width=device-width">
 <style>
-:root {{ color-scheme: light dark; }}
+:root {{ color-scheme: light dark; background: #ffffff; color: #1a1a1a; }}
+@media (prefers-color-scheme: dark) {{ :root {{ background: #1a1a1a; color: #e6e6e6; }} }}
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
+h1, p, td {{ overflow-wrap: anywhere; }}
+h1 {{ font-size: clamp(1.25rem, 5vw, 2rem); line-height: 1.2; }}
 textarea {{ width: 100%; box-sizing: border-box; font: inherit; }}
 button {{ font: inherit; padding: .4rem 1.2rem; }}
 table {{ border-collapse: collapse; margin: 1rem 0; }}
-td {{ padding: .2rem .9rem .2rem 0; border-bottom: 1px solid #8884; }}
+td {{ padding: .2rem .9rem .2rem 0; border-bottom: 1px solid #8884; vertical-align: top; }}
+td:last-child {{ white-space: nowrap; padding-right: 0; text-align: right; }}
 iframe {{ width: 100%; height: 34rem; border: 1px solid #8884; }}
 #said {{ min-height: 1.5rem; }}
 </style></head>
 <body>
 <h1>{name}</h1>
-<p>{does} It reads up to {longest} tokens.</p>
+<p>{does}{length}</p>
 <form id="form">
 <label for="text">A text</label>
 <textarea id="text" rows="12" required></textarea>
@@ -29,6 +33,7 @@ iframe {{ width: 100%; height: 34rem; border: 1px solid #8884; }}
 <p id="said" role="status"></p>
 <table id="answers"></table>
 <iframe id="explained" sandbox="" title="What the answer goes by" hidden></iframe>
+<p><a href="docs">The JSON API</a></p>
 <script>
 const by = (id) => document.getElementById(id);
 async function ask(path, text) {{
@@ -79,4 +84,5 @@ by("form").addEventListener("submit", async (event) => {{
 
 def page(model: Model) -> str:
     """The page of a model's service."""
-    return _PAGE.format(name=html.escape(model.name), does=html.escape(model.does), longest=f"{model.longest:,}")
+    length = "" if model.longest is None else f" It reads up to {model.longest:,} tokens."
+    return _PAGE.format(name=html.escape(model.name), does=html.escape(model.does), length=length)

@@ -8,14 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nystromformer.command_line import interrupt
-from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
 from nystromformer.runs.record import is_finished
 from nystromformer.serve.answers import Model
 from nystromformer.serve.limits import allowed_hosts
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.experiment.opening import run_device
-from nystromformer.training import Device, Group
+from nystromformer.training import Group
 
 logger = logging.getLogger(__name__)
 
@@ -31,12 +30,14 @@ def serve_run(
     together: int,
     hosts: str,
     device: str,
+    baseline: bool,
     show: Callable[[str], None],
 ) -> None:
     """Serve until stopped.
 
     Args:
         run: folder of a pretrained experiment, or of a finished fine-tuning run.
+        baseline: serve the regression on words beside a run.
         hosts: names that requests may call the service beside the usual ones, with commas between them.
         show: prints the address.
 
@@ -49,14 +50,9 @@ def serve_run(
 
     names = allowed_hosts(hosts, host)
     with listen(host, port) as listener:
-        model, config, chosen = open_served(run, checkpoint, tokenizer, device)
-
-        from nystromformer.serve.cost import measure_rows, with_softmax
-
-        logger.info("measuring the encoder, and the same with softmax attention")
-        own, softmax = (measure_rows(each, chosen.device, model.window) for each in (config, with_softmax(config)))
+        model, seconds_of = open_served(run, checkpoint, tokenizer, device, baseline)
         limits = Limits(most_bytes, waiting=waiting, together=together, hosts=names)
-        app = create_app(model, limits, {"encoder_seconds": own.of_rows, "softmax_seconds": softmax.of_rows})
+        app = create_app(model, limits, seconds_of)
         address, bound = listener.getsockname()[:2]
         show(f"{model.name}: http://{f'[{address}]' if ':' in address else address}:{bound}/ (Ctrl-C ends it)")
         try:
@@ -67,29 +63,38 @@ def serve_run(
             os._exit(interrupt.STATUS)
 
 
-def open_served(run: Path, checkpoint: str, tokenizer: Path | None, device: str) -> tuple[Model, ModelConfig, Device]:
-    """What a folder holds, its config, and where it computes.
+def open_served(
+    run: Path, checkpoint: str, tokenizer: Path | None, device: str, baseline: bool = False
+) -> tuple[Model, dict[str, Callable[[int, int], float]]]:
+    """What a folder holds, and the seconds of its encoder, as `create_app` takes them.
 
     Raises:
         UserError: nothing that could be served.
     """
+    from nystromformer.serve.cost import measure_encoder
     from nystromformer.serve.masks import FillMask
-    from nystromformer.serve.runs import RunModel
-    from nystromformer.tasks.prediction.loaded import load_run
+    from nystromformer.serve.runs import RunModel, WordsModel
+    from nystromformer.tasks.prediction.loaded import load_run, load_words
 
+    model: Model
+    if baseline:
+        return WordsModel(load_words(run)), {}
     if is_finished(run):
         if tokenizer is not None:
             raise UserError("--tokenizer: expected none, as a finished run has its own")
         finished = load_run(run, device)
-        return RunModel(finished), finished.config.model, finished.device
-    if not (run / "config.json").is_file():
-        raise UserError(
-            f"{run}: expected the folder of a pretrained experiment, with config.json, or of a finished fine-tuning "
-            "run, with result.json"
-        )
-    experiment = open_experiment(run)
-    chosen = run_device(experiment, device, Group())
-    return FillMask(experiment, checkpoint, tokenizer, chosen), experiment.config.model, chosen
+        model, config, chosen = RunModel(finished), finished.config.model, finished.device
+    else:
+        if not (run / "config.json").is_file():
+            raise UserError(
+                f"{run}: expected the folder of a pretrained experiment, with config.json, or of a finished "
+                "fine-tuning run, with result.json"
+            )
+        experiment = open_experiment(run)
+        chosen = run_device(experiment, device, Group())
+        model, config = FillMask(experiment, checkpoint, tokenizer, chosen), experiment.config.model
+    logger.info("measuring the encoder, and the same with softmax attention")
+    return model, measure_encoder(config, chosen.device, model.window)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import openpyxl
 import pytest
 from finetuning import made_rows, write_table
 from small import run_here
@@ -43,6 +44,15 @@ ROWS: list[tuple[Any, ...]] = [
         ("--task a/b", "--task a/b: expected letters"),
         ("--separator ;", "--separator ';': expected --kind several beside it"),
         ("--train nowhere.csv", "nowhere.csv: no such file"),
+        ("--delimiter ||", "--delimiter '||': expected one character, such as ';', or tab"),
+        ("--encoding latin-99", "--encoding 'latin-99': expected a known encoding, such as cp1252"),
+        ("--train book.xlsx", "book.xlsx: expected --sheet, as it has several sheets: Sheet, reviews"),
+        ("--train texts", "texts: expected a folder for each class with .txt files in it, found none"),
+        ("--patience 0", "expected an integer from 1"),
+        ("--validation 0", "--validation 0: expected a table, or a share between 0 and 1"),
+        ("--validation nothing.csv", "nothing.csv: expected rows with text, found 0 rows"),
+        ("--validation 0.01 --kind value --label number", "--validation 0.01 of 20 rows leaves none to choose by"),
+        ("--label day", "--validation: reviews train has too few texts to divide: 20"),
     ],
 )
 def test_one_message_and_nothing_written(
@@ -55,6 +65,12 @@ def test_one_message_and_nothing_written(
 ) -> None:
     write_table(tmp_path / "reviews.csv", COLUMNS, ROWS)
     write_table(tmp_path / "other.csv", ("body", "label"), [(row[0], row[-1]) for row in ROWS])
+    write_table(tmp_path / "nothing.csv", ("body", "label"), [])
+    book = openpyxl.Workbook()
+    book.create_sheet("reviews")
+    book.save(tmp_path / "book.xlsx")
+    (tmp_path / "texts" / "good").mkdir(parents=True)
+    (tmp_path / "texts" / "good" / "a.md").write_text("a text")
     before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
     where = ("--model", experiment.folder, "--documents", tmp_path, "--device", "cpu")
     what = ("--train", "reviews.csv", "--text", "body", "--label", "label")

@@ -1,6 +1,5 @@
 """Each mistake of a fine-tuning command gives one clear error and exit status 2, and changes nothing."""
 
-import importlib.util
 import json
 import logging
 import shutil
@@ -412,15 +411,6 @@ def test_a_config_is_refused_before_torch_is_imported(tmp_path: Path, script: st
 
 
 # --- runs
-
-
-@pytest.mark.parametrize("script", [GLUE, IMDB])
-def test_no_scikit_learn(refused: Refused, source: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None if name == "sklearn" else find_spec(name))
-    task = ("--task", "SST-2") if script == GLUE else ()
-    said = refused(script, source, *task, "--baselines")
-    assert_says(said, "--baselines", "pip install scikit-learn")
 
 
 def test_a_run_that_another_process_holds(

@@ -12,8 +12,8 @@ import numpy as np
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT
 from nystromformer.tasks.documents.label_cells import LabelCells, as_number, whole_number
-from nystromformer.tasks.finetuning.examples import Labels
-from nystromformer.wording import listed, number_of
+from nystromformer.tasks.finetuning.examples import Ints, Labels
+from nystromformer.wording import first_names, listed, number_of
 
 Kind = Literal["classes", "several", "value", "ordered"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -101,6 +101,40 @@ def numbers_of(answer: Answer, labels: LabelCells) -> Labels:
     spelt = _respell(answer.names, labels.spelt())
     _check_known(answer, labels, list(zip(labels.rows, spelt, strict=True)))
     return np.asarray([index[name] for name in spelt], dtype=np.int64)
+
+
+def warn_of_rare_labels(
+    answer: Answer, table: str, trained: Labels | None, of_table: Sequence[Labels | None]
+) -> list[str]:
+    """Warnings of labels that no training row has, and of those that are trained on from one row of the table alone.
+
+    Args:
+        table: what messages call the training table.
+        trained: of the rows that are trained on.
+        of_table: of all rows of the table; in two parts where a part of it is held out.
+    """
+    if answer.kind == "value":
+        return []
+    left, *parts = (_count_labels(answer, labels) for labels in (trained, *of_table) if labels is not None)
+    counts = list(zip(answer.names, left, np.sum(parts, axis=0), strict=True))
+    missing = [name for name, count, _ in counts if not count]
+    single = [name for name, count, total in counts if count and total == 1]
+    warnings = [f"no training row has the label {first_names(missing)}"] if missing else []
+    if single:
+        which = "the label" if len(single) == 1 else "each of the labels"
+        why = "cannot be both trained on and validated" if len(parts) > 1 else "is too little to learn from"
+        warnings.append(
+            f"{table}: {which} {first_names(single)} is in only one row, which {why}; add rows, or remove or merge "
+            "such labels"
+        )
+    return warnings
+
+
+def _count_labels(answer: Answer, labels: Labels) -> Ints:
+    """How many rows have each class or label, (C,). Not for values."""
+    is_several = answer.kind == "several"
+    counts: Ints = np.count_nonzero(labels, axis=0) if is_several else np.bincount(labels, minlength=len(answer.names))
+    return counts
 
 
 def _respell(names: Sequence[str], spelt: Sequence[str]) -> list[str]:

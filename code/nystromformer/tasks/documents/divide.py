@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
+from nystromformer.runs.figures import ERROR_RATE, standard_error
 from nystromformer.tasks.documents.label_cells import as_number
 from nystromformer.tasks.documents.table import Cell
 from nystromformer.tasks.finetuning.divide import split_validation
@@ -18,6 +20,19 @@ from nystromformer.tasks.finetuning.examples import Ints, Labels, Texts, select
 from nystromformer.wording import number_of
 
 _SHARE_STREAM, _FOLD_STREAM, _GROUP_STREAM = 32, 33, 34
+_WIDEST_VALIDATION, _WIDEST_TEST = 0.12, 0.05
+"""A split is small where an accuracy of 50 %, the least certain one, is uncertain by more than this: below 67 and 385
+rows. Validation may be less certain: epochs and settings are compared on the same rows, so that part of the error is
+common to all. A tenth of 1,000 rows, which rounding in each of many classes makes as few as 71, is enough.
+"""
+_EXAMPLE = 0.8
+"""The figure whose uncertainty is shown."""
+_FIGURES = {
+    "accuracy": "an accuracy",
+    "micro_f1": "a micro F1",
+    "pearson": "a Pearson correlation",
+    "kappa": "a quadratic kappa",
+}
 
 
 @dataclass(frozen=True)
@@ -186,3 +201,42 @@ def _moment(texts: Texts, number: int, cell: Cell) -> float | datetime:
         ) from None
     # Dates with and without a zone cannot be compared: without one it is that of Greenwich.
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def warn_of_few_rows(train: Texts, held_out: Texts, division: Division, metric: str, is_by_time: bool) -> list[str]:
+    """A warning of a small validation split; of folds, a small table.
+
+    Args:
+        metric: the main one.
+        is_by_time: whether the latest rows are held out, which folds cannot be.
+    """
+    if division.folds:
+        uncertain = _uncertainty(len(train) + len(held_out), metric, _WIDEST_VALIDATION)
+        count = number_of(len(train) + len(held_out), "row")
+        said = f"{train.name} has {count} in its {division.folds} folds: {uncertain}; add labelled rows"
+    else:
+        uncertain = _uncertainty(len(held_out), metric, _WIDEST_VALIDATION)
+        more = "use a larger table" if division.file else "hold out more rows (--validation)"
+        advice = more if is_by_time else f"{more}, or use --folds"
+        count = number_of(len(held_out), "row")
+        said = f"{held_out.name} has {count}: {uncertain}, and the choice of the epoch is partly chance; {advice}"
+    return [said] if uncertain else []
+
+
+def warn_of_few_test_rows(tested: Texts, metric: str) -> list[str]:
+    """A warning of a small test table that has labels."""
+    uncertain = _uncertainty(len(tested), metric, _WIDEST_TEST)
+    if not uncertain or tested.labels is None:
+        return []
+    count = number_of(len(tested), "row")
+    return [f"{tested.name} has {count}: {uncertain}; test on more rows to show smaller differences"]
+
+
+def _uncertainty(rows: int, metric: str, widest: float) -> str:
+    """How uncertain a figure on so many rows is, in words; empty where an accuracy of 50 % is by at most `widest`."""
+    deviations = NormalDist().inv_cdf(1 - ERROR_RATE / 2)
+    if deviations * standard_error("accuracy", 0.5, rows) <= widest:
+        return ""
+    points = 100 * deviations * standard_error(metric, _EXAMPLE, rows)
+    figure = f"{_FIGURES[metric]} of {100 * _EXAMPLE:.0f} %"
+    return f"{figure} on it is uncertain by ±{points:.0f} points ({100 * (1 - ERROR_RATE):.0f} % confidence)"

@@ -36,6 +36,7 @@ def check_scratch(from_scratch: bool, vocab_size: int | None, shared: Finetuning
     given = {
         "--checkpoint": shared.checkpoint != FinetuningFlags.checkpoint,
         "--tokenizer": shared.tokenizer is not None,
+        "--freeze": shared.freeze,
     }
     if from_scratch and (found := [flag for flag, is_given in given.items() if is_given]):
         raise UserError(f"--from_scratch: expected no {found[0]} beside it")

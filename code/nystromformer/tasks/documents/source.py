@@ -29,6 +29,8 @@ class Rows:
     texts: list[tuple[str, ...]]
     """One or two of each row."""
     ids: list[str]
+    numbers: list[int]
+    """Of the rows in their table, from 1."""
     group: list[Cell]
     time: list[Cell]
     left_out: int
@@ -126,7 +128,31 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
         label_names = ()
     labels = LabelCells(table.name, label_names, question.separator, numbers, label_cells) if label_names else None
     ids = list(map(str, others["--id"] or numbers))
-    return Rows(table, text_columns, labels, texts, ids, others["--group"], others["--time"], len(empty), unlabelled)
+    apart = others["--group"], others["--time"]
+    return Rows(table, text_columns, labels, texts, ids, numbers, *apart, len(empty), unlabelled)
+
+
+def warn_of_repeated_ids(rows: Rows, column: str | None) -> list[str]:
+    """A warning of a table whose ids, by which prediction files name its rows, do not tell the rows apart.
+
+    Args:
+        column: of the ids; None: they are the rows' numbers, which do.
+    """
+    if column is None or len(set(rows.ids)) == len(rows):
+        return []
+    first_rows: dict[str, int] = {}
+    repeats = [
+        (name, first, number)
+        for name, number in zip(rows.ids, rows.numbers, strict=True)
+        if (first := first_rows.setdefault(name, number)) != number
+    ]
+    name, first, second = repeats[0]
+    has = "has" if len(repeats) == 1 else "have"
+    return [
+        f"{rows.table.name}: {len(repeats):,} of {number_of(len(rows), 'row')} {has} the id of an earlier row, first "
+        f"{name!r:.60} in rows {first:,} and {second:,}: prediction files cannot tell these rows apart; name another "
+        f"column than --id {column}, or leave --id out"
+    ]
 
 
 def _number(table: Table, cell: Cell) -> Cell:

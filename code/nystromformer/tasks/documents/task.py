@@ -10,19 +10,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.documents.answer import Answer, answer_of, numbers_of
-from nystromformer.tasks.documents.cut import encode_cut
-from nystromformer.tasks.documents.divide import divide
+from nystromformer.tasks.documents.answer import Answer, answer_of, numbers_of, warn_of_rare_labels
+from nystromformer.tasks.documents.cut import Rule, encode_cut
+from nystromformer.tasks.documents.divide import divide, warn_of_few_rows, warn_of_few_test_rows
 from nystromformer.tasks.documents.metrics import MAIN, score
 from nystromformer.tasks.documents.predictions import write_split
 from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.recipe import Recipe
-from nystromformer.tasks.documents.source import Rows, open_place, read_rows
+from nystromformer.tasks.documents.source import Rows, open_place, read_rows, warn_of_repeated_ids
 from nystromformer.tasks.documents.table import Table
 from nystromformer.tasks.documents.targets import balanced_weights, target_of
 from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
@@ -37,6 +37,7 @@ class Tables:
 
     def __init__(self, question: Question) -> None:
         self.question = question
+        self._encoded_test: tuple[tuple[Tokenizer, int, bool], EncodedTexts] | None = None
 
     @cached_property
     def rows(self) -> Rows:
@@ -44,10 +45,16 @@ class Tables:
         return read_rows(self._open(self.question.train, "train"), self.question, divided=True)
 
     @cached_property
+    def validation_rows(self) -> Rows | None:
+        """The validation table's, where there is one."""
+        file = self.question.division.file
+        return None if file is None else self._read(file, "validation", labelled=True)
+
+    @cached_property
     def test_rows(self) -> Rows | None:
         """The test table's; labels are read where it has them."""
         test = self.question.test
-        return None if test is None else self.read(test, "test", labelled=False)
+        return None if test is None else self._read(test, "test", labelled=False)
 
     @cached_property
     def answer(self) -> Answer:
@@ -59,10 +66,6 @@ class Tables:
         """The rows of the test table."""
         return None if self.test_rows is None else self.texts_of(self.test_rows, "test")
 
-    def read(self, place: str, split: str, labelled: bool) -> Rows:
-        """Another table than the training one's."""
-        return read_rows(self._open(place, split), self.question, labelled)
-
     def texts_of(self, rows: Rows, split: str) -> Texts:
         """A table's rows as texts.
 
@@ -73,6 +76,23 @@ class Tables:
         second = [texts[1] for texts in rows.texts] if len(rows.text_columns) > 1 else None
         return Texts(f"{self.question.name} {split}", [texts[0] for texts in rows.texts], second, labels, rows.ids)
 
+    def encode(self, texts: Texts, loading: Loading) -> EncodedTexts:
+        """Texts as a run reads them."""
+        return encode_cut(texts, loading.tokenizer, loading.length, loading.sentence_types, self.question.cut)
+
+    def encode_tested(self, loading: Loading) -> EncodedTexts | None:
+        """The rows of the test table, encoded once for the warnings, the predictions and all folds."""
+        if self.tested is None:
+            return None
+        way = loading.tokenizer, loading.length, loading.sentence_types
+        if self._encoded_test is None or self._encoded_test[0] != way:
+            self._encoded_test = way, self.encode(self.tested, loading)
+        return self._encoded_test[1]
+
+    def _read(self, place: str, split: str, labelled: bool) -> Rows:
+        """Another table than the training one's."""
+        return read_rows(self._open(place, split), self.question, labelled)
+
     def _open(self, place: str, split: str) -> Table:
         question = self.question
         return open_place(place, question.folder, question.default, split, question.reading)
@@ -82,6 +102,7 @@ class Documents(OnText):
     """What the labels of a table ask for."""
 
     kind = "classify"
+    keeps_words = True
 
     def __init__(self, question: Question, tables: Tables | None = None) -> None:
         self.tables = tables or Tables(question)
@@ -129,20 +150,21 @@ class Documents(OnText):
     def load(self, loading: Loading) -> Splits:
         train, held_out = self._divided
         rows, reduced = reduce(train, loading.train_rows)
-        encoded = self._encode(rows, loading), self._encode(held_out, loading)
+        encoded = self.tables.encode(rows, loading), self.tables.encode(held_out, loading)
         notes = [*self._notes, *map(describe, encoded)]
         facts = {"answer": asdict(self.answer), "weights": self.weights}
-        warnings = [*self._warn_of_missing_classes(rows), *_warn_of_trained_texts(rows, held_out), *reduced]
-        of_test = [] if self.tables.tested is None else _warn_of_trained_texts(rows, self.tables.tested)
+        warnings = [*self._warn_of_training(rows, encoded[0], loading), *reduced]
         recipe, shown = json.dumps(facts, sort_keys=True), self._hash_shown(held_out)
         positive = self.answer.names[1] if len(self.answer.names) == 2 else ""
+        of_test = self._warn_of_test(rows, loading)
         return Splits(encoded[0], {"": encoded[1]}, warnings, notes, recipe, shown, of_test, positive)
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
         return score(self.answer, scores_NC, labels_N)
 
     def test(self, loading: Loading) -> dict[str, Examples]:
-        return {} if self.tables.tested is None else {"test": self._encode(self.tables.tested, loading)}
+        tested = self.tables.encode_tested(loading)
+        return {} if tested is None else {"test": tested}
 
     def write(
         self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
@@ -174,14 +196,10 @@ class Documents(OnText):
         """The rows to train on and those to choose by."""
         tables, division = self.tables, self.question.division
         texts = tables.texts_of(tables.rows, "train")
-        if division.file is not None:
-            another = tables.read(division.file, "validation", labelled=True)
-            return texts, tables.texts_of(another, "validation")
+        if tables.validation_rows is not None:
+            return texts, tables.texts_of(tables.validation_rows, "validation")
         is_class = self.answer.kind in ("classes", "ordered")
         return divide(texts, division, is_class, tables.rows.group, tables.rows.time)
-
-    def _encode(self, texts: Texts, loading: Loading) -> EncodedTexts:
-        return encode_cut(texts, loading.tokenizer, loading.length, loading.sentence_types, self.question.cut)
 
     def _hash_shown(self, held_out: Texts) -> str:
         """A hash of the rows that predictions are written of: their names and texts, which may be cut for the model."""
@@ -216,14 +234,36 @@ class Documents(OnText):
             notes.append(f"{tested.table.name}: no labels in {self.question.label}: predicted, and not scored")
         return notes
 
-    def _warn_of_missing_classes(self, train: Texts) -> list[str]:
-        """A warning of classes that no training row has."""
-        if self.answer.kind not in ("classes", "ordered"):
+    def _warn_of_training(self, train: Texts, encoded: EncodedTexts, loading: Loading) -> list[str]:
+        """Warnings of the training table and the validation rows.
+
+        Args:
+            train: the rows that are trained on.
+        """
+        tables, question, (all_rows, held_out) = self.tables, self.question, self._divided
+        read = [tables.rows] if tables.validation_rows is None else [tables.rows, tables.validation_rows]
+        of_table = [all_rows.labels] if question.division.file else [all_rows.labels, held_out.labels]
+        return [
+            *warn_of_rare_labels(self.answer, tables.rows.table.name, train.labels, of_table),
+            *(warning for rows in read for warning in warn_of_repeated_ids(rows, question.id)),
+            *_warn_of_cut_texts(encoded, loading.length, question.cut.rule),
+            *_warn_of_trained_texts(train, held_out),
+            *warn_of_few_rows(all_rows, held_out, question.division, self.main_metric, question.time is not None),
+        ]
+
+    def _warn_of_test(self, train: Texts, loading: Loading) -> list[str]:
+        """Warnings of the test table."""
+        rows, tested, rule = self.tables.test_rows, self.tables.tested, self.question.cut.rule
+        if rows is None or tested is None:
             return []
-        assert train.labels is not None
-        counts = np.bincount(train.labels, minlength=len(self.answer.names))
-        missing = [name for name, count in zip(self.answer.names, counts, strict=True) if not count]
-        return [f"no training row has the label {', '.join(missing[:10])}"] if missing else []
+        # Windows drop nothing, and take long to make.
+        encoded = None if rule == "windows" else self.tables.encode_tested(loading)
+        return [
+            *warn_of_repeated_ids(rows, self.question.id),
+            *([] if encoded is None else _warn_of_cut_texts(encoded, loading.length, rule)),
+            *_warn_of_trained_texts(train, tested),
+            *warn_of_few_test_rows(tested, self.main_metric),
+        ]
 
 
 def _warn_of_trained_texts(train: Texts, scored: Texts) -> list[str]:
@@ -235,6 +275,18 @@ def _warn_of_trained_texts(train: Texts, scored: Texts) -> list[str]:
         "less of new texts"
     )
     return [warning] if count else []
+
+
+def _warn_of_cut_texts(examples: EncodedTexts, length: int, rule: Rule) -> list[str]:
+    """A warning of a split of which most texts are not read as a whole."""
+    if rule == "windows" or 2 * examples.truncated <= len(examples):
+        return []
+    part = "end" if rule == "head" else "middle"
+    warning = (
+        f"{examples.name}: the {part} of {examples.truncated:,} of {number_of(len(examples), 'text')} is dropped, "
+        f"beyond --length {length}; raise --length, or use --cut windows"
+    )
+    return [warning]
 
 
 def _strip(texts: Texts) -> list[tuple[str, str]]:

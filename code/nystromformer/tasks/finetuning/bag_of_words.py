@@ -1,5 +1,5 @@
-"""Regressions on which tokens a row has, or on its words and pairs of words by tf-idf, by scikit-learn: logistic of
-classes and of each of several questions, ridge of values.
+"""Regressions on which tokens a row has, by scikit-learn: logistic of classes and of each of several questions, ridge
+of values.
 
 Shapes: n rows, F features, C outputs: classes, one value, or questions.
 """
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix, hstack
+from scipy.sparse import csr_matrix
 from sklearn.dummy import DummyClassifier
-from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss, mean_squared_error
 
@@ -25,10 +25,8 @@ from nystromformer.tasks.finetuning.target import NEVER
 STRENGTHS = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
 """L2 penalties to choose from, strongest first: the factor of half the squared weights beside the rows' summed loss."""
 _TOLERANCE, _MOST_STEPS = 1e-6, 2000
-_MOST_FEATURES = 100_000
-"""Words and pairs of words, the most frequent ones."""
-_SCALE = 10.0
-"""Of rows of tf-idf, which have norm 1: about the norm of a bag of 100 tokens, so that the same penalties suit both."""
+_WORSE = 2
+"""Penalties in a row that did no better, after which no weaker one is tried."""
 _HELD_OUT_STREAM, _RESAMPLE_STREAM = 40, 41
 _FIRST, _SECOND, _COMMON = range(3)
 
@@ -139,46 +137,24 @@ def samples(
     return Sample(x_nF, labels, num_classes), [vectorizer.transform(_rows(examples)) for examples in others]
 
 
-def tfidf_samples(
-    train: EncodedTexts, others: Sequence[EncodedTexts], labels: Labels, num_classes: int | None
-) -> tuple[Sample, list[csr_matrix]]:
-    """The same of words and pairs of neighbouring words in the whole texts, however long; each text of a pair has
-    features of its own.
-    """
-    splits = [train.texts, *(examples.texts for examples in others)]
-    parts = [_tfidf([texts.first for texts in splits])]
-    if train.texts.second is not None:
-        parts.append(_tfidf([texts.second or [] for texts in splits]))
-    x_nF, *others_nF = (hstack(columns, format="csr") for columns in zip(*parts, strict=True))
-    return Sample(x_nF, labels, num_classes), others_nF
-
-
-def _tfidf(splits: Sequence[Sequence[str]]) -> list[csr_matrix]:
-    """By what the first split holds."""
-    vectorizer = TfidfVectorizer(
-        ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+", max_features=_MOST_FEATURES, dtype=np.float64
-    )
-    find = vectorizer.build_analyzer()
-    if not any(map(find, splits[0])):
-        return [csr_matrix((len(texts), 1)) for texts in splits]  # not a word
-    train, *others = splits
-    return [_SCALE * vectorizer.fit_transform(train), *(_SCALE * vectorizer.transform(texts) for texts in others)]
-
-
 def _rows(examples: EncodedTexts) -> list[Ints]:
     return [examples.tokens_of(number) for number in range(len(examples))]
 
 
-def choose_strength(train: Sample, seed: int) -> float:
+def choose_strength(train: Sample) -> float:
     """The penalty whose weights of nine tenths of the rows do best on the others; the strongest for under ten rows."""
     held = len(train) // 10
     if not held:
         return STRENGTHS[0]
     outside = np.zeros(len(train), dtype=bool)
-    outside[permute(np.arange(held), len(train), seed, _HELD_OUT_STREAM)] = True
+    outside[permute(np.arange(held), len(train), 0, _HELD_OUT_STREAM)] = True
     inner, outer = (train.take(rows) for rows in (np.flatnonzero(~outside), np.flatnonzero(outside)))
-    losses = {strength: inner.fit(strength).loss(outer) for strength in STRENGTHS}
-    return min(losses, key=losses.__getitem__)
+    losses: list[float] = []
+    for strength in STRENGTHS:
+        losses.append(inner.fit(strength).loss(outer))
+        if len(losses) - losses.index(min(losses)) > _WORSE:
+            break  # weaker ones take longest, and do no better
+    return STRENGTHS[losses.index(min(losses))]
 
 
 def resample(train: Sample, seed: int) -> Sample:

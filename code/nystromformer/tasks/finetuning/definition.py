@@ -84,6 +84,8 @@ class Definition(Protocol):
     """Kinds of token that the model tells apart; None for a task on text, which begins with a checkpoint and reads with
     its tokenizer.
     """
+    keeps_words: bool
+    """Whether a regression on words is fitted before all runs, and kept beside them as a model."""
 
     @property
     def target(self) -> Target:
@@ -161,6 +163,7 @@ class OnText:
     """What a task on text has in common with most others of these."""
 
     kinds: int | None = None
+    keeps_words = False
     choices: Mapping[str, Any] = MappingProxyType({})
 
     def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:

@@ -26,6 +26,8 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import Saved, held_folder, newest, placed, resume, say, training_settings
 from nystromformer.tasks.experiment.start import Pretrained
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
+from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.frozen import fit_head
 from nystromformer.tasks.finetuning.objective import attach_objective
 from nystromformer.tasks.finetuning.plan import PLAN_VERSION
 from nystromformer.tasks.finetuning.run_files import RunFiles
@@ -91,8 +93,8 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
 
 
 def _decisive(settings: RunSettings) -> dict[str, Any]:
-    """Without what is not asked for: an objective, patience."""
-    optional = ("objective", "patience")
+    """Without what is not asked for: an objective, patience, a frozen encoder."""
+    optional = ("objective", "patience", "freeze")
     return {key: value for key, value in asdict(settings).items() if key not in optional or value is not None}
 
 
@@ -108,8 +110,19 @@ def _run_folder(setup: Setup, settings: RunSettings, sign: str) -> Path:
     readable = f"batch{settings.batch_size}-lr{settings.learning_rate:g}-{length}-seed{settings.seed}"
     if settings.objective is not None:
         readable = f"{settings.objective.name}-{settings.objective.method}-{readable}"
+    if settings.freeze:
+        readable = "frozen"
     begun = setup.pretrained.name if setup.pretrained else "scratch"
     return setup.experiment.checkpoints / setup.definition.name / f"{begun}-{readable}-{sign[:8]}"
+
+
+def words_folder(setup: Setup, splits: Splits) -> Path | None:
+    """Where the regression on the words of the training texts is kept; None of a task that keeps none."""
+    if not setup.definition.keeps_words:
+        return None
+    assert isinstance(splits.train, EncodedTexts)
+    name = f"tfidf-{splits.train.texts.fingerprint[:12]}"
+    return setup.experiment.checkpoints / setup.definition.name / name
 
 
 def digest(facts: Mapping[str, Any]) -> str:
@@ -132,6 +145,9 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> Run | Signals:
             say(group, "%s: done already", folder)
             return result
         finetuning, facts = _build(setup, splits, files)
+        if settings.freeze:
+            store = setup.loading.cache / f"vectors-{files.run.identity[:12]}"
+            return _reached(files, fit_head(finetuning, folder, facts, store))
         trainer = Trainer(
             finetuning, _training_settings(setup, splits, settings), folder, setup.device, facts, setup.group
         )
@@ -312,6 +328,7 @@ def _begun_run(setup: Setup, splits: Splits, settings: RunSettings, facts: Mappi
         version=nystromformer.__version__,
         device=str(setup.device),
         processes=setup.group.size,
+        words="" if (words := words_folder(setup, splits)) is None else words.name,
         folder=_run_folder(setup, settings, sign),
     )
 

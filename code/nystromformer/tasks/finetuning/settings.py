@@ -5,7 +5,6 @@ The launcher imports this too, on machines that have neither torch nor numpy.
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -51,6 +50,7 @@ class Sweep:
     baselines: bool = False
     objective: ObjectiveSettings | None = None
     patience: int | None = None
+    freeze: bool = False
     call: Call = Call()  # noqa: RUF009  # immutable
     """For the record."""
 
@@ -62,6 +62,8 @@ class Sweep:
 
     @property
     def runs(self) -> list[RunSettings]:
+        if self.freeze:
+            return [RunSettings(1, 1.0, 1, 0, 0.0, 1, self.pad_to, freeze=True)]
         return [
             RunSettings(
                 *(batch_size, rate, self.epochs, seed, self.warmup, self.bucket, self.pad_to, self.every),
@@ -102,6 +104,17 @@ def predict_choice(text: str) -> Predict:
     if text == "last":
         return "last"
     raise UserError(f"--predict {text}: expected best (the best epoch on the validation data) or last")
+
+
+def check_alone(baseline: bool, embed: bool, weights: str) -> None:
+    """Check what --baseline stands beside.
+
+    Raises:
+        UserError: flags of an encoder.
+    """
+    given = {"--embed": embed, "--predict": weights != "best"}
+    if baseline and (found := [flag for flag, is_given in given.items() if is_given]):
+        raise UserError(f"--baseline: expected no {found[0]} beside it: it has no encoder")
 
 
 def numbers(flag: str, text: str, kind: Callable[[str], T], least: T, most: T) -> tuple[T, ...]:
@@ -221,7 +234,8 @@ class FinetuningFlags:
         typer.Option(
             "--baselines",
             help="Also score simple baselines: the most frequent class; for texts a bag of words and tf-idf of words "
-            "and pairs of words; on the Long Range Arena the best simple rules of the task (needs scikit-learn).",
+            "and pairs of words (which run_classify.py always scores); on the Long Range Arena the best simple rules "
+            "of the task.",
         ),
     ] = False
     predict: Annotated[
@@ -269,6 +283,14 @@ class FinetuningFlags:
     stratify: Annotated[
         bool, typer.Option("--stratify", help="With --objective: give each batch its share of positives.")
     ] = False
+    freeze: Annotated[
+        bool,
+        typer.Option(
+            "--freeze",
+            help="Keep the pretrained encoder as it is: compute each text's vector once and fit a linear head to them, "
+            "in minutes instead of hours. The flags of training have no use beside it.",
+        ),
+    ] = False
     device: flags.DeviceName = "auto"
     overrides: flags.Overrides = None
 
@@ -276,24 +298,11 @@ class FinetuningFlags:
         """The experiment, and what to run on it.
 
         Raises:
-            UserError: config.json or a flag is wrong, or something that a flag needs is not installed.
+            UserError: config.json or a flag is wrong.
         """
         from nystromformer.tasks.experiment.folder import open_experiment
 
-        self.check_installed()
         return open_experiment(self.model, self.overrides or []), self.sweep()
-
-    def check_installed(self) -> None:
-        """Check that what the flags need is installed.
-
-        Raises:
-            UserError: scikit-learn is not, for --baselines.
-        """
-        if self.baselines and importlib.util.find_spec("sklearn") is None:
-            raise UserError(
-                "--baselines needs scikit-learn, which is not installed. Run `pip install scikit-learn`, "
-                "or leave --baselines out"
-            )
 
     def sweep(self, epochs: int | None = None) -> Sweep:
         """What to run.
@@ -304,6 +313,8 @@ class FinetuningFlags:
         Raises:
             UserError: a flag is wrong.
         """
+        if self.freeze:
+            self._check_frozen()
         return Sweep(
             batch_sizes=numbers("--batch_size", self.batch_size, int, 1, MOST),
             learning_rates=numbers("--lr", self.lr, float, LEAST_RATE, MOST_RATE),
@@ -323,5 +334,20 @@ class FinetuningFlags:
                 self.objective, self.objective_method, self.beta, self.target, self.warm_start, self.stratify
             ),
             patience=self.patience,
+            freeze=self.freeze,
             call=this_call(),
         )
+
+    def _check_frozen(self) -> None:
+        """Check what --freeze stands beside.
+
+        Raises:
+            UserError: a flag that a head without training has no use for.
+        """
+        unused = ("batch_size", "lr", "epoch", "patience", "seed", "warmup", "bucket", "objective", "warm_start")
+        given = [name for name in (*unused, "stratify") if getattr(self, name) != getattr(FinetuningFlags, name)]
+        if given:
+            raise UserError(
+                f"--freeze: expected no --{given[0]} beside it: the head is fitted at once, without steps, learning "
+                "rates or random numbers"
+            )

@@ -3,9 +3,11 @@ and a table is shown.
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from signal import Signals
 from typing import NoReturn
 
@@ -14,7 +16,7 @@ from tokenizers import Tokenizer
 from nystromformer.errors import UserError
 from nystromformer.machine import machine_facts
 from nystromformer.runs.baselines import BASELINES, Baselines, add_baselines, find_baselines, read_baselines
-from nystromformer.runs.figures import Spread
+from nystromformer.runs.figures import Spread, shown
 from nystromformer.runs.objective import ObjectiveSettings
 from nystromformer.runs.record import Run, best_combination
 from nystromformer.tables import terminal_width
@@ -22,18 +24,24 @@ from nystromformer.tasks.experiment.checks import check_room_to_train
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.opening import OpenedFinetuning, open_finetuning, run_device
 from nystromformer.tasks.experiment.run import held_folder, say
-from nystromformer.tasks.finetuning.baselines import Guessed, constant_baseline, text_baselines
+from nystromformer.tasks.finetuning.baselines import (
+    Guessed,
+    constant_baseline,
+    kept_words,
+    lacks_bag,
+    text_baselines,
+    words_baseline,
+)
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.objective import check_labels, check_suits
 from nystromformer.tasks.finetuning.predictions import has_predictions, predict, test_fingerprint
-from nystromformer.tasks.finetuning.run import Setup, exact_shares, files_of, train
+from nystromformer.tasks.finetuning.run import Setup, exact_shares, files_of, train, words_folder
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.start import finetuning_config, load_encoder
 from nystromformer.tasks.finetuning.tables import guessers_table, table
 from nystromformer.tasks.finetuning.target import TokenLabels
-from nystromformer.tasks.finetuning.trainable import Metrics
 from nystromformer.training import Device, Group, join_group
 from nystromformer.training.optim import Diverged
 from nystromformer.wording import listed
@@ -135,6 +143,8 @@ def plan_setup(opened: OpenedFinetuning, definition: Definition, sweep: Sweep) -
         num_tokens = vocabulary.get_vocab_size()
     else:
         vocabulary, num_tokens = None, definition.kinds
+    if sweep.freeze and opened.group.size > 1:
+        raise UserError(f"--freeze: expected one process, found {opened.group.size}")
     if sweep.objective is not None:
         check_suits(sweep.objective, definition.target, experiment.config, opened.group.size)
     length = sweep.length or sweep.pad_to or experiment.config.model.max_seq_len
@@ -165,6 +175,8 @@ def run_sweep(setup: Setup) -> Finetuned:
     """
     group, definition, sweep = setup.group, setup.definition, setup.sweep
     splits = load_splits(setup)
+    if (folder := words_folder(setup, splits)) is not None:
+        group.on_main(lambda: _tell_words(setup, splits, folder))
     results: list[Run] = []
     diverged: list[str] = []
     for number, settings in enumerate(sweep.runs, start=1):
@@ -243,9 +255,6 @@ def _check_objective(objective: ObjectiveSettings, splits: Splits) -> None:
     splits.notes.append(f"--objective {objective.name}: positive is {splits.positive or 'label 1'}, {shares}")
 
 
-logger = logging.getLogger(__name__)
-
-
 def run_sweeps(
     experiment: Experiment,
     definitions: Sequence[Definition],
@@ -306,7 +315,7 @@ def run_baselines(
 
 def summary(setup: Setup, done: Finetuned) -> str:
     """What is shown of finished runs, with the guessers beside them where they are asked for."""
-    baselines = _baselines(setup, done) if setup.sweep.baselines else None
+    baselines = _baselines(setup, done) if setup.sweep.baselines or setup.definition.keeps_words else None
     begun = done.results[0].origin.checkpoint or "from initial weights"
     title = f"{setup.definition.name}, {setup.experiment.folder}, {begun}"
     return f"\n{title}\n{table(done.results, baselines, terminal_width())}"
@@ -325,18 +334,13 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
     path = setup.experiment.checkpoints / definition.name / BASELINES
     tested = test_fingerprint(done.test) if labelled else ""
     measured = find_baselines(read_baselines(path), splits.fingerprint, tested, seeds)
-    if measured is None:
+    if measured is None or (setup.sweep.baselines and lacks_bag(splits.train, measured.baselines)):
         measured = Baselines(
             data=splits.fingerprint,
             tested=tested,
             rows={name: len(examples) for name, examples in (splits.named | labelled).items()},
             seeds=list(seeds),
-            baselines=(
-                _guessed(target, definition.metrics, splits.train, compared, seeds)
-                if isinstance(target, Guessed)
-                else {}
-            )
-            | definition.rules(splits, compared),
+            baselines=_guessed(setup, splits, compared) | definition.rules(splits, compared),
             call=setup.sweep.call,
             machine=machine_facts(),
         )
@@ -344,11 +348,33 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
     return measured.baselines
 
 
-def _guessed(
-    target: Guessed, metrics: Metrics, train: Examples, compared: Mapping[str, Examples], seeds: Sequence[int]
-) -> dict[str, dict[str, Spread]]:
-    """The guessers of text; of other data the one that always gives the same answer."""
+def _guessed(setup: Setup, splits: Splits, compared: Mapping[str, Examples]) -> dict[str, dict[str, Spread]]:
+    """The guessers of text; of other data the one that always gives the same answer. Without `--baselines` only those
+    that are there anyhow.
+    """
+    target, metrics, train = setup.definition.target, setup.definition.metrics, splits.train
+    if not isinstance(target, Guessed):
+        return {}
     texts = {ending: rows for ending, rows in compared.items() if isinstance(rows, EncodedTexts)}
-    if isinstance(train, EncodedTexts) and len(texts) == len(compared):
-        return text_baselines(train, texts, target, metrics, seeds)
-    return constant_baseline(train, compared, target, metrics)
+    if not isinstance(train, EncodedTexts) or len(texts) < len(compared):
+        return constant_baseline(train, compared, target, metrics)
+    if setup.sweep.baselines:
+        return text_baselines(train, texts, target, metrics, setup.sweep.seeds)
+    folder = words_folder(setup, splits)
+    assert folder is not None, "else nothing is measured without --baselines"
+    words = words_baseline(kept_words(folder, train, target), texts, metrics)
+    return constant_baseline(train, compared, target, metrics) | words
+
+
+def _tell_words(setup: Setup, splits: Splits, folder: Path) -> None:
+    """Fit the regression on words, or read it, and say what it reaches, before anything is trained."""
+    target, train, held_out = setup.definition.target, splits.train, splits.validation[""]
+    assert isinstance(target, Guessed)
+    assert isinstance(train, EncodedTexts)
+    assert isinstance(held_out, EncodedTexts)
+    began = time.monotonic()
+    words = kept_words(folder, train, target)
+    (figures,) = words_baseline(words, {"": held_out}, setup.definition.metrics).values()
+    text = ", ".join(f"{name} {shown(name, spread)}" for name, spread in figures.items())
+    seconds = time.monotonic() - began
+    logger.info("to be beaten: tf-idf of words and word pairs: %s on the validation data (%.1f s)", text, seconds)

@@ -111,9 +111,13 @@ class Finetuning:
         return metrics
 
     def validate(self) -> dict[str, float]:
+        return self.measured({ending: self.scores(examples) for ending, examples in self.validation.items()})
+
+    def measured(self, scores: Mapping[str, Tensor]) -> dict[str, float]:
+        """What scores of the validation splits reach, by their endings."""
         figures: dict[str, float] = {}
         for ending, examples in self.validation.items():
-            scores_NC, labels_N = self.scores(examples), torch.from_numpy(examples.labels)
+            scores_NC, labels_N = scores[ending], torch.from_numpy(examples.labels)
             metrics = {"loss": float(self.target.losses(scores_NC, labels_N).mean(dtype=torch.float64))}
             if math.isfinite(metrics["loss"]):  # else the loop says that the run has diverged
                 own: dict[str, float] = {}
@@ -136,24 +140,29 @@ class Finetuning:
 
         All processes call this together, in evaluation mode, without gradients.
         """
-        everything = np.arange(len(examples))
+        return self.computed(examples, np.arange(len(examples)), self.target.scores)
+
+    def computed(
+        self, examples: Examples, numbers: Ints, compute: Callable[[nn.Module, Mapping[str, Tensor]], Tensor]
+    ) -> Tensor:
+        """The same of some examples, in ascending order, by another function of the model and a batch."""
         parts = fit_to_budget(
-            everything, examples.lengths, examples.rows, self.budget, self.group.size, self.settings.pad_to
+            numbers, examples.lengths, examples.rows, self.budget, self.group.size, self.settings.pad_to
         )
         # Each process takes parts of all lengths. One that has an empty part scores another for show, because a
         # sharded model needs all processes in each call.
         mine = parts[self.group.rank :: self.group.size]
-        made = (examples.batch(part if len(part) else everything[:1], self.settings.pad_to) for part in mine)
+        made = (examples.batch(part if len(part) else numbers[:1], self.settings.pad_to) for part in mine)
         parts_IC: list[Tensor] = []
         prepared = in_step(prefetch_batches(made, self.device.device), self.group)
         for part, batch in zip(mine, prepared, strict=True):
-            parts_IC.append(self.target.scores(self.model, batch).float()[: len(part)])
+            parts_IC.append(compute(self.model, batch).float()[: len(part)])
         (width,) = self.group.highest(max(scores.shape[1] for scores in parts_IC))
-        total_NC = parts_IC[0].new_zeros(len(examples), width)
+        total_NC = parts_IC[0].new_zeros(len(numbers), width)
         for part, scores_IC in zip(mine, parts_IC, strict=True):
             padded_IC = total_NC.new_full((len(part), width), float("-inf"))
             padded_IC[:, : scores_IC.shape[1]] = scores_IC
-            total_NC[torch.from_numpy(part).to(total_NC.device)] = padded_IC
+            total_NC[torch.from_numpy(np.searchsorted(numbers, part)).to(total_NC.device)] = padded_IC
         return self.group.sum(total_NC).cpu()
 
     @property

@@ -56,6 +56,7 @@ class Arena:
     track: Track = TRACKS["paper"]
     as_published: bool = False
     main_metric: ClassVar[str] = "accuracy"
+    keeps_words: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         self.kind = "lra"

@@ -5,11 +5,13 @@ Shapes: n texts, C outputs: classes, labels, or one value.
 
 from __future__ import annotations
 
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +25,7 @@ from nystromformer.errors import UserError
 from nystromformer.files.reading import half_character
 from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.model import ClassificationModel
+from nystromformer.model.finetuning import mean_over
 from nystromformer.runs.record import Run, open_run
 from nystromformer.runs.settings import Predict
 from nystromformer.tasks.documents.cut import encode_cut
@@ -30,6 +33,7 @@ from nystromformer.tasks.documents.recipe import Recipe, recipe_in
 from nystromformer.tasks.documents.targets import names_of, predicted, probabilities, target_of
 from nystromformer.tasks.experiment.run import take_gpu
 from nystromformer.tasks.finetuning.examples import Examples, Texts
+from nystromformer.tasks.finetuning.frozen import vectors_of
 from nystromformer.tasks.finetuning.objective import decided
 from nystromformer.tasks.finetuning.plan import fit_to_budget
 from nystromformer.training import Device, choose_device
@@ -37,6 +41,9 @@ from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import epoch_name
 from nystromformer.training.fitting import load_weights
 from nystromformer.training.prefetch import prefetch_batches
+
+if TYPE_CHECKING:
+    from nystromformer.tasks.finetuning.words import Words
 
 TOKENS_AT_A_TIME = {"cpu": 2048, "cuda": 8192}
 """On each kind of device, padding included; an example of more is computed alone. On a CPU the tensors of more are so
@@ -61,20 +68,71 @@ class Predictions:
 
 
 @dataclass(frozen=True)
-class LoadedRun:
-    """A finished run. Its weights are read when it first predicts."""
+class Vectors:
+    """What an encoder gives the head of some texts."""
+
+    vectors: NDArray[np.float32]
+    """(n, E)."""
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+
+class Encoded(Protocol):
+    """Texts as a model reads them."""
+
+    @property
+    def tokens(self) -> NDArray[np.int64]:
+        """That are read of each text."""
+
+    def __len__(self) -> int: ...
+
+
+EncodedT = TypeVar("EncodedT", bound=Encoded)
+Told = TypeVar("Told", Predictions, Vectors)
+
+
+class Finished(ABC, Generic[EncodedT, Told]):
+    """A finished run, or what was kept with it, opened to be asked about texts."""
 
     folder: Path
     result: Run
     recipe: Recipe
     """What its texts are, and what it learned of them."""
-    config: ExperimentConfig
-    tokenizer: Tokenizer
     weights: Path
-    device: Device
+    """The file that they are read from."""
+    tokens_at_a_time: int
+    """As many as suit the device, padding included."""
 
-    def predict(self, texts: Sequence[str], second: Sequence[str] | None = None) -> Predictions:
-        """What the run predicts of texts, in their order.
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """Numbers for each text."""
+
+    @property
+    @abstractmethod
+    def header(self) -> tuple[str, ...]:
+        """Columns of a file with what is told, after the one that names rows."""
+
+    @property
+    @abstractmethod
+    def decisive(self) -> Mapping[str, Any]:
+        """What decides the scores beside the weights and the texts."""
+
+    @abstractmethod
+    def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> EncodedT:
+        """Texts as the run learned from them."""
+
+    @abstractmethod
+    def scores(self, examples: EncodedT, tokens_at_a_time: int | None = None) -> Tensor:
+        """In the texts' order, (n, outputs) float32 on the CPU."""
+
+    @abstractmethod
+    def told(self, scores: Tensor) -> Told:
+        """What scores (n, outputs) say."""
+
+    def predict(self, texts: Sequence[str], second: Sequence[str] | None = None) -> Told:
+        """What is told of texts, in their order.
 
         Args:
             second: the other text of each pair, for a run that learned from pairs.
@@ -92,29 +150,62 @@ class LoadedRun:
             learned, found = ("pairs", "single texts") if self.recipe.is_of_pairs else ("single texts", "pairs")
             raise UserError(f"{self.folder}: expected {learned}, as in the run's training data, found {found}")
         if not len(texts):
-            scores = torch.zeros(0, self.recipe.answer.outputs)
-        else:
-            scores = self.scores(self.encode(texts, second))
-        return self.told(scores)
+            return self.told(torch.zeros(0, self.outputs))
+        return self.told(self.scores(self.encode(texts, second)))
+
+
+class Predicting(Finished[EncodedT, Predictions]):
+    """What has scores of classes, of labels, or a value."""
+
+    @property
+    def outputs(self) -> int:
+        return self.recipe.answer.outputs
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        return ("prediction", *(f"p_{name}" for name in self.recipe.answer.names))
 
     def told(self, scores: Tensor) -> Predictions:
-        """What scores (n, outputs) say."""
         answer = self.recipe.answer
         labels = names_of(answer, predicted(answer, scores))
         if answer.kind == "value":
             return Predictions(labels, (), None)
         return Predictions(labels, answer.names, probabilities(answer, scores).numpy())
 
-    def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> Examples:
-        """Texts as the rows that the run learned from."""
-        cleaned = [self.recipe.cleaned(text) for text in texts]
-        given = Texts("texts", cleaned, None if second is None else [self.recipe.cleaned(text) for text in second])
-        types = self.config.model.num_sen_type > 1
-        return encode_cut(given, self.tokenizer, self.result.length, types, self.recipe.cut)
+    def cleaned(self, texts: Sequence[str], second: Sequence[str] | None) -> Texts:
+        """As the run's data were."""
+        others = None if second is None else [self.recipe.cleaned(text) for text in second]
+        return Texts("texts", [self.recipe.cleaned(text) for text in texts], others)
+
+
+@dataclass(frozen=True)
+class LoadedRun(Predicting[Examples]):
+    """A finished fine-tuning run. Its weights are read when it first predicts."""
+
+    folder: Path
+    result: Run
+    recipe: Recipe
+    config: ExperimentConfig
+    tokenizer: Tokenizer
+    weights: Path
+    device: Device
 
     @property
-    def tokens_at_a_time(self) -> int:
-        """As many as suit the device."""
+    def decisive(self) -> Mapping[str, Any]:
+        return {
+            "length": self.result.length,
+            "pad_to": self.result.settings.pad_to,
+            "cut": str(self.recipe.cut),
+            "precision": self.device.precision,
+            "device": self.device.device.type,
+        }
+
+    def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> Examples:
+        types = self.config.model.num_sen_type > 1
+        return encode_cut(self.cleaned(texts, second), self.tokenizer, self.result.length, types, self.recipe.cut)
+
+    @property
+    def tokens_at_a_time(self) -> int:  # type: ignore[override]
         return TOKENS_AT_A_TIME[self.device.device.type]
 
     def rows_at_a_time(self, length: int) -> int:
@@ -122,10 +213,15 @@ class LoadedRun:
         return max(self.tokens_at_a_time // length, 1)
 
     def scores(self, examples: Examples, tokens_at_a_time: int | None = None) -> Tensor:
-        """Scores in the examples' order, (n, outputs) float32 on the CPU, computed in batches of similar length.
+        return self.computed(examples, tokens_at_a_time, whole=True)
+
+    def computed(self, examples: Examples, tokens_at_a_time: int | None, whole: bool) -> Tensor:
+        """Scores, or the vectors that the head gets, in the examples' order, float32 on the CPU, computed in batches of
+        similar length.
 
         Args:
             tokens_at_a_time: of a batch, padding included; None: as many as suit the device.
+            whole: by the whole model; else by the encoder.
         """
         tokens_at_a_time = tokens_at_a_time or self.tokens_at_a_time
         pad_to = self.result.settings.pad_to
@@ -137,19 +233,19 @@ class LoadedRun:
             lengths = [self._padded_length(int(examples.lengths[part].max()), are_fast) for part in parts]
             batches = (examples.batch(part, length) for part, length in zip(parts, lengths, strict=True))
             for part, batch in zip(parts, prefetch_batches(batches, self.device.device), strict=True):
-                scores = self._scores(batch, tokens_at_a_time).float().cpu()
-                total = scores.new_zeros(len(examples), scores.shape[1]) if total is None else total
-                total[torch.from_numpy(part)] = scores
+                vectors = self._vectors(batch, tokens_at_a_time)
+                found = (self.model.logits(vectors) if whole else vectors).float().cpu()
+                total = found.new_zeros(len(examples), found.shape[1]) if total is None else total
+                total[torch.from_numpy(part)] = found
         assert total is not None, "there are examples"
         return total
 
-    def _scores(self, batch: Mapping[str, Tensor], tokens_at_a_time: int) -> Tensor:
+    def _vectors(self, batch: Mapping[str, Tensor], tokens_at_a_time: int) -> Tensor:
         """Of a batch's examples; one whose windows are too many to be computed at once is computed in pieces."""
         tokens_BN = batch["tokens_BN"]
         rows = max(tokens_at_a_time // tokens_BN.shape[1], 1)
         if "rows_I" not in batch or len(batch["rows_I"]) > 1 or len(tokens_BN) <= rows:
-            scores: Tensor = self._target.scores(self.model, batch)
-            return scores
+            return vectors_of(self.model, batch)
         types = batch.get("types_BN")
         pieces = [slice(start, start + rows) for start in range(0, len(tokens_BN), rows)]
         pooled = [
@@ -158,7 +254,7 @@ class LoadedRun:
             ).float()
             for piece in pieces
         ]
-        return self.model.logits(torch.cat(pooled), batch["rows_I"])
+        return mean_over(torch.cat(pooled), batch["rows_I"])
 
     def _padded_length(self, longest: int, are_fast: bool) -> int | None:
         """That rows of a batch are padded to; None: as long as the longest."""
@@ -166,20 +262,88 @@ class LoadedRun:
             return self.result.settings.pad_to
         return min(-(-longest // _LENGTHS_APART) * _LENGTHS_APART, self.config.model.max_seq_len)
 
-    @property
-    def _target(self) -> Any:
-        return target_of(self.recipe.answer)
-
     @cached_property
     def model(self) -> ClassificationModel:
         """With the run's weights, on the device."""
         # Whoever asks first may do so under inference_mode, in which weights would be of no use to a gradient later.
         with torch.inference_mode(False):
-            model = self._target.build(self.config.model)
+            model = target_of(self.recipe.answer).build(self.config.model)
             assert isinstance(model, ClassificationModel)
             load_weights(model, decided(read_checkpoint(self.weights))["model"], self.weights)
             take_gpu(self.device)
             return model.to(self.device.device).eval()
+
+
+@dataclass(frozen=True)
+class Embedding(Finished[Examples, Vectors]):
+    """The encoder of a finished run: the pooled vectors that its head gets."""
+
+    run: LoadedRun
+
+    def __post_init__(self) -> None:
+        for name in ("folder", "result", "recipe", "weights", "tokens_at_a_time"):
+            object.__setattr__(self, name, getattr(self.run, name))
+
+    @property
+    def outputs(self) -> int:
+        return self.run.config.model.transformer_dim
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        return tuple(f"v_{number}" for number in range(self.outputs))
+
+    @property
+    def decisive(self) -> Mapping[str, Any]:
+        return {**self.run.decisive, "embed": True}
+
+    def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> Examples:
+        return self.run.encode(texts, second)
+
+    def scores(self, examples: Examples, tokens_at_a_time: int | None = None) -> Tensor:
+        return self.run.computed(examples, tokens_at_a_time, whole=False)
+
+    def told(self, scores: Tensor) -> Vectors:
+        return Vectors(scores.numpy())
+
+
+@dataclass(frozen=True)
+class WordTexts:
+    """Texts of which words are read."""
+
+    texts: Texts
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @cached_property
+    def tokens(self) -> NDArray[np.int64]:
+        """Words."""
+        columns = (self.texts.first, *([] if self.texts.second is None else [self.texts.second]))
+        counts = [[len(re.findall(r"\w+", text)) for text in column] for column in columns]
+        return np.asarray([sum(each) for each in zip(*counts, strict=True)], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class LoadedWords(Predicting[WordTexts]):
+    """The regression on words that is kept beside a run."""
+
+    folder: Path
+    result: Run
+    recipe: Recipe
+    weights: Path
+    words: Words
+    tokens_at_a_time: int = 1
+    """It has no batches."""
+
+    @property
+    def decisive(self) -> Mapping[str, Any]:
+        return {"baseline": True}
+
+    def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> WordTexts:
+        return WordTexts(self.cleaned(texts, second))
+
+    def scores(self, examples: WordTexts, tokens_at_a_time: int | None = None) -> Tensor:
+        return torch.from_numpy(self.words.scores(examples.texts))
 
 
 def _check_texts(texts: Sequence[str]) -> None:
@@ -207,8 +371,7 @@ def load_run(folder: str | Path, device: str = "auto", weights: Predict = "best"
             infinite.
     """
     folder = Path(folder)
-    result = open_run(folder)
-    recipe = recipe_in(result.texts, folder)
+    result, recipe = _opened(folder)
     path = folder / f"{epoch_name(result.choose(weights).epoch)}.model"
     if not path.exists() and not path.is_symlink():  # what else is there is for the reader of checkpoints to name
         raise UserError(
@@ -227,3 +390,30 @@ def load_run(folder: str | Path, device: str = "auto", weights: Predict = "best"
         path,
         choose_device(device, config.model.mixed_precision),
     )
+
+
+def load_words(folder: str | Path) -> LoadedWords:
+    """The regression on words that is kept beside a finished run of run_classify.py.
+
+    Raises:
+        UserError: no finished run there, or none with such a regression.
+    """
+    folder = Path(folder)
+    result, recipe = _opened(folder)
+    if not result.words:
+        raise UserError(
+            f"{folder}: expected a run of run_classify.py, which keeps a baseline; found one of {result.kind}"
+        )
+    # Imported here: scikit-learn takes seconds.
+    from nystromformer.tasks.finetuning.words import FACTS, Words
+
+    kept = folder.parent / result.words
+    words = Words.read(kept)
+    if words is None:
+        raise UserError(f"{kept}: no such baseline: start the run's command again, which makes it")
+    return LoadedWords(folder, result, recipe, kept / FACTS, words)
+
+
+def _opened(folder: Path) -> tuple[Run, Recipe]:
+    result = open_run(folder)
+    return result, recipe_in(result.texts, folder)

@@ -15,7 +15,7 @@ import numpy as np
 from nystromformer.errors import UserError
 from nystromformer.files.writing import NewFile
 from nystromformer.tasks.documents.targets import as_text
-from nystromformer.tasks.prediction.loaded import Predictions
+from nystromformer.tasks.prediction.loaded import Predictions, Vectors
 
 _DIGITS = 6
 """Of a probability, in files whose cells are text."""
@@ -24,8 +24,8 @@ _DIGITS = 6
 class Output(Protocol):
     """Takes rows, in order."""
 
-    def write(self, ids: Sequence[str], predictions: Predictions, empty: Sequence[bool]) -> None:
-        """Some rows: their names, what was predicted, and which of them had no text and so no prediction."""
+    def write(self, ids: Sequence[str], told: Predictions | Vectors, empty: Sequence[bool]) -> None:
+        """Some rows: their names, what is told of them, and which of them had no text, and so nothing."""
 
     def close(self) -> None:
         """Write what is left to write."""
@@ -48,15 +48,17 @@ def output_kind(path: Path) -> Opener:
     return opener
 
 
-def _cells(predictions: Predictions, empty: Sequence[bool], separator: str) -> list[list[str]]:
-    """Prediction and probabilities of each row as text; nothing where a row was empty."""
+def _cells(told: Predictions | Vectors, empty: Sequence[bool], width: int, separator: str) -> list[list[str]]:
+    """What is told of each row as text; nothing where a row was empty."""
     rows = []
-    for number, label in enumerate(predictions.labels):
-        if empty[number]:
-            rows.append([""] * (1 + len(predictions.names)))
-            continue
-        chances = [] if predictions.probabilities is None else predictions.probabilities[number].tolist()
-        rows.append([as_text(label, separator), *(f"{chance:.{_DIGITS}f}" for chance in chances)])
+    for number, is_empty in enumerate(empty):
+        if is_empty:
+            rows.append([""] * width)
+        elif isinstance(told, Vectors):
+            rows.append([f"{value:.7g}" for value in told.vectors[number].tolist()])
+        else:
+            chances = [] if told.probabilities is None else told.probabilities[number].tolist()
+            rows.append([as_text(told.labels[number], separator), *(f"{chance:.{_DIGITS}f}" for chance in chances)])
     return rows
 
 
@@ -73,16 +75,17 @@ class _Rows:
 class _Delimited:
     """CSV, or TSV."""
 
-    def __init__(self, file: NewFile, names: tuple[str, ...], separator: str, delimiter: str) -> None:
+    def __init__(self, file: NewFile, header: tuple[str, ...], separator: str, delimiter: str) -> None:
         self._file = file
+        self._width = len(header)
         self._separator = separator
         self._text = io.StringIO()
         # Told of both, it quotes cells with either; rows end in a line feed all the same.
         self._writer = csv.writer(_Rows(self._text), delimiter=delimiter, lineterminator="\r\n")
-        self._writer.writerow(["id", "prediction", *(f"p_{name}" for name in names)])
+        self._writer.writerow(["id", *header])
 
-    def write(self, ids: Sequence[str], predictions: Predictions, empty: Sequence[bool]) -> None:
-        cells = _cells(predictions, empty, self._separator)
+    def write(self, ids: Sequence[str], told: Predictions | Vectors, empty: Sequence[bool]) -> None:
+        cells = _cells(told, empty, self._width, self._separator)
         self._writer.writerows([name, *row] for name, row in zip(ids, cells, strict=True))
         self.close()
 
@@ -93,18 +96,24 @@ class _Delimited:
 
 
 class _JsonLines:
-    def __init__(self, file: NewFile, names: tuple[str, ...], separator: str) -> None:
+    def __init__(self, file: NewFile, header: tuple[str, ...], separator: str) -> None:
         self._file = file
 
-    def write(self, ids: Sequence[str], predictions: Predictions, empty: Sequence[bool]) -> None:
+    def write(self, ids: Sequence[str], told: Predictions | Vectors, empty: Sequence[bool]) -> None:
         lines = []
-        for number, (name, label) in enumerate(zip(ids, predictions.labels, strict=True)):
-            record: dict[str, Any] = {"id": name, "prediction": None if empty[number] else label}
-            if predictions.probabilities is not None:
-                chances = [round(chance, _DIGITS) for chance in predictions.probabilities[number].tolist()]
-                record["probabilities"] = None if empty[number] else dict(zip(predictions.names, chances, strict=True))
-            lines.append(json.dumps(record, ensure_ascii=False) + "\n")
+        for number, name in enumerate(ids):
+            record = {key: None if empty[number] else value for key, value in self._record(told, number).items()}
+            lines.append(json.dumps({"id": name, **record}, ensure_ascii=False) + "\n")
         self._file.write("".join(lines).encode())
+
+    def _record(self, told: Predictions | Vectors, number: int) -> dict[str, Any]:
+        if isinstance(told, Vectors):
+            return {"vector": [float(f"{value:.7g}") for value in told.vectors[number].tolist()]}
+        record = {"prediction": told.labels[number]}
+        if told.probabilities is not None:
+            chances = [round(chance, _DIGITS) for chance in told.probabilities[number].tolist()]
+            record["probabilities"] = dict(zip(told.names, chances, strict=True))
+        return record
 
     def close(self) -> None:
         """Nothing is kept back."""
@@ -126,27 +135,39 @@ class _Sink(io.RawIOBase):
 
 
 class _Parquet:
-    """A column for the prediction (text, a list of texts, or a number) and one for each probability (float32)."""
+    """A column for the prediction (text, a list of texts, or a number) and one for each probability (float32); or one
+    for the vector (a list of float32).
+    """
 
-    def __init__(self, file: NewFile, names: tuple[str, ...], separator: str) -> None:
+    def __init__(self, file: NewFile, header: tuple[str, ...], separator: str) -> None:
         self._arrow = importlib.import_module("pyarrow")
-        self._names = names
+        self._header = header
         self._sink = _Sink(file)
         self._writer: Any = None
 
-    def write(self, ids: Sequence[str], predictions: Predictions, empty: Sequence[bool]) -> None:
+    def write(self, ids: Sequence[str], told: Predictions | Vectors, empty: Sequence[bool]) -> None:
         arrow = self._arrow
-        labels = [None if is_empty else label for label, is_empty in zip(predictions.labels, empty, strict=True)]
-        columns = {"id": arrow.array(ids, arrow.string()), "prediction": arrow.array(labels, self._type(predictions))}
-        if predictions.probabilities is not None:
-            mask = np.asarray(empty, dtype=bool)
-            for name, chances in zip(self._names, predictions.probabilities.T, strict=True):
-                columns[f"p_{name}"] = arrow.array(np.ascontiguousarray(chances), arrow.float32(), mask=mask)
-        table = arrow.table(columns)
+        told_columns = self._vectors(told, empty) if isinstance(told, Vectors) else self._predictions(told, empty)
+        table = arrow.table({"id": arrow.array(ids, arrow.string()), **told_columns})
         if self._writer is None:
             parquet = importlib.import_module("pyarrow.parquet")
             self._writer = parquet.ParquetWriter(arrow.PythonFile(self._sink, mode="w"), table.schema)
         self._writer.write_table(table)
+
+    def _predictions(self, told: Predictions, empty: Sequence[bool]) -> dict[str, Any]:
+        arrow, (first, *others) = self._arrow, self._header
+        labels = [None if is_empty else label for label, is_empty in zip(told.labels, empty, strict=True)]
+        columns = {first: arrow.array(labels, self._type(told))}
+        if told.probabilities is not None:
+            mask = np.asarray(empty, dtype=bool)
+            for name, chances in zip(others, told.probabilities.T, strict=True):
+                columns[name] = arrow.array(np.ascontiguousarray(chances), arrow.float32(), mask=mask)
+        return columns
+
+    def _vectors(self, told: Vectors, empty: Sequence[bool]) -> dict[str, Any]:
+        arrow = self._arrow
+        rows = [None if is_empty else vector for vector, is_empty in zip(told.vectors, empty, strict=True)]
+        return {"vector": arrow.array(rows, arrow.list_(arrow.float32()))}
 
     def close(self) -> None:
         if self._writer is not None:
@@ -160,12 +181,12 @@ class _Parquet:
         return self._arrow.list_(self._arrow.string()) if lists else self._arrow.string()
 
 
-def _csv(file: NewFile, names: tuple[str, ...], separator: str) -> Output:
-    return _Delimited(file, names, separator, ",")
+def _csv(file: NewFile, header: tuple[str, ...], separator: str) -> Output:
+    return _Delimited(file, header, separator, ",")
 
 
-def _tsv(file: NewFile, names: tuple[str, ...], separator: str) -> Output:
-    return _Delimited(file, names, separator, "\t")
+def _tsv(file: NewFile, header: tuple[str, ...], separator: str) -> Output:
+    return _Delimited(file, header, separator, "\t")
 
 
 _OPENERS: dict[str, Opener] = {".csv": _csv, ".tsv": _tsv, ".jsonl": _JsonLines, ".parquet": _Parquet}

@@ -26,8 +26,7 @@ from nystromformer.files.writing import NewFile, check_new_file, sha256_of
 from nystromformer.runs.store import MARK, Pieces, Store
 from nystromformer.tasks.documents.source import empty_texts, text_of
 from nystromformer.tasks.documents.table import Cell, Table
-from nystromformer.tasks.finetuning.examples import Examples
-from nystromformer.tasks.prediction.loaded import LoadedRun
+from nystromformer.tasks.prediction.loaded import Finished
 from nystromformer.tasks.prediction.outputs import output_kind
 from nystromformer.tasks.prediction.progress import PredictionProgress
 from nystromformer.training.prefetch import Prefetched
@@ -39,6 +38,7 @@ WINDOW_CHARACTERS = 1 << 23
 """A window ends at so many rows or characters, whichever comes first: so much is in memory, and batches are made of
 rows of similar length within it."""
 COMMAND = "run_predict.py"
+AnyFinished = Finished[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,8 @@ class Window:
 class _Encoded:
     """A window's rows that have text, tokenised."""
 
-    examples: Examples | None
+    examples: Any
+    """None where none has."""
     full: NDArray[np.int64]
     """Their numbers in the window."""
     rows: int
@@ -137,7 +138,7 @@ def _changed(job: Job) -> UserError:
     )
 
 
-def predict_table(run: LoadedRun, job: Job) -> None:
+def predict_table(run: AnyFinished, job: Job) -> None:
     """Predict a table's rows, in order, into a file that appears once it is whole.
 
     Raises:
@@ -155,7 +156,7 @@ def predict_table(run: LoadedRun, job: Job) -> None:
             check_new_file("--out", job.out)
             _compute(run, job, table, store.pieces)
             with NewFile(store.whole / job.out.name) as file:
-                output = opener(file, run.recipe.answer.names, run.recipe.separator)
+                output = opener(file, run.header, run.recipe.separator)
                 for number, window in enumerate(table.again(job)):
                     scores = _read_part(run, store.pieces, number)
                     if scores is None:
@@ -214,23 +215,19 @@ def _checked(job: Job) -> _Checked:
     return _Checked(found)
 
 
-def _facts(run: LoadedRun, job: Job) -> dict[str, Any]:
+def _facts(run: AnyFinished, job: Job) -> dict[str, Any]:
     """What else decides the scores."""
     return {
         "run": run.result.task,
         "classes": list(run.recipe.answer.names),
-        "length": run.result.length,
-        "pad_to": run.result.settings.pad_to,
-        "cut": str(run.recipe.cut),
-        "precision": run.device.precision,
-        "device": run.device.device.type,
+        **run.decisive,
         "tokens_at_a_time": job.tokens_at_a_time,
         "text": list(job.text),
         "id": job.id,
     }
 
 
-def _compute(run: LoadedRun, job: Job, table: _Checked, pieces: Pieces) -> None:
+def _compute(run: AnyFinished, job: Job, table: _Checked, pieces: Pieces) -> None:
     """The scores of all windows that have none."""
     missing = [number for number in range(len(table.windows)) if _read_part(run, pieces, number) is None]
     left = sum(table.windows[number][0] for number in missing)
@@ -243,7 +240,7 @@ def _compute(run: LoadedRun, job: Job, table: _Checked, pieces: Pieces) -> None:
     to_do = (window for number, window in enumerate(table.again(job)) if number in wanted)
     # The next window is read and tokenised while one is computed.
     for number, each in zip(missing, Prefetched(map(_encoder(run), to_do), depth=1), strict=True):
-        scores = np.full((each.rows, run.recipe.answer.outputs), np.nan, dtype=np.float32)
+        scores = np.full((each.rows, run.outputs), np.nan, dtype=np.float32)
         tokens = 0
         if each.examples is not None:
             scores[each.full] = run.scores(each.examples, job.tokens_at_a_time).numpy()
@@ -254,7 +251,7 @@ def _compute(run: LoadedRun, job: Job, table: _Checked, pieces: Pieces) -> None:
     progress.close()
 
 
-def _encoder(run: LoadedRun) -> Any:
+def _encoder(run: AnyFinished) -> Any:
     def encode(window: Window) -> _Encoded:
         full = np.flatnonzero(~np.asarray(window.empty))
         if not len(full):
@@ -270,9 +267,9 @@ def _part(number: int) -> str:
     return f"{number:08d}"
 
 
-def _read_part(run: LoadedRun, pieces: Pieces, number: int) -> NDArray[np.float32] | None:
+def _read_part(run: AnyFinished, pieces: Pieces, number: int) -> NDArray[np.float32] | None:
     """A window's scores; None where they are not there whole."""
     content = pieces.read(_part(number))
     if content is None:
         return None
-    return np.frombuffer(content, dtype="<f4").astype(np.float32).reshape(-1, run.recipe.answer.outputs)
+    return np.frombuffer(content, dtype="<f4").astype(np.float32).reshape(-1, run.outputs)

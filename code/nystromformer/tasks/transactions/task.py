@@ -59,6 +59,7 @@ class Transactions:
 
     kind = "transactions"
     main_metric = "gini"
+    keeps_words = False
 
     def __init__(
         self,
