@@ -26,12 +26,17 @@ def predict(
         str,
         typer.Option(
             "--input",
-            help="Input table, as of run_classify.py --train; for run_transactions.py the "
-            "folder that `experiments/transactions/prepare.py new` wrote.",
+            help="Input table, as of run_classify.py --train, or a folder of Parquet files; for run_transactions.py "
+            "the folder that `experiments/transactions/prepare.py new` wrote.",
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", help="Output file, ending in .csv, .tsv, .jsonl or .parquet; it must not exist.")
+        Path,
+        typer.Option(
+            "--out",
+            help="Output file, ending in .csv, .tsv, .jsonl or .parquet; for a folder of Parquet files an output folder. "
+            "It must not exist.",
+        ),
     ],
     text: Annotated[
         str | None,
@@ -72,21 +77,46 @@ def predict(
             "faster with more.",
         ),
     ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine", help="What predicts a folder: local (this process) or ray (workers of a Ray cluster)."
+        ),
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address",
+            help="Address of a running Ray cluster. Default: RAY_ADDRESS, or a cluster on this machine that ends with "
+            "the command.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=1, help="Workers of Ray. Default: one for each CPU or GPU of the cluster."),
+    ] = None,
     device: flags.DeviceName = "auto",
     *,
     reading: ReadingFlags,
 ) -> None:
-    """Predict a table of any size, in its order: labels and their probabilities."""
+    """Predict a table of any size, in its order, or a folder of them: labels and their probabilities."""
     from nystromformer.tasks.finetuning.settings import check_alone, predict_choice
+    from nystromformer.tasks.prediction.engines import check_engine
 
     whose, chosen = predict_choice(weights), reading.chosen()
     check_alone(baseline, embed, weights)
+    check_engine(engine, address, workers)
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.prediction.predict import run_predict
 
     run_predict(
-        run, input, out, text, id, whose, chosen, skip_empty, tokens_at_a_time, device, baseline=baseline, embed=embed
+        *(run, input, out, text, id, whose, chosen, skip_empty, tokens_at_a_time, device),
+        baseline=baseline,
+        embed=embed,
+        on_ray=engine == "ray",
+        address=address,
+        workers=workers,
     )
 
 

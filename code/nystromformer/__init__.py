@@ -12,7 +12,11 @@ if (Path(__file__).parent / "nystrom_attention.py").exists():
 
 __version__ = "0.1.0"
 
-_LAZY = {"from_pretrained": "exchange.library", "load_run": "tasks.prediction.loaded"}
+_LAZY = {
+    "from_pretrained": "exchange.library",
+    "load_run": "tasks.prediction.loaded",
+    "Predictor": "tasks.prediction.predictor",
+}
 """What the package offers by itself, and where it is: imported when it is asked for, because torch takes seconds. Their
 types are in __init__.pyi."""
 

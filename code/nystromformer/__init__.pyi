@@ -1,4 +1,5 @@
 from nystromformer.exchange.library import from_pretrained as from_pretrained
 from nystromformer.tasks.prediction.loaded import load_run as load_run
+from nystromformer.tasks.prediction.predictor import Predictor as Predictor
 
 __version__: str

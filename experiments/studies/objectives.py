@@ -25,11 +25,13 @@ CLIENTS, LENGTH, INTERCEPT = 20_000, 60, -7.2
 """Clients who are drawn, their events in the mean, and the constant of the log-odds by which 2 % default."""
 TARGET = 0.5
 OF_PAIRS = ("f_beta", "average_precision")
+COST_STEPS = 100
 PICTURES = {"train": 1500, "validation": 200, "test": 400}
 OF_DATA: Mapping[str, tuple[str, ...]] = {
     "rare": tuple(name for name in METHODS if name != "iou"),
     "pairs": OF_PAIRS,
     "pixels": ("iou",),
+    "cost": tuple(name for name in METHODS if name != "iou"),
 }
 """The objectives that each stage trains for."""
 QUANTILE, POWER = 2.776, 0.941
@@ -77,7 +79,15 @@ class Objectives(Stages):
         source = EXPERIMENTS / "lra" / "pathfinder_path"
         self.run(self._runs("pixels", source, "code/run_lra.py", *flags, attention, "--baselines"))
 
-    def _runs(self, use: str, source: Path, script: str, *flags: object) -> list[Job]:
+    def cost(self) -> None:
+        """A hundred steps of each method on the clients, one after another; nothing else should run beside it."""
+        data, source = self.out / "clients", EXPERIMENTS / "transactions" / "encoder"
+        flags = ("--data", data, "--task rare --attention softmax --epoch 1 --lr 1e-3 --batch_size 64 --stratify")
+        fewer = f"--train_rows {64 if self.rehearse else 64 * COST_STEPS} --set model.max_seq_len=128"
+        for each in self._runs("cost", source, "code/run_transactions.py", *flags, fewer, seeds="0"):
+            self.run([each])
+
+    def _runs(self, use: str, source: Path, script: str, *flags: object, seeds: str = SEEDS) -> list[Job]:
         """Every method of every objective, in a folder of its own."""
         jobs = []
         for name in OF_DATA[use]:
@@ -88,8 +98,8 @@ class Objectives(Stages):
                 elif not folder.exists():
                     write_text(folder / "config.json", (source / "config.json").read_text(encoding="utf-8"))
                 target = f"--target {TARGET}" if name in WITH_TARGET else ""
-                asked = f"--objective {name} --objective_method {method} {target} --seed {SEEDS} --discard_weights"
-                fewer = "--seed 0,1 --train_rows 64" if self.rehearse else ""
+                asked = f"--objective {name} --objective_method {method} {target} --seed {seeds} --discard_weights"
+                fewer = f"--seed {seeds[:3]} --train_rows 64" if self.rehearse else ""
                 place = ("--model", folder, *flags, asked, "--device cpu", fewer)
                 jobs.append(job(f"{use}-{folder.name}", script, *place))
         return jobs
@@ -112,11 +122,17 @@ def figures_of(run: Run) -> dict[str, Any]:
     """Of test rows, where they have labels, else of validation rows; and the course of the metric."""
     lines = read_log(run.folder / "log.jsonl")
     speeds = [line["tokens_per_second"] for line in lines if line["type"] == "train"]
+    began = lines[0]["time"]
     metrics = run.test_metrics or run.best.metrics
     return {
         "seed": run.settings.seed,
         "metrics": {name: value for name, value in metrics.items() if name != "loss"},
-        "course": [[line["step"], line[run.main_metric]] for line in lines if line["type"] == "validation"],
+        "kept": run.tested_epoch,
+        "course": [
+            [line["step"], line[run.main_metric], line["time"] - began]
+            for line in lines
+            if line["type"] == "validation"
+        ],
         "tokens_per_second": median(speeds[1:] or speeds),
         "rows": dict(run.test_rows or run.rows),
     }
@@ -142,45 +158,59 @@ def collect(runs: Path = Path("runs/objectives")) -> None:
             usual = methods.get("cross_entropy")
             for method, found in methods.items():
                 values = [100 * run["metrics"][name] for run in found]
-                cells = ["", "", ""]
+                cells = ["", ""]
                 if usual is not None and method != "cross_entropy" and len(found) > 1:
                     one = compared(found, usual, name)
-                    speeds = [median(run["tokens_per_second"] for run in each) for each in (usual, found)]
                     cells = [f"{100 * one['difference']:+.1f} ± {100 * one['half']:.1f}", f"{100 * one['least']:.1f}"]
-                    cells += [f"{speeds[0] / speeds[1]:.2f}"]
                 spread = f"{fmean(values):.1f} ± {stdev(values):.1f}" if len(values) > 1 else f"{values[0]:.1f}"
-                lines.append([f"`{name}`", method, spread, *cells])
+                kept = " ".join(str(1 + run["kept"]) for run in found)
+                lines.append([f"`{name}`", method, spread, *cells, kept])
         if lines:
             rows = next(iter(next(iter(data["uses"][use].values())).values()))[0]["rows"]
-            heading = ["objective", "method", "metric, %", "to cross_entropy, points", "would have been seen", "time"]
+            heading = ["objective", "method", "metric, %", "to cross_entropy, points", "would have been seen", "kept"]
             shown = ", ".join(f"{count:,} of {split}" for split, count in rows.items())
             parts += [f"## {title}", f"Scored on {shown}.", markdown(heading, lines)]
+    if cost := data["uses"].get("cost"):
+        speeds = {
+            (name, method): found[0]["tokens_per_second"]
+            for name, methods in cost.items()
+            for method, found in methods.items()
+        }
+        usual = median(speed for (_, method), speed in speeds.items() if method == "cross_entropy")
+        lines = [[f"`{name}`", method, f"{usual / speed:.2f}"] for (name, method), speed in speeds.items()]
+        text = f"Time of a step on the clients, to the median of {COST_STEPS} steps of the runs by cross-entropy."
+        parts += ["## Cost", text, markdown(["objective", "method", "time"], lines)]
     studies.write_page(
         RESULTS / "objectives.md",
         "# Training for a metric",
         "Five seeds. `cross_entropy`: trained by it, the threshold and the epoch chosen by the metric on validation "
         "rows, as in all others. Differences are paired by seed, with their 95 % intervals; `would have been seen`: "
-        "the smallest difference that such a table shows in four of five repetitions; `time`: of a token, to that of "
-        "cross_entropy.",
+        "the smallest difference that such a table shows in four of five repetitions; `kept`: which validation's weights "
+        "are scored, of each seed: those that were best on validation rows with the constraint kept.",
         *parts,
         f"{studies.describe_machines(data['began'])}. `python experiments/studies/objectives.py run --data DIR`, "
         "`python experiments/studies/objectives.py collect`",
     )
     for use, names in data["uses"].items():
-        draw(use, names)
+        if use != "cost":
+            draw(use, names)
 
 
 def draw(use: str, names: Mapping[str, Any]) -> None:
-    """The validation metric over the steps, the mean over seeds, a panel for each objective."""
-    figure, axes = studies.new_figure(len(names), 3.2 * len(names) + 1, 3.2)
-    for axis, (name, methods) in zip(axes, names.items(), strict=True):
-        for method, found in methods.items():
-            steps = [step for step, _ in found[0]["course"]]
-            means = [fmean(run["course"][at][1] for run in found) for at in range(len(steps))]
-            axis.plot(steps, means, marker="o", markersize=3, label=method)
-        axis.set(title=name, xlabel="step", ylabel="on validation rows")
-        axis.legend(fontsize=8)
-    write_figure(RESULTS / f"curves-{use}.png", figure, dpi=100)
+    """The validation metric over steps and over minutes, the mean over seeds, a panel for each objective."""
+    for ending, unit, at, size in (("", "step", 0, 1), ("-time", "minutes", 2, 60)):
+        figure, axes = studies.new_figure(len(names), 3.2 * len(names) + 1, 3.2)
+        for axis, (name, methods) in zip(axes, names.items(), strict=True):
+            for method, found in methods.items():
+                points = [
+                    [fmean(run["course"][number][column] for run in found) for column in (at, 1)]
+                    for number in range(len(found[0]["course"]))
+                ]
+                places, means = zip(*points, strict=True)
+                axis.plot([place / size for place in places], means, marker="o", markersize=3, label=method)
+            axis.set(title=name, xlabel=unit, ylabel="on validation rows")
+            axis.legend(fontsize=8)
+        write_figure(RESULTS / f"curves-{use}{ending}.png", figure, dpi=100)
 
 
 if __name__ == "__main__":

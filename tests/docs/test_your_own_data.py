@@ -9,9 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import foreign
 import pytest
 from doc_examples import ROOT, blocks, commands, copy_of_project, run
 from served import ask_json
+
+from nystromformer.files.writing import write_json
 
 PAGE = ROOT / "docs" / "your-own-data.md"
 COMMANDS = commands(blocks(PAGE, "From a table to a served model"))
@@ -28,9 +31,10 @@ def write(path: Path, rows: int, labelled: bool = True) -> None:
             writer.writerow([f"{word} {filling}", stars][: 1 + labelled])
 
 
-def test_there_are_five() -> None:
+def test_there_are_five_and_a_report() -> None:
     scripts = [words[1] for words in COMMANDS]
-    assert scripts == [f"code/run_{name}.py" for name in ("classify", "report", "predict", "explain", "serve")]
+    names = ("export", "classify", "predict", "explain", "serve", "report")
+    assert scripts == [f"code/run_{name}.py" for name in names]
 
 
 @pytest.mark.slow
@@ -41,18 +45,23 @@ def test_the_five_commands_lead_from_a_table_to_a_served_model(tmp_path: Path, m
         write(project / f"{name}.csv", rows)
     write(project / "new.csv", 7, labelled=False)
     (project / "one.txt").write_text("fine music film")
-    learn, compare, predict, explain, serve = COMMANDS
-    # One seed and a few epochs: it is the way that is tried.
-    fewer = {"--seed": "0", "--epoch": "3", "--vocab_size": "300"}
-    learn = [fewer.get(before, word) for before, word in zip(["", *learn], learn, strict=False)]
-    assert "bag of words" in run(learn, project, 300).stdout
-    (folder,) = (project / "experiments" / "nystrom-demo-conv" / "model" / "documents" / "reviews").glob("*-seed0-*")
+    take, learn, predict, explain, serve, compare = COMMANDS
+    # A small encoder with random weights in the place of the real one: it is the way that is tried.
+    encoder = foreign.stored(foreign.bert(), project / take[take.index("import") + 1], bert_tokens=True)
+    write_json(encoder / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True})
+    run(take, project)
+    frozen = [*learn[: learn.index("--batch_size")], "--freeze"]
+    assert "tf-idf" in run(frozen, project, 300).stdout
+    assert "tf-idf" in run(learn, project, 300).stdout
+    (folder,) = (project / "minilm-softmax" / "model" / "documents" / "reviews").glob("*-seed0-*")
 
     def of_run(words: list[str]) -> list[str]:
         return [str(folder) if word.endswith("/RUN") else word for word in words]
 
     assert "reviews" in run(compare, project).stdout
     run(of_run(predict), project)
+    run([*of_run(predict[:-1]), "by-words.csv", "--baseline"], project)
+    assert len((project / "by-words.csv").read_text().splitlines()) == 8
     assert len((project / "predictions.csv").read_text().splitlines()) == 8
     assert "predicted: " in run(of_run(explain), project).stdout
     assert 'class="shaded"' in (project / "explained.html").read_text()

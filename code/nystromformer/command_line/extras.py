@@ -4,6 +4,7 @@ EXTRAS = {
     "matplotlib": "report",
     "openpyxl": "excel",
     "docker": "docker",
+    "ray": "ray",
     **dict.fromkeys(("fastapi", "fastapi_offline", "prometheus_client", "uvicorn"), "serve"),
     **dict.fromkeys(("onnx", "onnxscript", "onnxruntime"), "export"),
     **dict.fromkeys(

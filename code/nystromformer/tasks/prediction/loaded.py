@@ -35,7 +35,7 @@ from nystromformer.tasks.experiment.run import take_gpu
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.frozen import vectors_of
 from nystromformer.tasks.finetuning.objective import decided
-from nystromformer.tasks.finetuning.plan import fit_to_budget
+from nystromformer.tasks.prediction.batches import Lengths, batches_of_fixed_shapes, batches_of_near_lengths
 from nystromformer.training import Device, choose_device
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import epoch_name
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 TOKENS_AT_A_TIME = {"cpu": 2048, "cuda": 8192}
 """On each kind of device, padding included; an example of more is computed alone. On a CPU the tensors of more are so
 large that each is fetched from the system anew: rows of 512 at BERT-small's size take a fifth to two fifths longer."""
-_LENGTHS_APART = 32
-"""So that the shapes of fast products come again, for a few per cent more tokens."""
+INDEPENDENT_TOKENS_AT_A_TIME = {"cpu": 512, "cuda": 8192}
+"""Where batches are filled up: on a CPU few enough that one short text does not take long."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,8 @@ class Predictions:
     """Of the classes or labels; none of values."""
     probabilities: NDArray[np.float32] | None
     """(n, C), in the order of the names; of several labels at once a row's sum is not 1. None of values."""
+    has_lists: bool = False
+    """Whether each text's label is a list of names."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -128,8 +130,19 @@ class Finished(ABC, Generic[EncodedT, Told]):
         """In the texts' order, (n, outputs) float32 on the CPU."""
 
     @abstractmethod
-    def told(self, scores: Tensor) -> Told:
-        """What scores (n, outputs) say."""
+    def independent_scores(self, examples: EncodedT, tokens_at_a_time: int | None = None) -> Tensor:
+        """The same, computed so that a text's scores do not depend on the others: every batch has one of a few shapes.
+
+        Few texts take longer than with `scores`, as batches are filled up.
+        """
+
+    @abstractmethod
+    def told(self, scores: Tensor, *, independent: bool = False) -> Told:
+        """What scores (n, outputs) say.
+
+        Args:
+            independent: compute what is told of each row so that it does not depend on the others.
+        """
 
     def predict(self, texts: Sequence[str], second: Sequence[str] | None = None) -> Told:
         """What is told of texts, in their order.
@@ -142,16 +155,27 @@ class Finished(ABC, Generic[EncodedT, Told]):
             TypeError: one text instead of several, or what is none.
             ValueError: not as many second texts, or one that is empty or has half of a character.
         """
+        return self.told(self.checked_scores(texts, second))
+
+    def checked_scores(
+        self, texts: Sequence[str], second: Sequence[str] | None = None, *, independent: bool = False
+    ) -> Tensor:
+        """The scores (n, outputs) of texts that were checked; as `predict`.
+
+        Args:
+            independent: as `independent_scores`.
+        """
         for given in (texts, second) if second is not None else (texts,):
-            _check_texts(given)
+            check_texts(given)
         if second is not None and len(second) != len(texts):
             raise ValueError(f"expected as many second texts as first ones, found {len(second)} and {len(texts)}")
         if (second is not None) != self.recipe.is_of_pairs:
             learned, found = ("pairs", "single texts") if self.recipe.is_of_pairs else ("single texts", "pairs")
             raise UserError(f"{self.folder}: expected {learned}, as in the run's training data, found {found}")
         if not len(texts):
-            return self.told(torch.zeros(0, self.outputs))
-        return self.told(self.scores(self.encode(texts, second)))
+            return torch.zeros(0, self.outputs)
+        examples = self.encode(texts, second)
+        return self.independent_scores(examples) if independent else self.scores(examples)
 
 
 class Predicting(Finished[EncodedT, Predictions]):
@@ -165,12 +189,15 @@ class Predicting(Finished[EncodedT, Predictions]):
     def header(self) -> tuple[str, ...]:
         return ("prediction", *(f"p_{name}" for name in self.recipe.answer.names))
 
-    def told(self, scores: Tensor) -> Predictions:
+    def told(self, scores: Tensor, *, independent: bool = False) -> Predictions:
         answer = self.recipe.answer
         labels = names_of(answer, predicted(answer, scores))
         if answer.kind == "value":
             return Predictions(labels, (), None)
-        return Predictions(labels, answer.names, probabilities(answer, scores).numpy())
+        # The last bit of an exponential depends on where it stands in a tensor: the processor computes several at once.
+        parts = scores.split(1) if independent else [scores]
+        chances = torch.cat([probabilities(answer, part) for part in parts]).numpy()
+        return Predictions(labels, answer.names, chances, has_lists=answer.kind == "several")
 
     def cleaned(self, texts: Sequence[str], second: Sequence[str] | None) -> Texts:
         """As the run's data were."""
@@ -215,28 +242,36 @@ class LoadedRun(Predicting[Examples]):
     def scores(self, examples: Examples, tokens_at_a_time: int | None = None) -> Tensor:
         return self.computed(examples, tokens_at_a_time, whole=True)
 
-    def computed(self, examples: Examples, tokens_at_a_time: int | None, whole: bool) -> Tensor:
+    def independent_scores(self, examples: Examples, tokens_at_a_time: int | None = None) -> Tensor:
+        return self.computed(examples, tokens_at_a_time, whole=True, independent=True)
+
+    def computed(
+        self, examples: Examples, tokens_at_a_time: int | None, whole: bool, independent: bool = False
+    ) -> Tensor:
         """Scores, or the vectors that the head gets, in the examples' order, float32 on the CPU, computed in batches of
         similar length.
 
         Args:
             tokens_at_a_time: of a batch, padding included; None: as many as suit the device.
             whole: by the whole model; else by the encoder.
+            independent: as `independent_scores`.
         """
-        tokens_at_a_time = tokens_at_a_time or self.tokens_at_a_time
-        pad_to = self.result.settings.pad_to
-        everything = np.arange(len(examples))
-        parts = fit_to_budget(everything, examples.lengths, examples.rows, tokens_at_a_time, 1, pad_to)
+        defaults = INDEPENDENT_TOKENS_AT_A_TIME if independent else TOKENS_AT_A_TIME
+        tokens_at_a_time = tokens_at_a_time or defaults[self.device.device.type]
         total: Tensor | None = None
-        width = self.config.model.transformer_dim
-        with torch.inference_mode(), self.device.autocast(), self.device.products(width) as are_fast:
-            lengths = [self._padded_length(int(examples.lengths[part].max()), are_fast) for part in parts]
-            batches = (examples.batch(part, length) for part, length in zip(parts, lengths, strict=True))
-            for part, batch in zip(parts, prefetch_batches(batches, self.device.device), strict=True):
+        sizes = self.config.model
+        lengths = Lengths(self.result.settings.pad_to, sizes.max_seq_len)
+        with torch.inference_mode(), self.device.autocast(), self.device.products(sizes.transformer_dim) as are_fast:
+            if independent:
+                planned = batches_of_fixed_shapes(examples, tokens_at_a_time, lengths, self.model)
+            else:
+                planned = batches_of_near_lengths(examples, tokens_at_a_time, lengths, are_fast)
+            batches = (examples.batch(each.filled(), each.length) for each in planned)
+            for each, batch in zip(planned, prefetch_batches(batches, self.device.device), strict=True):
                 vectors = self._vectors(batch, tokens_at_a_time)
-                found = (self.model.logits(vectors) if whole else vectors).float().cpu()
+                found = (self.model.logits(vectors) if whole else vectors)[: len(each.numbers)].float().cpu()
                 total = found.new_zeros(len(examples), found.shape[1]) if total is None else total
-                total[torch.from_numpy(part)] = found
+                total[torch.from_numpy(each.numbers)] = found
         assert total is not None, "there are examples"
         return total
 
@@ -255,12 +290,6 @@ class LoadedRun(Predicting[Examples]):
             for piece in pieces
         ]
         return mean_over(torch.cat(pooled), batch["rows_I"])
-
-    def _padded_length(self, longest: int, are_fast: bool) -> int | None:
-        """That rows of a batch are padded to; None: as long as the longest."""
-        if self.result.settings.pad_to is not None or not are_fast:
-            return self.result.settings.pad_to
-        return min(-(-longest // _LENGTHS_APART) * _LENGTHS_APART, self.config.model.max_seq_len)
 
     @cached_property
     def model(self) -> ClassificationModel:
@@ -302,7 +331,10 @@ class Embedding(Finished[Examples, Vectors]):
     def scores(self, examples: Examples, tokens_at_a_time: int | None = None) -> Tensor:
         return self.run.computed(examples, tokens_at_a_time, whole=False)
 
-    def told(self, scores: Tensor) -> Vectors:
+    def independent_scores(self, examples: Examples, tokens_at_a_time: int | None = None) -> Tensor:
+        return self.run.computed(examples, tokens_at_a_time, whole=False, independent=True)
+
+    def told(self, scores: Tensor, *, independent: bool = False) -> Vectors:
         return Vectors(scores.numpy())
 
 
@@ -345,11 +377,24 @@ class LoadedWords(Predicting[WordTexts]):
     def scores(self, examples: WordTexts, tokens_at_a_time: int | None = None) -> Tensor:
         return torch.from_numpy(self.words.scores(examples.texts))
 
+    def independent_scores(self, examples: WordTexts, tokens_at_a_time: int | None = None) -> Tensor:
+        return self.scores(examples)
 
-def _check_texts(texts: Sequence[str]) -> None:
+
+def check_texts(texts: Sequence[Any], skipped: Sequence[bool] | NDArray[np.bool_] = ()) -> None:
+    """Check that these are texts with something in them.
+
+    Args:
+        skipped: for each text whether it may be anything; empty: none may.
+
+    Raises:
+        TypeError, ValueError: one is none; names it by its number, from 0.
+    """
     if isinstance(texts, str | bytes):
         raise TypeError("expected a sequence of texts, found one text: put it into a list")
     for number, text in enumerate(texts):
+        if len(skipped) and skipped[number]:
+            continue
         if not isinstance(text, str):
             raise TypeError(f"texts[{number}]: expected a text, found {text!r:.40}")
         if not text.strip():
@@ -390,6 +435,20 @@ def load_run(folder: str | Path, device: str = "auto", weights: Predict = "best"
         path,
         choose_device(device, config.model.mixed_precision),
     )
+
+
+def load_finished(
+    folder: str | Path, device: str = "auto", weights: Predict = "best", embed: bool = False, baseline: bool = False
+) -> Finished[Any, Any]:
+    """A finished run, its encoder (`embed`), or the regression on words that is kept beside it (`baseline`).
+
+    Raises:
+        UserError: as `load_run`, or as `load_words`.
+    """
+    if baseline:
+        return load_words(folder)
+    run = load_run(folder, device, weights)
+    return Embedding(run) if embed else run
 
 
 def load_words(folder: str | Path) -> LoadedWords:

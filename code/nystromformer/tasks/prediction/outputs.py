@@ -174,11 +174,10 @@ class _Parquet:
             self._writer.close()
 
     def _type(self, predictions: Predictions) -> Any:
-        # By what the run learned, and not by these rows, which may all be empty.
+        # By what the run learned, and not by these rows, of which there may be none.
         if predictions.probabilities is None:
             return self._arrow.float64()
-        lists = any(isinstance(label, list) for label in predictions.labels)
-        return self._arrow.list_(self._arrow.string()) if lists else self._arrow.string()
+        return self._arrow.list_(self._arrow.string()) if predictions.has_lists else self._arrow.string()
 
 
 def _csv(file: NewFile, header: tuple[str, ...], separator: str) -> Output:

@@ -11,12 +11,14 @@ from nystromformer.runs.settings import Predict
 from nystromformer.tasks.documents.reading import Reading
 from nystromformer.tasks.documents.source import open_place
 from nystromformer.tasks.documents.table import column_named, columns_named
-from nystromformer.tasks.prediction.loaded import Embedding, LoadedRun, load_run, load_words
+from nystromformer.tasks.prediction.folder import check_columns, local_engine, part_names, predict_folder
+from nystromformer.tasks.prediction.loaded import load_finished
+from nystromformer.tasks.prediction.on_ray import ray_engine
 from nystromformer.tasks.prediction.outputs import output_kind
-from nystromformer.tasks.prediction.stream import AnyFinished, Job, predict_table
+from nystromformer.tasks.prediction.predictor import Predictor
+from nystromformer.tasks.prediction.stream import Job, predict_table
 from nystromformer.tasks.transactions.declaration import TASK as CLIENTS
 from nystromformer.tasks.transactions.predict import load_clients_run, predict_clients
-from nystromformer.wording import first_names
 
 logger = logging.getLogger(__name__)
 
@@ -34,41 +36,49 @@ def run_predict(
     device: str,
     baseline: bool = False,
     embed: bool = False,
+    on_ray: bool = False,
+    address: str | None = None,
+    workers: int | None = None,
 ) -> None:
-    """Predict a table with a finished run.
+    """Predict a table, or a folder of Parquet files, with a finished run.
 
     Args:
-        place: of the table, as `open_place` takes it, or for a run on clients' events of a prepared folder.
+        place: of the table, as `open_place` takes it; of a folder with Parquet files; or for a run on clients' events
+            of a prepared folder.
         text: its columns of texts, as they were typed; None: those of the data that the run learned from.
         baseline: predict with the regression on words that is kept beside the run.
         embed: write the encoder's vectors instead of predictions.
+        on_ray: have a Ray cluster predict the folder, the one at `address`, with at most so many workers.
 
     Raises:
         UserError: the run cannot predict, or the table is none that it can; nothing is written then.
     """
     if open_run(folder).kind == CLIENTS.command:
         asked = {"--text": text is not None, "--id": id_column is not None, "--skip_empty": skip_empty}
-        asked |= {"--baseline": baseline, "--embed": embed}
+        asked |= {"--baseline": baseline, "--embed": embed, "--engine": on_ray}
         if given := [flag for flag, is_given in asked.items() if is_given] + reading.given:
             raise UserError(f"{folder}: reads clients' events: expected no {given[0]}")
         predict_clients(load_clients_run(folder, Path(place), device, weights), out)
         return
+    if part_names(Path(place)):
+        if reading.given:
+            raise UserError(f"{reading.given[0]}: expected a file beside it, found a folder of Parquet files: {place}")
+        predictor = Predictor(folder, device, weights, embed, baseline)
+        engine = local_engine()
+        if on_ray:
+            # A worker takes the device that Ray gives it, of the kind that was found here.
+            kind = predictor.finished.decisive.get("device", "cpu")
+            predictor = Predictor(folder, kind, weights, embed, baseline)
+            engine = ray_engine(address, workers, kind)
+        predict_folder(predictor, Path(place), out, text, id_column, skip_empty, tokens_at_a_time, engine)
+        return
+    if on_ray:
+        raise UserError(f"--engine ray: expected --input to be a folder of Parquet files, found {place}")
     output_kind(out)
-    run: AnyFinished = load_words(folder) if baseline else load_run(folder, device, weights)
-    if isinstance(run, LoadedRun) and embed:
-        run = Embedding(run)
+    run = load_finished(folder, device, weights, embed, baseline)
     table = open_place(place, None, Path(), "test", reading)
     columns = run.recipe.text if text is None else columns_named("--text", text, table)
-    if missing := [name for name in columns if name not in table.columns]:
-        raise UserError(
-            f"{table.name}: expected the columns of the data that the run learned from ({', '.join(columns)}), found "
-            f"no {first_names(missing)}; it has {first_names(table.columns)}: name others with --text"
-        )
-    if len(columns) != len(run.recipe.text):
-        raise UserError(
-            f"--text {text}: expected {len(run.recipe.text)} of the columns, as the run learned from "
-            f"{', '.join(run.recipe.text)}"
-        )
+    check_columns(run.recipe.text, columns, text, table)
     name = None if id_column is None else column_named("--id", id_column, table)
     logger.info("%s, %s", run.result.task, run.weights)
     at_a_time = tokens_at_a_time or run.tokens_at_a_time

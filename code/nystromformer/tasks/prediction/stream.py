@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -91,14 +91,18 @@ class Window:
 
 
 @dataclass(frozen=True)
-class _Encoded:
-    """A window's rows that have text, tokenised."""
+class EncodedWindow:
+    """A window, and its rows that have text, tokenised."""
 
+    window: Window
     examples: Any
     """None where none has."""
     full: NDArray[np.int64]
     """Their numbers in the window."""
-    rows: int
+
+    @property
+    def tokens(self) -> int:
+        return 0 if self.examples is None else int(self.examples.tokens.sum())
 
 
 @dataclass(frozen=True)
@@ -238,29 +242,28 @@ def _compute(run: AnyFinished, job: Job, table: _Checked, pieces: Pieces) -> Non
     progress = PredictionProgress(table.rows, table.rows - left)
     wanted = set(missing)
     to_do = (window for number, window in enumerate(table.again(job)) if number in wanted)
-    # The next window is read and tokenised while one is computed.
-    for number, each in zip(missing, Prefetched(map(_encoder(run), to_do), depth=1), strict=True):
-        scores = np.full((each.rows, run.outputs), np.nan, dtype=np.float32)
-        tokens = 0
+    for number, each in zip(missing, encoded(run, to_do), strict=True):
+        scores = np.full((len(each.window.texts), run.outputs), np.nan, dtype=np.float32)
         if each.examples is not None:
             scores[each.full] = run.scores(each.examples, job.tokens_at_a_time).numpy()
-            tokens = int(each.examples.tokens.sum())
         with pieces.write(_part(number)) as piece:
             piece.write(scores.astype("<f4").tobytes())
-        progress.advance(each.rows, tokens)
+        progress.advance(len(scores), each.tokens)
     progress.close()
 
 
-def _encoder(run: AnyFinished) -> Any:
-    def encode(window: Window) -> _Encoded:
+def encoded(run: AnyFinished, to_do: Iterable[Window]) -> Iterable[EncodedWindow]:
+    """Each window tokenised; the next one is read and tokenised while one is computed."""
+
+    def encode(window: Window) -> EncodedWindow:
         full = np.flatnonzero(~np.asarray(window.empty))
         if not len(full):
-            return _Encoded(None, full, len(window.texts))
+            return EncodedWindow(window, None, full)
         texts = [window.texts[number] for number in full.tolist()]
         second = [each[1] for each in texts] if run.recipe.is_of_pairs else None
-        return _Encoded(run.encode([each[0] for each in texts], second), full, len(window.texts))
+        return EncodedWindow(window, run.encode([each[0] for each in texts], second), full)
 
-    return encode
+    return Prefetched(map(encode, to_do), depth=1)
 
 
 def _part(number: int) -> str:
