@@ -171,11 +171,8 @@ def collect(runs: Path = Path("runs/objectives")) -> None:
             shown = ", ".join(f"{count:,} of {split}" for split, count in rows.items())
             parts += [f"## {title}", f"Scored on {shown}.", markdown(heading, lines)]
     if cost := data["uses"].get("cost"):
-        speeds = {
-            (name, method): found[0]["tokens_per_second"]
-            for name, methods in cost.items()
-            for method, found in methods.items()
-        }
+        pairs = [(name, method, found[0]) for name, methods in cost.items() for method, found in methods.items()]
+        speeds = {(name, method): run["tokens_per_second"] for name, method, run in pairs}
         usual = median(speed for (_, method), speed in speeds.items() if method == "cross_entropy")
         lines = [[f"`{name}`", method, f"{usual / speed:.2f}"] for (name, method), speed in speeds.items()]
         text = f"Time of a step on the clients, to the median of {COST_STEPS} steps of the runs by cross-entropy."
@@ -185,8 +182,8 @@ def collect(runs: Path = Path("runs/objectives")) -> None:
         "# Training for a metric",
         "Five seeds. `cross_entropy`: trained by it, the threshold and the epoch chosen by the metric on validation "
         "rows, as in all others. Differences are paired by seed, with their 95 % intervals; `would have been seen`: "
-        "the smallest difference that such a table shows in four of five repetitions; `kept`: which validation's weights "
-        "are scored, of each seed: those that were best on validation rows with the constraint kept.",
+        "the smallest difference that such a table shows in four of five repetitions; `kept`: the validation whose "
+        "weights are scored, of each seed: the best one on validation rows that keeps the constraint.",
         *parts,
         f"{studies.describe_machines(data['began'])}. `python experiments/studies/objectives.py run --data DIR`, "
         "`python experiments/studies/objectives.py collect`",

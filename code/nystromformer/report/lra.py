@@ -2,6 +2,7 @@
 
 import json
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -381,6 +382,10 @@ def _details(arena: Arena) -> str:
     return markdown(list(rows[0]), [list(row.values()) for row in rows])
 
 
+_TITLE_WIDTH = 75
+"""Characters of a line above the axes, so that it does not reach the legend."""
+
+
 def draw(cells: Sequence[Cell], title: str, path: Path) -> None:
     """Score over speed, the size of a bubble by its memory (Tay et al. 2021, Figure 3).
 
@@ -414,10 +419,11 @@ def draw(cells: Sequence[Cell], title: str, path: Path) -> None:
             handle.set_sizes([_LEGEND_BUBBLE])
     for name, value in next((cell.baselines for cell in cells if cell.baselines), {}).items():
         axes.axhline(100 * value, color="grey", linestyle=":", linewidth=1)
-        axes.annotate(name, (0.01, 100 * value), xycoords=("axes fraction", "data"), fontsize=8)
+        place = {"xycoords": ("axes fraction", "data"), "xytext": (0, 2), "textcoords": "offset points"}
+        axes.annotate(name, (0.01, 100 * value), fontsize=8, **place)
     axes.set_xlabel(f"examples a second while training ({cells[0].device}); size: memory")
     axes.set_ylabel("test accuracy, %")
-    axes.set_title(title.partition(";")[0], fontsize=9, wrap=True)
+    axes.set_title(textwrap.fill(title.partition(";")[0], _TITLE_WIDTH), fontsize=9)
     axes.margins(0.15)
     axes.grid(alpha=0.25)
     write_figure(path, figure_, dpi=120)
