@@ -46,8 +46,11 @@ def between_name(epoch: int, step: int) -> str:
 
 
 def weights_of(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a `.cp` file's content stands in the `.model` file."""
-    return {key: value for key, value in content.items() if key not in STATE or key == "model"}
+    """What of a `.cp` file's content stands in the `.model` file: no state, and no variables of an objective, which
+    only training has a use for.
+    """
+    weights = {name: weight for name, weight in content["model"].items() if not name.startswith("objective.")}
+    return {key: value for key, value in content.items() if key not in STATE} | {"model": weights}
 
 
 def find_checkpoints(folder: Path) -> list[CheckpointFile]:

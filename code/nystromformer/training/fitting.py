@@ -15,14 +15,12 @@ from nystromformer.wording import listed
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
-    """Load weights that fit exactly. Variables of an objective are left out where the model has none.
+    """Load weights that fit exactly.
 
     Raises:
         UserError: lists every missing, unexpected and differently shaped weight.
     """
     expected = model.state_dict()
-    if not hasattr(model, "objective"):
-        weights = {name: weight for name, weight in weights.items() if not name.startswith("objective.")}
     check_weights(expected, weights, source)
     model.load_state_dict({name: laid_out_like(weight, expected[name]) for name, weight in weights.items()})
 

@@ -171,10 +171,10 @@ def lacking(labels: Labels, examples: int) -> dict[str, Tensor]:
 
 
 def decided(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's checkpoint whose more probable class is the one that its threshold decides for, whose scores are divided
-    by its temperature, and which has no variables of an objective.
+    """A run's weights whose more probable class is the one that its threshold decides for, and whose scores are divided
+    by its temperature.
     """
-    weights = {name: weight for name, weight in content["model"].items() if not name.startswith("objective.")}
+    weights = dict(content["model"])
     history = content.get("history") or [{"metrics": {}}]
     metrics = history[-1]["metrics"]
     if threshold := metrics.get(THRESHOLD):
