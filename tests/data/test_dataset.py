@@ -13,10 +13,11 @@ import pytest
 from corpora import open_verified, write_unified
 
 from nystromformer.data.dataset import Dataset, open_dataset
-from nystromformer.data.manifest import Manifest
+from nystromformer.data.manifest import MANIFEST_FILE, Manifest, read_manifest
 from nystromformer.data.preprocessing import build as building
 from nystromformer.data.preprocessing.build import TRAIN, DatasetSettings, build_dataset
 from nystromformer.data.preprocessing.corpus import Document
+from nystromformer.data.sampler import rows_of_step
 from nystromformer.data.verification import MEMORY_FILE
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import read_checked, write_checked
@@ -311,3 +312,31 @@ def test_a_file_in_the_folders_place_is_refused(corpora: Path, tmp_path: Path) -
     (tmp_path / "out").write_text("a file")
     with pytest.raises(UserError, match="cannot be written"):
         build(corpora, tmp_path / "out")
+
+
+def test_ten_billion_rows_are_opened_and_sampled_in_little_memory(dataset_folder: Path, tmp_path: Path) -> None:
+    """Files with holes stand for 9 TB; a run that resumes computes which rows it sees, and looks nothing up."""
+    folder, rows = Path(shutil.copytree(dataset_folder, tmp_path / "data")), 10**10
+    facts = read_manifest(folder).model_dump(mode="json")
+    facts["train"]["rows"] = rows
+    for name, stamp in facts["train"]["files"].items():
+        stamp["size"] = rows * (stamp["size"] // read_manifest(dataset_folder).train.rows)
+        try:
+            os.truncate(folder / name, stamp["size"])
+        except OSError as error:
+            pytest.skip(f"no files of such a size here: {error.strerror}")
+    write_checked(folder / MANIFEST_FILE, facts)
+    before = resident_bytes()
+    dataset = open_dataset(folder)
+    assert len(dataset.train) == rows
+    batch = rows_of_step(seed=1, step=12_345_678, batch_size=256, num_rows=rows)
+    assert len(np.unique(batch)) == 256
+    assert batch.max() > rows // 2
+    assert dataset.train.tokens[batch].shape == (256, dataset.length)
+    # A resumed run's loader goes on in the middle, as one that was there from the beginning.
+    assert (rows_of_step(1, 12_345_678, 256, rows) == batch).all()
+    assert resident_bytes() - before < 100 << 20
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
