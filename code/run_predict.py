@@ -34,8 +34,8 @@ def predict(
         Path,
         typer.Option(
             "--out",
-            help="Output file, ending in .csv, .tsv, .jsonl or .parquet; for a folder of Parquet files an output folder. "
-            "It must not exist.",
+            help="Output file, ending in .csv, .tsv, .jsonl or .parquet; for a folder of Parquet files an output "
+            "folder. It must not exist.",
         ),
     ],
     text: Annotated[
@@ -73,15 +73,13 @@ def predict(
             "--tokens_at_a_time",
             min=1,
             max=MOST,
-            help="Tokens of a batch, padding included. Default: 2048 on a CPU, 8192 on a GPU; a large GPU may be "
-            "faster with more.",
+            help="Tokens of a batch, padding included. Default: 2048 on a CPU (512 for a folder), 8192 on a GPU; a "
+            "large GPU may be faster with more.",
         ),
     ] = None,
     engine: Annotated[
         str,
-        typer.Option(
-            "--engine", help="What predicts a folder: local (this process) or ray (workers of a Ray cluster)."
-        ),
+        typer.Option("--engine", help="What predicts a folder: local (this process) or ray (a Ray cluster)."),
     ] = "local",
     address: Annotated[
         str | None,

@@ -14,6 +14,7 @@ import nystromformer.interop.drop_in
 import nystromformer.nn
 import nystromformer.objectives
 from nystromformer.runs import objective, record, settings
+from nystromformer.tasks.finetuning.words import Words
 from nystromformer.tasks.prediction import loaded
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,7 +40,7 @@ CONTENTS = {
         *("docs/results/arena", "docs/results/serving-and-tables", "docs/comparing", "docs/recipe", "docs/objectives"),
     ],
     "Training": ["docs/checkpoints", "docs/fine-tuning", "docs/documents", "docs/transactions", "docs/exchange"],
-    "Running": ["docs/serving", "docs/containers", "docs/distributed", "docs/kernels"],
+    "Running": ["docs/serving", "docs/containers", "docs/distributed", "docs/scale", "docs/kernels"],
     "Data": [
         *("data-preprocessing/README", "data-preprocessing/docstrings/README", "experiments/lra/README", "glue/README"),
         *("wikihop/README", "data/imdb/README", "data/documents/README", "data/transactions/README"),
@@ -79,6 +80,7 @@ nitpick_ignore = [
             *("config.schema.ExperimentConfig", "errors.UserError", "training.device.Device", "runs.call.Call"),
             *("tasks.finetuning.examples.Examples", "tasks.documents.recipe.Recipe", "files.writing.FileStamp"),
             *("model.finetuning.ClassificationModel", "model.build.PretrainingModel", "attention.mask.Order"),
+            "tasks.prediction.loaded.Told",
             *("attention.landmarks.Segments", "attention.landmarks.Ranges", "attention.global_tokens.GlobalTokens"),
         )
     ),
@@ -122,7 +124,10 @@ for _module in (record, settings, objective, loaded):
     for _class in vars(_module).values():
         if dataclasses.is_dataclass(_class):
             for _holder in (_class, _class.__init__):
-                _holder.__annotations__ = {**get_type_hints(_holder)}
+                # Words is imported for types alone there.
+                _holder.__annotations__ = {**get_type_hints(_holder, localns={"Words": Words})}
+
+nystromformer.Predictor.__init__.__annotations__ = get_type_hints(nystromformer.Predictor.__init__)
 
 
 def add_contents(app: Sphinx, page: str, source: list[str]) -> None:

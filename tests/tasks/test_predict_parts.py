@@ -223,7 +223,7 @@ def test_a_table_that_changes_while_it_is_read(
     predict: Predict, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str], moment: str,
 ) -> None:  # fmt: skip
-    compute, encoder = stream._compute, stream._encoder
+    compute, encoded = stream._compute, stream.encoded
     text = table.read_text()
 
     def change() -> None:
@@ -239,11 +239,11 @@ def test_a_table_that_changes_while_it_is_read(
     def encoding(*args: Any) -> Any:
         if moment == "while it is computed":
             change()
-        return encoder(*args)
+        return encoded(*args)
 
     with monkeypatch.context() as context:
         context.setattr(stream, "_compute", changed)
-        context.setattr(stream, "_encoder", encoding)
+        context.setattr(stream, "encoded", encoding)
         assert predict() == 2
     said = capsys.readouterr().err
     assert f"{table}: changed while it was being read" in said

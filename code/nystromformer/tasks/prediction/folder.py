@@ -29,7 +29,8 @@ from nystromformer.wording import first_names, number_of
 
 logger = logging.getLogger(__name__)
 
-MANIFEST = "manifest.json"
+MANIFEST = "_manifest.json"
+"""What reads a folder of Parquet files passes over names that begin so."""
 FORMAT = 1
 """Of the manifest."""
 _TAIL_BYTES = 8
@@ -103,7 +104,6 @@ def predict_folder(
         "tokens_at_a_time": tokens_at_a_time,
         "text": list(columns),
         "id": name,
-        "skip_empty": skip_empty,
     }
 
     def write(store: Store) -> list[str]:

@@ -195,7 +195,7 @@ class Predicting(Finished[EncodedT, Predictions]):
         if answer.kind == "value":
             return Predictions(labels, (), None)
         # The last bit of an exponential depends on where it stands in a tensor: the processor computes several at once.
-        parts = scores.split(1) if independent else [scores]
+        parts = torch.split(scores, 1) if independent else (scores,)
         chances = torch.cat([probabilities(answer, part) for part in parts]).numpy()
         return Predictions(labels, answer.names, chances, has_lists=answer.kind == "several")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 TRIES = 3
 """Workers that may end while they compute one part."""
+_SECONDS_TO_CONNECT = 10
 
 
 class Worker:
@@ -49,12 +51,13 @@ def ray_engine(address: str | None, workers: int | None, device: str) -> Iterato
     # Nothing is sent to anybody.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray = importlib.import_module("ray")
+    _check_address(address)
     try:
         ray.init(address=address, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise UserError(
-            f"--address {address}: no Ray cluster can be reached there: {str(error).splitlines()[0]}"
-        ) from None
+    except Exception as error:  # of no narrower class where a cluster on this machine does not start in time
+        place = address or os.environ.get("RAY_ADDRESS")
+        what = "no Ray cluster could be started here" if place is None else f"no Ray cluster can be reached at {place}"
+        raise UserError(f"--engine ray: {what}: {str(error).splitlines()[0]}") from None
     try:
         kind = "GPU" if device == "cuda" else "CPU"
         there = int(ray.cluster_resources().get(kind, 0))
@@ -65,6 +68,21 @@ def ray_engine(address: str | None, workers: int | None, device: str) -> Iterato
         yield lambda job, numbers: _predict(ray, actor, job, numbers, min(workers or there, there, len(numbers)))
     finally:
         ray.shutdown()
+
+
+def _check_address(address: str | None) -> None:
+    """Check that something listens there: Ray itself tries for minutes.
+
+    Raises:
+        UserError: nothing does.
+    """
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_CONNECT).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(f"--engine ray: no Ray cluster can be reached at {address}: {error}") from None
 
 
 def _predict(ray: Any, actor: Any, job: PartsJob, numbers: Sequence[int], workers: int) -> Iterator[FinishedPart]:

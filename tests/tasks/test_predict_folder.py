@@ -1,0 +1,303 @@
+"""A folder of Parquet files: a part for each, whole after any kill, one error for what is wrong."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from finetuning import made_rows
+from pyarrow import parquet
+from small import run_here
+
+import nystromformer
+from nystromformer.files.writing import NewFile
+from nystromformer.runs.store import Store
+from nystromformer.tasks.prediction import folder, parts, stream
+
+SCRIPT = "code/run_predict.py"
+SIZES = {"part-00000.parquet": 9, "part-00001.parquet": 0, "part-00002.parquet": 20}
+
+
+def write_part(path: Path, texts: list[Any], first: int = 0, **columns: Any) -> None:
+    keys = [f"k{first + number}" for number in range(len(texts))]
+    table = {"key": pa.array(keys, pa.string()), "sentence": pa.array(texts, columns.pop("type", pa.string()))}
+    parquet.write_table(pa.table(table | columns), path)
+
+
+@pytest.fixture
+def source_folder(tmp_path: Path) -> Path:
+    """With what Spark leaves beside its files."""
+    path = tmp_path / "in"
+    path.mkdir()
+    texts = [text for text, _ in made_rows(29)]
+    start = 0
+    for name, size in SIZES.items():
+        write_part(path / name, texts[start : start + size], start)
+        start += size
+    (path / "_SUCCESS").touch()
+    (path / "_metadata.parquet").write_text("bookkeeping")
+    (path / ".hidden.parquet").write_text("bookkeeping")
+    return path
+
+
+Predict = Callable[..., int]
+
+
+@pytest.fixture
+def predict(finished: Path, source_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Predict:
+    monkeypatch.setattr(stream, "WINDOW_ROWS", 8)
+
+    def predict(*flags: object, out: str = "out", run: Path = finished) -> int:
+        given = (run, "--input", source_folder, "--out", tmp_path / out, "--device", "cpu", *flags)
+        return run_here(monkeypatch, SCRIPT, *given)
+
+    return predict
+
+
+def contents(path: Path) -> dict[str, Any]:
+    return {str(each.relative_to(path)): each.is_file() and each.read_bytes() for each in sorted(path.rglob("*"))}
+
+
+def test_each_part_is_predicted_into_one_of_its_name(
+    predict: Predict, finished: Path, source_folder: Path, tmp_path: Path
+) -> None:
+    """By the same bits as Predictor gives all of the rows at once."""
+    assert predict("--id", "key") == 0
+    out = tmp_path / "out"
+    assert sorted(os.listdir(out)) == ["_manifest.json", *SIZES]
+    found = [parquet.read_table(out / name) for name in SIZES]
+    given = [parquet.read_table(source_folder / name) for name in SIZES]
+    assert [len(table) for table in found] == list(SIZES.values())
+    assert len({table.schema for table in found}) == 1, "a part without rows has the columns of the others"
+    rows, texts = parquet.read_table(out), pa.concat_tables(given)
+    assert rows["id"].to_pylist() == texts["key"].to_pylist()
+    expected = nystromformer.Predictor(finished, "cpu")(texts["sentence"].to_pylist())
+    assert rows.column_names == ["id", *expected]
+    for name, cells in expected.items():
+        assert rows[name].to_pylist() == np.asarray(cells).tolist(), name
+
+
+def test_the_manifest(predict: Predict, tmp_path: Path) -> None:
+    assert predict() == 0
+    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
+    assert manifest["rows"] == sum(SIZES.values())
+    assert [part["name"] for part in manifest["parts"]] == list(SIZES)
+    assert [part["rows"] for part in manifest["parts"]] == list(SIZES.values())
+    for part in manifest["parts"]:
+        path = tmp_path / "out" / part["name"]
+        assert part["bytes"] == path.stat().st_size
+        assert part["sha256"] == parts.sha256_of(path)
+    assert manifest["columns"][:2] == ["id", "prediction"]
+
+
+@pytest.mark.parametrize("flags", [("--embed",), ("--text", "sentence", "--tokens_at_a_time", 64)])
+def test_flags(
+    predict: Predict, finished: Path, source_folder: Path, tmp_path: Path, flags: tuple[object, ...]
+) -> None:
+    assert predict(*flags) == 0
+    found = parquet.read_table(tmp_path / "out" / "part-00002.parquet")
+    texts = parquet.read_table(source_folder / "part-00002.parquet")["sentence"].to_pylist()
+    assert found["id"].to_pylist() == [str(number) for number in range(1, 21)]
+    if flags == ("--embed",):
+        vectors = nystromformer.Predictor(finished, "cpu", embed=True)(texts)["vector"]
+        assert np.asarray(found["vector"].to_pylist(), dtype=np.float32).tobytes() == vectors.tobytes()
+
+
+class Killed(BaseException):
+    """In the place of a signal that ends the process."""
+
+
+def dying_at(number: int) -> Callable[..., None]:
+    """What ends a new file, and at the one of that number, from 1, the process: it is not renamed."""
+    end, left = NewFile.__exit__, [number]
+
+    def die(self: NewFile, *args: Any) -> None:
+        left[0] -= 1
+        if not left[0]:
+            self._file.close()
+            raise Killed
+        end(self, *args)
+
+    return die
+
+
+def test_killed_anywhere_it_goes_on_to_the_same_bytes(
+    predict: Predict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert predict(out="whole") == 0
+    whole = contents(tmp_path / "whole")
+    computed: list[str] = []
+    write = parts._write
+    monkeypatch.setattr(parts, "_write", lambda job, name, file: (computed.append(name), write(job, name, file))[1])
+    # Of each part the file and its record; then the manifest, and the list of what is finished.
+    again = {1: 3, 2: 3, 3: 2, 4: 2, 5: 1, 6: 1, 7: 0, 8: 0}
+    for kill, expected in again.items():
+        out = f"killed-{kill}"
+        with monkeypatch.context() as context:
+            context.setattr(NewFile, "__exit__", dying_at(kill))
+            with pytest.raises(Killed):
+                predict(out=out)
+        assert not (tmp_path / out / "_manifest.json").exists()
+        computed.clear()
+        assert predict(out=out) == 0
+        assert contents(tmp_path / out) == whole
+        assert len(computed) == expected, "what is finished is not computed again"
+
+
+@pytest.mark.parametrize("killed", ["place_new", "remove"])
+def test_killed_before_a_part_has_its_name_or_the_records_are_removed(
+    predict: Predict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: str
+) -> None:
+    assert predict(out="whole") == 0
+    where, name = (parts, "place_new") if killed == "place_new" else (Store, "remove")
+    with monkeypatch.context() as context:
+        context.setattr(where, name, lambda *args: (_ for _ in ()).throw(Killed()))
+        with pytest.raises(Killed):
+            predict()
+    assert predict() == 0
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+@pytest.fixture
+def half_done(predict: Predict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of an interrupted prediction whose parts are all there; `whole` is what becomes of it."""
+    assert predict(out="whole") == 0
+    with monkeypatch.context() as context:
+        context.setattr(folder, "write_json", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt()))
+        assert predict() == 130
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize("damage", ["a bit", "cut", "gone", "its record"])
+def test_a_damaged_part_is_computed_again(
+    half_done: Path, predict: Predict, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    path = half_done / "part-00002.parquet"
+    content = path.read_bytes()
+    record = half_done / "parts" / "00000002"
+    if damage == "gone":
+        path.unlink()
+    elif damage == "its record":
+        record.write_bytes(record.read_bytes()[:-1])
+    else:
+        path.write_bytes(content[:-1] + (b"x" if damage == "a bit" else b""))
+    assert predict() == 0
+    said = [record.getMessage() for record in caplog.records if "computed again" in record.getMessage()]
+    place = record if damage == "its record" else path
+    assert said == ([] if damage == "gone" else [f"{place}: damaged; it is computed again"])
+    assert contents(half_done) == contents(tmp_path / "whole")
+
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(predict: Predict, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refused:
+    def check(*flags: object, **where: Any) -> str:
+        before = contents(tmp_path)
+        capsys.readouterr()
+        assert predict(*flags, **where) == 2
+        assert contents(tmp_path) == before
+        said = capsys.readouterr().err
+        assert said.lower().count("error:") == 1
+        assert "Traceback" not in said
+        return said
+
+    return check
+
+
+def test_where_to_write(refused: Refused, predict: Predict, half_done: Path, source_folder: Path) -> None:
+    """The folder of another run, of other input, of a finished prediction, and one of somebody's."""
+    assert "holds finished parts that were computed with other embed" in refused("--embed")
+    assert "computed with other tokens_at_a_time" in refused("--tokens_at_a_time", 64)
+    write_part(source_folder / "part-00003.parquet", ["one more"])
+    assert "holds finished parts that were computed with other input" in refused()
+    (source_folder / "part-00003.parquet").unlink()
+    assert "whole: is there already: name a new folder" in refused(out="whole")
+    (half_done / "part-00000.parquet").unlink()
+    (half_done / "part-00000.parquet").mkdir()
+    assert "part-00000.parquet: is there already, and this command did not write it" in refused()
+
+
+def test_a_strangers_file_stays(half_done: Path, predict: Predict, capsys: pytest.CaptureFixture[str]) -> None:
+    (half_done / "parts" / "00000000").unlink()
+    (half_done / "part-00000.parquet").write_text("a thesis")
+    assert predict() == 2
+    assert "part-00000.parquet: is there already, and this command did not write it" in capsys.readouterr().err
+    assert (half_done / "part-00000.parquet").read_text() == "a thesis"
+
+
+def test_files_that_differ(refused: Refused, source_folder: Path) -> None:
+    path = source_folder / "part-00003.parquet"
+    write_part(path, [1], type=pa.int64())
+    said = refused()
+    assert "part-00003.parquet: expected the columns of part-00000.parquet (sentence: string), found" in said
+    assert "sentence: int64" in said
+    parquet.write_table(pa.table({"body": ["a"]}), path)
+    assert "found none of them" in refused()
+    path.write_text("no Parquet")
+    assert "part-00003.parquet: expected a Parquet file" in refused()
+
+
+def test_columns(refused: Refused) -> None:
+    assert "found no body; it has the columns key, sentence" in refused("--text", "body")
+    assert "expected 1 of the columns" in refused("--text", "key,sentence")
+    assert "--id title: expected columns of" in refused("--id", "title")
+
+
+def test_a_text_that_is_empty(predict: Predict, tmp_path: Path, source_folder: Path, refused: Refused) -> None:
+    """What was finished before it stays; --skip_empty goes on."""
+    write_part(source_folder / "part-00003.parquet", ["a text", None])
+    assert predict() == 2
+    assert sorted(os.listdir(tmp_path / "out")) == [*SIZES, "parts"]
+    assert "part-00003.parquet, row 2: the text is empty: fill it in, or add --skip_empty" in refused()
+    assert predict("--skip_empty") == 0
+    found = parquet.read_table(tmp_path / "out" / "part-00003.parquet").to_pylist()
+    assert found[0]["prediction"] is not None
+    assert set(found[1].values()) == {"2", None}
+
+
+def test_nothing_is_left_of_what_never_began(refused: Refused, source_folder: Path) -> None:
+    write_part(source_folder / "part-00000.parquet", [""])
+    assert "part-00000.parquet, row 1: the text is empty" in refused()
+
+
+def test_weights_that_change(
+    finished: Path,
+    predict: Predict,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    top = finished.parents[3]
+    shutil.copytree(top, tmp_path / "experiment")
+    run = tmp_path / "experiment" / finished.relative_to(top)
+    compute = folder._compute
+
+    def changing(*args: Any) -> Any:
+        done = compute(*args)
+        next(run.glob("*.model")).write_text("another")
+        return done
+
+    monkeypatch.setattr(folder, "_compute", changing)
+    assert predict(run=run) == 2
+    assert "changed while it was being used" in capsys.readouterr().err
+
+
+def test_flags_that_say_nothing(refused: Refused, finished: Path, tmp_path: Path) -> None:
+    assert "--engine spark: expected one of local, ray" in refused("--engine", "spark")
+    assert "--address: expected --engine ray beside it" in refused("--address", "127.0.0.1:1")
+    assert "--workers: expected --engine ray beside it" in refused("--workers", 2)
+    assert "--delimiter: expected a file beside it, found a folder of Parquet files" in refused("--delimiter", ";")
+
+
+def test_an_engine_that_is_not_installed(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    assert 'this needs ray, which is not installed: `pip install "nystromformer-torch[ray]"`' in refused(
+        "--engine", "ray"
+    )

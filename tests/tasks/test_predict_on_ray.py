@@ -1,0 +1,140 @@
+"""A folder predicted by workers of Ray, on a cluster of two CPUs that the tests start."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from finetuning import made_rows
+from pyarrow import parquet
+from small import run_here
+
+from nystromformer.tasks.prediction import on_ray
+
+ray = pytest.importorskip("ray")
+# Workers cannot import this file.
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+SCRIPT = "code/run_predict.py"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """Its address."""
+    utilities = pytest.importorskip("ray.cluster_utils")
+    started = utilities.Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    yield started.address
+    ray.shutdown()
+    started.shutdown()
+
+
+@pytest.fixture
+def source_folder(tmp_path: Path) -> Path:
+    path = tmp_path / "in"
+    path.mkdir()
+    for number in range(5):
+        texts = [text for text, _ in made_rows(8, number)]
+        parquet.write_table(pa.table({"sentence": texts}), path / f"part-{number}.parquet")
+    return path
+
+
+def contents(path: Path) -> dict[str, Any]:
+    return {str(each.relative_to(path)): each.is_file() and each.read_bytes() for each in sorted(path.rglob("*"))}
+
+
+@pytest.mark.slow
+def test_workers_change_no_byte(
+    cluster: str, finished: Path, source_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = (finished, "--input", source_folder, "--device", "cpu", "--out")
+    assert run_here(monkeypatch, SCRIPT, *flags, tmp_path / "one") == 0
+    for workers in (1, 2):
+        out = tmp_path / f"workers-{workers}"
+        more = ("--engine", "ray", "--address", cluster, "--workers", workers)
+        assert run_here(monkeypatch, SCRIPT, *flags, out, *more) == 0
+        assert contents(out) == contents(tmp_path / "one")
+
+
+class Dying(on_ray.Worker):
+    """Ends with its process at a part, the first time or always."""
+
+    def predict(self, number: int) -> Any:
+        mark = self._job.out.parent / "died"
+        if number == 2 and (not mark.exists() or (mark.parent / "always").exists()):
+            mark.touch()
+            os._exit(1)
+        return super().predict(number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("always", [False, True], ids=["once", "always"])
+def test_a_worker_that_ends(
+    cluster: str,
+    finished: Path,
+    source_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    always: bool,
+) -> None:
+    flags = (finished, "--input", source_folder, "--device", "cpu", "--out")
+    out = tmp_path / "out"
+    on_cluster = ("--engine", "ray", "--address", cluster, "--workers", 2)
+    if always:
+        (tmp_path / "always").touch()
+    with monkeypatch.context() as context:
+        context.setattr(on_ray, "Worker", Dying)
+        status = run_here(context, SCRIPT, *flags, out, *on_cluster)
+    if always:
+        assert status == 2
+        assert "part-2.parquet: 3 workers ended while they computed it" in capsys.readouterr().err
+        assert not (out / "_manifest.json").exists()
+        assert run_here(monkeypatch, SCRIPT, *flags, out, *on_cluster) == 0
+    else:
+        assert status == 0
+    assert (tmp_path / "died").exists()
+    assert run_here(monkeypatch, SCRIPT, *flags, tmp_path / "one") == 0
+    assert contents(out) == contents(tmp_path / "one")
+
+
+@pytest.mark.slow
+def test_an_error_in_a_worker_is_said_as_here(
+    cluster: str,
+    finished: Path,
+    source_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    parquet.write_table(pa.table({"sentence": ["a text", ""]}), source_folder / "part-9.parquet")
+    flags = (finished, "--input", source_folder, "--out", tmp_path / "out", "--device", "cpu")
+    assert run_here(monkeypatch, SCRIPT, *flags, "--engine", "ray", "--address", cluster) == 2
+    said = capsys.readouterr().err
+    assert "error: " in said
+    assert "part-9.parquet, row 2: the text is empty: fill it in, or add --skip_empty" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_an_address_without_a_cluster(
+    finished: Path,
+    source_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = (finished, "--input", source_folder, "--out", tmp_path / "out", "--device", "cpu")
+    assert run_here(monkeypatch, SCRIPT, *flags, "--engine", "ray", "--address", "127.0.0.1:1") == 2
+    assert "error: --engine ray: no Ray cluster can be reached at 127.0.0.1:1" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_alone_goes_to_ray(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = (finished, "--input", tmp_path / "in.csv", "--out", tmp_path / "out.csv", "--engine", "ray")
+    assert run_here(monkeypatch, SCRIPT, *flags) == 2
+    assert "--engine ray: expected --input to be a folder of Parquet files" in capsys.readouterr().err
