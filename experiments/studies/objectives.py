@@ -112,7 +112,7 @@ def gathered(runs: Path, earlier: Mapping[str, Any]) -> dict[str, Any]:
         for name in names:
             for method in METHODS[name]:
                 found = find_runs(runs / use / f"{name}-{method}" / "model", *("transactions", "glue", "lra"))
-                if found:
+                if len(found) == (1 if use == "cost" else SEEDS.count(",") + 1):
                     uses.setdefault(use, {}).setdefault(name, {})[method] = [figures_of(run) for run in found]
     began = [stage for stage in studies.read_stages(runs) if stage not in earlier.get("began", [])]
     return {"began": [*earlier.get("began", []), *began], "uses": uses}

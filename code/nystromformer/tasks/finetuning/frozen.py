@@ -30,7 +30,7 @@ from nystromformer.training.tidying import make_place
 
 logger = logging.getLogger(__name__)
 
-STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4)
+STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4, 3e-5, 1e-5)
 """L2 penalties to choose from, strongest first: the factor of half the squared weights of vectors with deviation 1,
 beside the mean loss."""
 _PIECE = 2048
