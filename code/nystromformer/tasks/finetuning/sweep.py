@@ -44,7 +44,7 @@ from nystromformer.tasks.finetuning.tables import guessers_table, table
 from nystromformer.tasks.finetuning.target import TokenLabels
 from nystromformer.training import Device, Group, join_group
 from nystromformer.training.optim import Diverged
-from nystromformer.wording import listed
+from nystromformer.wording import listed, number_of
 
 logger = logging.getLogger(__name__)
 
@@ -373,6 +373,8 @@ def _tell_words(setup: Setup, splits: Splits, folder: Path) -> None:
     assert isinstance(train, EncodedTexts)
     assert isinstance(held_out, EncodedTexts)
     began = time.monotonic()
+    if not folder.exists():
+        logger.info("fitting tf-idf to the words of %s", number_of(len(train), "text"))
     words = kept_words(folder, train, target)
     (figures,) = words_baseline(words, {"": held_out}, setup.definition.metrics).values()
     text = ", ".join(f"{name} {shown(name, spread)}" for name, spread in figures.items())
