@@ -50,7 +50,9 @@ def weights_of(content: Mapping[str, Any]) -> dict[str, Any]:
     only training has a use for.
     """
     weights = {name: weight for name, weight in content["model"].items() if not name.startswith("objective.")}
-    return {key: value for key, value in content.items() if key not in STATE} | {"model": weights}
+    # With the content's own keys: a file that is made again from what was read is the same to the byte.
+    kept = {key: value for key, value in content.items() if key not in STATE or key == "model"}
+    return {key: weights if key == "model" else value for key, value in kept.items()}
 
 
 def find_checkpoints(folder: Path) -> list[CheckpointFile]:
