@@ -6,6 +6,7 @@ Shapes: B rows, N tokens.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -34,7 +35,7 @@ class Texts:
     def __len__(self) -> int:
         return len(self.first)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 (hexadecimal) of the whole texts and their labels."""
         digest = hashlib.sha256()
