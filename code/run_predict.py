@@ -26,8 +26,9 @@ def predict(
         str,
         typer.Option(
             "--input",
-            help="Input table, as of run_classify.py --train, or a folder of Parquet files; for run_transactions.py "
-            "the folder that `experiments/transactions/prepare.py new` wrote.",
+            help="Input table, as of run_classify.py --train, or a folder of Parquet files on this machine or in "
+            "an S3 object store (s3://BUCKET/PREFIX); for run_transactions.py the folder that "
+            "`experiments/transactions/prepare.py new` wrote.",
         ),
     ],
     out: Annotated[
@@ -93,6 +94,8 @@ def predict(
         int | None,
         typer.Option("--workers", min=1, help="Workers of Ray. Default: one for each CPU or GPU of the cluster."),
     ] = None,
+    array_index: flags.ArrayIndex = None,
+    array_size: flags.ArraySize = None,
     device: flags.DeviceName = "auto",
     *,
     reading: ReadingFlags,
@@ -104,6 +107,7 @@ def predict(
     whose, chosen = predict_choice(weights), reading.chosen()
     check_alone(baseline, embed, weights)
     check_engine(engine, address, workers)
+    part = flags.array_slice(array_index, array_size)
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.prediction.predict import run_predict
@@ -115,6 +119,7 @@ def predict(
         on_ray=engine == "ray",
         address=address,
         workers=workers,
+        part=part,
     )
 
 

@@ -18,6 +18,7 @@ SHOWN = {
     "pretrain.sbatch": ("docs/distributed.md", "Slurm"),
     "finetune.sbatch": ("docs/distributed.md", "Slurm"),
     "preprocess.sbatch": ("data-preprocessing/README.md", "Several machines"),
+    "predict.sbatch": ("docs/scale.md", "Slurm"),
 }
 
 
@@ -126,17 +127,29 @@ def test_preprocessing_with_and_without_an_array(variables: dict[str, str], expe
     assert said.endswith(f"{expected}\n")
 
 
-def test_an_array_of_more_than_the_parts_is_refused(fakes: Path) -> None:
-    done = submit(fakes, "preprocess.sbatch", SLURM_ARRAY_TASK_ID="3", SLURM_ARRAY_TASK_MAX="16")
+def test_prediction_with_an_array(fakes: Path) -> None:
+    said = submit(fakes, "predict.sbatch", "--x y", SLURM_ARRAY_TASK_ID="3", SLURM_ARRAY_TASK_MAX="7").stdout
+    assert said.endswith("<--id> <id> <--array_index> <3> <--array_size> <16> <--x y>\n")
+
+
+of_slices = pytest.mark.parametrize(
+    ("script", "slices"), [("preprocess.sbatch", "parts"), ("predict.sbatch", "slices")]
+)
+
+
+@of_slices
+def test_an_array_of_more_than_the_slices_is_refused(script: str, slices: str, fakes: Path) -> None:
+    done = submit(fakes, script, SLURM_ARRAY_TASK_ID="3", SLURM_ARRAY_TASK_MAX="16")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: --array: expected numbers from 0 to 15 (parts=16), found 16\n"
+    assert done.stderr == f"error: --array: expected numbers from 0 to 15 ({slices}=16), found 16\n"
 
 
-def test_the_documented_array_is_of_all_parts() -> None:
-    script = (ROOT / "slurm" / "preprocess.sbatch").read_text()
-    submitted = "\n".join(block.text for block in blocks(ROOT / "data-preprocessing/README.md", "Several machines"))
-    (parts,) = re.findall(r"^parts=(\d+)", script, re.MULTILINE)
-    assert f"--array=0-{int(parts) - 1} slurm/preprocess.sbatch" in submitted
+@of_slices
+def test_the_documented_array_is_of_all_slices(script: str, slices: str) -> None:
+    page, section = SHOWN[script]
+    submitted = "\n".join(block.text for block in blocks(ROOT / page, section))
+    (count,) = re.findall(rf"^{slices}=(\d+)", (ROOT / "slurm" / script).read_text(), re.MULTILINE)
+    assert f"--array=0-{int(count) - 1} slurm/{script}" in submitted
     assert "--dependency=afterany:" in submitted, "after one failed part afterok would never start"
 
 

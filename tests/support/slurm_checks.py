@@ -5,13 +5,16 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import pyarrow
 import torch
 from corpora import contents, sentence, write_unified
+from finetuning import finetuned_glue, made_rows, pretrained
+from pyarrow import parquet
 from run_files import last_step, records
 from slurm_cluster import Cluster, ClusterError, wait_until
 from small import ROOT, write_dataset, write_experiment
@@ -83,18 +86,44 @@ class Checks:
             (r"--output=\S+", f"--output={self.folder}/%x-%j.txt"),
             (r"--cpus-per-task=\d+ --mem=\d+G", "--cpus-per-task=2 --mem=1G"),
         )
-        array = self.cluster.submit(f"--array=0-{parts - 1}", str(script))
-        merge = self.cluster.submit(f"--dependency=afterany:{array}", str(script))
         words = [sys.executable, ROOT / "data-preprocessing/preprocess_data_512.py", *flags.split(), "--workers", "1"]
-        done = subprocess.run([*words, "--out", out["alone"]], capture_output=True, text=True, check=False)
+        return self._merged(script, parts, [*words, "--out", out["alone"]], out)
+
+    def predicted(self) -> str:
+        """The files of an array of predictions, of which a slice fails, with the rest are those of one process."""
+        source = self.folder / "new"
+        source.mkdir()
+        for number in range(_PIECES):
+            texts = [text for text, _ in made_rows(50, number)]
+            parquet.write_table(pyarrow.table({"sentence": texts}), source / f"{number}.parquet")
+        pretrained(self.folder / "pretrained", self.rows)
+        run = finetuned_glue(self.folder / "pretrained", self.folder / "tuned", "SST-2")
+        out = {name: self.folder / f"predicted-{name}" for name in ("array", "alone")}
+        slices = _PIECES - 1
+        script = edited(
+            "predict.sbatch",
+            self.folder / "predict.sbatch",
+            (r"^command=.*$", f"command=({run} --input {source} --out {out['array']})"),
+            (r"^slices=.*$", f'slices={slices}\n[ "$SLURM_ARRAY_TASK_ID" != 1 ] || exit 3'),
+            (r"--output=\S+", f"--output={self.folder}/%x-%j.txt"),
+            (r"--mem=\d+G", "--mem=1G"),
+        )
+        words = [sys.executable, ROOT / "code/run_predict.py", run, "--input", source, "--out", out["alone"]]
+        return self._merged(script, slices, words, out)
+
+    def _merged(self, script: Path, slices: int, words: Sequence[object], out: Mapping[str, Path]) -> str:
+        """Run an array, whose second job fails, and what finishes it, beside a command that does all of it alone."""
+        array = self.cluster.submit(f"--array=0-{slices - 1}", str(script))
+        merge = self.cluster.submit(f"--dependency=afterany:{array}", str(script))
+        done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=False)
         _expect(done.returncode == 0, "the command in one process failed", done.stderr)
         for job, end in ((array, "COMPLETED FAILED"), (merge, "COMPLETED")):
             state = self.cluster.wait_for(job)
-            outputs = "\n".join(path.read_text() for path in sorted(self.folder.glob("preprocess-*.txt")))
+            outputs = "\n".join(path.read_text() for path in sorted(self.folder.glob(f"{script.stem}-*.txt")))
             _expect(state == end, f"job {job}: {state}, expected {end}", outputs)
         alone, together = (contents(folder) for folder in (out["alone"], out["array"]))
         _expect(alone == together, "other files than those of one process", f"{[*alone]}\n{[*together]}")
-        return f"{parts} jobs, one of which failed, {len(alone)} files, equal to those of one process"
+        return f"{slices} jobs, one of which failed, {len(alone)} files, equal to those of one process"
 
     def uninterrupted(self) -> str:
         """The run that the others are compared with."""
@@ -234,6 +263,7 @@ class Checks:
 
 CHECKS: dict[str, Callable[[Checks], str]] = {
     "array of jobs and dependent merge": Checks.array,
+    "array of predictions and what finishes it": Checks.predicted,
     "two nodes, uninterrupted": Checks.uninterrupted,
     "TERM before the time limit": Checks.time_limit,
     "a node that dies": Checks.lost_node,

@@ -301,3 +301,58 @@ def test_an_engine_that_is_not_installed(refused: Refused, monkeypatch: pytest.M
     assert 'this needs ray, which is not installed: `pip install "nystromformer-torch[ray]"`' in refused(
         "--engine", "ray"
     )
+
+
+def test_slices_and_what_finishes_them(predict: Predict, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As jobs of an array, in any order, one of them twice and one never."""
+    assert predict(out="whole") == 0
+    caplog.set_level("INFO")
+    for index in (2, 0, 0):
+        assert predict("--array_index", index, "--array_size", 3) == 0
+        assert "predictions: 1 part of 3 in" in caplog.messages[-1]
+    assert sorted(os.listdir(tmp_path / "out")) == ["part-00000.parquet", "part-00002.parquet", "parts"]
+    assert predict() == 0
+    assert "continuing after 2 of 3 parts" in caplog.messages
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_slices_at_the_same_time(
+    predict: Predict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They share the folder; what finishes it has it alone, and removes what a killed slice left."""
+    assert predict(out="whole") == 0
+    write: Callable[..., tuple[int, int]] = parts._write
+    beside: list[int] = []
+
+    def and_others(*args: Any) -> tuple[int, int]:
+        with monkeypatch.context() as context:
+            context.setattr(parts, "_write", write)
+            beside.extend([predict("--array_index", 1, "--array_size", 3), predict()])
+        return write(*args)
+
+    with monkeypatch.context() as context:
+        context.setattr(parts, "_write", and_others)
+        assert predict("--array_index", 0, "--array_size", 3) == 0
+    assert beside == [0, 2]
+    assert "another command is using it" in capsys.readouterr().err
+    with monkeypatch.context() as context:
+        context.setattr(NewFile, "__exit__", dying_at(1))
+        with pytest.raises(Killed):
+            predict("--array_index", 2, "--array_size", 3)
+    assert predict() == 0
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("--array_index", 1), "--array_index and --array_size: expected both or none"),
+        (("--array_index", 3, "--array_size", 3), "--array_index: expected 0 to 2 with --array_size 3, found 3"),
+    ],
+)
+def test_no_such_slice(
+    predict: Predict, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: tuple[object, ...], expected: str
+) -> None:
+    assert predict(*flags) == 2
+    assert capsys.readouterr().err == f"error: {expected}\n"
+    assert not (tmp_path / "out").exists()

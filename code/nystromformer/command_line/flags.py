@@ -37,6 +37,31 @@ Overrides = Annotated[
     typer.Option("--set", help="section.key=value: override a value of config.json; repeatable."),
 ]
 
+ArrayIndex = Annotated[
+    int | None,
+    typer.Option(
+        "--array_index",
+        help="In an array job: number of the slice to process, from 0 to --array_size - 1. When all are finished, the "
+        "command without these two flags merges them.",
+    ),
+]
+ArraySize = Annotated[int | None, typer.Option("--array_size", min=1, help="In an array job: number of slices.")]
+
+
+def array_slice(index: int | None, size: int | None) -> slice | None:
+    """The part of the list of all work that the flags of an array job name; None: all of it.
+
+    Raises:
+        UserError: one flag without the other, or no such slice.
+    """
+    if index is None and size is None:
+        return None
+    if index is None or size is None:
+        raise UserError("--array_index and --array_size: expected both or none")
+    if not 0 <= index < size:
+        raise UserError(f"--array_index: expected 0 to {size - 1} with --array_size {size}, found {index}")
+    return slice(index, None, size)
+
 
 def refuse_given(context: typer.Context, names: Sequence[str], why: str) -> None:
     """Refuse flags that have no use beside another one.

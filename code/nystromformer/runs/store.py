@@ -115,19 +115,29 @@ class PieceWriter:
 
 
 class Store:
-    """A folder of pieces, held by one process from the beginning to the end of a `with`; it stays until `remove`.
+    """A folder of pieces, held by one process, or by several that share it, from the beginning to the end of a `with`;
+    it stays until `remove`.
 
     Args:
         command: that makes the pieces, as users call it.
         facts: all that they are made from (a run, a checkpoint's hash, a table's digest, flags), as JSON has it.
         elsewhere: how to have the pieces in another folder, such as "choose another --out".
         source: the file that they are made from now, as users call it.
+        shared: with all processes that have it so; they write pieces, and a process that has it alone does the rest.
 
     Raises (on entry):
         UserError: the folder is not this command's, has pieces made from something else, or is in use.
     """
 
-    def __init__(self, folder: Path, command: str, facts: Mapping[str, Any], elsewhere: str, source: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        command: str,
+        facts: Mapping[str, Any],
+        elsewhere: str,
+        source: str = "",
+        shared: bool = False,
+    ) -> None:
         self.folder = folder
         self._command, self._elsewhere = command, elsewhere
         again = f"again with {source}" if source else "again"
@@ -136,6 +146,8 @@ class Store:
         self.pieces = Pieces(folder, hashlib.sha256(_as_json([command, self._facts])).hexdigest())
         self.whole = folder / temporary_name("whole")
         """A folder for files that get their final names when all of them are written."""
+        self._is_shared = shared
+        self._lock_kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
         self._lock = -1
 
     def __enter__(self) -> Store:
@@ -146,7 +158,8 @@ class Store:
         try:
             self._check_mark()
             if not self._is_finished:
-                self._remove_temporary()
+                if not self._is_shared:
+                    self._remove_temporary()
                 with writing(self.whole):
                     self.whole.mkdir()
         except BaseException:
@@ -189,7 +202,7 @@ class Store:
         if handle is None:
             return False
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, self._lock_kind)
         except BlockingIOError:
             os.close(handle)
             raise UserError(f"{self.folder}: another command is using it: wait for it, or stop it") from None
@@ -209,7 +222,7 @@ class Store:
         handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             content = _head(MARK, self.pieces.origin) + _as_json([self._command, self._facts])
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, self._lock_kind)
             os.write(handle, content + _sha256(content))
             os.fsync(handle)
             place_new(temporary, mark)

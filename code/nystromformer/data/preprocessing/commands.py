@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from nystromformer.command_line import flags
 from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.data.preprocessing.build import build_dataset
 from nystromformer.data.preprocessing.corpora.formats import Format, Rules
@@ -32,18 +33,8 @@ class WorkFlags:
             f"{PROCESSES_PER_CORE} for each core.",
         ),
     ] = usable_cores()
-    array_index: Annotated[
-        int | None,
-        typer.Option(
-            "--array_index",
-            help="In an array job: number of the slice to process, from 0 to --array_size - 1. When all are "
-            "finished, the command without these two flags merges them.",
-        ),
-    ] = None
-    array_size: Annotated[
-        int | None,
-        typer.Option("--array_size", min=1, help="In an array job: number of slices."),
-    ] = None
+    array_index: flags.ArrayIndex = None
+    array_size: flags.ArraySize = None
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run with other parameters in --out.")] = (
         False
     )
@@ -55,18 +46,12 @@ class WorkFlags:
         Raises:
             UserError: one flag without the other, or jobs that would overwrite each other's work.
         """
-        if self.array_index is None and self.array_size is None:
-            return None
-        if self.array_index is None or self.array_size is None:
-            raise UserError("--array_index and --array_size: expected both or none")
-        if not 0 <= self.array_index < self.array_size:
-            expected = f"0 to {self.array_size - 1} with --array_size {self.array_size}"
-            raise UserError(f"--array_index: expected {expected}, found {self.array_index}")
-        if self.overwrite:
+        part = flags.array_slice(self.array_index, self.array_size)
+        if part is not None and self.overwrite:
             raise UserError(
                 "--overwrite: not with --array_index, as jobs would remove each other's work. Remove the folder first"
             )
-        return slice(self.array_index, None, self.array_size)
+        return part
 
 
 ALL_WORK = WorkFlags()

@@ -138,7 +138,8 @@ def open_table(path: Path, reading: Reading = Reading(), header: Sequence[str] |
         if ending in _DELIMITERS:
             return _open_delimited(path, reading, header)
         if ending == ".parquet":
-            return _open_parquet(path)
+            arrow = importlib.import_module("pyarrow")
+            return parquet_table(str(path), lambda: arrow.OSFile(str(path)))
         if ending == ".xlsx":
             return _open_excel(path, reading.sheet)
         return _open_json_array(path, reading) if ending == ".json" else _open_json_lines(path, reading)
@@ -374,34 +375,46 @@ def _open_json_lines(path: Path, reading: Reading) -> Table:
     return Table(str(path), tuple(first), read)
 
 
-def _open_parquet(path: Path) -> Table:
+def parquet_table(name: str, open_file: Callable[[], Any]) -> Table:
+    """A table in a Parquet file.
+
+    Args:
+        name: what messages call it.
+        open_file: gives a file of pyarrow.
+
+    Raises:
+        UserError: it is no Parquet file, or cannot be read.
+    """
     # imported here: it takes a second
     arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     failures = (arrow.ArrowException, OSError, UnicodeDecodeError)
-
-    def refusal(error: Exception) -> UserError:
-        reason = str(error).split("\n")[0]
-        return UserError(f"{path}: expected a Parquet file, found a damaged one or one that ends early: {reason}")
-
     try:
-        with parquet.ParquetFile(path) as file:
+        with open_file() as content, parquet.ParquetFile(content) as file:
             names = tuple(file.schema_arrow.names)
     except failures as error:
-        raise refusal(error) from None
+        raise parquet_refusal(name, error) from None
 
     def read(columns: Sequence[str]) -> Iterator[Row]:
         try:
-            with parquet.ParquetFile(path, buffer_size=_PARQUET_BYTES) as file:
+            with open_file() as content, parquet.ParquetFile(content, buffer_size=_PARQUET_BYTES) as file:
                 for batch in file.iter_batches(_PARQUET_ROWS, columns=list(dict.fromkeys(columns))):
                     cells = {name: list(map(_plain, column)) for name, column in batch.to_pydict().items()}
                     yield from zip(*(cells[column] for column in columns), strict=True)
         except failures as error:
-            raise refusal(error) from None
+            raise parquet_refusal(name, error) from None
         except (OverflowError, ValueError) as error:
             # Such as a time that Python has no number for.
-            raise UserError(f"{path}: a cell of {_columns(list(columns))} cannot be read: {error}") from None
+            raise UserError(f"{name}: a cell of {_columns(list(columns))} cannot be read: {error}") from None
 
-    return Table(str(path), names, read)
+    return Table(name, names, read)
+
+
+def parquet_refusal(name: str, error: Exception) -> UserError:
+    """What to say of a file that could not be read as Parquet."""
+    reason = str(error).split("\n")[0]
+    if "AWS Error" in reason:  # of no class of its own
+        return UserError(f"{name}: cannot be read: {reason}")
+    return UserError(f"{name}: expected a Parquet file, found a damaged one or one that ends early: {reason}")
 
 
 def _plain(cell: Cell) -> Cell:

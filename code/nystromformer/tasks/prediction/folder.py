@@ -7,10 +7,8 @@ checksum in the folder of finished parts; at the end they become one manifest, a
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -20,7 +18,8 @@ from typing import Any
 from nystromformer.errors import UserError
 from nystromformer.files.writing import sha256_of, write_json
 from nystromformer.runs.store import MARK, PARTS, Store, write_folder
-from nystromformer.tasks.documents.table import column_named, columns_named, open_table
+from nystromformer.tasks.documents.table import column_named, columns_named
+from nystromformer.tasks.prediction.inputs import ParquetFolder
 from nystromformer.tasks.prediction.parts import FinishedPart, PartsJob, finished_part, predict_part
 from nystromformer.tasks.prediction.predictor import Predictor
 from nystromformer.tasks.prediction.progress import PredictionProgress
@@ -33,20 +32,9 @@ MANIFEST = "_manifest.json"
 """What reads a folder of Parquet files passes over names that begin so."""
 FORMAT = 1
 """Of the manifest."""
-_TAIL_BYTES = 8
-"""At a Parquet file's end: the size of its footer, and a mark."""
 
 Engine = Callable[[PartsJob, Sequence[int]], Iterator[FinishedPart]]
 """Has parts predicted, and gives them as they are finished, in any order."""
-
-
-def part_names(folder: Path) -> tuple[str, ...]:
-    """The Parquet files of a folder, sorted; none where it is no folder. Hidden files and those that begin with an
-    underscore are somebody's bookkeeping.
-    """
-    if not folder.is_dir():
-        return ()
-    return tuple(sorted(path.name for path in folder.glob("*.parquet") if not path.name.startswith((".", "_"))))
 
 
 @contextmanager
@@ -67,33 +55,37 @@ class _Input:
 
 def predict_folder(
     predictor: Predictor,
-    source: Path,
+    source: ParquetFolder,
     out: Path,
     text: str | None,
     id_column: str | None,
     skip_empty: bool,
     tokens_at_a_time: int | None,
     engine: AbstractContextManager[Engine],
+    part: slice | None = None,
 ) -> None:
     """Predict the Parquet files of a folder.
 
     Args:
         text, id_column: as of run_predict.
+        part: of the files, beside other processes that have other parts; the folder is finished by a process that has
+            all of them. None: all.
 
     Raises:
         UserError: the run cannot predict, a file or a text is invalid, files have other columns than the first one, the
             output folder is another's, or the engine fails; finished parts stay.
     """
-    source, out = source.absolute(), out.absolute()
-    names = part_names(source)
-    if not (out / PARTS / MARK).is_file() and out.exists() and not (out.is_dir() and not any(out.iterdir())):
+    out = out.absolute()
+    # Another process may have made the folder of finished parts and nothing in it yet.
+    is_free = not out.exists() or (out.is_dir() and {path.name for path in out.iterdir()} <= {PARTS})
+    if not (is_free or (out / PARTS / MARK).is_file()):
         raise UserError(f"--out {out}: is there already: name a new folder, or an empty one")
     run = predictor.finished
-    first = open_table(source / names[0])
+    first = source.table(source.names[0])
     columns = run.recipe.text if text is None else columns_named("--text", text, first)
     check_columns(run.recipe.text, columns, text, first)
     name = None if id_column is None else column_named("--id", id_column, first)
-    given = _read_input(source, names, (*columns, *filter(None, (name,))))
+    given = _read_input(source, (*columns, *filter(None, (name,))))
     weights = sha256_of(run.weights)
     facts = {
         "input": given.digest,
@@ -106,35 +98,47 @@ def predict_folder(
         "id": name,
     }
 
-    def write(store: Store) -> list[str]:
+    def compute_parts(store: Store, numbers: Sequence[int]) -> list[FinishedPart]:
         job = PartsJob(
-            *(predictor, source, out, names, columns, name, skip_empty, tokens_at_a_time, store.pieces, store.whole)
+            *(predictor, source, out, columns, name, skip_empty, tokens_at_a_time, store.pieces, store.whole)
         )
         with engine as compute:
-            parts = _compute(job, given, compute)
+            parts = _compute(job, given, compute, numbers)
         if sha256_of(run.weights) != weights:
             raise UserError(
                 f"{run.weights}: changed while it was being used: remove {out} to start again, or name another --out"
             )
+        return parts
+
+    def write(store: Store) -> list[str]:
+        parts = compute_parts(store, range(len(source.names)))
         described = {"format": FORMAT, "command": COMMAND, **facts, "columns": ["id", *predictor.columns]}
         rows = sum(part.rows for part in parts)
         write_json(store.whole / MANIFEST, described | {"rows": rows, "parts": [vars(part) for part in parts]})
         return [MANIFEST]
 
     logger.info("%s, %s", run.result.task, run.weights)
-    write_folder(out, COMMAND, facts, [out / MANIFEST], write)
-    logger.info("predictions: %s in %s", number_of(len(names), "part"), out)
+    if part is None:
+        write_folder(out, COMMAND, facts, [out / MANIFEST], write)
+        logger.info("predictions: %s in %s", number_of(len(source.names), "part"), out)
+        return
+    with Store(out / PARTS, COMMAND, facts, "choose another --out", shared=True) as store:
+        found = compute_parts(store, range(len(source.names))[part])
+    logger.info(
+        "predictions: %s of %d in %s; without --array_index and --array_size the command finishes the folder",
+        *(number_of(len(found), "part"), len(source.names), out),
+    )
 
 
-def _compute(job: PartsJob, given: _Input, compute: Engine) -> list[FinishedPart]:
-    """All parts in their order."""
-    numbers = range(len(job.names))
+def _compute(job: PartsJob, given: _Input, compute: Engine, numbers: Sequence[int]) -> list[FinishedPart]:
+    """Parts in their order."""
+    names = job.source.names
     finished = {number: part for number in numbers if (part := finished_part(job, number)) is not None}
     missing = [number for number in numbers if number not in finished]
-    total, done = sum(given.rows), sum(part.rows for part in finished.values())
+    total, done = sum(given.rows[number] for number in numbers), sum(part.rows for part in finished.values())
     if finished:
         logger.info("continuing after %s of %s", f"{len(finished):,}", number_of(len(numbers), "part"))
-    number_by_name = {name: number for number, name in enumerate(job.names)}
+    number_by_name = {names[number]: number for number in numbers}
     if missing:
         progress = PredictionProgress(total, done)
         for part in compute(job, missing):
@@ -144,7 +148,7 @@ def _compute(job: PartsJob, given: _Input, compute: Engine) -> list[FinishedPart
     for number in numbers:
         if finished[number].rows != given.rows[number]:
             raise UserError(
-                f"{job.source / job.names[number]}: expected {given.rows[number]:,} rows as at the start, found "
+                f"{job.source.where(names[number])}: expected {given.rows[number]:,} rows as at the start, found "
                 f"{finished[number].rows:,}: it changed meanwhile: remove {job.out} to start again"
             )
     return [finished[number] for number in numbers]
@@ -171,35 +175,25 @@ def check_columns(learned: Sequence[str], columns: Sequence[str], text: str | No
         )
 
 
-def _read_input(source: Path, names: Sequence[str], columns: Sequence[str]) -> _Input:
+def _read_input(source: ParquetFolder, columns: Sequence[str]) -> _Input:
     """What the parts are.
 
     Raises:
         UserError: one is no Parquet file, or has other columns than the first one.
     """
-    parquet = importlib.import_module("pyarrow.parquet")
     expected: list[str] = []
     rows: list[int] = []
     digest = hashlib.sha256()
-    for name in names:
-        path = source / name
-        table = open_table(path)  # which says what is wrong with the file
-        schema = parquet.read_schema(path)
-        found = [f"{column}: {schema.field(column).type}" for column in columns if column in table.columns]
+    for name in source.names:
+        footer = source.footer(name)
+        schema = footer.schema
+        found = [f"{column}: {schema.field(column).type}" for column in columns if column in schema.names]
         if (expected := expected or found) != found:
             raise UserError(
-                f"{path}: expected the columns of {names[0]} ({', '.join(expected)}), found "
+                f"{source.where(name)}: expected the columns of {source.names[0]} ({', '.join(expected)}), found "
                 f"{', '.join(found) or 'none of them'}: write the files with one schema, or put them into folders of "
                 "their own"
             )
-        rows.append(parquet.read_metadata(path).num_rows)
-        digest.update(json.dumps([name, path.stat().st_size]).encode() + _footer(path))
+        rows.append(footer.rows)
+        digest.update(json.dumps([name, footer.file_bytes]).encode() + footer.content)
     return _Input(tuple(rows), digest.hexdigest())
-
-
-def _footer(path: Path) -> bytes:
-    with path.open("rb") as file:
-        file.seek(-_TAIL_BYTES, os.SEEK_END)
-        size = int.from_bytes(file.read(_TAIL_BYTES)[:4], "little")
-        file.seek(-_TAIL_BYTES - size, os.SEEK_END)
-        return file.read()

@@ -108,13 +108,14 @@ def _predict(ray: Any, actor: Any, job: PartsJob, numbers: Sequence[int], worker
         try:
             found = ray.get(ready)
         except ray.exceptions.RayActorError as error:
+            name = job.source.names[number]
             tries[number] += 1
             if tries[number] == TRIES:
                 raise UserError(
-                    f"{job.source / job.names[number]}: {TRIES} workers ended while they computed it, which running "
-                    f"out of memory may do: {str(error).splitlines()[0]}"
+                    f"{job.source.where(name)}: {TRIES} workers ended while they computed it, which running out of "
+                    f"memory may do: {str(error).splitlines()[0]}"
                 ) from None
-            logger.warning("%s: its worker ended; it is computed again by another one", job.names[number])
+            logger.warning("%s: its worker ended; it is computed again by another one", name)
             to_do.append(number)
             worker = actor.remote(job)
         else:
@@ -122,3 +123,5 @@ def _predict(ray: Any, actor: Any, job: PartsJob, numbers: Sequence[int], worker
                 raise UserError(found)
             yield found
         start(worker)
+        # A worker without work ends with its last name, and another one that waits for its CPU starts.
+        del worker

@@ -15,7 +15,7 @@ import torch
 from nystromformer.errors import UserError
 from nystromformer.files.writing import NewFile, place_new, sha256_of, sync_folder, temporary_name, writing
 from nystromformer.runs.store import Pieces
-from nystromformer.tasks.documents.table import open_table
+from nystromformer.tasks.prediction.inputs import ParquetFolder
 from nystromformer.tasks.prediction.outputs import output_kind
 from nystromformer.tasks.prediction.predictor import Predictor
 from nystromformer.tasks.prediction.stream import Job, Window, encoded, windows
@@ -40,17 +40,16 @@ class PartsJob:
 
     Args:
         predictor: of the run.
-        source, out: folders of the input and of the output.
-        names: of the parts.
+        source: of the input; a part for each of its files.
+        out: folder of the output.
         text, id, skip_empty, tokens_at_a_time: as of Job.
         pieces: the finished parts' records.
         fresh: a folder for files that get their names when they are whole.
     """
 
     predictor: Predictor
-    source: Path
+    source: ParquetFolder
     out: Path
-    names: tuple[str, ...]
     text: tuple[str, ...]
     id: str | None
     skip_empty: bool
@@ -67,7 +66,7 @@ def predict_part(job: PartsJob, number: int) -> FinishedPart:
     """
     if (finished := finished_part(job, number)) is not None:
         return finished
-    name = job.names[number]
+    name = job.source.names[number]
     target, fresh = job.out / name, job.fresh / temporary_name(name)
     with NewFile(fresh, exclusive=True) as file:
         rows, tokens = _write(job, name, file)
@@ -86,7 +85,7 @@ def finished_part(job: PartsJob, number: int) -> FinishedPart | None:
     Raises:
         UserError: a file that this command did not write has the part's name.
     """
-    target, record = job.out / job.names[number], job.pieces.folder / _record(number)
+    target, record = job.out / job.source.names[number], job.pieces.folder / _record(number)
     is_own = os.path.lexists(record)
     content = job.pieces.read(record.name)
     is_there = os.path.lexists(target)
@@ -111,7 +110,7 @@ def _write(job: PartsJob, name: str, file: NewFile) -> tuple[int, int]:
     """
     run = job.predictor.finished
     output = output_kind(job.out / name)(file, run.header, run.recipe.separator)
-    table = Job(open_table(job.source / name), job.text, job.id, job.out / name, job.skip_empty, 0)
+    table = Job(job.source.table(name), job.text, job.id, job.out / name, job.skip_empty, 0)
     rows = tokens = 0
     for each in encoded(run, _checked(table)):
         scores = np.full((len(each.window.texts), run.outputs), np.nan, dtype=np.float32)

@@ -11,7 +11,8 @@ from nystromformer.runs.settings import Predict
 from nystromformer.tasks.documents.reading import Reading
 from nystromformer.tasks.documents.source import open_place
 from nystromformer.tasks.documents.table import column_named, columns_named
-from nystromformer.tasks.prediction.folder import check_columns, local_engine, part_names, predict_folder
+from nystromformer.tasks.prediction.folder import check_columns, local_engine, predict_folder
+from nystromformer.tasks.prediction.inputs import parquet_folder
 from nystromformer.tasks.prediction.loaded import load_finished
 from nystromformer.tasks.prediction.on_ray import ray_engine
 from nystromformer.tasks.prediction.outputs import output_kind
@@ -39,16 +40,18 @@ def run_predict(
     on_ray: bool = False,
     address: str | None = None,
     workers: int | None = None,
+    part: slice | None = None,
 ) -> None:
     """Predict a table, or a folder of Parquet files, with a finished run.
 
     Args:
-        place: of the table, as `open_place` takes it; of a folder with Parquet files; or for a run on clients' events
-            of a prepared folder.
+        place: of the table, as `open_place` takes it; of a folder with Parquet files, as `parquet_folder` takes it; or
+            for a run on clients' events of a prepared folder.
         text: its columns of texts, as they were typed; None: those of the data that the run learned from.
         baseline: predict with the regression on words that is kept beside the run.
         embed: write the encoder's vectors instead of predictions.
         on_ray: have a Ray cluster predict the folder, the one at `address`, with at most so many workers.
+        part: of the folder's files, as of predict_folder.
 
     Raises:
         UserError: the run cannot predict, or the table is none that it can; nothing is written then.
@@ -56,11 +59,12 @@ def run_predict(
     if open_run(folder).kind == CLIENTS.command:
         asked = {"--text": text is not None, "--id": id_column is not None, "--skip_empty": skip_empty}
         asked |= {"--baseline": baseline, "--embed": embed, "--engine": on_ray}
+        asked |= {"--array_index": part is not None}
         if given := [flag for flag, is_given in asked.items() if is_given] + reading.given:
             raise UserError(f"{folder}: reads clients' events: expected no {given[0]}")
         predict_clients(load_clients_run(folder, Path(place), device, weights), out)
         return
-    if part_names(Path(place)):
+    if (source := parquet_folder(place)) is not None:
         if reading.given:
             raise UserError(f"{reading.given[0]}: expected a file beside it, found a folder of Parquet files: {place}")
         predictor = Predictor(folder, device, weights, embed, baseline)
@@ -70,10 +74,11 @@ def run_predict(
             kind = predictor.finished.decisive.get("device", "cpu")
             predictor = Predictor(folder, kind, weights, embed, baseline)
             engine = ray_engine(address, workers, kind)
-        predict_folder(predictor, Path(place), out, text, id_column, skip_empty, tokens_at_a_time, engine)
+        predict_folder(predictor, source, out, text, id_column, skip_empty, tokens_at_a_time, engine, part)
         return
-    if on_ray:
-        raise UserError(f"--engine ray: expected --input to be a folder of Parquet files, found {place}")
+    if on_ray or part is not None:
+        flag = "--engine ray" if on_ray else "--array_index"
+        raise UserError(f"{flag}: expected --input to be a folder of Parquet files, found {place}")
     output_kind(out)
     run = load_finished(folder, device, weights, embed, baseline)
     table = open_place(place, None, Path(), "test", reading)
