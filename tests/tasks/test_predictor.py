@@ -1,5 +1,6 @@
 """Predictor: one object for other programs; the same bits for any division of the rows into calls."""
 
+import json
 import math
 import pickle
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from finetuning import copy_of, made_rows, sweep, write_stsb, write_table
 from small import CPU
 
@@ -169,6 +171,38 @@ def test_texts_that_are_empty(folders: Callable[[str], Path], kind: str) -> None
         nystromformer.Predictor(folder, "cpu")(["a", ""])
     with pytest.raises(TypeError, match=r"texts\[2\]: expected a text, found 7"):
         nystromformer.Predictor(folder, "cpu", skip_empty=True)(["", "a", 7])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_an_experiment_embeds(source: Path, tmp_path: Path, pooling: str) -> None:
+    """Its encoder's pooled vectors of the whole texts, up to the model's length."""
+    folder = copy_of(source, tmp_path / "experiment", f"model.pooling={pooling}").folder
+    config = json.loads((folder / "config.json").read_text())
+    config["model"]["pooling"] = pooling
+    (folder / "config.json").write_text(json.dumps(config))
+    predict = nystromformer.Predictor(folder, "cpu", embed=True)
+    found = predict({"id": list(range(len(TEXTS))), "text": TEXTS})
+    assert list(found) == ["id", "vector"]
+    assert same(found, joined([predict({"id": [number], "text": [text]}) for number, text in enumerate(TEXTS)]))
+    model, tokenizer = nystromformer.from_pretrained(folder)
+    assert tokenizer is not None
+    for text, vector in zip(TEXTS, found["vector"], strict=True):
+        ids = tokenizer.encode(text).ids
+        most = config["model"]["max_seq_len"]
+        tokens_BN = torch.tensor([ids if len(ids) <= most else [*ids[: most - 1], ids[-1]]])
+        with torch.inference_mode():
+            hidden_BNE = model.encoder(tokens_BN)
+        expected = hidden_BNE[0].mean(0) if pooling == "mean" else hidden_BNE[0, 0]
+        np.testing.assert_allclose(vector, expected.numpy(), atol=1e-5)
+
+
+def test_an_experiment_predicts_nothing_and_may_have_no_checkpoint(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="expected the folder of a finished fine-tuning run"):
+        nystromformer.Predictor(source, "cpu")(TEXTS)
+    experiment = copy_of(source, tmp_path / "experiment")
+    (experiment.checkpoints / "cp-0001.model").unlink()
+    with pytest.raises(UserError, match="no checkpoint"):
+        nystromformer.Predictor(experiment.folder, "cpu", embed=True)(TEXTS)
 
 
 @pytest.mark.parametrize("kind", ["classes", "several", "value"])

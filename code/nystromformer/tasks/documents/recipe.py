@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from nystromformer.files.checked_json import STRICT, checked
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.finetuning.encoded import without_breaks
+from nystromformer.tasks.finetuning.examples import Texts
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class Recipe:
     def cleaned(self, text: str) -> str:
         """A text as those that it learned from were."""
         return without_breaks(text) if self.has_breaks else text
+
+    def texts_of(self, first: Sequence[str], second: Sequence[str] | None) -> Texts:
+        """Texts, or pairs, as those that it learned from were."""
+        others = None if second is None else [self.cleaned(text) for text in second]
+        return Texts("texts", [self.cleaned(text) for text in first], others)
 
 
 def recipe_in(texts: object, source: Path) -> Recipe:

@@ -89,7 +89,7 @@ def predict_folder(
     weights = sha256_of(run.weights)
     facts = {
         "input": given.digest,
-        "run": run.result.task,
+        "run": run.task,
         "weights (--predict)": weights,
         "classes": list(run.recipe.answer.names),
         **run.decisive,
@@ -117,7 +117,7 @@ def predict_folder(
         write_json(store.whole / MANIFEST, described | {"rows": rows, "parts": [vars(part) for part in parts]})
         return [MANIFEST]
 
-    logger.info("%s, %s", run.result.task, run.weights)
+    logger.info("%s, %s", run.task, run.weights)
     if part is None:
         write_folder(out, COMMAND, facts, [out / MANIFEST], write)
         logger.info("predictions: %s in %s", number_of(len(source.names), "part"), out)

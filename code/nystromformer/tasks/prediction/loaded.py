@@ -16,40 +16,32 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 from torch import Tensor
 
-from nystromformer.config import ExperimentConfig, experiment_config
+from nystromformer.config import experiment_config
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.files.reading import half_character
 from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.model import ClassificationModel
-from nystromformer.model.finetuning import mean_over
 from nystromformer.runs.record import Run, open_run
 from nystromformer.runs.settings import Predict
-from nystromformer.tasks.documents.cut import encode_cut
+from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.recipe import Recipe, recipe_in
-from nystromformer.tasks.documents.targets import names_of, predicted, probabilities, target_of
-from nystromformer.tasks.experiment.run import take_gpu
+from nystromformer.tasks.documents.targets import names_of, predicted, probabilities
+from nystromformer.tasks.experiment.folder import read_experiment
+from nystromformer.tasks.experiment.start import ENCODER, open_pretrained, pretrained_in
+from nystromformer.tasks.experiment.tokenizer import find_tokenizer
 from nystromformer.tasks.finetuning.examples import Examples, Texts
-from nystromformer.tasks.finetuning.frozen import vectors_of
 from nystromformer.tasks.finetuning.objective import decided
-from nystromformer.tasks.prediction.batches import Lengths, batches_of_fixed_shapes, batches_of_near_lengths
-from nystromformer.training import Device, choose_device
+from nystromformer.tasks.prediction.network import Network
+from nystromformer.training import choose_device
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import epoch_name
 from nystromformer.training.fitting import load_weights
-from nystromformer.training.prefetch import prefetch_batches
 
 if TYPE_CHECKING:
     from nystromformer.tasks.finetuning.words import Words
-
-TOKENS_AT_A_TIME = {"cpu": 2048, "cuda": 8192}
-"""On each kind of device, padding included; an example of more is computed alone. On a CPU the tensors of more are so
-large that each is fetched from the system anew: rows of 512 at BERT-small's size take a fifth to two fifths longer."""
-INDEPENDENT_TOKENS_AT_A_TIME = {"cpu": 512, "cuda": 8192}
-"""Where batches are filled up: on a CPU few enough that one short text does not take long."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +90,20 @@ class Finished(ABC, Generic[EncodedT, Told]):
     """A finished run, or what was kept with it, opened to be asked about texts."""
 
     folder: Path
-    result: Run
     recipe: Recipe
     """What its texts are, and what it learned of them."""
     weights: Path
     """The file that they are read from."""
-    tokens_at_a_time: int
-    """As many as suit the device, padding included."""
+
+    @property
+    @abstractmethod
+    def task(self) -> str:
+        """What users call it."""
+
+    @property
+    @abstractmethod
+    def tokens_at_a_time(self) -> int:
+        """As many as suit the device, padding included."""
 
     @property
     @abstractmethod
@@ -199,45 +198,17 @@ class Predicting(Finished[EncodedT, Predictions]):
         chances = torch.cat([probabilities(answer, part) for part in parts]).numpy()
         return Predictions(labels, answer.names, chances, has_lists=answer.kind == "several")
 
-    def cleaned(self, texts: Sequence[str], second: Sequence[str] | None) -> Texts:
-        """As the run's data were."""
-        others = None if second is None else [self.recipe.cleaned(text) for text in second]
-        return Texts("texts", [self.recipe.cleaned(text) for text in texts], others)
-
 
 @dataclass(frozen=True)
-class LoadedRun(Predicting[Examples]):
-    """A finished fine-tuning run. Its weights are read when it first predicts."""
+class LoadedRun(Network, Predicting[Examples]):
+    """A finished fine-tuning run."""
 
     folder: Path
     result: Run
-    recipe: Recipe
-    config: ExperimentConfig
-    tokenizer: Tokenizer
-    weights: Path
-    device: Device
 
     @property
-    def decisive(self) -> Mapping[str, Any]:
-        return {
-            "length": self.result.length,
-            "pad_to": self.result.settings.pad_to,
-            "cut": str(self.recipe.cut),
-            "precision": self.device.precision,
-            "device": self.device.device.type,
-        }
-
-    def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> Examples:
-        types = self.config.model.num_sen_type > 1
-        return encode_cut(self.cleaned(texts, second), self.tokenizer, self.result.length, types, self.recipe.cut)
-
-    @property
-    def tokens_at_a_time(self) -> int:  # type: ignore[override]
-        return TOKENS_AT_A_TIME[self.device.device.type]
-
-    def rows_at_a_time(self, length: int) -> int:
-        """How many rows of so many tokens that is, at least one."""
-        return max(self.tokens_at_a_time // length, 1)
+    def task(self) -> str:
+        return self.result.task
 
     def scores(self, examples: Examples, tokens_at_a_time: int | None = None) -> Tensor:
         return self.computed(examples, tokens_at_a_time, whole=True)
@@ -245,77 +216,46 @@ class LoadedRun(Predicting[Examples]):
     def independent_scores(self, examples: Examples, tokens_at_a_time: int | None = None) -> Tensor:
         return self.computed(examples, tokens_at_a_time, whole=True, independent=True)
 
-    def computed(
-        self, examples: Examples, tokens_at_a_time: int | None, whole: bool, independent: bool = False
-    ) -> Tensor:
-        """Scores, or the vectors that the head gets, in the examples' order, float32 on the CPU, computed in batches of
-        similar length.
+    def read_weights(self, model: ClassificationModel) -> None:
+        load_weights(model, decided(read_checkpoint(self.weights))["model"], self.weights)
 
-        Args:
-            tokens_at_a_time: of a batch, padding included; None: as many as suit the device.
-            whole: by the whole model; else by the encoder.
-            independent: as `independent_scores`.
-        """
-        defaults = INDEPENDENT_TOKENS_AT_A_TIME if independent else TOKENS_AT_A_TIME
-        tokens_at_a_time = tokens_at_a_time or defaults[self.device.device.type]
-        total: Tensor | None = None
-        sizes = self.config.model
-        lengths = Lengths(self.result.settings.pad_to, sizes.max_seq_len)
-        with torch.inference_mode(), self.device.autocast(), self.device.products(sizes.transformer_dim) as are_fast:
-            if independent:
-                planned = batches_of_fixed_shapes(examples, tokens_at_a_time, lengths, self.model)
-            else:
-                planned = batches_of_near_lengths(examples, tokens_at_a_time, lengths, are_fast)
-            batches = (examples.batch(each.filled(), each.length) for each in planned)
-            for each, batch in zip(planned, prefetch_batches(batches, self.device.device), strict=True):
-                vectors = self._vectors(batch, tokens_at_a_time)
-                found = (self.model.logits(vectors) if whole else vectors)[: len(each.numbers)].float().cpu()
-                total = found.new_zeros(len(examples), found.shape[1]) if total is None else total
-                total[torch.from_numpy(each.numbers)] = found
-        assert total is not None, "there are examples"
-        return total
 
-    def _vectors(self, batch: Mapping[str, Tensor], tokens_at_a_time: int) -> Tensor:
-        """Of a batch's examples; one whose windows are too many to be computed at once is computed in pieces."""
-        tokens_BN = batch["tokens_BN"]
-        rows = max(tokens_at_a_time // tokens_BN.shape[1], 1)
-        if "rows_I" not in batch or len(batch["rows_I"]) > 1 or len(tokens_BN) <= rows:
-            return vectors_of(self.model, batch)
-        types = batch.get("types_BN")
-        pieces = [slice(start, start + rows) for start in range(0, len(tokens_BN), rows)]
-        pooled = [
-            self.model.pooled(
-                tokens_BN[piece], batch["mask_BN"][piece], None if types is None else types[piece]
-            ).float()
-            for piece in pieces
-        ]
-        return mean_over(torch.cat(pooled), batch["rows_I"])
+@dataclass(frozen=True)
+class PretrainedNetwork(Network):
+    """The encoder of an experiment, with a head that is of no use."""
 
-    @cached_property
-    def model(self) -> ClassificationModel:
-        """With the run's weights, on the device."""
-        # Whoever asks first may do so under inference_mode, in which weights would be of no use to a gradient later.
-        with torch.inference_mode(False):
-            model = target_of(self.recipe.answer).build(self.config.model)
-            assert isinstance(model, ClassificationModel)
-            load_weights(model, decided(read_checkpoint(self.weights))["model"], self.weights)
-            take_gpu(self.device)
-            return model.to(self.device.device).eval()
+    def read_weights(self, model: ClassificationModel) -> None:
+        weights = pretrained_in(read_checkpoint(self.weights), self.weights).encoder
+        load_weights(model.encoder, {name.removeprefix(ENCODER): each for name, each in weights.items()}, self.weights)
 
 
 @dataclass(frozen=True)
 class Embedding(Finished[Examples, Vectors]):
-    """The encoder of a finished run: the pooled vectors that its head gets."""
+    """The pooled vectors of an encoder, such as a finished run's head gets.
 
-    run: LoadedRun
+    Args:
+        name: of the run's task, or of the experiment.
+    """
+
+    folder: Path
+    name: str
+    network: Network
 
     def __post_init__(self) -> None:
-        for name in ("folder", "result", "recipe", "weights", "tokens_at_a_time"):
-            object.__setattr__(self, name, getattr(self.run, name))
+        for name in ("recipe", "weights"):
+            object.__setattr__(self, name, getattr(self.network, name))
+
+    @property
+    def task(self) -> str:
+        return self.name
+
+    @property
+    def tokens_at_a_time(self) -> int:
+        return self.network.tokens_at_a_time
 
     @property
     def outputs(self) -> int:
-        return self.run.config.model.transformer_dim
+        return self.network.config.model.transformer_dim
 
     @property
     def header(self) -> tuple[str, ...]:
@@ -323,16 +263,16 @@ class Embedding(Finished[Examples, Vectors]):
 
     @property
     def decisive(self) -> Mapping[str, Any]:
-        return {**self.run.decisive, "embed": True}
+        return {**self.network.decisive, "embed": True}
 
     def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> Examples:
-        return self.run.encode(texts, second)
+        return self.network.encode(texts, second)
 
     def scores(self, examples: Examples, tokens_at_a_time: int | None = None) -> Tensor:
-        return self.run.computed(examples, tokens_at_a_time, whole=False)
+        return self.network.computed(examples, tokens_at_a_time, whole=False)
 
     def independent_scores(self, examples: Examples, tokens_at_a_time: int | None = None) -> Tensor:
-        return self.run.computed(examples, tokens_at_a_time, whole=False, independent=True)
+        return self.network.computed(examples, tokens_at_a_time, whole=False, independent=True)
 
     def told(self, scores: Tensor, *, independent: bool = False) -> Vectors:
         return Vectors(scores.numpy())
@@ -364,15 +304,21 @@ class LoadedWords(Predicting[WordTexts]):
     recipe: Recipe
     weights: Path
     words: Words
-    tokens_at_a_time: int = 1
-    """It has no batches."""
+
+    @property
+    def task(self) -> str:
+        return self.result.task
+
+    @property
+    def tokens_at_a_time(self) -> int:
+        return 1  # it has no batches
 
     @property
     def decisive(self) -> Mapping[str, Any]:
         return {"baseline": True}
 
     def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> WordTexts:
-        return WordTexts(self.cleaned(texts, second))
+        return WordTexts(self.recipe.texts_of(texts, second))
 
     def scores(self, examples: WordTexts, tokens_at_a_time: int | None = None) -> Tensor:
         return torch.from_numpy(self.words.scores(examples.texts))
@@ -427,28 +373,62 @@ def load_run(folder: str | Path, device: str = "auto", weights: Predict = "best"
     check_finite_weights(content["model"], path)
     config = experiment_config(content["config"], str(path))
     return LoadedRun(
-        folder,
-        result,
-        recipe,
-        config,
-        load_tokenizer(result.tokenizer),
-        path,
-        choose_device(device, config.model.mixed_precision),
+        recipe=recipe,
+        config=config,
+        tokenizer=load_tokenizer(result.tokenizer),
+        weights=path,
+        device=choose_device(device, config.model.mixed_precision),
+        length=result.length,
+        pad_to=result.settings.pad_to,
+        folder=folder,
+        result=result,
     )
 
 
 def load_finished(
     folder: str | Path, device: str = "auto", weights: Predict = "best", embed: bool = False, baseline: bool = False
 ) -> Finished[Any, Any]:
-    """A finished run, its encoder (`embed`), or the regression on words that is kept beside it (`baseline`).
+    """A finished run, its encoder (`embed`), or the regression on words that is kept beside it (`baseline`); with
+    `embed` also the encoder of an experiment, after its last epoch.
 
     Raises:
-        UserError: as `load_run`, or as `load_words`.
+        UserError: as `load_run`, as `load_words`, or as `load_encoder`.
     """
     if baseline:
         return load_words(folder)
+    if embed and is_experiment(Path(folder)):
+        return load_encoder(folder, device)
     run = load_run(folder, device, weights)
-    return Embedding(run) if embed else run
+    return Embedding(run.folder, run.task, run) if embed else run
+
+
+def is_experiment(folder: Path) -> bool:
+    """Whether a folder is an experiment's; its runs lie below it."""
+    return (folder / "config.json").is_file()
+
+
+def load_encoder(folder: str | Path, device: str = "auto") -> Embedding:
+    """The encoder of an experiment after its last epoch, as it pools; texts are in a column `text`, and read up to the
+    length that the model takes.
+
+    Raises:
+        UserError: no checkpoint there, its tokenizer is gone, or weights are NaN or infinite, or not of config.json's
+            model.
+    """
+    experiment = read_experiment(Path(folder))
+    opened = open_pretrained(experiment, "last")
+    check_finite_weights(opened.encoder, opened.path)
+    config = experiment.config
+    network = PretrainedNetwork(
+        recipe=Recipe(Answer("value"), ("text",), ()),
+        config=config,
+        tokenizer=find_tokenizer(experiment, None, opened.tokenizer_sha256),
+        weights=opened.path,
+        device=choose_device(device, config.model.mixed_precision),
+        length=config.model.max_seq_len,
+        pad_to=None,
+    )
+    return Embedding(experiment.folder, experiment.name, network)
 
 
 def load_words(folder: str | Path) -> LoadedWords:

@@ -13,7 +13,7 @@ from nystromformer.tasks.documents.source import open_place
 from nystromformer.tasks.documents.table import column_named, columns_named
 from nystromformer.tasks.prediction.folder import check_columns, local_engine, predict_folder
 from nystromformer.tasks.prediction.inputs import parquet_folder
-from nystromformer.tasks.prediction.loaded import load_finished
+from nystromformer.tasks.prediction.loaded import is_experiment, load_finished
 from nystromformer.tasks.prediction.on_ray import ray_engine
 from nystromformer.tasks.prediction.outputs import output_kind
 from nystromformer.tasks.prediction.predictor import Predictor
@@ -56,7 +56,7 @@ def run_predict(
     Raises:
         UserError: the run cannot predict, or the table is none that it can; nothing is written then.
     """
-    if open_run(folder).kind == CLIENTS.command:
+    if not (embed and is_experiment(folder)) and open_run(folder).kind == CLIENTS.command:
         asked = {"--text": text is not None, "--id": id_column is not None, "--skip_empty": skip_empty}
         asked |= {"--baseline": baseline, "--embed": embed, "--engine": on_ray}
         asked |= {"--array_index": part is not None}
@@ -85,7 +85,7 @@ def run_predict(
     columns = run.recipe.text if text is None else columns_named("--text", text, table)
     check_columns(run.recipe.text, columns, text, table)
     name = None if id_column is None else column_named("--id", id_column, table)
-    logger.info("%s, %s", run.result.task, run.weights)
+    logger.info("%s, %s", run.task, run.weights)
     at_a_time = tokens_at_a_time or run.tokens_at_a_time
     predict_table(run, Job(table, columns, name, out, skip_empty, at_a_time))
     logger.info("%s: %s", "vectors" if embed else "predictions", out)

@@ -20,7 +20,8 @@ Column = Sequence[Any] | NDArray[Any]
 
 
 class Predictor:
-    """Predicts texts with a finished run of run_classify.py, run_glue.py or run_imdb.py.
+    """Predicts texts with a finished run of run_classify.py, run_glue.py or run_imdb.py, or embeds them: with such
+    a run's encoder, or an experiment's.
 
     The run is opened at the first call, once in a process, and pickling leaves the opened run out. On a CPU in float32
     a text's result does not depend on the texts beside it: any division of rows into calls gives the same bits, with
@@ -30,12 +31,14 @@ class Predictor:
     Shapes: n texts, E the encoder's width.
 
     Args:
-        folder: of the run, with its result.json.
+        folder: of the run, with its result.json; with `embed` also of an experiment, with its config.json.
         device: auto, cpu, cuda or cuda:N.
-        weights: best (of the epoch that was best on the validation data) or last.
+        weights: best (of the epoch that was best on the validation data) or last; of an experiment always its last
+            checkpoint.
         embed: give each text's vector, which the encoder gives the head, instead of a prediction.
         baseline: predict with the regression on words that run_classify.py keeps beside its runs.
-        text: text columns of tables, one, or two for pairs; None: as in the run's training data.
+        text: text columns of tables, one, or two for pairs; None: as in the run's training data; of an
+            experiment `text`.
         id: the column of tables that is passed through where they have it.
         skip_empty: give texts that are empty or missing None and NaN, instead of raising.
 

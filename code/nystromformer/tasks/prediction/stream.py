@@ -222,7 +222,7 @@ def _checked(job: Job) -> _Checked:
 def _facts(run: AnyFinished, job: Job) -> dict[str, Any]:
     """What else decides the scores."""
     return {
-        "run": run.result.task,
+        "run": run.task,
         "classes": list(run.recipe.answer.names),
         **run.decisive,
         "tokens_at_a_time": job.tokens_at_a_time,
