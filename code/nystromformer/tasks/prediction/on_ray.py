@@ -41,7 +41,7 @@ def ray_engine(address: str | None, workers: int | None, device: str) -> Iterato
 
     Args:
         address: of a cluster that runs; None: that of RAY_ADDRESS, or one on this machine for as long as this lasts.
-        workers: at most; None: one for each CPU or GPU of the cluster.
+        workers: of a cluster that runs at most so many; None: one for each CPU or GPU of the cluster.
         device: cpu, or cuda: a GPU for each worker.
 
     Raises:
@@ -52,10 +52,12 @@ def ray_engine(address: str | None, workers: int | None, device: str) -> Iterato
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray = importlib.import_module("ray")
     _check_address(address)
+    place = address or os.environ.get("RAY_ADDRESS")
+    # "local": not one that somebody else started on this machine.
+    its_own = {"address": "local", "num_cpus": None if device == "cuda" else workers}
     try:
-        ray.init(address=address, logging_level=logging.ERROR)
+        ray.init(**({"address": place} if place else its_own), logging_level=logging.ERROR)
     except Exception as error:  # of no narrower class where a cluster on this machine does not start in time
-        place = address or os.environ.get("RAY_ADDRESS")
         what = "no Ray cluster could be started here" if place is None else f"no Ray cluster can be reached at {place}"
         raise UserError(f"--engine ray: {what}: {str(error).splitlines()[0]}") from None
     try:
