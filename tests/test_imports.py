@@ -85,6 +85,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(*TRAINING, "interop.formats", "runs", "progress"),
         *("tasks.experiment", "tasks.finetuning", "tasks.documents", "tasks.glue", "tasks.imdb", "tasks.transactions"),
     ),
+    # Steps for pipelines of datatrove; nothing else stands on them.
+    "datatrove": ("wording", "command_line", "data.preprocessing", "tasks.prediction"),
     # What makes experiments of other people's models, and such models of experiments; nothing else stands on it.
     "exchange": (
         *(*TRAINING, *MEASURED, "command_line", "interop.formats", "data.preprocessing"),

@@ -5,6 +5,7 @@ EXTRAS = {
     "openpyxl": "excel",
     "docker": "docker",
     "ray": "ray",
+    "datatrove": "datatrove",
     **dict.fromkeys(("fastapi", "fastapi_offline", "prometheus_client", "uvicorn"), "serve"),
     **dict.fromkeys(("onnx", "onnxscript", "onnxruntime"), "export"),
     **dict.fromkeys(

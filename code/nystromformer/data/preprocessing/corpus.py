@@ -55,19 +55,27 @@ def write_documents(path: Path, documents: Iterable[Document]) -> FileStamp:
     """Write documents as JSON lines, whole or not at all.
 
     Raises:
-        UserError: a document holds half of a surrogate pair, which is no character.
+        UserError: as `line_of`.
     """
     with NewFile(path) as file:
         for document in documents:
-            record = {"id": document.id, "group": document.group, "sentences": document.sentences}
-            try:
-                line = json.dumps(record, ensure_ascii=False).encode()
-            except UnicodeEncodeError:
-                raise UserError(
-                    f"document {document.id!r} contains half of a surrogate pair, which is not a valid character"
-                ) from None
-            file.write(line + b"\n")
+            file.write(line_of(document))
     return file.stamp
+
+
+def line_of(document: Document) -> bytes:
+    """A document's line, with its end.
+
+    Raises:
+        UserError: it holds half of a surrogate pair, which is no character.
+    """
+    record = {"id": document.id, "group": document.group, "sentences": document.sentences}
+    try:
+        return json.dumps(record, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        raise UserError(
+            f"document {document.id!r} contains half of a surrogate pair, which is not a valid character"
+        ) from None
 
 
 def read_documents(

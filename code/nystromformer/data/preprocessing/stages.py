@@ -58,6 +58,11 @@ class Stamps:
                 return None
         return stamp.output
 
+    def stamped(self, name: str) -> StageOutput | None:
+        """A stage's output as it was stamped, whatever has become of its files."""
+        stamp = self._read(name)
+        return stamp.output if stamp else None
+
     def write(self, name: str, fingerprint: str, output: StageOutput) -> None:
         """Stamp a stage whose files have their final names."""
         write_checked(self._file(name), asdict(_Stamp(fingerprint, output)))
@@ -114,6 +119,7 @@ class Stages:
         reserved: names in the folder that the run will use.
         correctable: whether a run that ended by an error of its first start may be replaced by one with other
             parameters, whatever it had finished: these may be the answer to the error.
+        advice: what to do where the folder holds a run with other parameters.
 
     Raises:
         UserError: on entry, if the folder holds another run that is not replaced, or files of the reserved names that
@@ -128,6 +134,7 @@ class Stages:
         reserved: Iterable[str],
         overwrite: bool = False,
         correctable: bool = False,
+        advice: str = "choose another --out, repeat that run's own command, or give --overwrite to remove its output",
     ) -> None:
         self.folder = folder
         self.stamps = Stamps(folder)
@@ -138,6 +145,7 @@ class Stages:
         self._reserved = tuple(reserved)
         self._overwrite = overwrite
         self._correctable = correctable
+        self._advice = advice
         self._before: tuple[bytes, dict[str, int]] | None = None
 
     def __enter__(self) -> Stages:
@@ -145,7 +153,7 @@ class Stages:
         if foreign and not self._run_file.exists():
             raise UserError(
                 f"{self.folder}: {', '.join(foreign)} exist there, but no {RUN_FILE} that says which command wrote "
-                "them. Nothing was changed: choose another --out, or remove them."
+                "them. Nothing was changed: choose another output folder, or remove them."
             )
         path = self.folder / _FOLDER / "lock"
         try:
@@ -153,7 +161,7 @@ class Stages:
             # readable too, which network file systems ask of a shared lock
             self._lock = path.open("a+")
         except OSError as error:
-            raise UserError(f"{path}: cannot be written: {error.strerror or error}. Choose another --out.") from error
+            raise UserError(f"{path}: cannot be written: {error.strerror or error}. Choose another folder.") from error
         try:
             self._begin()
         except BaseException:
@@ -219,7 +227,7 @@ class Stages:
             what = "a run" if self._final.exists() else f"an unfinished run ({done})"
             raise UserError(
                 f"{self.folder}: holds {what} with other parameters:\n{self._differences()}\nNothing was changed: "
-                "choose another --out, repeat that run's own command, or give --overwrite to remove its output."
+                f"{self._advice}."
             )
         return False
 

@@ -120,7 +120,7 @@ class Predictor:
             raise ValueError(f"expected columns of one length, found {count} and {wrong[0]} cells")
         empty = np.zeros(count, dtype=bool)
         for column in columns if self.skip_empty else ():
-            empty |= np.asarray([_is_empty(text) for text in column], dtype=bool)
+            empty |= np.asarray([is_empty(text) for text in column], dtype=bool)
         for column in columns:
             check_texts(column, empty)
         full = np.flatnonzero(~empty)
@@ -152,7 +152,8 @@ class Predictor:
         return {"prediction": labels, **chances}
 
 
-def _is_empty(text: Any) -> bool:
+def is_empty(text: Any) -> bool:
+    """Whether a cell holds no text: nothing, NaN or white space."""
     return text is None or (isinstance(text, float) and text != text) or (isinstance(text, str) and not text.strip())
 
 

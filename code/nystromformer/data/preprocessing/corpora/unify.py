@@ -96,7 +96,7 @@ def write_unified(
             return None
         stages.exclude_others()
         stale = sorted(set(stages.stamps.names()) - set(outputs))
-        corpus = _corpus(name, settings, outputs.values())
+        corpus = corpus_of(name, settings, outputs.values())
         if not stale and (out / CORPUS_FILE).exists() and read_corpus(out) == corpus:
             log.info("%s: already finished, nothing to do", out)
             return corpus
@@ -183,7 +183,8 @@ def _write(
     return StageOutput({shard: stamp}, tally.as_dict(with_groups))
 
 
-def _corpus(name: str, settings: Mapping[str, Any], outputs: Iterable[StageOutput]) -> UnifiedCorpus:
+def corpus_of(name: str, settings: Mapping[str, Any], outputs: Iterable[StageOutput]) -> UnifiedCorpus:
+    """A corpus of what its units wrote, in their order; their results are those of `Tally.as_dict`."""
     results, shards = [], {}
     for output in outputs:
         results.append(output.result)

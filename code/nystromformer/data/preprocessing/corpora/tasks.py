@@ -1,0 +1,120 @@
+"""A unified folder that the tasks of another program fill, one file each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from nystromformer.data.preprocessing.corpora.text import MAX_DOCUMENT, MAX_SENTENCE, Tally, documents_of
+from nystromformer.data.preprocessing.corpora.unify import corpus_of
+from nystromformer.data.preprocessing.corpus import line_of
+from nystromformer.data.preprocessing.stages import StageOutput, Stages, Stamps
+from nystromformer.data.preprocessing.unified import CORPUS_FILE, FORMAT_VERSION, shard_name, write_corpus
+from nystromformer.errors import UserError
+from nystromformer.files.writing import FileStamp, NewFile
+from nystromformer.wording import counted, number_of
+
+Add = Callable[[str, str], int]
+"""Adds a text under its id to a task's file; returns how many documents it became, none of an empty text."""
+
+_SETTINGS: dict[str, Any] = {"min_words": 0, "max_document": MAX_DOCUMENT, "max_sentence": MAX_SENTENCE}
+_ADVICE = (
+    "give every run the same number of tasks, or choose another folder, or remove this one to start from the beginning"
+)
+
+
+@contextmanager
+def open_task(corpora: Path, name: str, task: int, tasks: int) -> Iterator[Add]:
+    """Write the file of one task in `<corpora>/<name>/unified`; the task that ends last also writes `corpus.json`.
+
+    The file gets its name when the block ends without an error. A text is a document and a group of its own. Its lines
+    are paragraphs, as in a data set of the hub.
+
+    Args:
+        task: from 0 to tasks - 1.
+        tasks: their number, the same for all tasks of a folder.
+
+    Raises:
+        UserError: the folder is that of another number of tasks or of another command; another run is writing this
+            file; a text holds half of a surrogate pair; a finished task gives other documents when it runs again; or
+            no task had a document.
+    """
+    folder = corpora / name / "unified"
+    parameters = {"format_version": FORMAT_VERSION, "corpus": name, **_SETTINGS, "tasks": tasks}
+    reserved = (CORPUS_FILE, *map(shard_name, range(tasks)))
+    with Stages(folder, parameters, CORPUS_FILE, reserved, advice=_ADVICE) as stages:
+        shard, stamps = shard_name(task), stages.stamps
+        with _alone(stamps, task, folder / shard):
+            earlier, tally = stamps.stamped(_unit(task)), Tally()
+            with NewFile(folder / shard) as file:
+
+                def add(id: str, text: str) -> int:
+                    before = tally.documents
+                    for document in documents_of(id, text.split("\n"), 0, tally):
+                        tally.count(document)
+                        file.write(line_of(document))
+                    # As many as there are texts, and not kept.
+                    tally.groups.clear()
+                    return tally.documents - before
+
+                yield add
+                _check_same(folder / shard, file.stamp, earlier)
+            stamps.write(_unit(task), "", StageOutput({shard: file.stamp}, tally.as_dict()))
+        _complete(folder, stamps, name, tasks)
+
+
+def _unit(task: int) -> str:
+    return f"{task:05d}"
+
+
+@contextmanager
+def _alone(stamps: Stamps, task: int, path: Path) -> Iterator[None]:
+    """Keep other runs from this task.
+
+    Raises:
+        UserError: one is at it.
+    """
+    lock = FileLock(stamps.lock_file(_unit(task)))
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise UserError(f"{path}: another run is writing it, of the same task: wait for it, or stop it") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _check_same(path: Path, stamp: FileStamp, earlier: StageOutput | None) -> None:
+    """Check that a task that had finished gives the same again: the files of the others came of the same documents.
+
+    Raises:
+        UserError: it does not.
+    """
+    if earlier is not None and earlier.files != {path.name: stamp}:
+        raise UserError(
+            f"{path}: this task had finished with other documents, so the input or the pipeline changed. Nothing was "
+            f"changed: choose another folder, or remove {path.parent} and run all tasks again"
+        )
+
+
+def _complete(folder: Path, stamps: Stamps, name: str, tasks: int) -> None:
+    """Write `corpus.json`, unless a task is not finished yet."""
+    outputs = []
+    for task in range(tasks):
+        output = stamps.find(_unit(task), "")
+        if output is None:
+            return
+        outputs.append(output)
+    corpus = corpus_of(name, _SETTINGS, outputs)
+    if not corpus.documents:
+        raise UserError(
+            f"{folder}: no document is left in {number_of(tasks, 'task')}. Dropped: {counted(corpus.dropped)}"
+        )
+    # Two tasks may end at the same moment.
+    with FileLock(stamps.lock_file("corpus")):
+        write_corpus(folder, corpus)
