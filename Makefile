@@ -31,7 +31,7 @@ UV_VERSION := 0.13.9
 BUILDER := $(VENV)/package
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all containers cluster campaign package docs lint format lock clean distclean
+.PHONY: help demo test test-all containers cluster ray campaign package docs lint format lock clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

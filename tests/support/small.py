@@ -107,6 +107,15 @@ def _documents(split: str, count: int, seed: int) -> Iterator[Document]:
         yield Document(id=f"{split}-{number}", group=split, sentences=tuple(sentences))
 
 
+def contents(folder: Path) -> dict[str, bytes | str | None]:
+    """All that is in a folder: of files their bytes, of links where they lead, of folders None."""
+    found: dict[str, bytes | str | None] = {}
+    for path in sorted(folder.rglob("*")):
+        value = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        found[str(path.relative_to(folder))] = value
+    return found
+
+
 def command(script: str, *flags: object) -> list[str]:
     return [sys.executable, str(ROOT / script), *map(str, flags)]
 

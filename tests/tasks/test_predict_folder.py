@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from finetuning import made_rows
 from pyarrow import parquet
-from small import run_here
+from small import contents, run_here
 
 import nystromformer
 from nystromformer.files.writing import NewFile
@@ -57,10 +57,6 @@ def predict(finished: Path, source_folder: Path, tmp_path: Path, monkeypatch: py
         return run_here(monkeypatch, SCRIPT, *given)
 
     return predict
-
-
-def contents(path: Path) -> dict[str, Any]:
-    return {str(each.relative_to(path)): each.is_file() and each.read_bytes() for each in sorted(path.rglob("*"))}
 
 
 def test_each_part_is_predicted_into_one_of_its_name(

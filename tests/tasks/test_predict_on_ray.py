@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from finetuning import made_rows
 from pyarrow import parquet
-from small import command, run_here
+from small import command, contents, run_here
 
 from nystromformer.tasks.prediction import on_ray
 
@@ -43,10 +43,6 @@ def source_folder(tmp_path: Path) -> Path:
         texts = [text for text, _ in made_rows(8, number)]
         parquet.write_table(pa.table({"sentence": texts}), path / f"part-{number}.parquet")
     return path
-
-
-def contents(path: Path) -> dict[str, Any]:
-    return {str(each.relative_to(path)): each.is_file() and each.read_bytes() for each in sorted(path.rglob("*"))}
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from finetuning import made_rows, write_table
-from small import run_here
+from small import contents, run_here
 
 from nystromformer.runs import store
 from nystromformer.runs.store import Store
@@ -54,13 +54,6 @@ def parts(predict: Predict, tmp_path: Path) -> Path:
 @pytest.fixture
 def same(tmp_path: Path) -> Callable[[], bool]:
     return lambda: (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
-
-
-def contents(folder: Path) -> dict[str, Any]:
-    return {
-        str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else path.is_file() and path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-    }
 
 
 @pytest.mark.parametrize("place", ["a folder", "a link", "a file"])

@@ -4,13 +4,12 @@ import shutil
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from finetuning import made_rows
 from pyarrow import fs, parquet
-from small import run_here
+from small import contents, run_here
 
 moto = pytest.importorskip("moto.server")
 
@@ -47,10 +46,6 @@ def bucket(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         with store.open_output_stream(f"texts/of/2026/{other}") as file:
             file.write(b"not read")
     return "s3://texts/of/2026"
-
-
-def contents(path: Path) -> dict[str, Any]:
-    return {str(each.relative_to(path)): each.is_file() and each.read_bytes() for each in sorted(path.rglob("*"))}
 
 
 @pytest.mark.parametrize("ending", ["", "/"])

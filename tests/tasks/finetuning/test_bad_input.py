@@ -12,7 +12,7 @@ from typing import Protocol
 import pytest
 import torch
 from finetuning import pack, write_imdb, write_sst2
-from small import ROOT, run_here, small_data
+from small import ROOT, contents, run_here, small_data
 from wikihop_files import RECORDS, record, write_records
 
 from nystromformer.data.tokenizer import TOKENIZER_FILE, train_tokenizer
@@ -46,12 +46,6 @@ def wikihop(tmp_path: Path) -> Path:
 @pytest.fixture
 def imdb(tmp_path: Path) -> Path:
     return write_imdb(tmp_path / "aclImdb")
-
-
-def contents(folder: Path) -> dict[str, bytes | None]:
-    """What is in a folder; None for folders in it."""
-    paths = sorted(folder.rglob("*"))
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in paths}
 
 
 class Refused(Protocol):
