@@ -1,7 +1,8 @@
 """Predictions of a folder by one process, by several and by Ray: the same bytes, their time and their memory.
 
-`python experiments/studies/scale.py run [STAGE ...]`, then `collect`. Needs the extra `ray` and nothing else running on
-the machine. The texts are drawn at random and the model learned from a few of them: only time, memory and bytes matter.
+`python experiments/studies/scale.py run --data DIR [STAGE ...]`, then `collect`. Needs the extra `ray` and nothing else
+running on the machine. The texts to predict are drawn at random and the model learned from a few of them: only time,
+memory and bytes matter. DIR holds wiki and minilm, whose tokenizer the stage `preprocessing` uses.
 """
 
 import json
@@ -21,6 +22,7 @@ import pyarrow
 from pyarrow import parquet
 
 from nystromformer import studies
+from nystromformer.data.dataset import open_dataset
 from nystromformer.files.paths import EXPERIMENTS, PROJECT
 from nystromformer.files.writing import write_json, write_text
 from nystromformer.machine import machine_facts
@@ -46,6 +48,7 @@ class Scale(Stages):
     """The runs."""
 
     study = "scale"
+    needs = "wiki and minilm"
 
     def model(self) -> None:
         """A classifier of `nystrom-demo-conv`'s size."""
@@ -89,6 +92,29 @@ class Scale(Stages):
             shutil.rmtree(source)
         write_json(self.out / "memory.json", {"facts": machine_facts(), "texts": found})
 
+    def preprocessing(self) -> None:
+        """Wikipedia to documents, to rows, and the rows merged and not, by one process."""
+        corpora, source = self.out / "corpora", self.data / "wiki"
+        shutil.rmtree(corpora, ignore_errors=True)
+        unified = corpora / "wiki" / "unified"
+        words = ["data-preprocessing/wiki/preprocess.py", "--source", str(source), "--out", str(unified)]
+        found = {"documents": _measured([*words, "--workers", "1"])}
+        sizes = {"text": _bytes_of(source), "documents": _bytes_of(unified)}
+        for way, flags in {"merged": [], "in_parts": ["--in_parts"]}.items():
+            out = self.out / f"rows-{way}"
+            shutil.rmtree(out, ignore_errors=True)
+            words = ["data-preprocessing/preprocess_data_512.py", "--corpora", str(corpora), "--corpus", "wiki"]
+            words += ["--tokenizer", str(self.data / "minilm"), "--out", str(out), "--workers", "1", *flags]
+            found[f"rows, {way}"] = _measured([*words, "--array_index", "0", "--array_size", "1"])
+            found[f"finished, {way}"] = _measured(words)
+            sizes[way] = _bytes_of(out)
+        manifest = open_dataset(self.out / "rows-merged").manifest
+        tokens = manifest.train.tokens + manifest.validation.tokens
+        write_json(
+            self.out / "preprocessing.json",
+            {"facts": machine_facts(), "seconds": found, "bytes": sizes, "tokens": tokens},
+        )
+
     def _source(self, name: str, parts: int, rows: int) -> Path:
         folder = self.out / name
         for number in range(parts):
@@ -117,6 +143,16 @@ class Scale(Stages):
         return {"seconds": time.monotonic() - begin, "peak_mib": peak / 1024}
 
 
+def _measured(words: Sequence[str]) -> float:
+    begin = time.monotonic()
+    _ended([words])
+    return time.monotonic() - begin
+
+
+def _bytes_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
 def _texts(count: int, seed: int) -> list[str]:
     draw = random.Random(seed)
     return [" ".join(draw.choices(WORDS, k=draw.randint(FEWEST, MOST))) for _ in range(count)]
@@ -140,7 +176,7 @@ def _ended(commands: Sequence[Sequence[str]]) -> int:
 
 def collect(runs: Path = Path("runs/scale")) -> None:
     """Write scale.json and scale.md."""
-    data = {name: studies.read_json(runs / f"{name}.json") for name in ("engines", "memory")}
+    data = {name: studies.read_json(runs / f"{name}.json") for name in ("engines", "memory", "preprocessing")}
     write_json(RESULTS / "scale.json", data)
     engines, memory = data["engines"], data["memory"]
     seconds = {way: median(run["seconds"] for run in engines["ways"][way]) for way in WAYS}
@@ -164,9 +200,23 @@ def collect(runs: Path = Path("runs/scale")) -> None:
         markdown(["", "seconds", "texts a second", "of two processes' time"], lines),
         "Most memory of the one process, libraries included:",
         markdown(["texts", "MiB", "seconds"], bounds),
+        "## Preprocessing",
+        "Articles of Wikipedia, rows of 512 tokens of MiniLM's tokenizer, one process:",
+        markdown(["", "seconds", "a second"], _preprocessing_lines(data["preprocessing"])),
         f"{facts['processor']}, two cores, {facts['date']}, commit `{facts['commit']}`. `python "
         "experiments/studies/scale.py run && python experiments/studies/scale.py collect`",
     )
+
+
+def _preprocessing_lines(found: dict[str, Any]) -> list[list[str]]:
+    seconds, sizes, mega = found["seconds"], found["bytes"], 10**6
+    merged = seconds["finished, merged"] - seconds["finished, in_parts"]
+    lines = [
+        ("text to documents", seconds["documents"], sizes["text"], "MB of text"),
+        ("documents to rows", seconds["rows, merged"], found["tokens"], "million tokens"),
+        ("merging", merged, sizes["merged"], "MB of rows"),
+    ]
+    return [[name, f"{took:.1f}", f"{amount / mega / took:,.2f} {unit}"] for name, took, amount, unit in lines]
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from corpora import open_verified, write_unified
+from small import resident_bytes
 
 from nystromformer.data.dataset import Dataset, open_dataset
 from nystromformer.data.manifest import MANIFEST_FILE, Manifest, read_manifest
@@ -167,14 +168,14 @@ def fail_in(stage: str, corpora: Path, folder: Path, error: BaseException | None
             build(corpora, folder, **changes)
 
 
-MOMENTS = ["train_tokenizer", "_units", "merge_parts", "load_tokenizer", "write_manifest", "_remove_parts"]
+MOMENTS = ["train_tokenizer", "_units", "merge_parts", "load_tokenizer", "write_manifest", "_tidy"]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_stopped_build_continues(corpora: Path, reference: Path, tmp_path: Path, moment: str) -> None:
     (tmp_path / "train.tokens.bin.tmp").write_text("what a killed process left")
     fail_in(moment, corpora, tmp_path)
-    assert (tmp_path / "manifest.json").exists() == (moment == "_remove_parts")
+    assert (tmp_path / "manifest.json").exists() == (moment == "_tidy")
     build(corpora, tmp_path)
     assert contents(tmp_path) == contents(reference)
 
@@ -303,7 +304,7 @@ def test_overwrite_replaces_a_run_and_nothing_else(corpora: Path, folder: Path) 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_files_of_no_run_are_refused(corpora: Path, tmp_path: Path, name: str, overwrite: bool) -> None:
     (tmp_path / name).write_text("precious")
-    with pytest.raises(UserError, match=rf"{name} exist there, but no stages/run.json.*another --out"):
+    with pytest.raises(UserError, match=rf"{name} exist there, but no stages/run.json.*another output folder"):
         build(corpora, tmp_path, overwrite)
     assert contents(tmp_path) == {name: b"precious"}
 
@@ -336,7 +337,3 @@ def test_ten_billion_rows_are_opened_and_sampled_in_little_memory(dataset_folder
     # A resumed run's loader goes on in the middle, as one that was there from the beginning.
     assert (rows_of_step(1, 12_345_678, 256, rows) == batch).all()
     assert resident_bytes() - before < 100 << 20
-
-
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

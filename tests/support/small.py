@@ -87,7 +87,7 @@ def write_experiment(folder: Path, **changes: Any) -> Experiment:
 def write_dataset(folder: Path, length: int = LENGTH, seed: int = 0) -> Path:
     """About 150 training rows of made-up sentences in which each word depends on the one before."""
     corpora = folder.with_name(f"{folder.name}-corpora")
-    write_unified(corpora, "made-up", [d for split, n in SPLITS.items() for d in _documents(split, n, seed)])
+    write_unified(corpora, "made-up", [d for split, n in SPLITS.items() for d in documents_of(split, n, seed)])
     build_dataset(corpora, folder, DatasetSettings(length, ("made-up",), TRAIN, VOCABULARY, seed=seed))
     return folder
 
@@ -96,7 +96,7 @@ SPLITS = {"train": 40, "validation": 10}
 """Documents of each; the groups of their names are so large that the choice of groups comes to the same."""
 
 
-def _documents(split: str, count: int, seed: int) -> Iterator[Document]:
+def documents_of(split: str, count: int, seed: int) -> Iterator[Document]:
     randomness = random.Random(f"{split}{seed}")
     for number in range(count):
         sentences = []
@@ -114,6 +114,11 @@ def contents(folder: Path) -> dict[str, bytes | str | None]:
         value = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
         found[str(path.relative_to(folder))] = value
     return found
+
+
+def resident_bytes() -> int:
+    """Of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def command(script: str, *flags: object) -> list[str]:

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from nystromformer.data.index import FileOf, Index, PartedArray
 from nystromformer.data.manifest import (
     MAKE_ANEW,
     MANIFEST_FILE,
     SPLITS,
     Manifest,
     check_size,
+    index_file,
     little_endian,
     read_manifest,
     splits_file,
@@ -30,12 +32,12 @@ TOKENIZER_FOLDER = "tokenizer"
 class Rows:
     """The rows of one split (R rows, N tokens), mapped into memory at first use and again in every process.
 
-    A pickle holds the paths, not the content.
+    They lie in two files, or in two for each part. A pickle holds the paths, not the content.
     """
 
     def __init__(self, folder: Path, split: str, manifest: Manifest) -> None:
-        self._tokens_path = folder / tokens_file(split)
-        self._splits_path = folder / splits_file(split)
+        self._folder, self._split = folder, split
+        self._is_in_parts = index_file(split) in manifest.split(split).files
         self._tokens_dtype = little_endian(manifest.tokens_dtype)
         self._splits_dtype = little_endian(manifest.splits_dtype)
         self._shape = (manifest.split(split).rows, manifest.length)
@@ -58,8 +60,8 @@ class Rows:
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
             raise UserError(
-                f"{self._tokens_path}: row {numbers[row]}: expected ids from 0 to {vocab_size - 1}, those of the "
-                f"tokenizer, found {tokens_BN[row, column]}. {MAKE_ANEW}"
+                f"{self._place(tokens_file, numbers[row])}: row {numbers[row]}: expected ids from 0 to "
+                f"{vocab_size - 1}, those of the tokenizer, found {tokens_BN[row, column]}. {MAKE_ANEW}"
             )
         ends_B = (tokens_BN != special.pad).sum(1) - 1
         labelled = np.flatnonzero(splits_B)
@@ -70,26 +72,41 @@ class Rows:
         if not good.all():
             row = labelled[np.flatnonzero(~good)[0]]
             raise UserError(
-                f"{self._splits_path}: row {numbers[row]}: expected its second part to begin at a token behind "
-                f"</s>, or 0, found {splits_B[row]}. {MAKE_ANEW}"
+                f"{self._place(splits_file, numbers[row])}: row {numbers[row]}: expected its second part to begin at "
+                f"a token behind </s>, or 0, found {splits_B[row]}. {MAKE_ANEW}"
             )
 
     @cached_property
-    def tokens(self) -> np.ndarray:
+    def tokens(self) -> np.ndarray | PartedArray:
         """Token ids, (R, N), read-only."""
-        return self._map(self._tokens_path, self._tokens_dtype, self._shape)
+        return self._map(tokens_file, self._tokens_dtype, self._shape)
 
     @cached_property
-    def splits(self) -> np.ndarray:
+    def splits(self) -> np.ndarray | PartedArray:
         """Index in its row of the second part's first token, (R,), read-only; 0 where there is no sentence order."""
-        return self._map(self._splits_path, self._splits_dtype, self._shape[:1])
+        return self._map(splits_file, self._splits_dtype, self._shape[:1])
 
-    def _map(self, path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-        # nothing cannot be mapped
-        return np.memmap(path, dtype, "r", shape=shape) if len(self) else np.empty(shape, dtype)
+    @cached_property
+    def index(self) -> Index | None:
+        """Of the parts; None where the rows are merged."""
+        return Index(self._folder / index_file(self._split)) if self._is_in_parts else None
+
+    def _place(self, file_of: FileOf, number: int) -> Path:
+        """The file of a row."""
+        if self.index is None:
+            return self._folder / file_of(self._split)
+        (part,) = self.index.part_of(np.array([number]))
+        return self._folder / self.index.file(int(part), self._split, file_of)[0]
+
+    def _map(self, file_of: FileOf, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray | PartedArray:
+        if not len(self):  # nothing cannot be mapped
+            return np.empty(shape, dtype)
+        if self.index is not None:
+            return PartedArray(self._folder, self._split, self.index, file_of, dtype, shape)
+        return np.memmap(self._folder / file_of(self._split), dtype, "r", shape=shape)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("tokens", "splits")}
+        return {key: value for key, value in self.__dict__.items() if key not in ("tokens", "splits", "index")}
 
 
 @dataclass(frozen=True)
@@ -128,7 +145,8 @@ class Dataset:
 
 
 def open_dataset(folder: Path) -> Dataset:
-    """Open a dataset folder. Sizes and the tokenizer are compared with the manifest, rows' content by `Verification`.
+    """Open a dataset folder. Sizes, indexes and the tokenizer are compared with the manifest, rows' content by
+    `Verification`; of rows in parts the size of each part is compared when it is first read.
 
     Raises:
         UserError: the folder or its manifest is missing, or a file does not match the manifest.
@@ -137,6 +155,8 @@ def open_dataset(folder: Path) -> Dataset:
     for split in SPLITS:
         for name, stamp in manifest.split(split).files.items():
             check_size(folder / name, stamp, MANIFEST_FILE, MAKE_ANEW)
+            if name == index_file(split) and sha256_of(folder / name) != stamp.sha256:
+                raise UserError(f"{folder / name}: changed since it was made. {MAKE_ANEW}")
     tokenizer = folder / TOKENIZER_FOLDER / TOKENIZER_FILE
     sha256 = sha256_of(tokenizer) if tokenizer.is_file() else "no such file"
     if sha256 != manifest.tokenizer_sha256:

@@ -22,6 +22,8 @@ MAKE_ANEW = "Copy it again if it was copied, or make the dataset again: its prep
 FORMAT_VERSION = 3
 """Rises when a dataset of the version before cannot be read any more."""
 SPLITS = ("train", "validation")
+PARTS_FOLDER = "parts"
+"""Folder of the rows of each file of documents, until they are merged or for good."""
 
 Dtype = Literal["uint16", "int32"]
 
@@ -34,6 +36,11 @@ def tokens_file(split: str) -> str:
 def splits_file(split: str) -> str:
     """Name of the file of a split's sentence-order split points."""
     return f"{split}.splits.bin"
+
+
+def index_file(split: str) -> str:
+    """Name of the index of a split whose rows stay in parts."""
+    return f"{split}.parts.npy"
 
 
 def storage_dtype(values: int) -> Dtype:
@@ -73,6 +80,7 @@ class SplitManifest(Counts):
     sentence_order_rows: rows with a split point.
     padding: positions of all rows that hold no token.
     dropped_tokens: the last tokens, which filled no row.
+    files: of its tokens and its splits, or its index where the rows stay in parts.
     """
 
     sentence_order_rows: int
@@ -121,7 +129,7 @@ class Manifest(_Record):
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that are equal for equal rows and tokenizer."""
+        """Sixteen hexadecimal digits that are equal for equal rows and tokenizer, merged or in equal parts."""
         hashes = [stamp.sha256 for name in SPLITS for _, stamp in sorted(self.split(name).files.items())]
         identity = [self.length, self.tokens_dtype, self.splits_dtype, self.tokenizer_sha256, *hashes]
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]

@@ -33,7 +33,8 @@ class VerificationStopped(Exception):
 
 
 class Verification:
-    """Compares the SHA-256 of the files of a dataset's splits with its manifest.
+    """Compares the SHA-256 of the files of a dataset's splits with its manifest. Rows in parts are compared with their
+    index on demand alone, and that is not remembered: there may be many terabytes of them.
 
     Args:
         other: folder to remember in where the dataset's own cannot be written; None: remember nothing there.
@@ -41,6 +42,8 @@ class Verification:
 
     def __init__(self, dataset: Dataset, splits: Sequence[str] = SPLITS, other: Path | None = None) -> None:
         self._folder = dataset.folder
+        rows = {"train": dataset.train, "validation": dataset.validation}
+        self._indexes = {split: index for split in splits if (index := rows[split].index) is not None}
         self._stamps = {name: stamp for split in splits for name, stamp in dataset.manifest.split(split).files.items()}
         self._memory = [folder / MEMORY_FILE for folder in (dataset.folder, other) if folder is not None]
         self._manifest_sha256 = sha256_of(dataset.folder / MANIFEST_FILE)
@@ -54,7 +57,7 @@ class Verification:
         """Read the files that were not verified yet, and remember them.
 
         Args:
-            force: read all files.
+            force: read all files, parts included.
             stop: ends the reading, when it is set.
 
         Raises:
@@ -63,9 +66,12 @@ class Verification:
         """
         for name in self._stamps if force else self._unverified_files():
             before = self._entry(name)
-            self._verify(name, stop or threading.Event())
+            self._verify(name, self._stamps[name].sha256, stop or threading.Event())
             if self._entry(name) == before:
                 self._remember(before)
+        for split, index in self._indexes.items() if force else ():
+            for name, stamp in index.files(split):
+                self._verify(name, stamp.sha256, stop or threading.Event())
 
     def _unverified_files(self) -> list[str]:
         verified = [entry for path in self._memory for entry in _read_memory(path)]
@@ -83,8 +89,8 @@ class Verification:
             "inode": status.st_ino,
         }
 
-    def _verify(self, name: str, stop: threading.Event) -> None:
-        digest, expected = hashlib.sha256(), self._stamps[name].sha256
+    def _verify(self, name: str, expected: str, stop: threading.Event) -> None:
+        digest = hashlib.sha256()
         with _reading(self._folder / name) as path, path.open("rb") as file:
             while block := file.read(_BLOCK_BYTES):
                 if stop.is_set():

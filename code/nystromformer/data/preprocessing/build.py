@@ -19,12 +19,16 @@ from nystromformer import __version__
 from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
 from nystromformer.data.manifest import (
     FORMAT_VERSION,
+    MAKE_ANEW,
     MANIFEST_FILE,
+    PARTS_FOLDER,
     SPLITS,
     Corpus,
     Counts,
     Manifest,
     SplitManifest,
+    check_size,
+    index_file,
     splits_file,
     storage_dtype,
     tokens_file,
@@ -32,7 +36,7 @@ from nystromformer.data.manifest import (
 )
 from nystromformer.data.preprocessing.corpus import read_documents, stable_uniform
 from nystromformer.data.preprocessing.mixture import Choice, WeightedCorpus, parse_mixture
-from nystromformer.data.preprocessing.parts import PARTS_FOLDER, make_part, merge_parts
+from nystromformer.data.preprocessing.parts import make_part, merge_parts, write_index
 from nystromformer.data.preprocessing.pool import Report
 from nystromformer.data.preprocessing.pretrained_tokenizer import PretrainedTokenizer, find_tokenizer, read_tokenizer
 from nystromformer.data.preprocessing.settings import TRAIN, DatasetSettings
@@ -62,6 +66,7 @@ _RESERVED = (
     PARTS_FOLDER,
     *map(tokens_file, SPLITS),
     *map(splits_file, SPLITS),
+    *map(index_file, SPLITS),
 )
 
 
@@ -109,7 +114,7 @@ def build_dataset(
             log.info("%s: already finished, nothing to do", out)
             if part is None and (out / PARTS_FOLDER).exists():
                 stages.exclude_others()
-                _remove_parts(stages)
+                _tidy(stages, settings)
             return open_dataset(out).manifest
         tokenizer = _make_tokenizer(stages, settings, sources, pretrained)
         units = {source.name: _units(out, settings.length, source, tokenizer) for source in sources}
@@ -119,11 +124,11 @@ def build_dataset(
         stages.exclude_others()
         if _is_finished(out):
             log.info("%s: finished by another process", out)
-            _remove_parts(stages)
+            _tidy(stages, settings)
             return open_dataset(out).manifest
         stages.unfinish()
-        manifest = _merge(stages, settings, parameters, units, outputs, tokenizer)
-        _remove_parts(stages)
+        manifest = _finish(stages, settings, parameters, units, outputs, tokenizer)
+        _tidy(stages, settings)
     _log_dataset(manifest, read)
     log.info("dataset %s in %.1f seconds", manifest.fingerprint, time.monotonic() - begin)
     return manifest
@@ -165,17 +170,21 @@ def _parameters(
         "corpora": {source.name: str(source.choice.corpus.weight) for source in sources},
         "validation": settings.validation,
         "seed": settings.seed,
+        **({"in_parts": True} if settings.in_parts else {}),
         **tokenizer,
         CORPUS_FILE: {source.name: sha256_of(source.folder / CORPUS_FILE) for source in sources},
     }
 
 
 def _is_finished(out: Path) -> bool:
-    """Whether a dataset is whole; one that lost a file is made again."""
+    """Whether a dataset is whole; what it lost is made again."""
     if not (out / MANIFEST_FILE).exists():
         return False
     try:
-        open_dataset(out)
+        dataset = open_dataset(out)
+        for split, rows in (("train", dataset.train), ("validation", dataset.validation)):
+            for name, stamp in rows.index.files(split) if rows.index else ():
+                check_size(out / name, stamp, MANIFEST_FILE, MAKE_ANEW)
     except UserError as error:
         log.info("%s", error)
         return False
@@ -240,7 +249,7 @@ def _units(out: Path, length: int, source: _Source, tokenizer: FileStamp) -> lis
     return units
 
 
-def _merge(
+def _finish(
     stages: Stages,
     settings: DatasetSettings,
     parameters: dict[str, Any],
@@ -263,9 +272,8 @@ def _merge(
         sums = {split: sum_counts(part[split] for part in parts) for split in SPLITS}
         counts = {split: Counts(**{key: sums[split][key] for key in Counts.model_fields}) for split in SPLITS}
         corpora.append(Corpus(name=corpus.name, weight=float(corpus.weight), **counts))
-    splits = {
-        split: SplitManifest(**totals[split], files=merge_parts(stages.stamps, split, outputs)) for split in SPLITS
-    }
+    place = write_index if settings.in_parts else merge_parts
+    splits = {split: SplitManifest(**totals[split], files=place(stages.stamps, split, outputs)) for split in SPLITS}
     encoder = load_tokenizer(out / TOKENIZER_FOLDER, tokenizer.sha256)
     manifest = Manifest(
         corpora=corpora,
@@ -285,9 +293,10 @@ def _merge(
     return manifest
 
 
-def _remove_parts(stages: Stages) -> None:
+def _tidy(stages: Stages, settings: DatasetSettings) -> None:
+    """Remove what a finished dataset has no use for. The stamps of parts that stay are of use when one is lost."""
     for name in stages.stamps.names():
-        if name != _TOKENIZER_STAGE:
+        if name != _TOKENIZER_STAGE and not settings.in_parts:
             stages.stamps.remove(name)
     folder = stages.folder / PARTS_FOLDER
     # what a killed process was writing

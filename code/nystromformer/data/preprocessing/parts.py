@@ -12,7 +12,8 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from nystromformer.data.dataset import TOKENIZER_FOLDER
-from nystromformer.data.manifest import SPLITS, splits_file, tokens_file
+from nystromformer.data.index import index_of
+from nystromformer.data.manifest import PARTS_FOLDER, SPLITS, index_file, splits_file, tokens_file
 from nystromformer.data.preprocessing.corpus import Document, read_documents
 from nystromformer.data.preprocessing.mixture import Choice
 from nystromformer.data.preprocessing.pool import Report
@@ -22,7 +23,6 @@ from nystromformer.data.tokenizer import load_tokenizer, special_tokens
 from nystromformer.errors import UserError, reading
 from nystromformer.files.writing import FileStamp, NewFile
 
-PARTS_FOLDER = "parts"
 _COPY_BYTES = 1 << 20
 
 
@@ -69,6 +69,20 @@ def make_part(
 def _load_once(folder: Path, sha256: str) -> Tokenizer:
     """A tokenizer, loaded once in a process; the hash tells one from another in the same place."""
     return load_tokenizer(folder, sha256)
+
+
+def write_index(stamps: Stamps, split: str, outputs: Mapping[str, StageOutput]) -> dict[str, FileStamp]:
+    """Write the index of a split whose rows stay in their parts; returns its stamp by its name."""
+
+    def parts() -> Iterator[tuple[str, int, FileStamp, FileStamp]]:
+        for name, output in outputs.items():
+            files = [f"{PARTS_FOLDER}/{file_of(f'{name}.{split}')}" for file_of in (tokens_file, splits_file)]
+            yield name, output.result[split]["rows"], output.files[files[0]], output.files[files[1]]
+
+    name = index_file(split)
+    with NewFile(stamps.folder / name) as file:
+        file.write(index_of(parts()))
+    return {name: file.stamp}
 
 
 def merge_parts(stamps: Stamps, split: str, outputs: Mapping[str, StageOutput]) -> dict[str, FileStamp]:

@@ -66,6 +66,13 @@ class DatasetSettings:
             "--seed", help="Random seed of the validation documents, and of the sample at a weight such as 1/3."
         ),
     ] = 0
+    in_parts: Annotated[
+        bool,
+        typer.Option(
+            "--in_parts",
+            help="Leave the rows in files for each file of documents instead of merging them: for many terabytes.",
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         if not 0 < self.validation <= 1:

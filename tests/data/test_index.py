@@ -1,0 +1,207 @@
+"""A dataset whose rows stay in parts: the same rows, and one error for each file that is wrong."""
+
+import io
+import os
+import pickle
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from corpora import contents, open_verified, write_unified
+from finetuning import pretrained
+from hypothesis import given
+from hypothesis import strategies as st
+from small import LENGTH, documents_of, resident_bytes
+
+from nystromformer.data.dataset import open_dataset
+from nystromformer.data.index import Index, PartedArray, index_of
+from nystromformer.data.manifest import MANIFEST_FILE, read_manifest, splits_file, tokens_file
+from nystromformer.data.preprocessing import build as building
+from nystromformer.data.preprocessing.build import TRAIN, DatasetSettings, build_dataset
+from nystromformer.data.preprocessing.corpus import Document
+from nystromformer.data.sampler import rows_of_step
+from nystromformer.errors import UserError
+from nystromformer.files.checked_json import write_checked
+from nystromformer.files.writing import FileStamp, sha256_of
+from nystromformer.training.archive import read_checkpoint
+
+SETTINGS = DatasetSettings(LENGTH, ("made-up",), TRAIN, 300)
+PARTS = 6
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of several files, the last of which has too little for a row."""
+    folder, documents = (
+        tmp_path_factory.mktemp("corpora"),
+        [replace(each, group=each.id) for each in documents_of("train", 60, 0)],
+    )
+    write_unified(folder, "made-up", [*documents, Document("last", "last", ("One.",))], with_groups=False, files=PARTS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def merged(corpora: Path) -> Path:
+    build_dataset(corpora, corpora / "merged", SETTINGS)
+    return corpora / "merged"
+
+
+@pytest.fixture(scope="module")
+def in_parts(corpora: Path) -> Path:
+    build_dataset(corpora, corpora / "in-parts", replace(SETTINGS, in_parts=True))
+    return corpora / "in-parts"
+
+
+@pytest.fixture
+def own(in_parts: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(in_parts, tmp_path / "own"))
+
+
+def test_the_rows_are_those_of_merged_files(merged: Path, in_parts: Path) -> None:
+    assert sorted(path.name for path in in_parts.iterdir() if path.suffix in (".bin", ".npy")) == [
+        "train.parts.npy", "validation.parts.npy",
+    ]  # fmt: skip
+    one, other = open_verified(merged), pickle.loads(pickle.dumps(open_verified(in_parts)))  # noqa: S301  # our own
+    for expected, found in ((one.train, other.train), (one.validation, other.validation)):
+        assert len(found) == len(expected) > PARTS
+        numbers = np.random.default_rng(0).integers(len(found), size=(5, 7))
+        for array, those in ((found.tokens, expected.tokens), (found.splits, expected.splits)):
+            assert isinstance(array, PartedArray)
+            assert (array.shape, array.dtype) == (those.shape, those.dtype)
+            for key in (slice(None), slice(3, None, 2), 4, numbers, numbers[0], numbers[:, :0]):
+                assert (array[key] == those[key]).all()
+                assert array[key].shape == those[key].shape
+            assert (np.resize(array, those.shape) == those).all()
+            with pytest.raises(IndexError):
+                array[len(those)]
+
+
+@given(st.lists(st.integers(0, 4), max_size=8), st.randoms(use_true_random=False))
+def test_any_sizes_of_parts(tmp_path_factory: pytest.TempPathFactory, sizes: list[int], draw: random.Random) -> None:
+    """Empty ones anywhere."""
+    folder = tmp_path_factory.mktemp("parts")
+    whole = np.arange(sum(sizes) * 3, dtype="<u2").reshape(-1, 3)
+    parts, first = [], 0
+    (folder / "parts").mkdir()
+    for number, rows in enumerate(sizes):
+        content = whole[first : first + rows].tobytes()
+        (folder / "parts" / tokens_file(f"{number}.train")).write_bytes(content)
+        parts.append((f"{number}", rows, FileStamp(len(content), "0" * 64), FileStamp(0, "0" * 64)))
+        first += rows
+    (folder / "index.npy").write_bytes(index_of(parts))
+    index = Index(folder / "index.npy")
+    array = PartedArray(folder, "train", index, tokens_file, whole.dtype, whole.shape)
+    assert (array[:] == whole).all()
+    numbers = np.array([draw.randrange(len(whole)) for _ in range(5)] if len(whole) else [], dtype=np.int64)
+    assert (array[numbers] == whole[numbers]).all()
+
+
+def test_training_is_the_same_to_the_bit(merged: Path, in_parts: Path, tmp_path: Path) -> None:
+    weights = [
+        read_checkpoint(pretrained(tmp_path / folder.name, folder).checkpoints / "cp-0001.cp")["model"]
+        for folder in (merged, in_parts)
+    ]
+    assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
+
+
+def test_slices_make_it_and_a_lost_part_is_made_again(corpora: Path, own: Path, in_parts: Path, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, in_parts=True)
+    for number in (1, 0):
+        assert build_dataset(corpora, tmp_path / "sliced", settings, part=slice(number, None, 2)) is None
+    build_dataset(corpora, tmp_path / "sliced", settings)
+    assert contents(tmp_path / "sliced") == contents(in_parts)
+    lost = own / "parts" / "made-up-00002.train.tokens.bin"
+    lost.unlink()
+    made: list[str] = []
+    with pytest.MonkeyPatch.context() as context:
+        make = building.make_part
+        context.setattr(
+            building, "make_part", lambda *args, **keys: (made.append(keys["name"]), make(*args, **keys))[1]
+        )
+        build_dataset(corpora, own, settings)
+    assert made == ["made-up-00002"]
+    assert contents(own) == contents(in_parts)
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 2)
+
+
+def change(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "file", "expected"),
+    [
+        (Path.unlink, tokens_file, "no such file, expected .* bytes as in the index of its parts"),
+        (truncate, tokens_file, "bytes, expected .* bytes as in the index of its parts"),
+        (truncate, splits_file, "bytes, expected .* bytes as in the index of its parts"),
+    ],
+)
+def test_a_part_is_checked_when_it_is_read(
+    own: Path, damage: Callable[[Path], None], file: Callable[[str], str], expected: str
+) -> None:
+    path = own / "parts" / file("made-up-00001.train")
+    damage(path)
+    train = open_dataset(own).train
+    assert len(train.tokens[:2]) == len(train.splits[:2]) == 2
+    with pytest.raises(UserError, match=f"{path}: .*{expected}"):
+        (train.tokens[:], train.splits[:])
+
+
+def test_what_was_changed(own: Path) -> None:
+    path = next(path for path in sorted(own.glob("parts/*.validation.tokens.bin")) if path.stat().st_size)
+    change(path)
+    with pytest.raises(UserError, match=f"{path}: expected SHA-256"):
+        open_verified(own)
+    index = own / "train.parts.npy"
+    change(index)
+    with pytest.raises(UserError, match=f"{index}: changed since it was made"):
+        open_dataset(own)
+
+
+@pytest.mark.parametrize("content", [b"", b"none", b"\x93NUMPY"])
+def test_no_index(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "index.npy").write_bytes(content)
+    with pytest.raises(UserError, match="expected an index of parts"):
+        Index(tmp_path / "index.npy")
+    other = io.BytesIO()
+    np.save(other, np.arange(3))
+    (tmp_path / "index.npy").write_bytes(other.getvalue())
+    with pytest.raises(UserError, match="expected an index of parts"):
+        Index(tmp_path / "index.npy")
+
+
+def test_ten_billion_rows_in_parts(in_parts: Path, tmp_path: Path) -> None:
+    """A file with holes, a hundred thousand times in the index, stands for as many."""
+    folder, parts, rows = Path(shutil.copytree(in_parts, tmp_path / "data")), 100_000, 100_000
+    facts: dict[str, Any] = read_manifest(folder).model_dump(mode="json")
+    dtype = open_dataset(folder).train.tokens.dtype
+    size = rows * LENGTH * dtype.itemsize
+    for kind, bytes_each in ((tokens_file, size), (splits_file, 2 * rows)):
+        path = folder / "parts" / kind("hole.train")
+        path.touch()
+        os.truncate(path, bytes_each)
+    stamps = FileStamp(size, "0" * 64), FileStamp(2 * rows, "0" * 64)
+    index = folder / "train.parts.npy"
+    index.write_bytes(index_of(("hole", rows, *stamps) for _ in range(parts)))
+    facts["train"]["rows"] = rows * parts
+    facts["train"]["files"] = {index.name: {"size": index.stat().st_size, "sha256": sha256_of(index)}}
+    write_checked(folder / MANIFEST_FILE, facts)
+    before = resident_bytes()
+    dataset = open_dataset(folder)
+    assert len(dataset.train) == 10**10
+    for step in range(20):
+        batch = rows_of_step(seed=1, step=12_345_678 + step, batch_size=256, num_rows=10**10)
+        assert dataset.train.tokens[batch].shape == (256, LENGTH)
+        assert dataset.train.splits[batch].shape == (256,)
+    assert resident_bytes() - before < 100 << 20
