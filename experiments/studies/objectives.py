@@ -4,14 +4,30 @@
 the files of all-MiniLM-L6-v2 (both for the stage `pairs`). Every method has the same seeds, batches and steps.
 """
 
+import time
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 from nystromformer import studies
 from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.files.writing import write_figure, write_json, write_text
+from nystromformer.objectives import (
+    Auroc,
+    AurocSquares,
+    AveragePrecision,
+    FBeta,
+    Objective,
+    PrecisionAtRecall,
+    PrecisionAtRecallFraction,
+    RecallAtPrecision,
+    ascend,
+)
 from nystromformer.runs.objective import METHODS, WITH_TARGET
 from nystromformer.runs.record import Run, find_runs
 from nystromformer.studies import Job, Stages, job
@@ -25,13 +41,13 @@ CLIENTS, LENGTH, INTERCEPT = 20_000, 60, -7.2
 """Clients who are drawn, their events in the mean, and the constant of the log-odds by which 2 % default."""
 TARGET = 0.5
 OF_PAIRS = ("f_beta", "average_precision")
-COST_STEPS = 100
+COLOURS = {"cross_entropy": "C0", "eban": "C1", "dual": "C2"}
+BATCH, TIMED = 64, 2000
 PICTURES = {"train": 1500, "validation": 200, "test": 400}
 OF_DATA: Mapping[str, tuple[str, ...]] = {
     "rare": tuple(name for name in METHODS if name != "iou"),
     "pairs": OF_PAIRS,
     "pixels": ("iou",),
-    "cost": tuple(name for name in METHODS if name != "iou"),
 }
 """The objectives that each stage trains for."""
 QUANTILE, POWER = 2.776, 0.941
@@ -53,7 +69,7 @@ class Objectives(Stages):
         named = "--client client --time time --target default --date date --truth truth"
         place = ("long --events", tables / "events", "--clients", tables / "clients.csv", named, "--out", data)
         self.run([job("prepare", "experiments/transactions/prepare.py", *place, result=data / "manifest.json")])
-        flags = ("--data", data, "--task rare --attention softmax --epoch 4 --lr 1e-3 --batch_size 64 --stratify")
+        flags = ("--data", data, f"--task rare --attention softmax --epoch 4 --lr 1e-3 --batch_size {BATCH} --stratify")
         lengths = "--set model.max_seq_len=128"
         source = EXPERIMENTS / "transactions" / "encoder"
         self.run(self._runs("rare", source, "code/run_transactions.py", *flags, lengths))
@@ -80,14 +96,15 @@ class Objectives(Stages):
         self.run(self._runs("pixels", source, "code/run_lra.py", *flags, attention, "--baselines"))
 
     def cost(self) -> None:
-        """A hundred steps of each method on the clients, one after another; nothing else should run beside it."""
-        data, source = self.out / "clients", EXPERIMENTS / "transactions" / "encoder"
-        flags = ("--data", data, "--task rare --attention softmax --epoch 1 --lr 1e-3 --batch_size 64 --stratify")
-        fewer = f"--train_rows {64 if self.rehearse else 64 * COST_STEPS} --set model.max_seq_len=128"
-        for each in self._runs("cost", source, "code/run_transactions.py", *flags, fewer, seeds="0"):
-            self.run([each])
+        """What a step computes beside the model: the loss of a batch, its gradients, and the ascent of multipliers."""
+        torch.manual_seed(0)
+        logits, labels = torch.randn(BATCH, requires_grad=True), torch.zeros(BATCH)
+        labels[:2] = 1
+        losses: dict[str, nn.Module] = {"cross_entropy": nn.BCEWithLogitsLoss(), **COSTS}
+        found = {name: _seconds(loss, logits, labels, 20 if self.rehearse else TIMED) for name, loss in losses.items()}
+        write_json(self.out / "cost.json", found)
 
-    def _runs(self, use: str, source: Path, script: str, *flags: object, seeds: str = SEEDS) -> list[Job]:
+    def _runs(self, use: str, source: Path, script: str, *flags: object) -> list[Job]:
         """Every method of every objective, in a folder of its own."""
         jobs = []
         for name in OF_DATA[use]:
@@ -98,11 +115,34 @@ class Objectives(Stages):
                 elif not folder.exists():
                     write_text(folder / "config.json", (source / "config.json").read_text(encoding="utf-8"))
                 target = f"--target {TARGET}" if name in WITH_TARGET else ""
-                asked = f"--objective {name} --objective_method {method} {target} --seed {seeds} --discard_weights"
-                fewer = f"--seed {seeds[:3]} --train_rows 64" if self.rehearse else ""
+                asked = f"--objective {name} --objective_method {method} {target} --seed {SEEDS} --discard_weights"
+                fewer = f"--seed {SEEDS[:3]} --train_rows 64" if self.rehearse else ""
                 place = ("--model", folder, *flags, asked, "--device cpu", fewer)
                 jobs.append(job(f"{use}-{folder.name}", script, *place))
         return jobs
+
+
+COSTS: Mapping[str, Objective] = {
+    "f_beta, dual": FBeta(0.02),
+    "auroc, eban": Auroc(0.02),
+    "auroc, dual": AurocSquares(0.02),
+    "average_precision, eban": AveragePrecision(0.02),
+    "precision_at_recall, eban": PrecisionAtRecall(TARGET, 0.02),
+    "precision_at_recall, dual": PrecisionAtRecallFraction(TARGET, 0.02),
+    "recall_at_precision, eban": RecallAtPrecision(TARGET, 0.02),
+}
+
+
+def _seconds(loss: nn.Module, logits: Tensor, labels: Tensor, times: int) -> float:
+    """The median of many steps."""
+    taken = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        loss(logits, labels).backward()
+        if isinstance(loss, Objective):
+            ascend(loss.dual_parameters(), rate=0.01)
+        taken.append(time.perf_counter() - begin)
+    return median(taken)
 
 
 def gathered(runs: Path, earlier: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,16 +152,19 @@ def gathered(runs: Path, earlier: Mapping[str, Any]) -> dict[str, Any]:
         for name in names:
             for method in METHODS[name]:
                 found = find_runs(runs / use / f"{name}-{method}" / "model", *("transactions", "glue", "lra"))
-                if len(found) == (1 if use == "cost" else SEEDS.count(",") + 1):
+                if len(found) == SEEDS.count(",") + 1:
                     uses.setdefault(use, {}).setdefault(name, {})[method] = [figures_of(run) for run in found]
     began = [stage for stage in studies.read_stages(runs) if stage not in earlier.get("began", [])]
-    return {"began": [*earlier.get("began", []), *began], "uses": uses}
+    cost = studies.read_json(path) if (path := runs / "cost.json").exists() else earlier.get("cost", {})
+    return {"began": [*earlier.get("began", []), *began], "uses": uses, "cost": cost}
 
 
 def figures_of(run: Run) -> dict[str, Any]:
     """Of test rows, where they have labels, else of validation rows; and the course of the metric."""
     lines = read_log(run.folder / "log.jsonl")
-    speeds = [line["tokens_per_second"] for line in lines if line["type"] == "train"]
+    steps = [line for line in lines if line["type"] == "train"]
+    # Validation is within some of the spans.
+    spans = [(two["time"] - one["time"]) / (two["step"] - one["step"]) for one, two in pairwise(steps)]
     began = lines[0]["time"]
     metrics = run.test_metrics or run.best.metrics
     return {
@@ -133,7 +176,7 @@ def figures_of(run: Run) -> dict[str, Any]:
             for line in lines
             if line["type"] == "validation"
         ],
-        "tokens_per_second": median(speeds[1:] or speeds),
+        "seconds_per_step": median(spans) if spans else None,
         "rows": dict(run.test_rows or run.rows),
     }
 
@@ -170,13 +213,16 @@ def collect(runs: Path = Path("runs/objectives")) -> None:
             heading = ["objective", "method", "metric, %", "to cross_entropy, points", "would have been seen", "kept"]
             shown = ", ".join(f"{count:,} of {split}" for split, count in rows.items())
             parts += [f"## {title}", f"Scored on {shown}.", markdown(heading, lines)]
-    if cost := data["uses"].get("cost"):
-        pairs = [(name, method, found[0]) for name, methods in cost.items() for method, found in methods.items()]
-        speeds = {(name, method): run["tokens_per_second"] for name, method, run in pairs}
-        usual = median(speed for (_, method), speed in speeds.items() if method == "cross_entropy")
-        lines = [[f"`{name}`", method, f"{usual / speed:.2f}"] for (name, method), speed in speeds.items()]
-        text = f"Time of a step on the clients, to the median of {COST_STEPS} steps of the runs by cross-entropy."
-        parts += ["## Cost", text, markdown(["objective", "method", "time"], lines)]
+    if cost := data["cost"]:
+        step = median(run["seconds_per_step"] for run in data["uses"]["rare"]["f_beta"]["cross_entropy"])
+        usual = cost["cross_entropy"]
+        lines = [[name, f"{1000 * took:.2f}", f"{1 + (took - usual) / step:.3f}"] for name, took in cost.items()]
+        text = (
+            f"Of a batch of {BATCH}: milliseconds for the loss, its gradients with respect to the logits and the "
+            f"multipliers' ascent, and what a step of the runs on the clients ({1000 * step:.0f} ms by cross-entropy) "
+            "takes with them, relative to cross-entropy."
+        )
+        parts += ["## Cost", text, markdown(["loss", "ms", "a step"], lines)]
     studies.write_page(
         RESULTS / "objectives.md",
         "# Training for a metric",
@@ -189,8 +235,7 @@ def collect(runs: Path = Path("runs/objectives")) -> None:
         "`python experiments/studies/objectives.py collect`",
     )
     for use, names in data["uses"].items():
-        if use != "cost":
-            draw(use, names)
+        draw(use, names)
 
 
 def draw(use: str, names: Mapping[str, Any]) -> None:
@@ -204,7 +249,8 @@ def draw(use: str, names: Mapping[str, Any]) -> None:
                     for number in range(len(found[0]["course"]))
                 ]
                 places, means = zip(*points, strict=True)
-                axis.plot([place / size for place in places], means, marker="o", markersize=3, label=method)
+                style = {"color": COLOURS[method], "label": method, "marker": "o", "markersize": 3}
+                axis.plot([place / size for place in places], means, **style)
             axis.set(title=name, xlabel=unit, ylabel="on validation rows")
             axis.legend(fontsize=8)
         write_figure(RESULTS / f"curves-{use}{ending}.png", figure, dpi=100)

@@ -36,10 +36,12 @@ RESULTS = studies.RESULTS / "scale"
 WORDS = [f"{first}{last}" for first in "bdfgklmnprstvz" for last in ("a", "en", "ir", "o", "um")]
 FEWEST, MOST = 10, 50
 """Words of a text."""
-PART = 10_000
+PART = 6_000
 PARTS = 16
-MANY = 2_000_000
+MANY, SHORT = 2_000_000, 5
+"""Texts of at most so many words."""
 REPEATS = 3
+"""Of the two ways that are compared; others run once."""
 WAYS = ("one process", "two processes", "Ray, 1 worker", "Ray, 2 workers", "Ray, 4 workers")
 TWO, RAY_TWO = "two processes", "Ray, 2 workers"
 
@@ -69,7 +71,7 @@ class Scale(Stages):
         found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
         first: bytes | None = None
         for number in range(1 if self.rehearse else REPEATS):
-            for way in WAYS:
+            for way in WAYS if number == 0 else (TWO, RAY_TWO):
                 out = self.out / "predicted"
                 shutil.rmtree(out, ignore_errors=True)
                 found[way].append(self._timed(way, source, out))
@@ -85,7 +87,7 @@ class Scale(Stages):
         found = {}
         for texts in (MANY // 100, MANY):
             parts = 2 if self.rehearse else 20
-            source = self._source(f"memory-{texts}", parts, 100 if self.rehearse else texts // parts)
+            source = self._source(f"memory-{texts}", parts, 100 if self.rehearse else texts // parts, 1, SHORT)
             out = self.out / "predicted"
             shutil.rmtree(out, ignore_errors=True)
             found[texts] = self._timed(WAYS[0], source, out)
@@ -115,7 +117,7 @@ class Scale(Stages):
             {"facts": machine_facts(), "seconds": found, "bytes": sizes, "tokens": tokens},
         )
 
-    def _source(self, name: str, parts: int, rows: int) -> Path:
+    def _source(self, name: str, parts: int, rows: int, fewest: int = FEWEST, most: int = MOST) -> Path:
         folder = self.out / name
         for number in range(parts):
             path = folder / f"part-{number:05d}.parquet"
@@ -123,7 +125,7 @@ class Scale(Stages):
                 folder.mkdir(parents=True, exist_ok=True)
                 ids = [f"{number}-{row}" for row in range(rows)]
                 fresh = path.with_suffix(".new")
-                parquet.write_table(pyarrow.table({"id": ids, "text": _texts(rows, number + 1)}), fresh)
+                parquet.write_table(pyarrow.table({"id": ids, "text": _texts(rows, number + 1, fewest, most)}), fresh)
                 fresh.rename(path)
         return folder
 
@@ -153,9 +155,9 @@ def _bytes_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _texts(count: int, seed: int) -> list[str]:
+def _texts(count: int, seed: int, fewest: int = FEWEST, most: int = MOST) -> list[str]:
     draw = random.Random(seed)
-    return [" ".join(draw.choices(WORDS, k=draw.randint(FEWEST, MOST))) for _ in range(count)]
+    return [" ".join(draw.choices(WORDS, k=draw.randint(fewest, most))) for _ in range(count)]
 
 
 def _ended(commands: Sequence[Sequence[str]]) -> int:
@@ -183,7 +185,7 @@ def collect(runs: Path = Path("runs/scale")) -> None:
     lines = []
     for way, runs_of_way in engines["ways"].items():
         spread = [run["seconds"] for run in runs_of_way]
-        each = f"{seconds[way]:.1f} ({min(spread):.1f} to {max(spread):.1f})"
+        each = f"{seconds[way]:.1f}" + (f" ({min(spread):.1f} to {max(spread):.1f})" if len(spread) > 1 else "")
         lines.append([way, each, f"{engines['texts'] / seconds[way]:,.0f}", f"{seconds[way] / seconds[TWO]:.2f}"])
     bounds = [
         [f"{int(texts):,}", f"{run['peak_mib']:,.0f}", f"{run['seconds']:.0f}"]
@@ -194,11 +196,11 @@ def collect(runs: Path = Path("runs/scale")) -> None:
         RESULTS / "scale.md",
         "# A folder of texts predicted in several ways",
         f"{engines['texts']:,} texts of {FEWEST} to {MOST} words in {PARTS} Parquet files, a classifier of the size of "
-        f"`nystrom-demo-conv`. The time is that of the whole command, start included: median of {REPEATS} turns, and "
-        "the least and the most. The folders were identical, manifests included. *Two processes* are two slices "
+        f"`nystrom-demo-conv`. The time is that of the whole command, start included; of two ways the median of "
+        f"{REPEATS} turns, and the least and the most. The folders were identical, manifests included. *Two processes* are two slices "
         "(`--array_index`) side by side, and the command that finishes the folder.",
         markdown(["", "seconds", "texts a second", "of two processes' time"], lines),
-        "Most memory of the one process, libraries included:",
+        f"Texts of at most {SHORT} words: the most memory of one process, libraries included:",
         markdown(["texts", "MiB", "seconds"], bounds),
         "## Preprocessing",
         "Articles of Wikipedia, rows of 512 tokens of MiniLM's tokenizer, one process:",
