@@ -10,6 +10,7 @@ import typer
 from nystromformer.command_line import cli, flags
 from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.config.ranges import MOST
+from nystromformer.errors import UserError
 from nystromformer.tasks.documents.reading import ReadingFlags
 
 
@@ -19,7 +20,7 @@ def predict(
         Path,
         typer.Argument(
             help="Folder of a finished run of run_classify.py, run_glue.py, run_imdb.py or run_transactions.py, such "
-            "as MODEL/model/imdb/cp-0099-….",
+            "as MODEL/model/imdb/cp-0099-…; with --embed also an experiment, whose last checkpoint is used.",
         ),
     ],
     input: Annotated[
@@ -47,11 +48,12 @@ def predict(
         str | None, typer.Option("--id", help="Column with the rows' ids. Default: their numbers, from 1.")
     ] = None,
     weights: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--predict", help="Weights for predictions: best (the best epoch on the validation data) or last."
+            "--predict",
+            help="Weights for predictions: best (the default: the best epoch on the validation data) or last.",
         ),
-    ] = "best",
+    ] = None,
     baseline: Annotated[
         bool,
         typer.Option(
@@ -102,10 +104,12 @@ def predict(
 ) -> None:
     """Predict a table of any size, in its order, or a folder of them: labels and their probabilities."""
     from nystromformer.tasks.finetuning.settings import check_alone, predict_choice
-    from nystromformer.tasks.prediction.engines import check_engine
+    from nystromformer.tasks.prediction.engines import check_engine, is_experiment
 
-    whose, chosen = predict_choice(weights), reading.chosen()
-    check_alone(baseline, embed, weights)
+    whose, chosen = predict_choice(weights or "best"), reading.chosen()
+    check_alone(baseline, embed, whose)
+    if weights is not None and embed and is_experiment(run):
+        raise UserError("--predict: expected a run; of an experiment the last checkpoint is used")
     check_engine(engine, address, workers)
     part = flags.array_slice(array_index, array_size)
 

@@ -196,9 +196,9 @@ def collect(runs: Path = Path("runs/scale")) -> None:
         RESULTS / "scale.md",
         "# A folder of texts predicted in several ways",
         f"{engines['texts']:,} texts of {FEWEST} to {MOST} words in {PARTS} Parquet files, a classifier of the size of "
-        f"`nystrom-demo-conv`. The time is that of the whole command, start included; of two ways the median of "
-        f"{REPEATS} turns, and the least and the most. The folders were identical, manifests included. *Two processes* are two slices "
-        "(`--array_index`) side by side, and the command that finishes the folder.",
+        "`nystrom-demo-conv`. The time is that of the whole command, start included; of two ways the median of "
+        f"{REPEATS} turns, and the least and the most. The folders were identical, manifests included. *Two processes* "
+        "are two slices (`--array_index`) side by side, and the command that finishes the folder.",
         markdown(["", "seconds", "texts a second", "of two processes' time"], lines),
         f"Texts of at most {SHORT} words: the most memory of one process, libraries included:",
         markdown(["texts", "MiB", "seconds"], bounds),

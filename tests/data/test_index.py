@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import LENGTH, documents_of, resident_bytes
 
+from nystromformer.data import index
 from nystromformer.data.dataset import open_dataset
 from nystromformer.data.index import Index, PartedArray, index_of
 from nystromformer.data.manifest import MANIFEST_FILE, read_manifest, splits_file, tokens_file
@@ -95,8 +96,7 @@ def test_any_sizes_of_parts(tmp_path_factory: pytest.TempPathFactory, sizes: lis
         parts.append((f"{number}", rows, FileStamp(len(content), "0" * 64), FileStamp(0, "0" * 64)))
         first += rows
     (folder / "index.npy").write_bytes(index_of(parts))
-    index = Index(folder / "index.npy")
-    array = PartedArray(folder, "train", index, tokens_file, whole.dtype, whole.shape)
+    array = PartedArray(folder, "train", Index(folder / "index.npy"), tokens_file, whole.dtype, whole.shape)
     assert (array[:] == whole).all()
     numbers = np.array([draw.randrange(len(whole)) for _ in range(5)] if len(whole) else [], dtype=np.int64)
     assert (array[numbers] == whole[numbers]).all()
@@ -108,6 +108,25 @@ def test_training_is_the_same_to_the_bit(merged: Path, in_parts: Path, tmp_path:
         for folder in (merged, in_parts)
     ]
     assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
+
+
+def test_few_files_are_open(in_parts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many parts there are."""
+    monkeypatch.setattr(index, "_MOST_OPEN", 2)
+    dataset = open_dataset(in_parts)
+    before = len(os.listdir("/proc/self/fd"))
+    assert len(dataset.train.tokens[:]) + len(dataset.train.splits[:]) == 2 * len(dataset.train)
+    # Two of the tokens, two of the splits, and the index.
+    assert len(os.listdir("/proc/self/fd")) <= before + 5
+
+
+def test_names_of_parts(corpora: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpora / "made-up", tmp_path / "größe")
+    settings = replace(SETTINGS, mixture=("größe",), in_parts=True)
+    assert len(open_verified(tmp_path / "out").train if build_dataset(tmp_path, tmp_path / "out", settings) else ()) > 0
+    (tmp_path / "größe").rename(tmp_path / ("ß" * 60))
+    with pytest.raises(UserError, match="at most 120 bytes"):
+        build_dataset(tmp_path, tmp_path / "other", replace(settings, mixture=("ß" * 60,)))
 
 
 def test_slices_make_it_and_a_lost_part_is_made_again(corpora: Path, own: Path, in_parts: Path, tmp_path: Path) -> None:
@@ -163,9 +182,9 @@ def test_what_was_changed(own: Path) -> None:
     change(path)
     with pytest.raises(UserError, match=f"{path}: expected SHA-256"):
         open_verified(own)
-    index = own / "train.parts.npy"
-    change(index)
-    with pytest.raises(UserError, match=f"{index}: changed since it was made"):
+    path = own / "train.parts.npy"
+    change(path)
+    with pytest.raises(UserError, match=f"{path}: changed since it was made"):
         open_dataset(own)
 
 
@@ -188,14 +207,14 @@ def test_ten_billion_rows_in_parts(in_parts: Path, tmp_path: Path) -> None:
     dtype = open_dataset(folder).train.tokens.dtype
     size = rows * LENGTH * dtype.itemsize
     for kind, bytes_each in ((tokens_file, size), (splits_file, 2 * rows)):
-        path = folder / "parts" / kind("hole.train")
-        path.touch()
-        os.truncate(path, bytes_each)
+        hole = folder / "parts" / kind("hole.train")
+        hole.touch()
+        os.truncate(hole, bytes_each)
     stamps = FileStamp(size, "0" * 64), FileStamp(2 * rows, "0" * 64)
-    index = folder / "train.parts.npy"
-    index.write_bytes(index_of(("hole", rows, *stamps) for _ in range(parts)))
+    path = folder / "train.parts.npy"
+    path.write_bytes(index_of(("hole", rows, *stamps) for _ in range(parts)))
     facts["train"]["rows"] = rows * parts
-    facts["train"]["files"] = {index.name: {"size": index.stat().st_size, "sha256": sha256_of(index)}}
+    facts["train"]["files"] = {path.name: {"size": path.stat().st_size, "sha256": sha256_of(path)}}
     write_checked(folder / MANIFEST_FILE, facts)
     before = resident_bytes()
     dataset = open_dataset(folder)

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,14 +12,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from finetuning import made_rows
+from finetuning import copy_of, made_rows
 from pyarrow import parquet
-from small import contents, run_here
+from small import command, contents, run_here
 
 import nystromformer
+from nystromformer.errors import UserError
 from nystromformer.files.writing import NewFile
 from nystromformer.runs.store import Store
-from nystromformer.tasks.prediction import folder, parts, stream
+from nystromformer.tasks.prediction import folder, parts, predictor, stream
 
 SCRIPT = "code/run_predict.py"
 SIZES = {"part-00000.parquet": 9, "part-00001.parquet": 0, "part-00002.parquet": 20}
@@ -214,7 +217,7 @@ def test_where_to_write(refused: Refused, predict: Predict, half_done: Path, sou
     write_part(source_folder / "part-00003.parquet", ["one more"])
     assert "holds finished parts that were computed with other input" in refused()
     (source_folder / "part-00003.parquet").unlink()
-    assert "whole: is there already: name a new folder" in refused(out="whole")
+    assert "whole: is there already and finished: name a new folder" in refused(out="whole")
     (half_done / "part-00000.parquet").unlink()
     (half_done / "part-00000.parquet").mkdir()
     assert "part-00000.parquet: is there already, and this command did not write it" in refused()
@@ -352,3 +355,77 @@ def test_no_such_slice(
     assert predict(*flags) == 2
     assert capsys.readouterr().err == f"error: {expected}\n"
     assert not (tmp_path / "out").exists()
+
+
+def test_two_processes_at_one_part(
+    predict: Predict, finished: Path, source_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one waits, and finds it finished."""
+    assert predict(out="whole") == 0
+    slices = ("--array_index", 2, "--array_size", 3)
+    flags = (finished, "--input", source_folder, "--out", tmp_path / "out", "--device", "cpu", *slices)
+    write: Callable[..., tuple[int, int]] = parts._write
+    others: list[subprocess.Popen[str]] = []
+
+    def and_another(*args: Any) -> tuple[int, int]:
+        others.append(subprocess.Popen(command(SCRIPT, *flags), stderr=subprocess.PIPE, text=True))
+        assert others[0].stderr is not None
+        for line in others[0].stderr:
+            if str(finished) in line:  # it has opened the run
+                break
+        time.sleep(1)
+        assert others[0].poll() is None
+        return write(*args)
+
+    with monkeypatch.context() as context:
+        context.setattr(parts, "_write", and_another)
+        assert predict(*slices) == 0
+    assert others[0].wait(60) == 0, others[0].communicate()
+    others[0].communicate()
+    assert predict() == 0
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_a_slice_of_a_finished_folder(predict: Predict, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where it is finished while the slice reads its input."""
+    assert predict() == 0
+    before = contents(tmp_path / "out")
+    slices = ("--array_index", 0, "--array_size", 3)
+    assert predict(*slices) == 2
+    assert "is there already and finished: name a new folder" in capsys.readouterr().err
+    with pytest.MonkeyPatch.context() as context:
+        read = folder._read_input
+        whole = tmp_path / "out-whole"
+        (tmp_path / "out").rename(whole)
+        context.setattr(folder, "_read_input", lambda *args: (whole.rename(tmp_path / "out"), read(*args))[1])
+        assert predict(*slices) == 2
+    assert "was finished by another process meanwhile" in capsys.readouterr().err
+    assert contents(tmp_path / "out") == before
+
+
+def test_an_experiment_that_changes(
+    source: Path,
+    source_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its settings and its weights are part of what its vectors are of."""
+    experiment = copy_of(source, tmp_path / "experiment")
+    flags = ("--input", source_folder, "--out", tmp_path / "out", "--device", "cpu", "--embed", "--text", "sentence")
+    slices = ("--array_index", 0, "--array_size", 3)
+    assert run_here(monkeypatch, SCRIPT, experiment.folder, *flags, *slices) == 0
+    config = experiment.config_file.read_text()
+    changed = json.loads(config)
+    changed["model"]["pooling"] = "mean"
+    experiment.config_file.write_text(json.dumps(changed))
+    predictor._open.cache_clear()  # as in another process
+    assert run_here(monkeypatch, SCRIPT, experiment.folder, *flags) == 2
+    assert "were computed with other model" in capsys.readouterr().err
+    experiment.config_file.write_text(config)
+    predictor._open.cache_clear()
+    assert run_here(monkeypatch, SCRIPT, experiment.folder, *flags, "--predict", "last") == 2
+    assert "--predict: expected a run; of an experiment the last checkpoint is used" in capsys.readouterr().err
+    with pytest.raises(UserError, match="other weights than at the start"):
+        parts.check_weights(experiment.checkpoints / "cp-0001.model", "0" * 64)
+    assert run_here(monkeypatch, SCRIPT, experiment.folder, *flags) == 0

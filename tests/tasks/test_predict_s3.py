@@ -40,17 +40,18 @@ def bucket(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         # Row groups of a few rows, so that the footer is not all that is read.
         table = pa.table({"sentence": [text for text, _ in made_rows(20, number)]})
         parquet.write_table(table, tmp_path / "in" / name, row_group_size=6)
-        with store.open_output_stream(f"texts/of/2026/{name}") as file:
-            file.write((tmp_path / "in" / name).read_bytes())
+        for prefix in ("of/2026", "of a #day"):
+            with store.open_output_stream(f"texts/{prefix}/{name}") as file:
+                file.write((tmp_path / "in" / name).read_bytes())
     for other in ("_SUCCESS", "more/part-2.parquet"):
         with store.open_output_stream(f"texts/of/2026/{other}") as file:
             file.write(b"not read")
     return "s3://texts/of/2026"
 
 
-@pytest.mark.parametrize("ending", ["", "/"])
+@pytest.mark.parametrize("prefix", ["of/2026", "of/2026/", "of a #day"])
 def test_it_gives_the_bytes_of_the_same_files_here(
-    bucket: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+    bucket: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
     """And goes on with what was predicted from a copy of them."""
     flags = ("--device", "cpu", "--out", tmp_path / "out")
@@ -59,7 +60,7 @@ def test_it_gives_the_bytes_of_the_same_files_here(
     shutil.rmtree(tmp_path / "out")
     slices = ("--array_index", 0, "--array_size", 2)
     assert run_here(monkeypatch, SCRIPT, finished, "--input", tmp_path / "in", *flags, *slices) == 0
-    assert run_here(monkeypatch, SCRIPT, finished, "--input", bucket + ending, *flags) == 0
+    assert run_here(monkeypatch, SCRIPT, finished, "--input", f"s3://texts/{prefix}", *flags) == 0
     assert contents(tmp_path / "out") == expected
 
 
@@ -78,6 +79,7 @@ def test_what_cannot_be_read(
         (line,) = capsys.readouterr().err.splitlines()
         return line.removeprefix("error: ")
 
+    assert said("s3://").startswith("--input s3://: ")
     assert said("s3://texts/of").startswith("--input s3://texts/of: expected Parquet files (.parquet) directly in it")
     for place, problem in (
         ("s3://texts/nowhere", "NO_SUCH|does not exist|expected Parquet"),

@@ -21,8 +21,9 @@ _PART = np.dtype([
     ("tokens_size", "<i8"), ("tokens_sha256", "V32"), ("splits_size", "<i8"), ("splits_sha256", "V32"),
 ])  # fmt: skip
 """A part in the index: its name, its first row's number, how many it has, and its files' stamps."""
-_MOST_OPEN = 256
-"""Parts that are mapped at a time: what was read of a mapped file counts as the process' memory."""
+_MOST_OPEN = 64
+"""Parts of an array that are mapped at a time: each holds an open file, of which a process may often have 1,024, and
+what was read of it counts as the process' memory."""
 
 FileOf = Callable[[str], str]
 """The name of a kind of file, by what is before it: `tokens_file` or `splits_file`."""
@@ -39,14 +40,26 @@ def index_of(parts: Iterable[tuple[str, int, FileStamp, FileStamp]]) -> bytes:
     """
     entries, first = [], 0
     for name, rows, *stamps in parts:
-        if len(name) > _LONGEST_NAME:
-            raise UserError(f"{name}: expected a part whose name has at most {_LONGEST_NAME} characters")
+        check_name(name)
         facts = [fact for stamp in stamps for fact in (stamp.size, bytes.fromhex(stamp.sha256))]
-        entries.append((name, first, rows, *facts))
+        entries.append((name.encode(), first, rows, *facts))
         first += rows
     content = io.BytesIO()
     np.save(content, np.array(entries, dtype=_PART), allow_pickle=False)
     return content.getvalue()
+
+
+def check_name(name: str) -> None:
+    """Check that an index takes the name of a part.
+
+    Raises:
+        UserError: it is too long.
+    """
+    if len(name.encode()) > _LONGEST_NAME:
+        raise UserError(
+            f"--in_parts: {name}: expected a part whose name has at most {_LONGEST_NAME} bytes: take a shorter name "
+            "for the corpus"
+        )
 
 
 class Index:

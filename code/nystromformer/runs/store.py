@@ -14,8 +14,8 @@ import json
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -43,6 +43,8 @@ FORMAT = 1
 MARK = "mark"
 PARTS = "parts"
 """Folder of the finished parts within one that a command fills; removed when all of it is complete."""
+_LOCKS = "locks"
+"""A byte of it for each number that a process works at."""
 _FINISHED = "finished"
 """The piece that names the whole files, once all of them are written and some may have their final names."""
 _HEAD = b"a finished piece of work of nystromformer\n"
@@ -67,6 +69,21 @@ class Pieces:
             UserError: it cannot be written, or something of its name is there.
         """
         return PieceWriter(self.folder / name, _head(name, self.origin))
+
+    @contextmanager
+    def alone(self, number: int, wait: bool = True) -> Iterator[bool]:
+        """Keep other processes from the work of a number while the context lasts; gives whether they are kept.
+
+        Args:
+            wait: until another process that has it is done, or has ended; else give False at once.
+        """
+        with (self.folder / _LOCKS).open("a+b") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, number)
+            except (BlockingIOError, PermissionError):
+                yield False
+            else:
+                yield True
 
     def read(self, name: str) -> bytes | None:
         """A piece's bytes; None where it is not there, or was damaged, which is said and the piece removed.
@@ -313,6 +330,7 @@ class Store:
             for path in sorted(self._own_files(), key=lambda path: path.name == _FINISHED):
                 path.unlink()
             self._remove_temporary()
+            (self.folder / _LOCKS).unlink(missing_ok=True)
             (self.folder / MARK).unlink()
             with suppress(OSError):
                 self.folder.rmdir()

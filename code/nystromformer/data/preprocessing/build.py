@@ -17,6 +17,7 @@ from typing import Any
 
 from nystromformer import __version__
 from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
+from nystromformer.data.index import check_name
 from nystromformer.data.manifest import (
     FORMAT_VERSION,
     MAKE_ANEW,
@@ -118,6 +119,8 @@ def build_dataset(
             return open_dataset(out).manifest
         tokenizer = _make_tokenizer(stages, settings, sources, pretrained)
         units = {source.name: _units(out, settings.length, source, tokenizer) for source in sources}
+        for unit in (unit for each in units.values() for unit in each if settings.in_parts):
+            check_name(unit.name)
         outputs = run_units(stages, [unit for each in units.values() for unit in each], workers, "rows", part)
         if part is not None:
             return None

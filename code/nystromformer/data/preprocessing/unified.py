@@ -57,14 +57,25 @@ def write_corpus(folder: Path, corpus: UnifiedCorpus) -> None:
     write_checked(folder / CORPUS_FILE, corpus.model_dump(mode="json"))
 
 
+SHIPPED = ("wiki", "bookcorpus", "stories", "realnews", "docstrings")
+"""Corpora with a folder in data-preprocessing/, and with a script there."""
+
+
 def read_corpus(folder: Path) -> UnifiedCorpus:
     """Read a unified folder's `corpus.json` and check that its shards are there.
 
     Raises:
         UserError: the folder is missing, unfinished or of another version, or a shard has another size.
     """
-    how = f"Make it with: python data-preprocessing/{folder.parent.name}/preprocess.py --out {folder}"
-    corpus = read_record(folder / CORPUS_FILE, UnifiedCorpus, FORMAT_VERSION, f"{how} --overwrite")
+    name = folder.parent.name
+    how, again = (
+        "Run the command or the pipeline that writes it until it is finished",
+        "Make it again in an empty folder",
+    )
+    if name in SHIPPED:
+        how = f"Make it with: python data-preprocessing/{name}/preprocess.py --out {folder}"
+        again = f"{how} --overwrite"
+    corpus = read_record(folder / CORPUS_FILE, UnifiedCorpus, FORMAT_VERSION, again)
     if corpus is None:
         found = f"no {CORPUS_FILE}: it is unfinished" if folder.is_dir() else "no folder"
         raise UserError(f"{folder}: expected a corpus in the unified format, found {found}. {how}")

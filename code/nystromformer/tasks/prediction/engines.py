@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 from nystromformer.errors import UserError
 
@@ -23,3 +24,8 @@ def check_engine(engine: str, address: str | None, workers: int | None) -> None:
         return
     if given := [flag for flag, value in {"--address": address, "--workers": workers}.items() if value is not None]:
         raise UserError(f"{given[0]}: expected --engine ray beside it")
+
+
+def is_experiment(folder: Path) -> bool:
+    """Whether a folder is an experiment's; its runs lie below it."""
+    return (folder / "config.json").is_file()

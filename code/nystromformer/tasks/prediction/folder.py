@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from nystromformer.errors import UserError
 from nystromformer.files.writing import sha256_of, write_json
 from nystromformer.runs.store import MARK, PARTS, Store, write_folder
 from nystromformer.tasks.documents.table import column_named, columns_named
-from nystromformer.tasks.prediction.inputs import ParquetFolder
+from nystromformer.tasks.prediction.inputs import Footer, ParquetFolder
 from nystromformer.tasks.prediction.parts import FinishedPart, PartsJob, finished_part, predict_part
 from nystromformer.tasks.prediction.predictor import Predictor
 from nystromformer.tasks.prediction.progress import PredictionProgress
@@ -32,6 +33,8 @@ MANIFEST = "_manifest.json"
 """What reads a folder of Parquet files passes over names that begin so."""
 FORMAT = 1
 """Of the manifest."""
+_AT_ONCE = 16
+"""Footers that are read."""
 
 Engine = Callable[[PartsJob, Sequence[int]], Iterator[FinishedPart]]
 """Has parts predicted, and gives them as they are finished, in any order."""
@@ -76,6 +79,8 @@ def predict_folder(
             output folder is another's, or the engine fails; finished parts stay.
     """
     out = out.absolute()
+    if (out / MANIFEST).is_file() and not (out / PARTS / MARK).is_file():
+        raise UserError(f"--out {out}: is there already and finished: name a new folder, or an empty one")
     # Another process may have made the folder of finished parts and nothing in it yet.
     is_free = not out.exists() or (out.is_dir() and {path.name for path in out.iterdir()} <= {PARTS})
     if not (is_free or (out / PARTS / MARK).is_file()):
@@ -100,7 +105,8 @@ def predict_folder(
 
     def compute_parts(store: Store, numbers: Sequence[int]) -> list[FinishedPart]:
         job = PartsJob(
-            *(predictor, source, out, columns, name, skip_empty, tokens_at_a_time, store.pieces, store.whole)
+            *(predictor, source, out, columns, name, skip_empty, tokens_at_a_time, store.pieces, store.whole),
+            weights_sha256=weights,
         )
         with engine as compute:
             parts = _compute(job, given, compute, numbers)
@@ -123,6 +129,10 @@ def predict_folder(
         logger.info("predictions: %s in %s", number_of(len(source.names), "part"), out)
         return
     with Store(out / PARTS, COMMAND, facts, "choose another --out", shared=True) as store:
+        if (out / MANIFEST).is_file():  # since the check before; its parts are removed
+            if not store.has_pieces:
+                store.remove()
+            raise UserError(f"--out {out}: was finished by another process meanwhile")
         found = compute_parts(store, range(len(source.names))[part])
     logger.info(
         "predictions: %s of %d in %s; without --array_index and --array_size the command finishes the folder",
@@ -175,6 +185,13 @@ def check_columns(learned: Sequence[str], columns: Sequence[str], text: str | No
         )
 
 
+def _footers(source: ParquetFolder) -> Iterator[Footer]:
+    """Of all files, several at once: of an object store each takes a few round trips."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for start in range(0, len(source.names), _AT_ONCE):
+            yield from pool.map(source.footer, source.names[start : start + _AT_ONCE])
+
+
 def _read_input(source: ParquetFolder, columns: Sequence[str]) -> _Input:
     """What the parts are.
 
@@ -184,8 +201,7 @@ def _read_input(source: ParquetFolder, columns: Sequence[str]) -> _Input:
     expected: list[str] = []
     rows: list[int] = []
     digest = hashlib.sha256()
-    for name in source.names:
-        footer = source.footer(name)
+    for name, footer in zip(source.names, _footers(source), strict=True):
         schema = footer.schema
         found = [f"{column}: {schema.field(column).type}" for column in columns if column in schema.names]
         if (expected := expected or found) != found:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from nystromformer.errors import UserError
 from nystromformer.tasks.documents.table import Table, parquet_refusal, parquet_table
@@ -89,11 +90,11 @@ def parquet_folder(place: str) -> ParquetFolder | None:
         if not Path(place).is_dir():
             return None
         place = str(Path(place).absolute())
-    fs = importlib.import_module("pyarrow.fs")
+    arrow, fs = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.fs")
     try:
         files, base = _files_of(place)
         found = files.get_file_info(fs.FileSelector(base))
-    except OSError as error:
+    except (OSError, arrow.ArrowException) as error:
         raise UserError(
             f"--input {place}: cannot be read: {str(error).splitlines()[0]}. Credentials, region and endpoint are "
             "those of the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, "
@@ -106,10 +107,12 @@ def parquet_folder(place: str) -> ParquetFolder | None:
     return ParquetFolder(place, tuple(parts)) if parts else None
 
 
+@lru_cache(maxsize=4)
 def _files_of(place: str) -> tuple[Any, str]:
-    """The file system of a place, and what the place is called in it."""
+    """The file system of a place, and what the place is called in it; a client of an object store serves all files."""
     fs = importlib.import_module("pyarrow.fs")
     if place.startswith(REMOTE):
-        files, base = fs.FileSystem.from_uri(place)
-        return files, base.rstrip("/")
+        # A prefix may have characters that mean something in an address.
+        base = place.removeprefix(REMOTE).rstrip("/")
+        return fs.FileSystem.from_uri(f"{REMOTE}{quote(base)}")[0], base
     return fs.LocalFileSystem(), place

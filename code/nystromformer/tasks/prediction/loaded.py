@@ -34,6 +34,7 @@ from nystromformer.tasks.experiment.start import ENCODER, open_pretrained, pretr
 from nystromformer.tasks.experiment.tokenizer import find_tokenizer
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.objective import decided
+from nystromformer.tasks.prediction.engines import is_experiment
 from nystromformer.tasks.prediction.network import Network
 from nystromformer.training import choose_device
 from nystromformer.training.archive import read_checkpoint
@@ -224,6 +225,11 @@ class LoadedRun(Network, Predicting[Examples]):
 class PretrainedNetwork(Network):
     """The encoder of an experiment, with a head that is of no use."""
 
+    @property
+    def decisive(self) -> Mapping[str, Any]:
+        # Of config.json, which may change; a run's own is in the file of its weights.
+        return {**super().decisive, "model": self.config.model.model_dump(mode="json", by_alias=True)}
+
     def read_weights(self, model: ClassificationModel) -> None:
         weights = pretrained_in(read_checkpoint(self.weights), self.weights).encoder
         load_weights(model.encoder, {name.removeprefix(ENCODER): each for name, each in weights.items()}, self.weights)
@@ -400,11 +406,6 @@ def load_finished(
         return load_encoder(folder, device)
     run = load_run(folder, device, weights)
     return Embedding(run.folder, run.task, run) if embed else run
-
-
-def is_experiment(folder: Path) -> bool:
-    """Whether a folder is an experiment's; its runs lie below it."""
-    return (folder / "config.json").is_file()
 
 
 def load_encoder(folder: str | Path, device: str = "auto") -> Embedding:

@@ -109,17 +109,19 @@ def _predict(ray: Any, actor: Any, job: PartsJob, numbers: Sequence[int], worker
         worker, number = running.pop(ready)
         try:
             found = ray.get(ready)
-        except ray.exceptions.RayActorError as error:
+        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as error:
             name = job.source.names[number]
             tries[number] += 1
             if tries[number] == TRIES:
                 raise UserError(
                     f"{job.source.where(name)}: {TRIES} workers ended while they computed it, which running out of "
-                    f"memory may do: {str(error).splitlines()[0]}"
+                    f"memory or a project that is not installed there may do: {_reason(error)}"
                 ) from None
             logger.warning("%s: its worker ended; it is computed again by another one", name)
             to_do.append(number)
             worker = actor.remote(job)
+        except ray.exceptions.RayError as error:
+            raise UserError(f"{job.source.where(job.source.names[number])}: Ray: {_reason(error)}") from None
         else:
             if isinstance(found, str):
                 raise UserError(found)
@@ -127,3 +129,8 @@ def _predict(ray: Any, actor: Any, job: PartsJob, numbers: Sequence[int], worker
         start(worker)
         # A worker without work ends with its last name, and another one that waits for its CPU starts.
         del worker
+
+
+def _reason(error: Exception) -> str:
+    """The last line of an error, in which the cause is."""
+    return [line.strip() for line in str(error).splitlines() if line.strip()][-1]

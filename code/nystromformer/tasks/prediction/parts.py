@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,7 @@ class PartsJob:
         text, id, skip_empty, tokens_at_a_time: as of Job.
         pieces: the finished parts' records.
         fresh: a folder for files that get their names when they are whole.
+        weights_sha256: of the file of the predictor's weights.
     """
 
     predictor: Predictor
@@ -56,6 +58,7 @@ class PartsJob:
     tokens_at_a_time: int | None
     pieces: Pieces
     fresh: Path
+    weights_sha256: str
 
 
 def predict_part(job: PartsJob, number: int) -> FinishedPart:
@@ -64,8 +67,12 @@ def predict_part(job: PartsJob, number: int) -> FinishedPart:
     Raises:
         UserError: the file or a text is invalid, texts are empty, or something else has the output's name.
     """
-    if (finished := finished_part(job, number)) is not None:
-        return finished
+    with job.pieces.alone(number):
+        return _found(job, number) or _predicted(job, number)
+
+
+def _predicted(job: PartsJob, number: int) -> FinishedPart:
+    check_weights(job.predictor.finished.weights, job.weights_sha256)
     name = job.source.names[number]
     target, fresh = job.out / name, job.fresh / temporary_name(name)
     with NewFile(fresh, exclusive=True) as file:
@@ -79,12 +86,32 @@ def predict_part(job: PartsJob, number: int) -> FinishedPart:
     return part
 
 
+@lru_cache(maxsize=1)
+def check_weights(weights: Path, sha256: str) -> None:
+    """Check, once in a process, that it predicts with the weights that the others predict with.
+
+    Raises:
+        UserError: there are others now, as where an experiment goes on training.
+    """
+    if sha256_of(weights) != sha256:
+        raise UserError(
+            f"{weights}: other weights than at the start of this prediction: the run or the experiment was trained "
+            "meanwhile. Copy its folder and predict with the copy into another --out"
+        )
+
+
 def finished_part(job: PartsJob, number: int) -> FinishedPart | None:
-    """A part that is there whole; None of one that is not. What is damaged is removed, and the log says so.
+    """A part that is there whole; None of one that is not, or that another process works at. What is damaged is
+    removed, and the log says so.
 
     Raises:
         UserError: a file that this command did not write has the part's name.
     """
+    with job.pieces.alone(number, wait=False) as is_alone:
+        return _found(job, number) if is_alone else None
+
+
+def _found(job: PartsJob, number: int) -> FinishedPart | None:
     target, record = job.out / job.source.names[number], job.pieces.folder / _record(number)
     is_own = os.path.lexists(record)
     content = job.pieces.read(record.name)

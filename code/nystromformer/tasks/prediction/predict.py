@@ -11,9 +11,10 @@ from nystromformer.runs.settings import Predict
 from nystromformer.tasks.documents.reading import Reading
 from nystromformer.tasks.documents.source import open_place
 from nystromformer.tasks.documents.table import column_named, columns_named
+from nystromformer.tasks.prediction.engines import is_experiment
 from nystromformer.tasks.prediction.folder import check_columns, local_engine, predict_folder
 from nystromformer.tasks.prediction.inputs import parquet_folder
-from nystromformer.tasks.prediction.loaded import is_experiment, load_finished
+from nystromformer.tasks.prediction.loaded import load_finished
 from nystromformer.tasks.prediction.on_ray import ray_engine
 from nystromformer.tasks.prediction.outputs import output_kind
 from nystromformer.tasks.prediction.predictor import Predictor
