@@ -165,15 +165,20 @@ def figures_of(run: Run) -> dict[str, Any]:
     steps = [line for line in lines if line["type"] == "train"]
     # Validation is within some of the spans.
     spans = [(two["time"] - one["time"]) / (two["step"] - one["step"]) for one, two in pairwise(steps)]
-    began = lines[0]["time"]
+    elapsed, before, trained = 0.0, None, []
+    for line in lines:
+        # Not the time between a run's being stopped and its going on.
+        elapsed += 0 if before is None or line["type"] == "start" else line["time"] - before
+        before = line["time"]
+        trained.append(elapsed)
     metrics = run.test_metrics or run.best.metrics
     return {
         "seed": run.settings.seed,
         "metrics": {name: value for name, value in metrics.items() if name != "loss"},
         "kept": run.tested_epoch,
         "course": [
-            [line["step"], line[run.main_metric], line["time"] - began]
-            for line in lines
+            [line["step"], line[run.main_metric], seconds]
+            for line, seconds in zip(lines, trained, strict=True)
             if line["type"] == "validation"
         ],
         "seconds_per_step": median(spans) if spans else None,
