@@ -51,9 +51,9 @@ containers: $(DEV) ## the tests that start containers, with Podman, as root (.ci
 cluster: $(DEV) ## the scripts of slurm/ on a Slurm of two nodes that it starts, as root, with Debian's slurm-wlm and munge
 	$(BIN)/python tests/cluster/check.py $(CLUSTER_FLAGS)
 
-ray: $(DEV) ## predictions by Ray clusters that it starts: workers, nodes and commands that are killed (3 minutes)
+ray: $(DEV) ## predictions by Ray clusters that it starts: with workers, nodes and commands that are killed (4 minutes)
 	$(BIN)/python -m pip install --quiet 'ray[data]==2.60.0'
-	$(BIN)/python -m pytest tests/tasks/test_predict_on_ray.py $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest tests/tasks/test_predict_on_ray.py tests/docs/test_scale.py $(PYTEST_FLAGS)
 
 campaign: $(DEV) ## damage, nonsense, full disks and kills against every command, and a table of how each ended (3 minutes)
 	PYTHONPATH=code:tests/support $(BIN)/python -m campaign $(CAMPAIGN_FLAGS)
