@@ -28,9 +28,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     real = Verification._verify
 
-    def verify(self: Verification, name: str, stop: threading.Event) -> None:
+    def verify(self: Verification, name: str, expected: str, stop: threading.Event) -> None:
         names.append(name)
-        real(self, name, stop)
+        real(self, name, expected, stop)
 
     monkeypatch.setattr(Verification, "_verify", verify)
     return names

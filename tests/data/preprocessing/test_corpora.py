@@ -472,10 +472,12 @@ def test_a_line_of_a_unified_file_is_bounded(tmp_path: Path) -> None:
 
 
 def test_unified_folders_are_checked(tmp_path: Path) -> None:
-    out = tmp_path / "books" / "unified"
+    out = tmp_path / "bookcorpus" / "unified"
     with pytest.raises(UserError, match=r"unified: expected a corpus .*found no folder\. Make it .*preprocess\.py"):
         read_corpus(out)
-    make("bookcorpus", write_bookcorpus(tmp_path / "books"), out)
+    with pytest.raises(UserError, match=r"found no folder\. Run the command or the pipeline that writes it"):
+        read_corpus(tmp_path / "mine" / "unified")
+    make("bookcorpus", write_bookcorpus(tmp_path / "bookcorpus"), out)
     (out / "00000.jsonl").write_bytes(b"cut")
     with pytest.raises(UserError, match=r"00000\.jsonl: 3 bytes, expected \d+ bytes as in corpus\.json"):
         read_corpus(out)
