@@ -15,7 +15,7 @@ import nystromformer.nn
 import nystromformer.objectives
 from nystromformer.runs import objective, record, settings
 from nystromformer.tasks.finetuning.words import Words
-from nystromformer.tasks.prediction import loaded
+from nystromformer.tasks.prediction import loaded, network
 
 ROOT = Path(__file__).resolve().parents[1]
 REPOSITORY = os.environ.get("DOCS_REPOSITORY", "")
@@ -124,8 +124,8 @@ for _module in (record, settings, objective, loaded):
     for _class in vars(_module).values():
         if dataclasses.is_dataclass(_class):
             for _holder in (_class, _class.__init__):
-                # Words is imported for types alone there.
-                _holder.__annotations__ = {**get_type_hints(_holder, localns={"Words": Words})}
+                # Words is imported for types alone there, and a run has fields of a class in another module.
+                _holder.__annotations__ = {**get_type_hints(_holder, localns={**vars(network), "Words": Words})}
 
 nystromformer.Predictor.__init__.__annotations__ = get_type_hints(nystromformer.Predictor.__init__)
 

@@ -200,6 +200,7 @@ def test_no_index(tmp_path: Path, content: bytes) -> None:
         Index(tmp_path / "index.npy")
 
 
+@pytest.mark.slow
 def test_ten_billion_rows_in_parts(in_parts: Path, tmp_path: Path) -> None:
     """A file with holes, a hundred thousand times in the index, stands for as many."""
     folder, parts, rows = Path(shutil.copytree(in_parts, tmp_path / "data")), 100_000, 100_000

@@ -357,6 +357,7 @@ def test_no_such_slice(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_two_processes_at_one_part(
     predict: Predict, finished: Path, source_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
