@@ -230,7 +230,7 @@ def collect(runs: Path = Path("runs/scale")) -> None:
         "Articles of Wikipedia, rows of 512 tokens of MiniLM's tokenizer, one process:",
         markdown(["", "seconds", "a second"], _preprocessing_lines(data["preprocessing"])),
         f"{facts['processor']}, {facts['date']}, commit `{facts['commit']}`. `python "
-        "experiments/studies/scale.py run && python experiments/studies/scale.py collect`",
+        "experiments/studies/scale.py run --data DIR && python experiments/studies/scale.py collect`",
     )
 
 
