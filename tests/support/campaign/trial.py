@@ -27,8 +27,11 @@ from campaign.scenes import SEALED, Prepared
 
 GOOD = ("identical", "clear error", "legitimate")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)|^thread '.*' panicked|terminate called", re.MULTILINE)
-_OUT_OF_MEMORY = re.compile(r"^memory allocation of \d+ bytes failed|cannot allocate memory for", re.MULTILINE)
-"""As the Rust of the tokenizers and glibc say it."""
+_OUT_OF_MEMORY = re.compile(
+    r"^(?:memory allocation of \d+ bytes failed|Fatal glibc error: .*out of memory|.*cannot allocate memory for).*",
+    re.MULTILINE,
+)
+"""The line in which the Rust of the tokenizers or glibc says it; both may, one after the other."""
 
 
 class Verdict(NamedTuple):
@@ -209,9 +212,9 @@ def limit_memory(draw: random.Random, sandbox: Sandbox) -> tuple[str, Verdict]:
     room = int(10 ** draw.uniform(6, 8.3))
     before = look(sandbox.folder)
     ended = sandbox.run(lambda: set_memory_limit(room))
-    if ended.status == -signal.SIGABRT and _OUT_OF_MEMORY.search(ended.stderr):
+    if ended.status == -signal.SIGABRT and (said := _OUT_OF_MEMORY.search(ended.stderr)):
         # A library's allocator has ended the process and said why: no line of Python runs after that.
-        ended = Ended(2, ended.stdout, f"error: {ended.stderr}")
+        ended = Ended(2, ended.stdout, f"error: {said[0]}")
     verdict = sandbox.judge(ended, before)
     return f"{room / 1e6:.1f} MB of memory left", sandbox.recover(verdict)
 
