@@ -117,6 +117,7 @@ def test_softmax_learns_and_one_landmark_does_not() -> None:
     assert 1 / VALUES < softmax.guessing < 0.5
 
 
+@pytest.mark.slow
 def test_finished_cells_stay_and_more_time_begins_anew_what_did_not_get_there(tmp_path: Path) -> None:
     asked = {"tasks": ("needle",), "attentions": ("softmax", "local,block_size=2/4"), "lengths": (16,), "workers": 1}
     measure_abilities(Abilities(**asked, seconds=0.05), tmp_path, "first")
@@ -167,6 +168,7 @@ def test_default_has_every_attention_and_slashes_give_several_values() -> None:
     assert find_budgets(tabulate([Cell(listed, 1.0, 0.1, True, 100, 3.0, "learned", "abc")])) == []
 
 
+@pytest.mark.slow
 def test_processes_end_with_the_command(tmp_path: Path) -> None:
     words = ["abilities", "--task", "lookup", "--attention", "local", "--seconds", "600", "--workers", "1"]
     command = [sys.executable, str(ROOT / "code" / "run_benchmark.py"), *words, "--out", str(tmp_path)]

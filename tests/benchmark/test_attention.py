@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from nystromformer.benchmark import attention
 from nystromformer.benchmark.attention import AttentionRow, method_table, table, to_paste
 from nystromformer.benchmark.timing import Timing
@@ -77,6 +78,7 @@ def test_the_text_says_the_same() -> None:
     assert masked[-1].endswith("forward 1.00, forward and backward 1.00")
 
 
+@pytest.mark.slow
 def test_the_command_writes_its_results(tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
     flags = ["--attention", "nystrom,num_landmarks=16", "--lengths", "32,48", "--repeats", 1, "--threads", 1]
     shown = run_benchmark("efficiency", "--peers", *flags, "--out", tmp_path)
@@ -107,6 +109,7 @@ def test_ratios_are_ours_over_theirs_and_growth_is_per_token() -> None:
     assert control.endswith("forward 1.00, forward and backward 1.00, memory 1.00")
 
 
+@pytest.mark.slow
 def test_the_command_measures_any_attention(tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
     flags = ("--lengths", "16,32", "--repeats", 1, "--threads", 1, "--out", tmp_path)
     local = ("--peers", "--attention", "local,block_size=4")

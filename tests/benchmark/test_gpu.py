@@ -57,6 +57,7 @@ def test_a_dry_run_goes_through_everything(
     assert (tmp_path / "gpu-time.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_what_is_wrong_ends_with_status_1_after_measuring(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_benchmark: Callable[..., str]
 ) -> None:

@@ -93,7 +93,7 @@ def test_a_planted_fault_is_called_by_its_name(small: Prepared, tmp_path: Path, 
     assert sandbox.judge(ended, before, "in", ("in",)).kind == expected, ended
 
 
-@pytest.mark.parametrize("kind", ["damage", "kills"])
+@pytest.mark.parametrize("kind", ["damage", pytest.param("kills", marks=pytest.mark.slow)])
 def test_trials_of_a_program_that_checks_nothing(kind: str, small: Prepared, tmp_path: Path) -> None:
     """It writes atomically, so that only damage is its undoing; nothing is left behind."""
     verdicts = {try_out(kind, f"{kind}:{number}", {"small": small}, tmp_path / "trial")[1].kind for number in range(12)}

@@ -42,6 +42,7 @@ def test_a_series_classifier_learns() -> None:
     assert shares[-1] > 80 > shares[0]
 
 
+@pytest.mark.slow
 def test_far_sight(tmp_path: Path) -> None:
     out = run("far_sight.py", 3000, tmp_path / "row.png")
     assert "the first of 3,000 tokens" in out

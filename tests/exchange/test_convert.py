@@ -69,7 +69,7 @@ def weights(folder: Path) -> dict[str, Tensor]:
     return found
 
 
-@pytest.mark.parametrize("goal", ["hidden", "loss"])
+@pytest.mark.parametrize("goal", ["hidden", pytest.param("loss", marks=pytest.mark.slow)])
 def test_training_brings_it_nearer(goal: str, convert: Any, place: Path, tmp_path: Path) -> None:
     rates = ("--learning_rate", 2e-3, "--end_to_end_learning_rate", 2e-3)
     flags = ("--end_to_end", goal, *rates, "--set", "model.conv_kernel_size=3")

@@ -97,6 +97,7 @@ def test_what_has_no_program(tmp_path: Path, dataset_folder: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_without_the_extra(
     tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

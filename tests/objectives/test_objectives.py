@@ -168,6 +168,7 @@ def saddle(objective: Objective, logits: Tensor, labels: Tensor) -> float:
     return float(np.mean(values[2000:]))
 
 
+@pytest.mark.slow
 def test_the_game_ends_at_the_exact_metric_of_certain_predictions() -> None:
     """Where probabilities are 0 and 1, soft counts are counts."""
     labels = torch.tensor([1, 1, 1, 0, 0, 0, 0, 0, 1, 0])

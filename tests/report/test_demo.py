@@ -94,6 +94,7 @@ def check_what_it_ends_with(out: Path, shown: str) -> None:
     assert "softmax, written out" in page
 
 
+@pytest.mark.slow
 def test_a_demo_of_made_up_runs_ends_with_pictures_and_a_report(
     made_up_demo: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

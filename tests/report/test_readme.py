@@ -115,6 +115,7 @@ def test_the_attentions_table_is_what_was_measured() -> None:
             assert float(text) == pytest.approx(row["both"]["median"], abs=0.51 * 10**-digits)
 
 
+@pytest.mark.slow
 def test_the_picture_is_drawn_from_the_results(tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
     done = run_command("experiments/studies/attention_time.py", "--picture", picture)

@@ -119,7 +119,7 @@ def fork(experiment: Experiment, dataset_folder: Path) -> list[Forked]:
     return [Forked(work, experiment.folder / "stderr.txt", environment) for environment in as_torchrun(2)]
 
 
-@pytest.mark.parametrize("layout", ["ddp", "fsdp"])
+@pytest.mark.parametrize("layout", [pytest.param("ddp", marks=pytest.mark.slow), "fsdp"])
 def test_stopped_with_two_processes_and_resumed_with_one(
     layout: str, tmp_path: Path, dataset_folder: Path, alone: Path
 ) -> None:

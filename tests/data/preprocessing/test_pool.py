@@ -79,6 +79,7 @@ def test_results_that_were_taken_are_let_go() -> None:
     assert (len(taken), most) == (8, 1)
 
 
+@pytest.mark.slow
 def test_the_first_error_counts_whatever_the_timing() -> None:
     works = [
         Square(0),

@@ -24,6 +24,7 @@ def batches(name: str, count: int) -> Iterator[dict[str, Tensor]]:
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert"])
+@pytest.mark.slow
 def test_it_comes_nearer(name: str) -> None:
     inputs, keep_BN = batch(name, length=40)
     theirs, ours = build(name, "sdpa"), build(name, NAME).train()

@@ -412,6 +412,7 @@ def test_a_run_that_diverges_does_not_end_the_others(
         assert len(list(experiment.checkpoints.glob(f"glue/{task}/*/predictions"))) == 1
 
 
+@pytest.mark.slow
 def test_another_division_is_said(
     source: Path, tmp_path: Path, glue_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -39,6 +39,7 @@ def follow(drawing: Drawing, start: np.ndarray) -> list[np.ndarray]:
     [QUICK, find_style(32), find_style(64, contour=6), find_style(128, contour=6)],
     ids=lambda style: f"{style.size}-{style.contour}",
 )
+@pytest.mark.slow
 def test_the_path_from_one_mark_leads_to_the_other_where_the_label_says_so(style: Style) -> None:
     labels = set()
     for seed in range(6):

@@ -73,6 +73,7 @@ def test_the_rules_of_listops_know_what_their_names_say(tmp_path: Path) -> None:
     assert found["outermost operator"] >= decided / 4, "smallest 0 and largest 9 are its best guesses"
 
 
+@pytest.mark.slow
 def test_bytes_and_their_order_are_told(tmp_path: Path) -> None:
     """Texts of the same bytes in another order are told by n-grams alone."""
     generator = random.Random(0)

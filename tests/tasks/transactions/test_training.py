@@ -279,6 +279,7 @@ def test_two_processes_are_one(flags: tuple[str, ...], stored: Stored, tmp_path:
 @pytest.mark.parametrize(
     "flags", [("--architecture", "gru"), ("--attention", "linear", "--cycle_shift"), ("--pretrain_epoch", 1)]
 )
+@pytest.mark.slow
 def test_other_ways_to_train(flags: tuple[object, ...], stored: Stored, tmp_path: Path) -> None:
     folder = experiment(tmp_path / "e")
     assert train(folder, stored, *flags) == 0
