@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from nystromformer.benchmark import attention
 from nystromformer.benchmark.attention import AttentionRow, method_table, table, to_paste
 from nystromformer.benchmark.timing import Timing
