@@ -196,6 +196,17 @@ def test_an_experiment_embeds(source: Path, tmp_path: Path, pooling: str) -> Non
         np.testing.assert_allclose(vector, expected.numpy(), atol=1e-5)
 
 
+def test_an_experiment_that_changed_is_opened_anew(source: Path, tmp_path: Path) -> None:
+    folder = copy_of(source, tmp_path / "experiment").folder
+    found = []
+    for pooling in ("first", "mean"):
+        config = json.loads((folder / "config.json").read_text())
+        config["model"]["pooling"] = pooling
+        (folder / "config.json").write_text(json.dumps(config))
+        found.append(nystromformer.Predictor(folder, "cpu", embed=True)(TEXTS))
+    assert not same(*found)
+
+
 def test_an_experiment_predicts_nothing_and_may_have_no_checkpoint(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected the folder of a finished fine-tuning run"):
         nystromformer.Predictor(source, "cpu")(TEXTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -23,10 +24,10 @@ class Predictor:
     """Predicts texts with a finished run of run_classify.py, run_glue.py or run_imdb.py, or embeds them: with such
     a run's encoder, or an experiment's.
 
-    The run is opened at the first call, once in a process, and pickling leaves the opened run out. On a CPU in float32
-    a text's result does not depend on the texts beside it: any division of rows into calls gives the same bits, with
-    the same libraries, processor type and number of threads. Under autocast and on a GPU batches have fixed shapes as
-    well, but the libraries there do not promise the same bits.
+    The run is opened at the first call, once in a process unless its files change, and pickling leaves the opened run
+    out. On a CPU in float32 a text's result does not depend on the texts beside it: any division of rows into calls
+    gives the same bits, with the same libraries, processor type and number of threads. Under autocast and on a GPU
+    batches have fixed shapes as well, but the libraries there do not promise the same bits.
 
     Shapes: n texts, E the encoder's width.
 
@@ -84,7 +85,7 @@ class Predictor:
             UserError: as `load_run`.
         """
         if self._finished is None:
-            self._finished = _open(self.folder, *self._choice)
+            self._finished = _open(_content_of(self.folder), self.folder, *self._choice)
         return self._finished
 
     @property
@@ -157,7 +158,15 @@ def is_empty(text: Any) -> bool:
     return text is None or (isinstance(text, float) and text != text) or (isinstance(text, str) and not text.strip())
 
 
+def _content_of(folder: Path) -> tuple[Any, ...]:
+    """What changes when the run's or the experiment's files do."""
+    files = (file for place in (folder, folder / "model") if place.is_dir() for file in os.scandir(place))
+    return tuple(sorted((file.path, file.stat().st_mtime_ns) for file in files if file.is_file()))
+
+
 @lru_cache(maxsize=1)
-def _open(folder: Path, device: str, weights: Predict, embed: bool, baseline: bool) -> Finished[Any, Any]:
-    """Kept for the next Predictor of the same run: Spark unpickles one for each of a process's tasks."""
+def _open(
+    content: tuple[Any, ...], folder: Path, device: str, weights: Predict, embed: bool, baseline: bool
+) -> Finished[Any, Any]:
+    """Kept for the next Predictor of the same files: Spark unpickles one for each of a process's tasks."""
     return load_finished(folder, device, weights, embed, baseline)
