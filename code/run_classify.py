@@ -94,13 +94,14 @@ def classify(
         ),
     ] = None,
     cut: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--cut",
             help="How to cut texts longer than --length: head (drop the end), head_and_tail (drop the middle), or "
-            "windows (drop nothing: read overlapping rows and classify their mean).",
+            "windows (drop nothing: read overlapping rows and classify their mean). Default: head; without --length "
+            "windows, where more than 5 % of the texts are longer than the model's rows.",
         ),
-    ] = "head",
+    ] = None,
     overlap: Annotated[
         int | None,
         typer.Option(
@@ -158,7 +159,7 @@ def classify(
     )
 
     chosen = reading.chosen()
-    experiment, sweep = shared.open()
+    experiment, sweep = shared.open(tries_rates=True)
     wanted, weights, called = check_kind(kind), check_weights(class_weights), name_of(task, train)
     between = check_separator(separator, wanted)
 

@@ -31,6 +31,7 @@ def run_of_one_step(folder: Path, length: int, texts: Sequence[str]) -> Path:
     rows = [{"text": text, "label": "ab"[number % 2]} for number, text in enumerate(texts)]
     write_text(table, "".join(json.dumps(row) + "\n" for row in rows))
     words = f"code/run_classify.py --from_scratch --vocab_size {VOCABULARY} --text text --label label --epoch 1"
+    words += f" --length {length} --lr 1e-4"
     flags = ["--train_rows", "2", "--batch_size", "2", "--train", str(table), "--model", str(experiment)]
     subprocess.run([sys.executable, *words.split(), *flags], cwd=PROJECT, check=True)
     (run,) = find_runs(experiment / "model", "classify")

@@ -242,14 +242,20 @@ def find_runs(checkpoints: Path, *kinds: str) -> list[Run]:
     Raises:
         UserError: as `read_run`.
     """
-    found = (read_run(path.parent) for path in sorted(checkpoints.rglob(_FILE)))
+    paths = (path for path in sorted(checkpoints.rglob(_FILE)) if not _is_trial(path.parent))
+    found = map(read_run, (path.parent for path in paths))
     return [run for run in found if run is not None and (not kinds or run.kind in kinds)]
 
 
 def find_unfinished(checkpoints: Path) -> list[Path]:
     """The folders below an experiment's checkpoints in which a run began that is not finished."""
     begun = {path.parent for name in _OF_RUNS for path in checkpoints.glob(f"*/**/{name}")}
-    return [folder for folder in sorted(begun) if not is_finished(folder)]
+    return [folder for folder in sorted(begun) if not is_finished(folder) and not _is_trial(folder)]
+
+
+def _is_trial(folder: Path) -> bool:
+    """Whether a run's folder is that of a trial of its learning rate, which says nothing beside that."""
+    return folder.parent.name == "cache"
 
 
 def _refusal(path: Path, reason: str) -> UserError:

@@ -58,7 +58,7 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_imdb_as_a_table_is_imdb(experiment: Experiment, reviews: Path, tmp_path: Path) -> None:
     """The same rows in the same order, the same ones held out: every metric to its last digit, and every weight."""
     train, test = (imdb_as_table(reviews, split, tmp_path / f"{split}.csv") for split in ("train", "test"))
-    changes: dict[str, Any] = {"seeds": (3,), "train_rows": 15}
+    changes: dict[str, Any] = {"seeds": (3,), "train_rows": 15, "length": 32}
     theirs = finetune(experiment, Imdb(reviews, 0.25, 0), sweep(**changes), CPU).results
     ours = finetune(experiment, documents(train, test), sweep(**changes), CPU).results
     for their, our in zip(theirs, ours, strict=True):
@@ -324,7 +324,7 @@ def test_questions_of_one_table_have_columns_of_their_own(experiment: Experiment
     rows = [(text, label, number % 3) for number, (text, label) in enumerate(made_rows(40))]
     train = write_table(tmp_path / "t.csv", ("body", "label", "stars"), rows)
     for label, kind in (("label", None), ("stars", None), ("stars", "ordered")):
-        finetune(experiment, documents(train, label=label, kind=kind), sweep(epochs=1), CPU)
+        finetune(experiment, documents(train, label=label, kind=kind), sweep(epochs=1, length=32), CPU)
     finetune(experiment, documents(train), sweep(epochs=1, length=16), CPU)
     write_table2([experiment.folder], tmp_path / "table2.md")
     text = (tmp_path / "table2.md").read_text()

@@ -42,12 +42,15 @@ class Cut:
         return length // 8 if self.overlap is None else self.overlap
 
 
-def check_rule(text: str, overlap: int | None) -> Cut:
-    """What --cut and --overlap name.
+def check_rule(text: str | None, overlap: int | None) -> Cut | None:
+    """What --cut and --overlap name; None where nothing is asked for.
 
     Raises:
         UserError: no such rule, or an overlap beside another one than windows.
     """
+    if text is None and overlap is None:
+        return None
+    text = text or "head"
     for rule in RULES:
         if text == rule:
             if overlap is not None and rule != "windows":

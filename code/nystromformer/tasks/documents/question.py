@@ -28,6 +28,7 @@ class Question:
         kind: None: as the labels tell.
         order: the classes from the lowest on; empty: as numbers have it.
         weights: "balanced", or of each class by its name; None: all alike.
+        cut: None: as the texts' lengths tell, see `Documents.fit_length`.
     """
 
     name: str
@@ -47,5 +48,5 @@ class Question:
     kind: Kind | None = None
     order: tuple[str, ...] = ()
     weights: str | Mapping[str, float] | None = None
-    cut: Cut = field(default_factory=Cut)
+    cut: Cut | None = None
     division: Division = field(default_factory=Division)

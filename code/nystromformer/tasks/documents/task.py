@@ -10,13 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.tasks.documents.answer import Answer, answer_of, numbers_of, warn_of_rare_labels
-from nystromformer.tasks.documents.cut import Rule, encode_cut
+from nystromformer.tasks.documents.cut import Cut, Rule, encode_cut
 from nystromformer.tasks.documents.divide import divide, warn_of_few_rows, warn_of_few_test_rows
 from nystromformer.tasks.documents.metrics import MAIN, score
 from nystromformer.tasks.documents.predictions import write_split
@@ -27,9 +29,14 @@ from nystromformer.tasks.documents.table import Table
 from nystromformer.tasks.documents.targets import balanced_weights, target_of
 from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, describe, reduce
-from nystromformer.tasks.finetuning.examples import Examples, Texts
+from nystromformer.tasks.finetuning.examples import Examples, Texts, select
+from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.target import Target
 from nystromformer.wording import number_of
+
+_SHARE_WHOLE = 0.95
+"""Of the texts that fit into rows whose length is chosen."""
+_LOOKED_AT, _LENGTH_STEP = 2000, 32
 
 
 class Tables:
@@ -37,7 +44,7 @@ class Tables:
 
     def __init__(self, question: Question) -> None:
         self.question = question
-        self._encoded_test: tuple[tuple[Tokenizer, int, bool], EncodedTexts] | None = None
+        self._encoded_test: tuple[tuple[Tokenizer, int, bool, Cut], EncodedTexts] | None = None
 
     @cached_property
     def rows(self) -> Rows:
@@ -76,17 +83,13 @@ class Tables:
         second = [texts[1] for texts in rows.texts] if len(rows.text_columns) > 1 else None
         return Texts(f"{self.question.name} {split}", [texts[0] for texts in rows.texts], second, labels, rows.ids)
 
-    def encode(self, texts: Texts, loading: Loading) -> EncodedTexts:
-        """Texts as a run reads them."""
-        return encode_cut(texts, loading.tokenizer, loading.length, loading.sentence_types, self.question.cut)
-
-    def encode_tested(self, loading: Loading) -> EncodedTexts | None:
+    def encode_tested(self, loading: Loading, cut: Cut) -> EncodedTexts | None:
         """The rows of the test table, encoded once for the warnings, the predictions and all folds."""
         if self.tested is None:
             return None
-        way = loading.tokenizer, loading.length, loading.sentence_types
+        way = loading.tokenizer, loading.length, loading.sentence_types, cut
         if self._encoded_test is None or self._encoded_test[0] != way:
-            self._encoded_test = way, self.encode(self.tested, loading)
+            self._encoded_test = way, encode_cut(self.tested, *way)
         return self._encoded_test[1]
 
     def _read(self, place: str, split: str, labelled: bool) -> Rows:
@@ -104,9 +107,11 @@ class Documents(OnText):
     kind = "classify"
     keeps_words = True
 
-    def __init__(self, question: Question, tables: Tables | None = None) -> None:
+    def __init__(self, question: Question, tables: Tables | None = None, of_lengths: str = "") -> None:
         self.tables = tables or Tables(question)
         self.question = question
+        self.cut = question.cut or Cut()
+        self._of_lengths = of_lengths
         division = question.division
         self.name = f"documents/{question.name}{division.ending}"
         self.choices = {"table": question.name, "fold": division.fold, "folds": division.folds}
@@ -115,6 +120,20 @@ class Documents(OnText):
         """The same with another fold held out."""
         division = replace(self.question.division, fold=number)
         return Documents(replace(self.question, division=division), self.tables)
+
+    def fit_length(self, tokenizer: Tokenizer, most: int) -> tuple[Documents, int]:
+        """Rows as long as 95 % of the training table's texts are, rounded up; where that is more than `most`, rows of
+        that many, and windows unless another rule is asked for.
+        """
+        texts = self.tables.texts_of(self.tables.rows, "train")
+        looked_at = select(texts, subset(len(texts), _LOOKED_AT))
+        lengths = EncodedTexts(looked_at, tokenizer, MOST, sentence_types=False).lengths
+        longest = int(np.quantile(lengths, _SHARE_WHOLE, method="higher"))
+        length = min(most, -(-longest // _LENGTH_STEP) * _LENGTH_STEP)
+        cut = self.question.cut or Cut("head" if longest <= most else "windows")
+        note = f"{100 * _SHARE_WHOLE:.0f} % of the texts have at most {longest:,} tokens: --length {length}"
+        note += "" if longest <= most else f", the model's longest row, and --cut {cut.rule}"
+        return Documents(replace(self.question, cut=cut), self.tables, note), length
 
     @property
     def answer(self) -> Answer:
@@ -150,7 +169,8 @@ class Documents(OnText):
     def load(self, loading: Loading) -> Splits:
         train, held_out = self._divided
         rows, reduced = reduce(train, loading.train_rows)
-        encoded = self.tables.encode(rows, loading), self.tables.encode(held_out, loading)
+        way = loading.tokenizer, loading.length, loading.sentence_types, self.cut
+        encoded = encode_cut(rows, *way), encode_cut(held_out, *way)
         notes = [*self._notes, *map(describe, encoded)]
         facts = {"answer": asdict(self.answer), "weights": self.weights}
         warnings = [*self._warn_of_training(rows, encoded[0], loading), *reduced]
@@ -163,7 +183,7 @@ class Documents(OnText):
         return score(self.answer, scores_NC, labels_N)
 
     def test(self, loading: Loading) -> dict[str, Examples]:
-        tested = self.tables.encode_tested(loading)
+        tested = self.tables.encode_tested(loading, self.cut)
         return {} if tested is None else {"test": tested}
 
     def write(
@@ -187,7 +207,7 @@ class Documents(OnText):
             text=self.tables.rows.text_columns,
             label=labels.columns,
             separator=self.question.separator,
-            cut=self.question.cut,
+            cut=self.cut,
         )
         return asdict(recipe)
 
@@ -232,7 +252,7 @@ class Documents(OnText):
         notes += [f"{each.table.name}: {number_of(each.unlabelled, 'row')} without a label left out" for each in tables]
         if tested is not None and tested.labels is None:
             notes.append(f"{tested.table.name}: no labels in {self.question.label}: predicted, and not scored")
-        return notes
+        return [*notes, self._of_lengths] if self._of_lengths else notes
 
     def _warn_of_training(self, train: Texts, encoded: EncodedTexts, loading: Loading) -> list[str]:
         """Warnings of the training table and the validation rows.
@@ -246,18 +266,18 @@ class Documents(OnText):
         return [
             *warn_of_rare_labels(self.answer, tables.rows.table.name, train.labels, of_table),
             *(warning for rows in read for warning in warn_of_repeated_ids(rows, question.id)),
-            *_warn_of_cut_texts(encoded, loading.length, question.cut.rule),
+            *_warn_of_cut_texts(encoded, loading.length, self.cut.rule),
             *_warn_of_trained_texts(train, held_out),
             *warn_of_few_rows(all_rows, held_out, question.division, self.main_metric, question.time is not None),
         ]
 
     def _warn_of_test(self, train: Texts, loading: Loading) -> list[str]:
         """Warnings of the test table."""
-        rows, tested, rule = self.tables.test_rows, self.tables.tested, self.question.cut.rule
+        rows, tested, rule = self.tables.test_rows, self.tables.tested, self.cut.rule
         if rows is None or tested is None:
             return []
         # Windows drop nothing, and take long to make.
-        encoded = None if rule == "windows" else self.tables.encode_tested(loading)
+        encoded = None if rule == "windows" else self.tables.encode_tested(loading, self.cut)
         return [
             *warn_of_repeated_ids(rows, self.question.id),
             *([] if encoded is None else _warn_of_cut_texts(encoded, loading.length, rule)),

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -155,6 +155,19 @@ class Definition(Protocol):
     def texts(self, loading: Loading) -> dict[str, Any] | None:
         """What predicting other texts needs beside a run's weights and tokenizer, as plain data; None where no run
         predicts others.
+        """
+        ...
+
+
+@runtime_checkable
+class FitsLength(Protocol):
+    """A task that chooses the length of its rows where none is asked for."""
+
+    def fit_length(self, tokenizer: Tokenizer, most: int) -> tuple[Definition, int]:
+        """The task with rows of a length that suits its texts, of `most` tokens at most.
+
+        Raises:
+            UserError: missing or malformed data.
         """
         ...
 

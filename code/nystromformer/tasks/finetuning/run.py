@@ -54,6 +54,13 @@ class Setup:
     definition: Definition
     loading: Loading
     sweep: Sweep
+    is_trial: bool = False
+    """Whether its runs are trials, which lie in the cache."""
+
+    @property
+    def place(self) -> Path:
+        """The folder of the runs' folders."""
+        return self.loading.cache if self.is_trial else self.experiment.checkpoints / self.definition.name
 
     @property
     def budget(self) -> int:
@@ -113,7 +120,7 @@ def _run_folder(setup: Setup, settings: RunSettings, sign: str) -> Path:
     if settings.freeze:
         readable = "frozen"
     begun = setup.pretrained.name if setup.pretrained else "scratch"
-    return setup.experiment.checkpoints / setup.definition.name / f"{begun}-{readable}-{sign[:8]}"
+    return setup.place / f"{begun}-{readable}-{sign[:8]}"
 
 
 def words_folder(setup: Setup, splits: Splits) -> Path | None:

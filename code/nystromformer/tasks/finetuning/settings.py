@@ -30,6 +30,7 @@ class Sweep:
 
     batch_sizes: tuple[int, ...]
     learning_rates: tuple[float, ...]
+    """None of them: one is chosen by trial."""
     seeds: tuple[int, ...]
     epochs: int
     every: int | None = None
@@ -165,11 +166,13 @@ class FinetuningFlags:
         typer.Option("--batch_size", help="Examples of a training step. With several, such as 8,16,32, each is tried."),
     ] = "32"
     lr: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--lr", help="Peak learning rate. With several, such as 2e-5,3e-5, each is tried with each batch size."
+            "--lr",
+            help="Peak learning rate. With several, such as 2e-5,3e-5, each is tried with each batch size. Default: "
+            "3e-5; of run_classify.py the best of three in short trials.",
         ),
-    ] = "3e-5"
+    ] = None
     epoch: Annotated[int, typer.Option("--epoch", min=1, max=MOST, help="Passes over the training examples.")] = 4
     patience: Annotated[
         int | None,
@@ -198,7 +201,8 @@ class FinetuningFlags:
             "--length",
             min=8,
             max=MOST,
-            help="Tokens of the longest row; longer ones are cut. Default: config.json's max_seq_len.",
+            help="Tokens of the longest row; longer ones are cut. Default: config.json's max_seq_len; of "
+            "run_classify.py what 95 % of the texts need, up to that.",
         ),
     ] = None
     pad_to: Annotated[
@@ -294,30 +298,41 @@ class FinetuningFlags:
     device: flags.DeviceName = "auto"
     overrides: flags.Overrides = None
 
-    def open(self) -> tuple[Experiment, Sweep]:
+    def open(self, tries_rates: bool = False) -> tuple[Experiment, Sweep]:
         """The experiment, and what to run on it.
+
+        Args:
+            tries_rates: as of `sweep`.
 
         Raises:
             UserError: config.json or a flag is wrong.
         """
         from nystromformer.tasks.experiment.folder import open_experiment
 
-        return open_experiment(self.model, self.overrides or []), self.sweep()
+        return open_experiment(self.model, self.overrides or []), self.sweep(tries_rates=tries_rates)
 
-    def sweep(self, epochs: int | None = None) -> Sweep:
+    def sweep(self, epochs: int | None = None, tries_rates: bool = False) -> Sweep:
         """What to run.
 
         Args:
             epochs: in the place of the flag's.
+            tries_rates: without --lr a learning rate is chosen by trial.
 
         Raises:
             UserError: a flag is wrong.
         """
         if self.freeze:
             self._check_frozen()
+        batch_sizes = numbers("--batch_size", self.batch_size, int, 1, MOST)
+        tries = tries_rates and self.lr is None
+        if tries and len(batch_sizes) > 1:
+            raise UserError(
+                f"--batch_size {self.batch_size}: expected --lr beside several batch sizes; without it a learning rate "
+                "is chosen for a single one"
+            )
         return Sweep(
-            batch_sizes=numbers("--batch_size", self.batch_size, int, 1, MOST),
-            learning_rates=numbers("--lr", self.lr, float, LEAST_RATE, MOST_RATE),
+            batch_sizes=batch_sizes,
+            learning_rates=() if tries else numbers("--lr", self.lr or "3e-5", float, LEAST_RATE, MOST_RATE),
             seeds=numbers("--seed", self.seed, int, 0, MOST_SEED),
             epochs=self.epoch if epochs is None else epochs,
             warmup=self.warmup,

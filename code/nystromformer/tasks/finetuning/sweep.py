@@ -32,7 +32,7 @@ from nystromformer.tasks.finetuning.baselines import (
     text_baselines,
     words_baseline,
 )
-from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
+from nystromformer.tasks.finetuning.definition import Definition, FitsLength, Loading, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.objective import check_labels, check_suits
@@ -42,6 +42,7 @@ from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.start import finetuning_config, load_encoder
 from nystromformer.tasks.finetuning.tables import guessers_table, table
 from nystromformer.tasks.finetuning.target import TokenLabels
+from nystromformer.tasks.finetuning.trial import choose_rate, with_rate
 from nystromformer.training import Device, Group, join_group
 from nystromformer.training.optim import Diverged
 from nystromformer.wording import listed, number_of
@@ -112,7 +113,7 @@ def open_sweeps(
         opened = open_finetuning(experiment, device, sweep.checkpoint, sweep.tokenizer, group)
     setups = [group.check(partial(plan_setup, opened, definition, sweep)) for definition in definitions]
     group.check(lambda: _check_weights(setups[0]))
-    for definition in definitions:
+    for definition in (setup.definition for setup in setups):
         group.on_main(definition.check)
         if sweep.baselines:
             group.on_main(partial(read_baselines, experiment.checkpoints / definition.name / BASELINES))
@@ -148,6 +149,9 @@ def plan_setup(opened: OpenedFinetuning, definition: Definition, sweep: Sweep) -
     if sweep.objective is not None:
         check_suits(sweep.objective, definition.target, experiment.config, opened.group.size)
     length = sweep.length or sweep.pad_to or experiment.config.model.max_seq_len
+    if isinstance(definition, FitsLength) and not (sweep.length or sweep.pad_to):
+        assert vocabulary is not None, "a task on text has one"
+        definition, length = definition.fit_length(vocabulary, length)
     if sweep.pad_to is not None and sweep.pad_to < length:
         raise UserError(f"--pad_to {sweep.pad_to}: expected at least --length {length}")
     config = finetuning_config(experiment, length, num_tokens, sweep.pad_to)
@@ -177,6 +181,10 @@ def run_sweep(setup: Setup) -> Finetuned:
     splits = load_splits(setup)
     if (folder := words_folder(setup, splits)) is not None:
         group.on_main(lambda: _tell_words(setup, splits, folder))
+    settled = choose_rate(setup, splits)
+    if isinstance(settled, Signals):
+        return Finetuned([], settled)
+    setup, sweep = settled, settled.sweep
     results: list[Run] = []
     diverged: list[str] = []
     for number, settings in enumerate(sweep.runs, start=1):
@@ -279,6 +287,9 @@ def run_sweeps(
         setups = open_sweeps(experiment, definitions, sweep, chosen, group, begin)
         status, diverged, finished = 0, [], list[Finetuned]()
         for setup in setups:
+            if not setup.sweep.learning_rates and finished:
+                # One choice for all folds of a table, whose means are of the same settings.
+                setup = with_rate(setup, finished[0].results[0].settings.learning_rate)
             definition, done = setup.definition, run_sweep(setup)
             diverged += [f"{definition.name}: {text}" for text in done.diverged]
             if done.stopped_by is not None:
