@@ -29,7 +29,9 @@ from nystromformer.training.log import read_log
 
 RESULTS = studies.RESULTS / "tables"
 SEEDS = "0,1,2"
-TUNED = f"--epoch 3 --batch_size 16 --lr 1e-4 --seed {SEEDS} --discard_weights"
+TUNING = "--epoch 3 --batch_size 16 --discard_weights"
+TUNED = f"{TUNING} --lr 1e-4 --seed {SEEDS}"
+RATES = "3e-5,1e-4,3e-4"
 NEAR_FAR = "--attention near_far,num_landmarks=16,num_blocks=2"
 
 
@@ -107,12 +109,16 @@ class TablesStudy(Stages):
         self.run(self._run("tuned", name, TUNED) for name in TABLES)
         self.run([self._run("near_far", "authors", f"{TUNED} {NEAR_FAR}")])
 
+    def rates(self) -> None:
+        """The learning rates that a trial chooses from, in whole runs."""
+        self.run(self._run("tuned", name, f"{TUNING} --lr {RATES} --seed 0", "rates") for name in ("reviews", "news"))
+
     def scratch(self) -> None:
         """Initial weights and a tokenizer of the table, three seeds."""
         flags = f"--from_scratch --vocab_size 4096 --epoch 10 --batch_size 16 --lr 1e-3 --seed {SEEDS}"
         self.run(self._run("scratch", name, f"{flags} --discard_weights") for name in TABLES)
 
-    def _run(self, model: str, name: str, flags: str) -> Job:
+    def _run(self, model: str, name: str, flags: str, called: str = "") -> Job:
         table, folder = TABLES[name], self.out / model / name
         if model == "scratch":
             source = EXPERIMENTS / "nystrom-demo-conv"
@@ -126,7 +132,7 @@ class TablesStudy(Stages):
         fewer = "--train_rows 200" if self.rehearse else ""
         if self.rehearse and model != "frozen":
             flags = flags.replace("--epoch 3", "--epoch 1").replace("--epoch 10", "--epoch 1")
-        return job(f"{model}-{name}", "code/run_classify.py", "--model", folder, *place, asked, flags, fewer)
+        return job(f"{called or model}-{name}", "code/run_classify.py", "--model", folder, *place, asked, flags, fewer)
 
 
 def _reviews(archive: Path) -> dict[str, list[dict[str, Any]]]:
