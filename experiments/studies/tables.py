@@ -117,7 +117,7 @@ class TablesStudy(Stages):
         self.run([self._run("near_far", "authors", f"{TUNED} {NEAR_FAR}")])
 
     def rates(self) -> None:
-        """The learning rates that a trial chooses from, in whole runs. Their weights stay: `tuned` takes one of them."""
+        """Whole runs with the learning rates that a trial chooses from; their weights stay for `tuned`."""
         self.run(self._run("tuned", name, f"{TUNING} --lr {RATES} --seed 0", "rates") for name in ("reviews", "news"))
 
     def scratch(self) -> None:
@@ -276,9 +276,9 @@ def collect(runs: Path = Path("runs/tables")) -> None:
         RESULTS / "tables.md",
         "# Words, a frozen encoder, a fine-tuned one, and one from scratch",
         "Scores of the test rows. The pretrained encoder is all-MiniLM-L6-v2 with softmax and mean pooling, its "
-        f"layers in bfloat16; it is fine-tuned for 3 epochs of batches of 16 at a learning rate of {LR:g}. The calibration "
-        "error is that of test rows, before and after their scores are divided by a temperature chosen on the rows held "
-        "out. Minutes are those of training, from its first report on, with another run beside it.",
+        f"layers in bfloat16; it is fine-tuned for 3 epochs of batches of 16 at a learning rate of {LR:g}. The "
+        "calibration error is that of the test rows, before and after scores are divided by a temperature chosen on "
+        "the rows held out. Minutes are those of training, from its first report on, with another run beside it.",
         *parts,
         f"{studies.describe_machines(data['began'])}. `python experiments/studies/tables.py run --data DIR`, "
         "`python experiments/studies/tables.py collect`",
