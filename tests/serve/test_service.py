@@ -307,7 +307,7 @@ def test_an_explanation_fits_a_narrow_window(tmp_path: Path) -> None:
         "predicted": label,
         "cut": "the text was longer " * 5,
     }
-    (tmp_path / "page.html").write_text(explained_page(f"What a prediction goes by: {label}", facts, explained))
+    (tmp_path / "page.html").write_text(explained_page(f"Explanation: {label}", facts, explained))
     with open_browser() as page:
         for dark in (False, True):
             page.open((tmp_path / "page.html").as_uri(), 360, dark)

@@ -39,7 +39,7 @@ class ExplainedText:
     @property
     def page(self) -> str:
         """The text, shaded, as a page of HTML."""
-        return page(f"What a prediction goes by: {self.label}", self.facts, self.explained)
+        return page(f"Explanation: {self.label}", self.facts, self.explained)
 
     def as_data(self) -> dict[str, Any]:
         """The numbers, as plain data."""

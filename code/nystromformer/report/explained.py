@@ -59,7 +59,7 @@ def page(title: str, facts: Mapping[str, str], explained: Explained) -> str:
         explained: the row.
     """
     said = [[name, value] for name, value in facts.items()]
-    attention = "where what is pooled attended to, mean over heads and layers"
+    attention = "attention: weight in the pooled vector, mean over heads and layers"
     steepness = "gradient × input: for the prediction (green), against it (red)"
     body = [
         _STYLE,
@@ -68,7 +68,7 @@ def page(title: str, facts: Mapping[str, str], explained: Explained) -> str:
         f'<input type="radio" name="by" id="attention" checked><label for="attention">{attention}</label><br>',
         f'<input type="radio" name="by" id="steepness"><label for="steepness">{steepness}</label>',
         f'<div class="shaded">{_shade(explained)}</div>',
-        "<h2>The heaviest tokens</h2>",
+        "<h2>Tokens with the most attention</h2>",
         _heaviest(explained),
         "<p>Weights of an approximated softmax may be negative. Neither measure proves why a model predicts what it "
         "predicts: they say where it looked, and where its score would change fastest.</p>",
