@@ -11,7 +11,6 @@ import random
 import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ import pandas as pd
 import torch
 from authors import AUTHORS, SHORTEST, WAYS, cut_passages
 from minilm import write_lines
-from torchmetrics.functional.classification import multiclass_calibration_error
 
 from nystromformer import studies
 from nystromformer.files.paths import EXPERIMENTS
@@ -30,7 +28,7 @@ from nystromformer.runs.objective import TEMPERATURE
 from nystromformer.runs.record import Run, find_runs
 from nystromformer.studies import Job, Stages, job
 from nystromformer.tables import markdown
-from nystromformer.tasks.finetuning.calibration import BINS
+from nystromformer.tasks.finetuning.calibration import calibration_error
 from nystromformer.training.log import read_log
 
 RESULTS = studies.RESULTS / "tables"
@@ -209,8 +207,7 @@ def calibration_of(run: Run) -> tuple[float, float] | None:
     after = torch.from_numpy(table[names].to_numpy()).clamp(min=1e-7)
     labels = torch.tensor([names.index(f"p_{label}") for label in table["label"]])
     before = (temperature * after.log()).softmax(1)
-    error = partial(multiclass_calibration_error, num_classes=len(names), n_bins=BINS, norm="l1")
-    return float(error(before, labels)), float(error(after, labels))
+    return calibration_error(before, labels), calibration_error(after, labels)
 
 
 def figures_of(run: Run) -> dict[str, Any]:

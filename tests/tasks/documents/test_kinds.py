@@ -12,9 +12,10 @@ from torch import Tensor
 
 from nystromformer.runs.figures import Spread, mark, shown
 from nystromformer.tasks.documents.answer import Answer
-from nystromformer.tasks.documents.metrics import MAIN, calibration_error, score
+from nystromformer.tasks.documents.metrics import MAIN, score
 from nystromformer.tasks.documents.predictions import write_split
 from nystromformer.tasks.documents.targets import balanced_weights, predicted, probabilities, target_of
+from nystromformer.tasks.finetuning.calibration import calibration_error
 from nystromformer.tasks.finetuning.examples import Texts
 
 CLASSES = Answer("classes", ("a", "b", "c"))
@@ -121,7 +122,7 @@ def test_weights_of_classes() -> None:
 def test_calibration_error() -> None:
     """Half of the predictions are right that have a chance of 3 to 1."""
     scores, labels = torch.tensor([[0.0, np.log(3.0)]]).repeat(8, 1).float(), torch.tensor([0, 1] * 4)
-    assert calibration_error(Answer("classes", ("a", "b")), scores, labels, 10) == pytest.approx(0.25, abs=1e-6)
+    assert calibration_error(scores.softmax(1), labels, 10) == pytest.approx(0.25, abs=1e-6)
 
 
 NAMES = ("$10-$20", r"$\frac$", "日本")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nystromformer.tasks.documents.answer import Answer, Kind
-from nystromformer.tasks.documents.targets import predicted, probabilities
+from nystromformer.tasks.documents.targets import predicted
 from nystromformer.tasks.finetuning.target import accuracy
 
 MAIN: dict[Kind, str] = {"classes": "accuracy", "several": "micro_f1", "value": "pearson", "ordered": "kappa"}
@@ -37,19 +37,6 @@ def score(answer: Answer, scores: Tensor, labels: Tensor) -> dict[str, float]:
     f1 = multiclass_f1_score(scores.argmax(1), labels, num_classes=len(answer.names), average="macro")
     # Of float64, as that of the other tasks.
     return {"accuracy": accuracy(scores, labels), "macro_f1": f1.item()}
-
-
-def calibration_error(answer: Answer, scores: Tensor, labels: Tensor, bins: int) -> float:
-    """How far chances are from shares, in the mean over bins of equal width: of the predicted class, or of each label
-    of several.
-    """
-    from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
-
-    chances = probabilities(answer, scores)
-    if answer.kind == "several":
-        return float(binary_calibration_error(chances.flatten(), labels.long().flatten(), n_bins=bins, norm="l1"))
-    # At least two classes, one of which the chances of a median need not favour.
-    return float(multiclass_calibration_error(chances, labels, len(answer.names), n_bins=bins, norm="l1"))
 
 
 def _of_several(scores: Tensor, labels: Tensor) -> dict[str, float]:

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from nystromformer.tables import printable
 from nystromformer.tasks.documents.answer import Answer
-from nystromformer.tasks.documents.metrics import calibration_error
 from nystromformer.tasks.documents.pictures import BINS, confusion_of, draw_calibration, draw_confusion, draw_values
 from nystromformer.tasks.documents.targets import as_text, names_of, predicted, probabilities
+from nystromformer.tasks.finetuning.calibration import calibration_error
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.finetuning.predictions import write_rows
 from nystromformer.tasks.finetuning.target import Target
@@ -66,7 +66,7 @@ def write_split(
         sure, right = chances.flatten(), labels.flatten() > 0
     else:
         sure, right = chances.max(1).values, chances.argmax(1) == labels
-    error = calibration_error(answer, scores, labels, BINS)
+    error = calibration_error(chances_nC, labels, BINS)
     draw_calibration(folder / f"{split}-calibration.png", sure.numpy(), right.numpy(), error)
 
 

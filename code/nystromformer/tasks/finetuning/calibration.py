@@ -47,17 +47,25 @@ def temperature_of(target: Target, scores_NC: Tensor, labels: Tensor) -> float |
 
 
 def calibration_error_of(target: Target, scores_NC: Tensor, labels: Tensor) -> float:
+    """As `calibration_error`, of a target with probabilities."""
+    if isinstance(target, Questions):
+        return calibration_error(scores_NC.sigmoid(), target.answers(labels))
+    return calibration_error(scores_NC.softmax(1), labels)
+
+
+def calibration_error(chances_NC: Tensor, labels: Tensor, bins: int = BINS) -> float:
     """The expected calibration error: how far the probability of the predicted class, or of each answer of several, is
     from how often it is right, in the mean over bins of equal width.
+
+    Args:
+        labels: classes (n,), or 0 and 1 as several answers (n, C).
     """
     # Imported here: it takes seconds.
     from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
-    if isinstance(target, Questions):
-        answers = target.answers(labels).long().flatten()
-        return float(binary_calibration_error(scores_NC.sigmoid().flatten(), answers, n_bins=BINS, norm="l1"))
-    chances_NC = scores_NC.softmax(1)
-    return float(multiclass_calibration_error(chances_NC, labels, chances_NC.shape[1], n_bins=BINS, norm="l1"))
+    if labels.ndim > 1:
+        return float(binary_calibration_error(chances_NC.flatten(), labels.long().flatten(), n_bins=bins, norm="l1"))
+    return float(multiclass_calibration_error(chances_NC, labels, chances_NC.shape[1], n_bins=bins, norm="l1"))
 
 
 def scaled(weights: dict[str, Tensor], temperature: float) -> dict[str, Tensor]:
