@@ -24,7 +24,7 @@ from nystromformer.tasks.finetuning import trial
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.finetuning.sweep import finetune
-from nystromformer.tasks.finetuning.trial import SHARE, Some, trial_size
+from nystromformer.tasks.finetuning.trial import SHARE, Some, raised_rate, trial_size
 
 RATES = (1e-3, 3e-3, 1e8)
 """The last one diverges."""
@@ -55,6 +55,11 @@ def test_all_trials_take_a_tenth_of_the_run(train: list[int], held_out: list[int
     assert steps == 0 or 3 * each <= SHARE * run * (1 + 1e-9)
     next_step = min(batch, len(train)) * 3 * np.mean(train)
     assert 3 * (each + next_step) > SHARE * run * (1 - 1e-9), "one step more would be too many"
+
+
+def test_a_quarter_of_the_steps_trains_with_twice_the_rate() -> None:
+    assert raised_rate(1e-4, 25, 100) == pytest.approx(2e-4)
+    assert raised_rate(1e-4, 100, 100) == pytest.approx(1e-4)
 
 
 @pytest.fixture

@@ -74,10 +74,12 @@ def choose_rate(setup: Setup, splits: Splits) -> Setup | Signals:
     shortened = replace(splits, validation={"": Some(held_out, subset(len(held_out), scored))})
     losses: dict[float, float] = {}
     for number, rate in enumerate(rates, start=1):
+        raised = raised_rate(rate, steps, sweep.epochs * -(-len(splits.train) // batch_size))
         settings = RunSettings(
-            *(batch_size, rate, 1, sweep.seeds[0], sweep.warmup, sweep.bucket, sweep.pad_to), every=steps
+            *(batch_size, raised, 1, sweep.seeds[0], sweep.warmup, sweep.bucket, sweep.pad_to), every=steps
         )
-        say(group, "trial %d of %d: learning rate %g, %s", number, len(rates), rate, number_of(steps, "step"))
+        tried = number_of(steps, "step")
+        say(group, "trial %d of %d: learning rate %g, raised to %g for %s", number, len(rates), rate, raised, tried)
         try:
             result = train(trying, shortened, settings)
         except Diverged:
@@ -93,6 +95,15 @@ def choose_rate(setup: Setup, splits: Splits) -> Setup | Signals:
     told = ", ".join(f"{rate:g} {loss:.4f}" for rate, loss in losses.items())
     say(group, "loss on %s after a trial by learning rate: %s; %g is taken", number_of(scored, "text"), told, best)
     return with_rate(setup, best)
+
+
+def raised_rate(rate: float, steps: int, all_steps: int) -> float:
+    """The rate of a trial of some of a run's steps.
+
+    The best rate of a short run is too high for a long one: few steps have to be large to get anywhere. A walk in
+    random directions gets as far as the square root of its number of steps, so the rate is raised by that.
+    """
+    return float(f"{rate * math.sqrt(all_steps / steps):.2g}")
 
 
 def trial_size(train: Examples, validation: Examples, batch_size: int, epochs: int, count: int) -> tuple[int, int]:
