@@ -9,11 +9,13 @@ import pytest
 import torch
 from finetuning import finetuned_glue
 from served import ask, ask_json, served
+from small import small_data
 
+from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
 from nystromformer.serve.answers import Choice
 from nystromformer.serve.app import Limits, create_app
-from nystromformer.serve.cost import measure_rows
+from nystromformer.serve.cost import measure_encoder, measure_rows
 from nystromformer.serve.runs import RunModel, choices_of
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.prediction.loaded import LoadedRun, Predictions, load_run
@@ -81,6 +83,13 @@ def test_a_text_of_several_windows_is_answered_explained_and_timed_as_they_are(r
     assert time.of_rows(10, 1) == time.at(10)
     assert f"{answer.rows}, whose pooled vectors" in (model.explain(TEXTS[2]) or "")
     assert RunModel(run).window is None
+
+
+def test_softmax_is_not_measured_beside_itself() -> None:
+    model = small_data()["model"] | {"conv_kernel_size": None}
+    for attention, names in (("softmax", ["encoder_seconds"]), ("linear", ["encoder_seconds", "softmax_seconds"])):
+        config = ModelConfig.model_validate(model | {"attn_type": attention, "num_landmarks": None})
+        assert list(measure_encoder(config, torch.device("cpu"), None)) == names
 
 
 def test_pairs_are_refused(source: Path, tmp_path: Path) -> None:

@@ -54,13 +54,15 @@ def measure_encoder(
     config: ModelConfig, device: torch.device, window: tuple[int, int] | None
 ) -> dict[str, Callable[[int, int], float]]:
     """Seconds of a text of so many tokens in so many rows, as `create_app` takes them: of an encoder of these sizes,
-    and of the same with softmax attention.
+    and of the same with softmax attention where it has another one.
 
     Args:
         window: see `measure_rows`.
     """
-    own, softmax = (measure_rows(each, device, window) for each in (config, with_softmax(config)))
-    return {"encoder_seconds": own.of_rows, "softmax_seconds": softmax.of_rows}
+    measured = {"encoder_seconds": config}
+    if (softmax := with_softmax(config)).attentions != config.attentions:
+        measured["softmax_seconds"] = softmax
+    return {name: measure_rows(each, device, window).of_rows for name, each in measured.items()}
 
 
 def with_softmax(config: ModelConfig) -> ModelConfig:

@@ -53,10 +53,12 @@ by("form").addEventListener("submit", async (event) => {{
     const found = await (await ask("predict", text)).json();
     const answer = found.answers[0];
     let said = `${{answer.tokens}} tokens${{answer.cut ? " (the rest was cut off)" : ""}}, ${{seconds(found.seconds)}}`;
-    if (found.softmax_seconds !== undefined) {{
+    if (found.encoder_seconds !== undefined) {{
       const rows = answer.rows > 1 ? `${{answer.rows}} rows like these` : "a row of this length";
-      said += ` in all; the encoder takes ${{seconds(found.encoder_seconds)}} for ${{rows}}, `
-        + `with softmax attention ${{seconds(found.softmax_seconds)}}`;
+      said += ` in all; the encoder takes ${{seconds(found.encoder_seconds)}} for ${{rows}}`;
+    }}
+    if (found.softmax_seconds !== undefined) {{
+      said += `, with softmax attention ${{seconds(found.softmax_seconds)}}`;
     }}
     by("said").textContent = said;
     for (const choice of answer.choices) {{

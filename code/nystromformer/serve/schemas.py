@@ -43,7 +43,7 @@ class Prediction(BaseModel):
     encoder_seconds: float | None = None
     """The encoder's estimated seconds for texts of these lengths, one after another; absent for a model without one."""
     softmax_seconds: float | None = None
-    """The same with softmax attention."""
+    """The same with softmax attention, where it has another one."""
 
 
 class Status(BaseModel):

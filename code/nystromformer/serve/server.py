@@ -93,7 +93,7 @@ def open_served(
         experiment = open_experiment(run)
         chosen = run_device(experiment, device, Group())
         model, config = FillMask(experiment, checkpoint, tokenizer, chosen), experiment.config.model
-    logger.info("measuring the encoder, and the same with softmax attention")
+    logger.info("measuring the encoder")
     return model, measure_encoder(config, chosen.device, model.window)
 
 
