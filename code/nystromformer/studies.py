@@ -16,7 +16,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -189,6 +191,13 @@ def run_commands(*commands: Callable[..., None]) -> None:
         app()
     except UserError as error:
         sys.exit(f"error: {error}")
+
+
+def seconds_per_step(lines: Iterable[Mapping[str, Any]]) -> float | None:
+    """The median over the reports of a run's log, which neither validations nor pauses change; None of a single one."""
+    steps = [line for line in lines if line["type"] == "train"]
+    spans = [(two["time"] - one["time"]) / (two["step"] - one["step"]) for one, two in pairwise(steps)]
+    return median(spans) if spans else None
 
 
 def read_stages(folder: Path, *names: str) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ the files of all-MiniLM-L6-v2 (both for the stage `pairs`). Every method has the
 
 import time
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
@@ -162,9 +161,6 @@ def gathered(runs: Path, earlier: Mapping[str, Any]) -> dict[str, Any]:
 def figures_of(run: Run) -> dict[str, Any]:
     """Of test rows, where they have labels, else of validation rows; and the course of the metric."""
     lines = read_log(run.folder / "log.jsonl")
-    steps = [line for line in lines if line["type"] == "train"]
-    # Validation is within some of the spans.
-    spans = [(two["time"] - one["time"]) / (two["step"] - one["step"]) for one, two in pairwise(steps)]
     elapsed, before, trained = 0.0, None, []
     for line in lines:
         # Not the time between a run's being stopped and its going on.
@@ -181,7 +177,7 @@ def figures_of(run: Run) -> dict[str, Any]:
             for line, seconds in zip(lines, trained, strict=True)
             if line["type"] == "validation"
         ],
-        "seconds_per_step": median(spans) if spans else None,
+        "seconds_per_step": studies.seconds_per_step(lines),
         "rows": dict(run.test_rows or run.rows),
     }
 

@@ -213,7 +213,8 @@ def calibration_of(run: Run) -> tuple[float, float] | None:
 def figures_of(run: Run) -> dict[str, Any]:
     """What test rows say of a run, and how long it took."""
     log = run.folder / "log.jsonl"
-    times = [line["time"] for line in read_log(log) if "time" in line] if log.exists() else []
+    lines = read_log(log) if log.exists() else []
+    seconds = studies.seconds_per_step(lines)
     return {
         "seed": run.settings.seed,
         "learning_rate": run.settings.learning_rate,
@@ -222,7 +223,7 @@ def figures_of(run: Run) -> dict[str, Any]:
         "rows": {**run.rows, **run.test_rows},
         "temperature": run.best.metrics.get(TEMPERATURE),
         "calibration_error": calibration_of(run),
-        "seconds": times[-1] - times[0] if len(times) > 1 else None,
+        "seconds": None if seconds is None else seconds * max(line["step"] for line in lines),
     }
 
 
@@ -262,9 +263,8 @@ def collect(runs: Path = Path("runs/tables")) -> None:
             power_note({"": least}),
         ]
         if tried := found.get("rates"):
-            lines = [
-                [rate, f"{100 * reached[metric]:.1f}", f"{reached['loss']:.3f}"] for rate, reached in tried.items()
-            ]
+            in_order = sorted(tried.items(), key=lambda one: float(one[0]))
+            lines = [[rate, f"{100 * each[metric]:.1f}", f"{each['loss']:.3f}"] for rate, each in in_order]
             parts += [
                 "Learning rates of whole runs, first seed, best epoch on the rows held out:",
                 markdown(["learning rate", f"{metric}, %", "loss"], lines),
@@ -275,7 +275,7 @@ def collect(runs: Path = Path("runs/tables")) -> None:
         "Scores of the test rows. The pretrained encoder is all-MiniLM-L6-v2 with softmax and mean pooling, its "
         f"layers in bfloat16; it is fine-tuned for 3 epochs of batches of 16 at a learning rate of {LR:g}. The "
         "calibration error is that of the test rows, before and after scores are divided by a temperature chosen on "
-        "the rows held out. Minutes are those of training, from its first report on, with another run beside it.",
+        "the rows held out. Minutes are those of all steps at the median time of a step, with another run beside it.",
         *parts,
         f"{studies.describe_machines(data['began'])}. `python experiments/studies/tables.py run --data DIR`, "
         "`python experiments/studies/tables.py collect`",
