@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from nystromformer.exchange.layouts import MODULE_FILE
 from nystromformer.exchange.open_model import open_model
 from nystromformer.exchange.settings import ImportSettings
 from nystromformer.files.writing import sha256_of
+from nystromformer.tasks.documents.cut import Cut
+from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.prediction.loaded import load_run
 from nystromformer.training.archive import read_checkpoint, write_checkpoint
@@ -241,6 +244,17 @@ def test_a_finetuned_run(tmp_path: Path, dataset_folder: Path, kind: str, case: 
     card = (tmp_path / "hf" / "README.md").read_text()
     assert f"| validation: {result.main_metric} | {result.best.metrics[result.main_metric]:.4g} |" in card
     assert "text-classification" in card
+
+
+def test_windows_are_not_part_of_an_exported_form(tmp_path: Path, dataset_folder: Path) -> None:
+    made = pretrained(tmp_path / "ours", dataset_folder)
+    task = of_table(tmp_path, [(text, "12"[n % 2]) for n, (text, _) in enumerate(made_rows(24))])
+    in_windows = Documents(replace(task.question, cut=Cut("windows")))
+    (result,) = finetune(made, in_windows, sweep(epochs=1), CPU).results
+    said = export_model(result.folder, "best", "hf", tmp_path / "hf", "auto", False)
+    sentence = "The run classifies the mean over a longer text's windows; in this form a text's first tokens alone"
+    assert sentence in said
+    assert sentence in (tmp_path / "hf" / "README.md").read_text()
 
 
 def test_ordered_classes_have_no_exported_form(tmp_path: Path, dataset_folder: Path) -> None:

@@ -10,6 +10,7 @@ from small import VOCABULARY
 from torch import Tensor
 
 from nystromformer.model import ClassificationModel, PretrainingModel
+from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.task import Documents
@@ -87,7 +88,7 @@ def of_table(folder: Path, examples: Sequence[tuple[str, str]], kind: Any = "cla
     """The task of texts and labels that are written as a table, of which a quarter is for validation."""
     table = write_table(folder / "t.csv", ("body", "label"), examples)
     division = Division(share=0.25)
-    return Documents(Question("t", str(table), "body", "label", separator=";", kind=kind, division=division))
+    return Documents(Question("t", str(table), "body", "label", separator=";", kind=kind, cut=Cut(), division=division))
 
 
 def rows(batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:

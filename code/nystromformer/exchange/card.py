@@ -30,7 +30,7 @@ def model_card(opened: Opened, layout: Layout, for_sentences: bool = False) -> s
     parts = [
         "\n".join([*head, "tags: [nystromformer]", "---"]),
         f"# {opened.name}",
-        f"{_what(opened)}\n\n{layout.same}",
+        "\n\n".join(filter(None, [_what(opened), layout.same, opened.beyond_a_row])),
         _use_for_sentences(opened, layout) if for_sentences else _use(opened, layout),
         "## Where it comes from\n\n" + "\n".join(f"- {line}" for line in _origin(opened)),
     ]

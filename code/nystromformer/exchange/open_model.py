@@ -69,6 +69,18 @@ class Opened:
         return "regression" if self.labels is not None and len(self.labels) == 1 else "single_label_classification"
 
     @property
+    def beyond_a_row(self) -> str:
+        """What of a longer text the exported form does not read as the run does; nothing of other models."""
+        rule = ((self.content.get("texts") or {}).get("cut") or {}).get("rule", "head")
+        kept = {
+            "windows": "classifies the mean over a longer text's windows",
+            "head_and_tail": "reads a longer text's two ends",
+        }
+        if rule == "head":
+            return ""
+        return f"The run {kept[rule]}; in this form a text's first tokens alone are read, up to the length of a row."
+
+    @property
     def which(self) -> str:
         """Which of a finished run's epochs it is; nothing of other models."""
         if self.result is None:

@@ -84,7 +84,7 @@ def documents(folder: Path, name: str = "rows", label: str = "label") -> Documen
 
 
 def trained(experiment: Experiment, task: Documents) -> Run:
-    (run,) = finetune(experiment, task, sweep(freeze=True), CPU).results
+    (run,) = finetune(experiment, task, sweep(freeze=True, length=32), CPU).results
     return run
 
 
