@@ -1,5 +1,6 @@
 """The service: what it answers, refuses and survives."""
 
+import base64
 import http.client
 import json
 import math
@@ -10,10 +11,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
+from io import BytesIO
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import browser
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from browser import BROWSER, open_browser
@@ -292,6 +295,26 @@ def test_the_page_answers_in_a_browser(model: FakeModel) -> None:
             assert "13 tokens" in said
             assert "softmax attention" in said
             assert page.evaluate(checks) == []
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no browser is installed")
+@pytest.mark.slow
+def test_each_question_has_its_explanation_on_the_page(model: FakeModel) -> None:
+    """Its frame cannot be read from the page, so its pixels are."""
+    with served(create_app(model, LIMITS, {})) as address, open_browser() as page:
+        page.open(f"{address}/", 900, False)
+        for text in ("a text", "another text", "a third text"):
+            page.evaluate(f"document.getElementById('text').value = {text!r}")
+            page.evaluate("document.querySelector('button').click()")
+            script = """new Promise(resolve => { const wait = () => {
+                const frame = document.getElementById('explained');
+                if (frame.hidden) setTimeout(wait, 20);
+                else setTimeout(() => { const box = frame.getBoundingClientRect();
+                    resolve([box.x + 2, box.y + scrollY + 2, box.width - 4, box.height - 4]); }, 500); }; wait(); })"""
+            clip = dict(zip(("x", "y", "width", "height", "scale"), [*page.evaluate(script), 1], strict=True))
+            shot = page.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+            pixels = plt.imread(BytesIO(base64.b64decode(shot["data"])))
+            assert pixels.std() > 0, text
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no browser is installed")

@@ -72,8 +72,11 @@ by("form").addEventListener("submit", async (event) => {{
     return;
   }}
   try {{
-    by("explained").srcdoc = await (await ask("explain", text)).text();
-    by("explained").hidden = false;
+    // A new frame: Chromium leaves one that was hidden meanwhile empty.
+    const frame = by("explained").cloneNode();
+    frame.srcdoc = await (await ask("explain", text)).text();
+    frame.hidden = false;
+    by("explained").replaceWith(frame);
   }} catch (error) {{
     // Not every model has an explanation.
     if (error.status !== 404) by("said").textContent += `; not explained: ${{error.message}}`;
