@@ -44,6 +44,7 @@ class Tables:
 
     def __init__(self, question: Question) -> None:
         self.question = question
+        self._longest: tuple[Tokenizer, int] | None = None
         self._encoded_test: tuple[tuple[Tokenizer, int, bool, Cut], EncodedTexts] | None = None
 
     @cached_property
@@ -82,6 +83,15 @@ class Tables:
         labels = None if rows.labels is None else numbers_of(self.answer, rows.labels)
         second = [texts[1] for texts in rows.texts] if len(rows.text_columns) > 1 else None
         return Texts(f"{self.question.name} {split}", [texts[0] for texts in rows.texts], second, labels, rows.ids)
+
+    def longest(self, tokenizer: Tokenizer) -> int:
+        """Tokens of the longest of 95 % of the training table's texts, counted once for all folds."""
+        if self._longest is None or self._longest[0] != tokenizer:
+            texts = self.texts_of(self.rows, "train")
+            looked_at = select(texts, subset(len(texts), _LOOKED_AT))
+            lengths = EncodedTexts(looked_at, tokenizer, MOST, sentence_types=False).lengths
+            self._longest = tokenizer, int(np.quantile(lengths, _SHARE_WHOLE, method="higher"))
+        return self._longest[1]
 
     def encode_tested(self, loading: Loading, cut: Cut) -> EncodedTexts | None:
         """The rows of the test table, encoded once for the warnings, the predictions and all folds."""
@@ -125,10 +135,7 @@ class Documents(OnText):
         """Rows as long as 95 % of the training table's texts are, rounded up; where that is more than `most`, rows of
         that many, and windows unless another rule is asked for.
         """
-        texts = self.tables.texts_of(self.tables.rows, "train")
-        looked_at = select(texts, subset(len(texts), _LOOKED_AT))
-        lengths = EncodedTexts(looked_at, tokenizer, MOST, sentence_types=False).lengths
-        longest = int(np.quantile(lengths, _SHARE_WHOLE, method="higher"))
+        longest = self.tables.longest(tokenizer)
         length = min(most, -(-longest // _LENGTH_STEP) * _LENGTH_STEP)
         cut = self.question.cut or Cut("head" if longest <= most else "windows")
         note = f"{100 * _SHARE_WHOLE:.0f} % of the texts have at most {longest:,} tokens: --length {length}"
