@@ -111,8 +111,8 @@ class TablesStudy(Stages):
 
     def tuned(self) -> None:
         """All weights, three seeds; on passages of 512 tokens also with `near_far`."""
-        self.run(self._run("tuned", name, TUNED) for name in TABLES)
-        self.run([self._run("near_far", "authors", f"{TUNED} {NEAR_FAR}")])
+        near_far = self._run("near_far", "authors", f"{TUNED} {NEAR_FAR}")
+        self.run([near_far, *(self._run("tuned", name, TUNED) for name in reversed(TABLES))])
 
     def rates(self) -> None:
         """Whole runs with the learning rates that a trial chooses from; their weights stay for `tuned`."""
