@@ -37,7 +37,7 @@ TUNING = "--epoch 3 --batch_size 16"
 LR = 1e-4
 TUNED = f"{TUNING} --lr {LR:g} --seed {SEEDS} --discard_weights"
 RATES = "3e-5,1e-4,3e-4"
-NEAR_FAR = "--attention near_far,num_landmarks=16,num_blocks=2"
+ENCODERS = {"minilm": "softmax", "minilm-near_far": "near_far,num_landmarks=16,num_blocks=2"}
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,22 @@ class TablesStudy(Stages):
     needs = "imdb, realnews, authors and minilm"
 
     def tables(self) -> None:
-        """The tables, and the encoder as an experiment."""
-        model = self.out / "minilm"
-        place = ("import", self.data / "minilm", model, "--attention softmax")
-        self.run([job("import", "code/run_export.py", *place, result=model / "config.json")])
+        """The tables, and the encoder as experiments, with each attention."""
+        self.run(
+            job(
+                f"import-{name}",
+                "code/run_export.py",
+                "import",
+                self.data / "minilm",
+                self.out / name,
+                "--attention",
+                attention,
+                result=self.out / name / "config.json",
+            )
+            for name, attention in ENCODERS.items()
+        )
         reviews = _reviews(self.data / "imdb" / "aclImdb_v1.tar.gz")
-        passages = cut_passages(self.data / "authors", model / "model" / "tokenizer")
+        passages = cut_passages(self.data / "authors", self.out / "minilm" / "model" / "tokenizer")
         passages = passages[passages["length"].eq(SHORTEST)][["author", "way", "text"]]
         books = {way: passages[passages["way"].eq(way)].to_dict("records") for way in WAYS}
         for name, table in TABLES.items():
@@ -111,7 +121,7 @@ class TablesStudy(Stages):
 
     def tuned(self) -> None:
         """All weights, three seeds; on passages of 512 tokens also with `near_far`."""
-        near_far = self._run("near_far", "authors", f"{TUNED} {NEAR_FAR}")
+        near_far = self._run("near_far", "authors", TUNED)
         self.run([near_far, *(self._run("tuned", name, TUNED) for name in reversed(TABLES))])
 
     def rates(self) -> None:
@@ -130,8 +140,8 @@ class TablesStudy(Stages):
             if not (folder / "config.json").exists():
                 folder.mkdir(parents=True, exist_ok=True)
                 (folder / "config.json").write_bytes((source / "config.json").read_bytes())
-        elif (self.out / "minilm" / "config.json").exists():
-            studies.copy_experiment(self.out / "minilm", 0, folder)
+        else:
+            studies.copy_experiment(self.out / ("minilm-near_far" if model == "near_far" else "minilm"), 0, folder)
         place = ("--train", self.out / f"{name}-train.jsonl", "--test", self.out / f"{name}-test.jsonl")
         asked = f"--text text --label {table.label} --task {name} --length {table.length} {table.kind} --device cpu"
         fewer = "--train_rows 200" if self.rehearse else ""
