@@ -2,6 +2,7 @@
 
 import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,8 @@ from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
-from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, open_experiment
+from nystromformer.tasks.experiment.folder import open_experiment
+from nystromformer.tasks.finetuning.recipe import RecipeFlags, check_name
 from nystromformer.tasks.finetuning.settings import FinetuningFlags
 from nystromformer.tasks.lra.recipe import (
     CLASS_RATES,
@@ -22,7 +24,6 @@ from nystromformer.tasks.lra.recipe import (
     TRACKS,
     add_as_published,
     build_overrides,
-    check_name,
     divide_steps,
     pad_as_published,
     plan_sweep,
@@ -43,34 +44,10 @@ def lra(
             "positions).",
         ),
     ] = "paper",
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            "--model",
-            help="Experiment folder: config.json, which is the recipe, and runs in model/. Default: /model in a "
-            "container, else experiments/lra/TASK.",
-        ),
-    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
             "--data", help="Folder written by experiments/lra/prepare.py. Default: data_folder of config.json."
-        ),
-    ] = None,
-    attention: Annotated[
-        str | None,
-        typer.Option(
-            "--attention",
-            help="Attention, instead of config.json's; set its parameters by --set model.attn_type.NAME=VALUE.",
-        ),
-    ] = None,
-    conv: Annotated[
-        int | None,
-        typer.Option(
-            "--conv",
-            min=0,
-            max=MOST,
-            help="Taps of the convolution; 0: none. Default: config.json's for its own attention, none for others.",
         ),
     ] = None,
     steps: Annotated[
@@ -85,25 +62,6 @@ def lra(
     every: Annotated[
         int | None,
         typer.Option("--every", min=1, max=MOST, help="Steps between two validations. Default: config.json's."),
-    ] = None,
-    batch_size: Annotated[
-        str | None,
-        typer.Option(
-            "--batch_size", help="Examples of a training step; with several, each is tried. Default: config.json's."
-        ),
-    ] = None,
-    lr: Annotated[
-        str | None,
-        typer.Option("--lr", help="Peak learning rate; with several, each is tried. Default: config.json's."),
-    ] = None,
-    warmup: Annotated[
-        float | None,
-        typer.Option(
-            "--warmup",
-            min=0,
-            max=1,
-            help="Warm-up: share of all steps in which the learning rate rises. Default: config.json's.",
-        ),
     ] = None,
     token_steps: Annotated[
         int | None,
@@ -124,6 +82,7 @@ def lra(
         ),
     ] = False,
     *,
+    recipe: RecipeFlags,
     shared: Annotated[
         FinetuningFlags, Without("model", "checkpoint", "tokenizer", "batch_size", "lr", "epoch", "warmup")
     ],
@@ -139,18 +98,16 @@ def lra(
         raise UserError(f"--as_published: expected --track paper beside it, found {track}")
     if task == PATH and (track != "paper" or as_published):
         raise UserError(f"--task {PATH}: expected --track paper and no --as_published beside it")
-    folder = model or (CONTAINER_MODEL if (CONTAINER_MODEL / "config.json").is_file() else EXPERIMENTS / "lra" / task)
+    folder = recipe.folder(EXPERIMENTS / "lra" / task)
     if not (folder / "config.json").exists():
-        recipe = f"experiments/lra/{task}/config.json"
-        text = f"no such file; create it (copy the project's {recipe}, say), or leave --model out"
-        raise UserError(f"{folder / 'config.json'}: {text}")
+        text = f"create it (copy the project's experiments/lra/{task}/config.json, say), or leave --model out"
+        raise UserError(f"{folder / 'config.json'}: no such file; {text}")
     given = shared.overrides or []
-    overrides = build_overrides(folder / "config.json", attention, conv, chosen, given)
+    overrides = build_overrides(folder / "config.json", recipe, chosen, given)
     experiment = open_experiment(folder, overrides)
-    rate = lr or (repr(CLASS_RATES[task]) if chosen.pretrains else None)
-    sweep = plan_sweep(
-        experiment.config, shared.sweep(), steps=steps, every=every, batch_size=batch_size, lr=rate, warmup=warmup
-    )
+    if chosen.pretrains and recipe.lr is None:
+        recipe = replace(recipe, lr=repr(CLASS_RATES[task]))
+    sweep = plan_sweep(experiment.config, recipe, shared.sweep(), steps=steps, every=every)
     if steps == 0 and not sweep.baselines:
         raise UserError("--steps 0: expected --baselines beside it; nothing else is done without training")
     if as_published:

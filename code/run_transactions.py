@@ -12,22 +12,14 @@ from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
-from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, open_experiment
-from nystromformer.tasks.finetuning.settings import FinetuningFlags, with_setting
-from nystromformer.tasks.lra.recipe import TRACKS, build_overrides, check_name
+from nystromformer.tasks.experiment.folder import open_experiment
+from nystromformer.tasks.finetuning.recipe import RecipeFlags, check_name
+from nystromformer.tasks.finetuning.settings import FinetuningFlags
 from nystromformer.tasks.transactions.recipe import ARCHITECTURES, check_start, pretraining_sweep
 
 
 @with_flag_groups
 def transactions(
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            "--model",
-            help="Experiment folder: config.json, which is the recipe, and runs in model/. Default: /model in a "
-            "container, else experiments/transactions/encoder.",
-        ),
-    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -47,45 +39,10 @@ def transactions(
             "number of layers.",
         ),
     ] = "encoder",
-    attention: Annotated[
-        str | None,
-        typer.Option(
-            "--attention",
-            help="Attention, instead of config.json's; set its parameters by --set model.attn_type.NAME=VALUE.",
-        ),
-    ] = None,
-    conv: Annotated[
-        int | None,
-        typer.Option(
-            "--conv",
-            min=0,
-            max=MOST,
-            help="Taps of the convolution; 0: none. Default: config.json's for its own attention, none for others.",
-        ),
-    ] = None,
     epoch: Annotated[
         int | None,
         typer.Option(
             "--epoch", min=1, max=MOST, help="Passes over the training clients. Default: config.json's epoch."
-        ),
-    ] = None,
-    batch_size: Annotated[
-        str | None,
-        typer.Option(
-            "--batch_size", help="Clients of a training step; with several, each is tried. Default: config.json's."
-        ),
-    ] = None,
-    lr: Annotated[
-        str | None,
-        typer.Option("--lr", help="Peak learning rate; with several, each is tried. Default: config.json's."),
-    ] = None,
-    warmup: Annotated[
-        float | None,
-        typer.Option(
-            "--warmup",
-            min=0,
-            max=1,
-            help="Warm-up: share of all steps in which the learning rate rises. Default: config.json's.",
         ),
     ] = None,
     pretrain_epoch: Annotated[
@@ -119,6 +76,7 @@ def transactions(
         ),
     ] = False,
     *,
+    recipe: RecipeFlags,
     shared: Annotated[
         FinetuningFlags, Without("model", "checkpoint", "tokenizer", "batch_size", "lr", "epoch", "warmup")
     ],
@@ -126,19 +84,16 @@ def transactions(
     """Train an encoder with any attention, an LSTM or a GRU on clients' events; the best epoch's weights are tested on
     the latest clients."""
     check_name("--architecture", architecture, ARCHITECTURES)
-    if architecture != "encoder" and (attention is not None or conv is not None):
+    if architecture != "encoder" and (recipe.attention is not None or recipe.conv is not None):
         raise UserError(f"--architecture {architecture}: expected no --attention and no --conv beside it")
-    usual = EXPERIMENTS / "transactions" / "encoder"
     check_start(from_run, train_only, pretrain_epoch)
-    folder = model or (CONTAINER_MODEL if (CONTAINER_MODEL / "config.json").is_file() else usual)
+    folder = recipe.folder(EXPERIMENTS / "transactions" / "encoder")
     overrides = shared.overrides or []
     if architecture != "encoder" and not any(each.startswith("model.pooling=") for each in overrides):
         overrides = [*overrides, "model.pooling=first"]  # the state after the newest event, as is usual
-    if attention is not None or conv is not None:
-        overrides = build_overrides(folder / "config.json", attention, conv, TRACKS["paper"], overrides)
-    experiment = open_experiment(folder, overrides)
+    experiment = open_experiment(folder, recipe.overrides(folder / "config.json", overrides))
     setting = experiment.config.pretraining_setting
-    sweep = with_setting(shared.sweep(epoch or setting.epoch), setting, batch_size, lr, warmup)
+    sweep = recipe.sweep(shared.sweep(epoch or setting.epoch), setting)
     first = pretraining_sweep(sweep, pretrain_epoch) if pretrain_epoch else None
 
     # After the flags were checked: importing torch takes seconds.

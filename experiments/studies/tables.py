@@ -77,19 +77,9 @@ class TablesStudy(Stages):
 
     def tables(self) -> None:
         """The tables, and the encoder as experiments, with each attention."""
-        self.run(
-            job(
-                f"import-{name}",
-                "code/run_export.py",
-                "import",
-                self.data / "minilm",
-                self.out / name,
-                "--attention",
-                attention,
-                result=self.out / name / "config.json",
-            )
-            for name, attention in ENCODERS.items()
-        )
+        for name, attention in ENCODERS.items():
+            place = ("import", self.data / "minilm", self.out / name, "--attention", attention)
+            self.run([job(f"import-{name}", "code/run_export.py", *place, result=self.out / name / "config.json")])
         reviews = _reviews(self.data / "imdb" / "aclImdb_v1.tar.gz")
         passages = cut_passages(self.data / "authors", self.out / "minilm" / "model" / "tokenizer")
         passages = passages[passages["length"].eq(SHORTEST)][["author", "way", "text"]]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -75,25 +75,6 @@ class Sweep:
         ]
 
 
-def with_setting(
-    sweep: Sweep, setting: PretrainingConfig, batch_size: str | None, lr: str | None, warmup: float | None
-) -> Sweep:
-    """The same with what config.json says where a flag is not given.
-
-    Args:
-        batch_size, lr: one value or several.
-
-    Raises:
-        UserError: a value that is none.
-    """
-    return replace(
-        sweep,
-        batch_sizes=numbers("--batch_size", batch_size or str(setting.batch_size), int, 1, MOST),
-        learning_rates=numbers("--lr", lr or repr(setting.learning_rate), float, LEAST_RATE, MOST_RATE),
-        warmup=setting.warmup if warmup is None else warmup,
-    )
-
-
 def predict_choice(text: str) -> Predict:
     """What `--predict` names.
 
@@ -142,7 +123,6 @@ def numbers(flag: str, text: str, kind: Callable[[str], T], least: T, most: T) -
 
 
 if TYPE_CHECKING:
-    from nystromformer.config.schema import PretrainingConfig
     from nystromformer.tasks.experiment.folder import Experiment
 
 

@@ -6,16 +6,16 @@ The launcher imports this too, on machines that have neither torch nor numpy.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from nystromformer.config import ExperimentConfig, peek_config
-from nystromformer.config.attention import ATTENTIONS
 from nystromformer.config.overrides import overridden
 from nystromformer.errors import UserError
-from nystromformer.tasks.finetuning.settings import Sweep, with_setting
+from nystromformer.tasks.finetuning.recipe import RecipeFlags
+from nystromformer.tasks.finetuning.settings import Sweep
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,6 @@ PATH = "pathfinder_path"
 """Pathfinder with a label of each pixel, no task of the Long Range Arena."""
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder", PATH)
 
-PUBLISHED: dict[str, dict[str, Any]] = {
-    "linformer": {"projected_length": 256},
-    "nystrom": {"num_landmarks": 64},
-    "performer": {"num_features": 256},
-    "reformer": {"num_hashes": 2},
-}
-"""Parameters of the paper's Table 3 where they are not this project's defaults."""
 AS_PUBLISHED: dict[str, dict[str, Any]] = {
     "linformer": {"as_in_table3": True},
     "nystrom": {"segments": "padded", "pinv_start": "batch"},
@@ -72,47 +65,19 @@ AS_PUBLISHED: dict[str, dict[str, Any]] = {
 """What the code of the paper's authors computes otherwise than the attention of that name, for `--as_published`."""
 
 
-def check_name(flag: str, name: str, names: Iterable[str]) -> None:
-    """Check that a flag names one of several things.
-
-    Raises:
-        UserError: it does not; lists them.
-    """
-    if name not in names:
-        raise UserError(f"{flag} {name}: expected one of {', '.join(names)}")
-
-
-def build_overrides(
-    config_file: Path, attention: str | None, taps: int | None, track: Track, given: Sequence[str]
-) -> list[str]:
-    """What to write over a config.json so that its encoder has an attention.
+def build_overrides(config_file: Path, flags: RecipeFlags, track: Track, given: Sequence[str]) -> list[str]:
+    """What to write over a config.json for a track and an attention.
 
     Args:
-        attention: None: config.json's own.
-        taps: of the convolution beside it; 0: none; None: as config.json has it with its own attention, else none.
-        track: what it needs.
-        given: further overrides, which come last, such as parameters of the attention, and in the place of the track's.
+        track: what it needs; further overrides take its place.
+        given: those, which come last.
 
     Raises:
-        UserError: there is no such attention, or config.json has several and `taps` is given.
+        UserError: as `RecipeFlags.overrides`.
     """
-    section = peek_config(config_file).get("model")
-    own = section.get("attn_type") if isinstance(section, dict) else None
-    chosen: Any = own
-    if attention is not None:
-        check_name("--attention", attention, ATTENTIONS)
-        if not (isinstance(own, dict) and own.get("name") == attention):
-            chosen = {"name": attention} | PUBLISHED.get(attention, {})
-    if taps is not None:
-        if not isinstance(chosen, dict):
-            raise UserError(
-                f"--conv {taps}: expected --attention beside it, or an attn_type that is an object in {config_file}"
-            )
-        chosen = {key: value for key, value in chosen.items() if key != "conv_kernel_size"}
-        chosen |= {"conv_kernel_size": taps} if taps else {}
     keys = {each.partition("=")[0].strip() for each in given}
     of_track = [f"{key}={value}" for key, value in track.overrides.items() if key not in keys]
-    return [*of_track, *([] if chosen is own else [f"model.attn_type={json.dumps(chosen)}"]), *given]
+    return [*of_track, *flags.overrides(config_file, given)]
 
 
 def add_as_published(config_file: Path, overrides: Sequence[str], given: Sequence[str], padded: int) -> list[str]:
@@ -138,21 +103,13 @@ def add_as_published(config_file: Path, overrides: Sequence[str], given: Sequenc
 
 
 def plan_sweep(
-    config: ExperimentConfig,
-    flags: Sweep,
-    *,
-    steps: int | None,
-    every: int | None,
-    batch_size: str | None,
-    lr: str | None,
-    warmup: float | None,
+    config: ExperimentConfig, flags: RecipeFlags, others: Sweep, *, steps: int | None, every: int | None
 ) -> Sweep:
     """The runs of a command: as config.json's `pretraining_setting` says, but for the flags that are given.
 
     Args:
-        flags: what else is set.
+        others: what else is set.
         steps, every: of training, and from one validation to the next.
-        batch_size, lr: one value or several.
 
     Raises:
         UserError: a value that is none, or steps that no validation ends.
@@ -162,8 +119,7 @@ def plan_sweep(
     count = setting.num_steps if steps is None else steps
     if count % period:
         raise UserError(f"--steps {count}: expected a multiple of --every {period}, so that the last step is validated")
-    sweep = with_setting(flags, setting, batch_size, lr, warmup)
-    return replace(sweep, epochs=count // period, every=period)
+    return replace(flags.sweep(others, setting), epochs=count // period, every=period)
 
 
 def pad_as_published(sweep: Sweep, longest: int) -> Sweep:
