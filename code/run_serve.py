@@ -25,8 +25,11 @@ def serve(
         ),
     ],
     checkpoint: Annotated[
-        str, typer.Option("--checkpoint", help="Checkpoint of a pretrained experiment: an epoch's number, or last.")
-    ] = "last",
+        str | None,
+        typer.Option(
+            "--checkpoint", help="Checkpoint of a pretrained experiment: an epoch's number, or last. Default: last."
+        ),
+    ] = None,
     tokenizer: Annotated[
         Path | None,
         typer.Option("--tokenizer", help="Folder of a pretrained model's tokenizer. Default: the one beside it."),

@@ -14,7 +14,7 @@ NOT_OURS = {"vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json
 """What users bring."""
 WRITTEN = {
     *("config.json", "manifest.json", "_manifest.json", "verified.json", "corpus.json", "run.json", "result.json"),
-    *("baselines.json", "validation.json", "table2.json", "gpu.json", "about.json", "NAME-5-folds.json"),
+    *("baselines.json", "validation.json", "table2.json", "gpu.json", "about.json", "NAME-5-folds-HASH.json"),
     *("abilities.json", "conversion.json", "modules.json", "test.json"),
 }
 """What commands write, and where what a page shows is to be put."""

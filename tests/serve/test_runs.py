@@ -16,7 +16,8 @@ from nystromformer.errors import UserError
 from nystromformer.serve.answers import Choice
 from nystromformer.serve.app import Limits, create_app
 from nystromformer.serve.cost import measure_encoder, measure_rows
-from nystromformer.serve.runs import RunModel, choices_of
+from nystromformer.serve.runs import RunModel, choices_of, predicted_of
+from nystromformer.serve.server import open_served
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.prediction.loaded import LoadedRun, Predictions, load_run
 
@@ -32,7 +33,7 @@ def test_answers_are_the_runs_predictions(run: LoadedRun) -> None:
     told = run.predict(TEXTS)
     assert told.probabilities is not None
     for number, answer in enumerate(RunModel(run).answer(TEXTS)):
-        assert answer.choices[0].label == told.labels[number]
+        assert [answer.choices[0].label] == [told.labels[number]] == answer.predicted
         assert answer.choices[0].probability == pytest.approx(float(told.probabilities[number].max()), rel=1e-5)
         assert answer.cut == (number == 2)
         assert answer.tokens <= run.result.length
@@ -56,6 +57,23 @@ def test_the_example_is_answered_and_values_have_no_probability(run: LoadedRun) 
     for row, choices in zip(chances, choices_of(Predictions([""] * 3, names, chances)), strict=True):
         assert [choice.probability for choice in choices] == sorted(row.tolist(), reverse=True)[:10]
         assert all(choice.probability == row[names.index(choice.label)] for choice in choices)
+    assert predicted_of(values) == [None, None]
+    # The median of ordered classes, and labels beyond those that are shown.
+    assert predicted_of(Predictions(["n7"], names, chances[:1])) == [["n7"]]
+    assert predicted_of(Predictions([list(names)], names, chances[:1], has_lists=True)) == [list(names)]
+
+
+def test_what_was_taken_out_of_a_text_is_not_cut_off(run: LoadedRun) -> None:
+    model = RunModel(replace(run, recipe=replace(run.recipe, has_breaks=True)))
+    (answer,) = model.answer(["softmax landmark" + 60 * "<br />"])
+    assert not answer.cut
+
+
+def test_a_finished_run_is_served_by_its_own_files(finished: Path) -> None:
+    for flag, given in (("--checkpoint", ("3", None)), ("--tokenizer", (None, finished))):
+        for baseline in (False, True):
+            with pytest.raises(UserError, match=f"{flag}: expected none, because a finished run"):
+                open_served(finished, *given, "cpu", baseline)
 
 
 def test_the_service_answers_and_explains(run: LoadedRun) -> None:

@@ -31,13 +31,17 @@ class Answer:
     __pydantic_config__ = _CHECKED
 
     choices: list[Choice]
-    """The likeliest first; of several masked tokens those of the first, then those of the next."""
+    """The likeliest first, at most ten. For each masked token five, in the order of the masked tokens."""
     tokens: int
     """Tokens that the model read, special ones included, in all its rows."""
     cut: bool
     """Whether the text was longer than what the model reads; the rest was not read."""
     rows: int = 1
     """Rows that the text took."""
+    predicted: list[str] | None = None
+    """The predicted class (of ordered classes the median), or all labels that hold. Absent where the model predicts a
+    value or tokens.
+    """
 
 
 @dataclass(frozen=True)

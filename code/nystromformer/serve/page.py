@@ -17,6 +17,7 @@ h1 {{ font-size: clamp(1.25rem, 5vw, 2rem); line-height: 1.2; }}
 textarea {{ width: 100%; box-sizing: border-box; font: inherit; }}
 button {{ font: inherit; padding: .4rem 1.2rem; }}
 table {{ border-collapse: collapse; margin: 1rem 0; }}
+caption {{ font-weight: bold; text-align: left; overflow-wrap: anywhere; }}
 td {{ padding: .2rem .9rem .2rem 0; border-bottom: 1px solid #8884; vertical-align: top; }}
 td:last-child {{ white-space: nowrap; padding-right: 0; text-align: right; }}
 iframe {{ width: 100%; height: 34rem; border: 1px solid #8884; }}
@@ -61,6 +62,10 @@ by("form").addEventListener("submit", async (event) => {{
       said += `, with softmax attention ${{seconds(found.softmax_seconds)}}`;
     }}
     by("said").textContent = said;
+    if (answer.predicted !== undefined) {{
+      const names = answer.predicted.length ? answer.predicted.join(", ") : "none of the labels";
+      by("answers").createCaption().textContent = `Predicted: ${{names}}`;
+    }}
     for (const choice of answer.choices) {{
       const row = by("answers").insertRow();
       row.insertCell().textContent = choice.label;

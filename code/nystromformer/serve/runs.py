@@ -40,17 +40,15 @@ class RunModel:
 
     def answer(self, texts: Sequence[str]) -> list[Answer]:
         examples = self._run.encode(texts)
-        choices = choices_of(self._run.told(self._run.scores(examples)))
-        whole = [len(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(list(texts))]
-        is_cut = self._run.recipe.cut.rule != "windows"
+        predictions, recipe = self._run.told(self._run.scores(examples)), self._run.recipe
+        cleaned = [recipe.cleaned(text) for text in texts]
+        whole = [len(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(cleaned)]
+        is_cut = recipe.cut.rule != "windows"
         return [
-            Answer(
-                choices[number],
-                int(examples.tokens[number]),
-                is_cut and whole[number] > self.longest,
-                int(examples.rows[number]),
+            Answer(choices, int(tokens), is_cut and length > self.longest, int(rows), predicted)
+            for choices, tokens, length, rows, predicted in zip(
+                choices_of(predictions), examples.tokens, whole, examples.rows, predicted_of(predictions), strict=True
             )
-            for number in range(len(texts))
         ]
 
     def explain(self, text: str) -> str | None:
@@ -80,8 +78,13 @@ class WordsModel:
 
     def answer(self, texts: Sequence[str]) -> list[Answer]:
         examples = self._words.encode(texts)
-        choices = choices_of(self._words.told(self._words.scores(examples)))
-        return [Answer(own, int(count), cut=False) for own, count in zip(choices, examples.tokens, strict=True)]
+        predictions = self._words.told(self._words.scores(examples))
+        return [
+            Answer(choices, int(words), cut=False, predicted=predicted)
+            for choices, words, predicted in zip(
+                choices_of(predictions), examples.tokens, predicted_of(predictions), strict=True
+            )
+        ]
 
     def explain(self, text: str) -> str | None:
         """None."""
@@ -103,6 +106,13 @@ def choices_of(told: Predictions) -> list[list[Choice]]:
         sorted(zip(told.names, row, strict=True), key=lambda each: -each[1]) for row in told.probabilities.tolist()
     ]
     return [[Choice(name, chance) for name, chance in row[:_SHOWN]] for row in ranked]
+
+
+def predicted_of(told: Predictions) -> list[list[str] | None]:
+    """The class of each text, or all labels that hold; None of values."""
+    if told.probabilities is None:
+        return [None] * len(told)
+    return [label if told.has_lists else [label] for label in told.labels]
 
 
 def what_is_predicted(answer: Asked) -> str:

@@ -13,6 +13,7 @@ _ANSWER = {
     "tokens": 14,
     "cut": False,
     "rows": 1,
+    "predicted": ["5"],
 }
 
 

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 def serve_run(
     run: Path,
-    checkpoint: str,
+    checkpoint: str | None,
     tokenizer: Path | None,
     host: str,
     port: int,
@@ -64,7 +64,7 @@ def serve_run(
 
 
 def open_served(
-    run: Path, checkpoint: str, tokenizer: Path | None, device: str, baseline: bool = False
+    run: Path, checkpoint: str | None, tokenizer: Path | None, device: str, baseline: bool = False
 ) -> tuple[Model, dict[str, Callable[[int, int], float]]]:
     """What a folder holds, and the seconds of its encoder, as `create_app` takes them.
 
@@ -76,12 +76,15 @@ def open_served(
     from nystromformer.serve.runs import RunModel, WordsModel
     from nystromformer.tasks.prediction.loaded import load_run, load_words
 
+    given = {"--checkpoint": checkpoint is not None, "--tokenizer": tokenizer is not None}
+    if is_finished(run) and (found := [flag for flag, is_given in given.items() if is_given]):
+        raise UserError(
+            f"{found[0]}: expected none, because a finished run has its own tokenizer, and its best epoch is served"
+        )
     model: Model
     if baseline:
         return WordsModel(load_words(run)), {}
     if is_finished(run):
-        if tokenizer is not None:
-            raise UserError("--tokenizer: expected none, as a finished run has its own")
         finished = load_run(run, device)
         model, config, chosen = RunModel(finished), finished.config.model, finished.device
     else:
@@ -92,7 +95,7 @@ def open_served(
             )
         experiment = open_experiment(run)
         chosen = run_device(experiment, device, Group())
-        model, config = FillMask(experiment, checkpoint, tokenizer, chosen), experiment.config.model
+        model, config = FillMask(experiment, checkpoint or "last", tokenizer, chosen), experiment.config.model
     logger.info("measuring the encoder")
     return model, measure_encoder(config, chosen.device, model.window)
 

@@ -42,6 +42,7 @@ ROWS: list[tuple[Any, ...]] = [
         ("--vocab_size 300", "expected --from_scratch beside it"),
         ("--from_scratch --checkpoint 1", "--from_scratch: expected no --checkpoint"),
         ("--task a/b", "--task a/b: expected letters"),
+        ("--task cache", "--task cache: expected letters"),
         ("--separator ;", "--separator ';': expected --kind several beside it"),
         ("--train nowhere.csv", "nowhere.csv: no such file"),
         ("--delimiter ||", "--delimiter '||': expected one character, such as ';', or tab"),

@@ -26,7 +26,7 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.sweep import Finetuned, finetune
 from nystromformer.tasks.imdb.task import Imdb
-from nystromformer.tasks.prediction.loaded import load_run
+from nystromformer.tasks.prediction.loaded import load_run, load_words
 from nystromformer.training.archive import read_checkpoint
 
 SCRIPT = "code/run_classify.py"
@@ -256,7 +256,7 @@ def test_another_test_table_takes_the_place_of_the_first(experiment: Experiment,
     assert "predictions/test.tsv" in second.predictions
     assert "predictions/test-confusion.png" not in second.predictions
     none = run(None, discard_weights=True)
-    assert not any(name.startswith("predictions/test") for name in none.predictions)
+    assert none == second, "without a test table the predictions of the last one stay"
     before = {path: path.read_bytes() for path in Path(none.folder).rglob("*.*")}
     with pytest.raises(UserError, match="missing, and the predictions beside it are not the requested ones"):
         run(known)
@@ -305,8 +305,10 @@ def test_folds(
     out = capsys.readouterr().out
     assert "over 3 folds, of the best epochs" in out
     assert f"  accuracy {100 * sum(figures) / 3:.1f} ± " in out
-    kept = json.loads((experiment.checkpoints / "documents" / "t-3-folds.json").read_text())
+    (path,) = (experiment.checkpoints / "documents").glob("t-3-folds-*.json")
+    kept = json.loads(path.read_text())
     assert kept["accuracy"] == figures
+    assert "temperature" not in kept, "it is no score"
 
 
 def test_one_choice_of_settings_for_all_folds(tmp_path: Path) -> None:
@@ -314,17 +316,24 @@ def test_one_choice_of_settings_for_all_folds(tmp_path: Path) -> None:
 
     reached = ({1e-3: 0.9, 1e-4: 0.7}, {1e-3: 0.3, 1e-4: 0.6})
     folds = [[a_run(values=(each,), learning_rate=rate) for rate, each in fold.items()] for fold in reached]
-    said = over_folds(tmp_path / "k.json", [Finetuned(each) for each in folds])
+    said = over_folds(tmp_path / "k", [Finetuned(each) for each in folds])
     assert "accuracy 65.0 ± 7.1" in said
     assert "lr 0.0001: of 2 settings" in said
-    assert json.loads((tmp_path / "k.json").read_text())["accuracy"] == [0.7, 0.6]
+    (path,) = tmp_path.glob("k-*.json")
+    assert json.loads(path.read_text())["accuracy"] == [0.7, 0.6]
 
 
 def test_questions_of_one_table_have_columns_of_their_own(experiment: Experiment, tmp_path: Path) -> None:
     rows = [(text, label, number % 3) for number, (text, label) in enumerate(made_rows(40))]
     train = write_table(tmp_path / "t.csv", ("body", "label", "stars"), rows)
+    words = set()
     for label, kind in (("label", None), ("stars", None), ("stars", "ordered")):
-        finetune(experiment, documents(train, label=label, kind=kind), sweep(epochs=1, length=32), CPU)
+        done = finetune(experiment, documents(train, label=label, kind=kind), sweep(epochs=1, length=32), CPU)
+        words.add(done.results[0].words)
+        found = load_words(Path(done.results[0].folder)).predict(["a softmax row"])
+        assert found.probabilities is not None
+        assert found.probabilities.shape == (1, len(found.names))
+    assert len(words) == 3, "each question has a regression of its own"
     finetune(experiment, documents(train), sweep(epochs=1, length=16), CPU)
     write_table2([experiment.folder], tmp_path / "table2.md")
     text = (tmp_path / "table2.md").read_text()

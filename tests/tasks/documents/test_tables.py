@@ -2,6 +2,7 @@
 
 import json
 import re
+import zipfile
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
@@ -221,6 +222,11 @@ def test_semicolons_are_recognised_and_decimal_commas_are_numbers(tmp_path: Path
     assert rows.labels is not None
     assert rows.labels.values() == [3.5, -1.0]
     assert open_table(path, Reading(delimiter=",")).columns == ("body;label",)
+    path.write_text('"body";"label";"year"\n"fine";"1,2";"2026,5"\n"bad";"3";"2025"\n')
+    assert read_rows(open_table(path), replace(QUESTION, time="year"), divided=True).time == ["2026.5", "2025"]
+    several = read_rows(open_table(path), replace(QUESTION, kind="several")).labels
+    assert several is not None
+    assert [set(each) for each in several.sets()] == [{"1", "2"}, {"3"}], "the comma is between two labels"
     other = tmp_path / "o.csv"
     other.write_text("body|label\na;b|3,5\n")
     assert list(open_table(other, Reading(delimiter="|")).rows(("body", "label"))) == [("a;b", "3,5")]
@@ -277,6 +283,12 @@ def test_sheets(tmp_path: Path) -> None:
     book.save(path)
     found = list(open_table(path, Reading(sheet="reviews")).rows(("body", "stars", "when")))
     assert found == [("good", 5, datetime(2026, 1, 31)), ("bad", 1.5, None)]
+    # Some programs write a dimension that leaves rows out.
+    too_small = tmp_path / "small.xlsx"
+    with zipfile.ZipFile(path) as whole, zipfile.ZipFile(too_small, "w") as file:
+        for name in whole.namelist():
+            file.writestr(name, re.sub(rb'ref="A1:C\d"', b'ref="A1:B2"', whole.read(name)))
+    assert list(open_table(too_small, Reading(sheet="reviews")).rows(("body", "stars", "when"))) == found
     with pytest.raises(UserError, match="expected --sheet, as it has several sheets: Sheet, reviews"):
         open_table(path)
     with pytest.raises(UserError, match="--sheet 'x': expected one of Sheet, reviews"):

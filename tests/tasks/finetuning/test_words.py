@@ -151,7 +151,7 @@ def test_it_predicts_without_the_encoder(
 
 def test_it_is_served(finished: tuple[Experiment, Run, Path]) -> None:
     words = load_words(finished[1].folder)
-    model, seconds = open_served(finished[1].folder, "last", None, "cpu", baseline=True)
+    model, seconds = open_served(finished[1].folder, None, None, "cpu", baseline=True)
     assert seconds == {}
     texts = ["a softmax row", "the query " * 3000]
     found, told = model.answer(texts), words.predict(texts)

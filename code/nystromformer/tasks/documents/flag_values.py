@@ -13,6 +13,8 @@ from nystromformer.tasks.documents.hub import PREFIX
 
 BALANCED = "balanced"
 _NAME = re.compile(r"[\w][\w.-]{0,79}")
+_TRIALS = "cache"
+"""The folder of a task's trials, which no report counts."""
 
 
 def check_kind(text: str | None) -> Kind | None:
@@ -75,9 +77,11 @@ def name_of(given: str | None, train: str) -> str:
     """
     if given is None:
         stem = train.removeprefix(PREFIX) if train.startswith(PREFIX) else Path(train).stem
-        return re.sub(r"[^\w.-]+", "-", stem).strip("-.")[:80] or "table"
-    if not _NAME.fullmatch(given):
-        raise UserError(f"--task {given}: expected letters, digits, and . _ - between them, at most 80")
+        name = re.sub(r"[^\w.-]+", "-", stem).strip("-.")[:80] or "table"
+        return "table" if name == _TRIALS else name
+    if not _NAME.fullmatch(given) or given == _TRIALS:
+        text = f"expected letters, digits, and . _ - between them, at most 80, and another name than {_TRIALS}"
+        raise UserError(f"--task {given}: {text}")
     return given
 
 

@@ -14,6 +14,7 @@ from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, save_to
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json
 from nystromformer.runs.figures import Spread, shown
+from nystromformer.runs.objective import TEMPERATURE, THRESHOLD
 from nystromformer.runs.record import Run, best_combination, by_combination, spread_of
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.folder import Experiment
@@ -66,8 +67,8 @@ def run_documents(
     if folds is not None:
         tasks = [task.fold(number) for number in range(1, folds + 1)]
     begin = partial(open_from_scratch, task, vocab_size) if from_scratch else None
-    path = experiment.checkpoints / "documents" / f"{task.question.name}-{folds}-folds.json"
-    run_sweeps(experiment, tasks, sweep, device, show, begin, None if folds is None else partial(over_folds, path))
+    start = experiment.checkpoints / "documents" / f"{task.question.name}-{folds}-folds"
+    run_sweeps(experiment, tasks, sweep, device, show, begin, None if folds is None else partial(over_folds, start))
 
 
 def open_from_scratch(
@@ -99,10 +100,13 @@ def open_from_scratch(
     return OpenedFinetuning(experiment, device, group, None, tokenizer)
 
 
-def over_folds(path: Path, done: Sequence[Finetuned]) -> str:
+def over_folds(start: Path, done: Sequence[Finetuned]) -> str:
     """What is shown of all folds, and kept: the mean and the deviation over them of the settings whose mean is best.
 
     One choice for all: each fold's own best settings would say what no settings reach.
+
+    Args:
+        start: of the file's path, before a hash of those settings and its ending.
     """
     together = [by_combination(each.results) for each in done]
     common = [combination for combination in together[0] if all(combination in fold for fold in together)]
@@ -121,7 +125,7 @@ def over_folds(path: Path, done: Sequence[Finetuned]) -> str:
     lines = [f"over {len(chosen)} folds, of the best epochs (mean ± deviation over the folds):"]
     if len(common) > 1:
         lines.append(f"  batch {best[0]}, lr {best[1]:.3g}: of {len(common)} settings the best mean over all folds")
-    for name in (name for name in first.last.metrics if not name.startswith("loss")):
+    for name in (name for name in first.last.metrics if not name.startswith(("loss", THRESHOLD, TEMPERATURE))):
         facts[name] = [_mean(runs, name) for runs in chosen]
         lines.append(f"  {name} {shown(name, Spread.of(facts[name]))}")
     # Each fold's own best settings have predicted.
@@ -131,6 +135,7 @@ def over_folds(path: Path, done: Sequence[Finetuned]) -> str:
         facts[f"{name}_test"] = means
         own = " of each fold's own best settings" if len(common) > 1 else ""
         lines.append(f"  test {name} {shown(name, Spread.of(means))}{own}")
+    path = start.with_name(f"{start.name}-{first.family[:8]}.json")
     write_json(path, facts | {"command": str(first.call), "version": first.version})
     return "\n".join(["", *lines, f"kept in {path}"])
 

@@ -103,7 +103,9 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
         if not all(text.strip() for text in row):
             empty.append(count)
             continue
-        own_labels = tuple(_number(table, next(left)) for _ in label_names)
+        own_labels = tuple(next(left) for _ in label_names)
+        if question.kind != "several":  # whose commas are between labels
+            own_labels = tuple(_number(table, cell) for cell in own_labels)
         if question.skip_unlabelled and label_names and all(map(is_missing, own_labels)):
             unlabelled += 1
             continue
@@ -113,7 +115,7 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
         for flag, cell in zip(extra_names, left, strict=True):
             if is_missing(cell) and flag != "--id":
                 raise UserError(f"{flag}: {table.place(count)}: expected a value, found an empty cell")
-            others[flag].append(cell)
+            others[flag].append(_number(table, cell) if flag == "--time" else cell)
     if empty and not question.skip_empty:
         raise UserError(empty_texts(table, len(empty), count, empty[0]))
     if not texts:

@@ -155,11 +155,17 @@ def _open_delimited(path: Path, reading: Reading, given_header: Sequence[str] | 
             raise UserError(f"{path}: expected a header and rows, found an empty file")
         return first
 
+    def count_cells(delimiter: str) -> int:
+        try:
+            return len(first_record(delimiter))
+        except UserError:  # as of "text";"label" by commas
+            return 0
+
     delimiter, quotes = reading.delimiter or _DELIMITERS[path.suffix.lower()], reading.quotes
-    first = first_record(delimiter)
-    if len(first) == 1 and reading.delimiter is None and delimiter == "," and len(split := first_record(";")) > 1:
+    if reading.delimiter is None and delimiter == "," and count_cells(",") < 2 <= count_cells(";"):
         logger.info("%s: its cells are separated by semicolons", path)
-        delimiter, first = ";", split
+        delimiter = ";"
+    first = first_record(delimiter)
     header = [name.strip() for name in given_header or first]
 
     def read(columns: Sequence[str]) -> Iterator[Row | UserError]:
@@ -293,7 +299,9 @@ def _open_excel(path: Path, sheet: str | None) -> Table:
                 raise UserError(f"{path}: expected --sheet, as it has several sheets: {first_names(names)}")
             if sheet is not None and sheet not in names:
                 raise UserError(f"--sheet {sheet!r:.60}: expected one of {first_names(names)} of {path}")
-            for row in book[sheet or names[0]].iter_rows(values_only=True):
+            page = book[sheet or names[0]]
+            page.reset_dimensions()  # as some programs write them too small, and rows beyond them would be left out
+            for row in page.iter_rows(values_only=True):
                 if any(cell is not None for cell in row):
                     yield row
         finally:

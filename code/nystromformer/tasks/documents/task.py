@@ -229,15 +229,11 @@ class Documents(OnText):
         return divide(texts, division, is_class, tables.rows.group, tables.rows.time)
 
     def _hash_shown(self, held_out: Texts) -> str:
-        """A hash of the rows that predictions are written of: their names and texts, which may be cut for the model."""
-        digest = hashlib.sha256()
+        """A hash of the rows held out and one of those to test on: their names and texts, which may be cut for the
+        model.
+        """
         tables = [held_out] if self.tables.tested is None else [held_out, self.tables.tested]
-        for texts in tables:
-            for column in (texts.first, texts.second or (), texts.ids or ()):
-                digest.update(f"{len(column)};".encode())
-                for text in column:
-                    digest.update(f"{len(text)};{text}".encode())
-        return digest.hexdigest()
+        return " ".join(map(_hash_rows, tables))
 
     @property
     def _notes(self) -> list[str]:
@@ -291,6 +287,15 @@ class Documents(OnText):
             *_warn_of_trained_texts(train, tested),
             *warn_of_few_test_rows(tested, self.main_metric),
         ]
+
+
+def _hash_rows(texts: Texts) -> str:
+    digest = hashlib.sha256()
+    for column in (texts.first, texts.second or (), texts.ids or ()):
+        digest.update(f"{len(column)};".encode())
+        for text in column:
+            digest.update(f"{len(text)};{text}".encode())
+    return digest.hexdigest()
 
 
 def _warn_of_trained_texts(train: Texts, scored: Texts) -> list[str]:

@@ -52,7 +52,9 @@ class Splits:
     recipe: str = ""
     """What decides, beside the examples, what is learned from them, such as the weights of classes."""
     shown: str = ""
-    """Fingerprint of what prediction files show of the rows beside their scores, such as their names."""
+    """Fingerprint of what prediction files show of the rows beside their scores, such as their names: of those held
+    out, and after a blank of those to test on.
+    """
     test_warnings: list[str] = field(default_factory=list)
     """Why the figures of test data may not be comparable."""
     positive: str = ""

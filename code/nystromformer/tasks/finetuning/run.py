@@ -25,6 +25,7 @@ from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import Saved, held_folder, newest, placed, resume, say, training_settings
 from nystromformer.tasks.experiment.start import Pretrained
+from nystromformer.tasks.finetuning.baselines import Guessed, learned_by
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.frozen import fit_head
@@ -128,8 +129,12 @@ def words_folder(setup: Setup, splits: Splits) -> Path | None:
     if not setup.definition.keeps_words:
         return None
     assert isinstance(splits.train, EncodedTexts)
-    name = f"tfidf-{splits.train.texts.fingerprint[:12]}"
-    return setup.experiment.checkpoints / setup.definition.name / name
+    target = setup.definition.target
+    assert isinstance(target, Guessed)
+    learned, num_classes = learned_by(splits.train, target)
+    # The same labels are learned in another way as ordered classes than as classes.
+    sign = digest({"texts": splits.train.texts.fingerprint, "learned": learned.shape, "classes": num_classes})
+    return setup.experiment.checkpoints / setup.definition.name / f"tfidf-{sign[:12]}"
 
 
 def digest(facts: Mapping[str, Any]) -> str:
