@@ -17,6 +17,7 @@ from nystromformer import studies
 from nystromformer.files.writing import write_json
 from nystromformer.runs.baselines import BASELINES, read_baselines
 from nystromformer.runs.figures import MARKS, Spread, mark, power_note, rows_behind, smallest_difference
+from nystromformer.runs.objective import TEMPERATURE
 from nystromformer.runs.record import Run, find_runs
 from nystromformer.studies import Job, job
 from nystromformer.tables import markdown
@@ -214,8 +215,9 @@ def _new_stages(runs: Path, earlier: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def figures_of(run: Run) -> dict[str, Any]:
     """What is kept of a run: figures of test rows where it has them, else of validation rows after the last epoch."""
-    metrics = run.test_metrics or {name: value for name, value in run.last.metrics.items() if name != "loss"}
-    rows = sum(run.test_rows.values()) if run.test_metrics else rows_behind(run.main_metric, run.rows)
+    no_scores = ("loss", TEMPERATURE)
+    metrics = run.test_metrics or {k: v for k, v in run.last.metrics.items() if not k.startswith(no_scores)}
+    rows = run.tested_rows(run.main_metric) if run.test_metrics else rows_behind(run.main_metric, run.rows)
     return {
         "seed": run.settings.seed,
         "learning_rate": run.settings.learning_rate,
@@ -257,8 +259,7 @@ def glue_table(found: Mapping[str, Any]) -> str:
     lines = []
     for task, kinds in found.items():
         (run, *_) = kinds["softmax"]
-        names = [name for name in run["metrics"] if not name.startswith("loss")]
-        figures = " / ".join(f"{name} {100 * run['metrics'][name]:.1f}" for name in names)
+        figures = " / ".join(f"{name} {100 * value:.1f}" for name, value in run["metrics"].items())
         guessed = "; ".join(
             f"{name} {100 * values[run['main_metric']][0]:.1f}"
             for name, values in kinds.get("baselines", {}).items()
@@ -284,6 +285,11 @@ TITLES: Sequence[tuple[str, str, str]] = (
         "Reviews in windows of 512 tokens",
         "A review's rows do not overlap; the mean of their vectors is classified.",
     ),
+    (
+        "passages",
+        f"Who wrote a passage of {PASSAGE:,} tokens",
+        "Trained on one book of each author and tested on another; positions interpolated, the attention converted.",
+    ),
     ("questions", "QNLI", f"{QUESTIONS:,} rows."),
     (
         "sentences",
@@ -304,8 +310,8 @@ def collect(runs: Path = Path("runs/minilm")) -> None:
     parts = []
     for use, title, text in TITLES:
         for task, found in data["uses"].get(use, {}).items():
-            if table := table_of(found, on_test=use.startswith("reviews")):
-                parts += [f"## {title}" + (f": {task}" if use == "peer" else ""), text, *table]
+            if table := table_of(found, on_test=use.startswith(("reviews", "passages"))):
+                parts += [f"## {title}" + (f": {task}" if use in ("peer", "passages") else ""), text, *table]
     if glue := data["uses"].get("glue"):
         parts += ["## GLUE", f"At most {GLUE_ROWS:,} rows a task, one seed.", glue_table(glue)]
     studies.write_page(

@@ -178,7 +178,9 @@ def figures_of(run: Run) -> dict[str, Any]:
             if line["type"] == "validation"
         ],
         "seconds_per_step": studies.seconds_per_step(lines),
-        "rows": dict(run.test_rows or run.rows),
+        "rows": {"test": run.tested_rows(run.main_metric)}
+        if run.test_metrics
+        else {"validation": run.rows["validation"]},
     }
 
 

@@ -15,6 +15,7 @@ from nystromformer.report.table2 import PAPER, Table, for_terminal, write_table2
 from nystromformer.runs.baselines import Baselines, add_baselines
 from nystromformer.runs.call import Call
 from nystromformer.runs.figures import MARKS, Spread
+from nystromformer.runs.objective import ObjectiveSettings
 from nystromformer.runs.record import EpochMetrics, Origin
 from nystromformer.tables import markdown
 from nystromformer.tasks.finetuning.tables import RESAMPLED
@@ -97,6 +98,13 @@ def test_the_paper_stands_first(tmp_path: Path) -> None:
         )
     ]
     assert [row["model"] for row in table.models] == ["e"]
+
+
+def test_an_objectives_metric_does_not_stand_beside_the_papers(tmp_path: Path) -> None:
+    write_run(tmp_path / "e", objective=ObjectiveSettings("auroc", "dual"), main_metric="auroc", values=(0.93,))
+    table = TableFile(tmp_path, tmp_path / "e")
+    assert table.data["table"]["header"] == ["model", "SST-2, auroc by dual"]
+    assert [row["SST-2, auroc by dual"] for row in table.paper] == ["", ""]
 
 
 def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:

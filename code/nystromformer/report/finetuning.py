@@ -100,7 +100,7 @@ class Repeats:
     def examples(self, name: str) -> int:
         """That a shown figure is of."""
         run = self.on_test[0] if self.on_test else self.first
-        return sum(run.test_rows.values()) if self.on_test else rows_behind(name, run.rows)
+        return run.tested_rows(name) if self.on_test else rows_behind(name, run.rows)
 
     @property
     def baselines(self) -> dict[str, dict[str, Spread]]:
@@ -247,10 +247,15 @@ def _columns(results: Sequence[Run]) -> dict[Path, Column]:
     for run in results:
         task = task_of(run.kind)
         differing = [f"n={run.length}"] if task.usual_length is not None and run.length > task.usual_length else []
-        differing += [text for aspect, text in aspects[run.folder].items() if len(values[run.task, aspect]) > 1]
+        has_objective = run.settings.objective is not None
+        differing += [
+            text
+            for aspect, text in aspects[run.folder].items()
+            if len(values[run.task, aspect]) > 1 or (aspect == "objective" and has_objective)
+        ]
         key = run.task + (f" ({', '.join(differing)})" if differing else "")
         name = ", ".join([task.name(run.choices), *differing])
-        columns[run.folder] = Column(key, name, task.measures(run.choices), task)
+        columns[run.folder] = Column(key, name, "" if has_objective else task.measures(run.choices), task)
     return columns
 
 

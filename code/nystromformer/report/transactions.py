@@ -58,7 +58,9 @@ class Row:
     interval: tuple[float, float]
     """95 %, over clients."""
     difference: float | None
-    """From the reference's Gini on the same clients and rows of the same length; None of the reference itself."""
+    """From the reference's Gini, which is trained and tested on the same clients and rows of the same length; None of
+    the reference itself.
+    """
     difference_error: float | None
     """Standard error over clients, paired, and over the seeds where there are several."""
     shift: float
@@ -123,8 +125,9 @@ def collect(folders: Sequence[Path]) -> tuple[list[Row], dict[str, dict[str, Spr
     tested = {family: _read_tested(runs) for family, runs in families.items()}
     references: dict[tuple[str, int], _Tested] = {}
     for family, (run, *_) in families.items():
-        if run.choices["network"] == _REFERENCE and not run.origin.checkpoint and not run.choices["cycle_shift"]:
-            key = (run.choices["data"], run.length)
+        is_plain = not (run.origin.checkpoint or run.choices["cycle_shift"] or run.settings.objective)
+        if run.choices["network"] == _REFERENCE and is_plain:
+            key = (run.data, run.length)
             if key in references and len(references[key].chances) >= len(tested[family].chances):
                 continue  # of several the one of most seeds
             references[key] = tested[family]
@@ -157,7 +160,7 @@ def _row(runs: Sequence[Run], tested: _Tested, references: Mapping[tuple[str, in
     first, clients = runs[0], len(tested.labels_n)
     network = first.choices["network"]
     times = [read_times(run.folder) for run in runs]
-    reference = references.get((first.choices["data"], first.length))
+    reference = references.get((first.data, first.length))
     difference, error = None, None
     is_same = reference is not None and reference.clients == tested.clients
     if (
@@ -177,9 +180,11 @@ def _row(runs: Sequence[Run], tested: _Tested, references: Mapping[tuple[str, in
     keys = ("num_layers", "num_head", "transformer_dim", "transformer_hidden_dim", "dropout_prob", "positions")
     rate = f"learning_rate={first.settings.learning_rate:g}"
     ways = [name for name in ("cycle_shift", "attention_alone") if first.choices[name]]
+    name = attention_text(first.attention) if network == "encoder" else network
+    name += f", {first.settings.objective}" if first.settings.objective else ""
     return Row(
         data=first.choices["data"],
-        name=attention_text(first.attention) if network == "encoder" else network,
+        name=name,
         settings=", ".join([*(f"{key}={first.model[key]}" for key in keys), rate, *ways]),
         length=first.length,
         epochs=first.settings.epochs,

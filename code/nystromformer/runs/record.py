@@ -162,6 +162,12 @@ class Run:
         """Examples of each split of that data."""
         return {} if self.tested is None else self.tested.rows
 
+    def tested_rows(self, metric: str) -> int:
+        """Examples that a metric on test data is of; 0 where nothing was scored."""
+        counts = self.test_rows
+        own = [count for split, count in counts.items() if metric.endswith(f"_{split}")]
+        return next(iter([*own, *counts.values()]), 0)
+
     @property
     def tokenizer(self) -> Path:
         """Folder of the tokenizer that it read its texts with.

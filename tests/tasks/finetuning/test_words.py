@@ -128,6 +128,9 @@ def test_it_is_told_before_the_first_epoch_and_shown_in_the_table(
     assert "bag of words" in out
     assert next(line for line in out.splitlines() if line.startswith("tf-idf")).split() == shown[0][0].split()
     assert (folder / "words.json").stat().st_mtime_ns == before
+    # And they stay where another command does not ask for them.
+    assert run_here(monkeypatch, "code/run_classify.py", *place, *flags, "--length", 16, "--seed", 1) == 0
+    assert "bag of words" in capsys.readouterr().out
 
 
 def test_it_predicts_without_the_encoder(

@@ -205,10 +205,11 @@ def test_bad_flags(flags: str, expected: str, drawn: Path, tmp_path: Path, capsy
     assert expected in " ".join(capsys.readouterr().err.split())
 
 
-def test_row_numbers_are_no_feature_and_a_whole_day_is_before_its_end(drawn: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("day", ["%Y-%m-%d", "%Y-%m-%d 00:00:00"])
+def test_row_numbers_are_no_feature_and_a_whole_day_is_before_its_end(drawn: Path, tmp_path: Path, day: str) -> None:
     events, clients = events_of(drawn), pd.read_csv(drawn / "clients.csv")
     events = events.sort_values(["client", "time"], kind="stable")
-    last = events.groupby("client")["time"].max().dt.strftime("%Y-%m-%d")
+    last = events.groupby("client")["time"].max().dt.strftime(day)
     clients["date"] = last[clients["client"]].to_numpy()
     prepare_drawn(written(tmp_path / "t", events, clients), tmp_path / "data")
     manifest = open_stored(tmp_path / "data").manifest

@@ -344,7 +344,9 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
         return {}
     path = setup.experiment.checkpoints / definition.name / BASELINES
     tested = test_fingerprint(done.test) if labelled else ""
-    measured = find_baselines(read_baselines(path), splits.fingerprint, tested, seeds)
+    # Those of other seeds are kept unless they are asked for again.
+    of_seeds = seeds if setup.sweep.baselines else None
+    measured = find_baselines(read_baselines(path), splits.fingerprint, tested, of_seeds)
     if measured is None or (setup.sweep.baselines and lacks_bag(splits.train, measured.baselines)):
         measured = Baselines(
             data=splits.fingerprint,

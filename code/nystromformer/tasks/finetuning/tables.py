@@ -100,10 +100,10 @@ def _below(groups: Sequence[Sequence[Run]], baselines: Baselines, width: int) ->
     if fewer := sum(len(runs) < len(chosen) for runs in groups):
         have = "1 combination has" if fewer == 1 else f"{fewer} combinations have"
         lines.append(f"{have} fewer finished seeds than the first one, and so stand below it whatever their means")
-    count = sum(chosen[0].test_rows.values())
     for name in chosen[0].test_metrics:
         spread = Spread.of([result.test_metrics[name] for result in chosen])
-        text = f"test {name} of {tested_weights(chosen)} weights: {_marked(name, spread, baselines, count, '_test')}"
+        figure = _marked(name, spread, baselines, chosen[0].tested_rows(name), "_test")
+        text = f"test {name} of {tested_weights(chosen)} weights: {figure}"
         others = [
             f"{other} {shown(name, metrics[name + '_test'])}"
             for other, metrics in baselines.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -114,7 +114,9 @@ def _name(cell: Any) -> str:
 
 
 def _seconds(cell: Any, place: str, unit: float | None) -> float:
-    """The end of what a cell names: of a day without a time its last second."""
+    """The end of what a cell names: of a day without a time, or at midnight as Parquet and Excel files have days, its
+    last second.
+    """
     if unit is not None:
         try:
             return float(cell) * unit
@@ -128,8 +130,7 @@ def _seconds(cell: Any, place: str, unit: float | None) -> float:
         except ValueError:
             raise UserError(f"{place}: expected a date such as 2026-01-31, found {cell!r:.40}") from None
     seconds = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
-    is_day = (isinstance(cell, date) and not isinstance(cell, datetime)) or len(str(cell).strip()) == len("2026-01-31")
-    return seconds + (DAY - 1e-6 if is_day else 0)
+    return seconds + (DAY - 1e-6 if value.time() == time() else 0)
 
 
 def _chance(cell: Any, place: str) -> float:
