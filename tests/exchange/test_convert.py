@@ -106,6 +106,8 @@ def test_without_training_it_is_the_source_with_another_attention(convert: Any, 
         wanted = theirs(tokens, attention_mask=mask.long()).last_hidden_state
         found = ours.build().encoder(tokens, mask)
     assert torch.allclose(found[mask], wanted[mask], atol=1e-4)
+    assert convert("drawn", "--attention", "performer,num_features=8", steps=0) == 0
+    open_model(tmp_path / "drawn").build()  # its seeds are integers
 
 
 def test_an_interrupted_conversion_goes_on_to_the_same_weights(
@@ -232,6 +234,7 @@ WRONG: dict[str, tuple[tuple[object, ...], dict[str, Any], str]] = {
     "parameter": (("--attention", "linear,num_landmarks=3"), {}, "num_landmarks"),
     "goal": (("--end_to_end", "layers"), {}, "expected hidden or loss"),
     "steps of no goal": (("--end_to_end_steps", 3), {}, "expected --end_to_end beside it"),
+    "no steps": (("--end_to_end", "hidden"), {"steps": 0}, "expected --end_to_end_steps or --steps of at least 1"),
     "text": ((), {"text": "nothing.jsonl"}, "no such file"),
     "column": (("--text_column", "review"), {}, "found none of that name; it has the column text"),
     "too little text": (("--held_out", 4000), {}, "expected more than 4000 rows"),

@@ -97,8 +97,18 @@ def test_a_round_trip_gives_the_same_bits(tmp_path: Path, kind: str) -> None:
     assert first["tokenizer"] == second["tokenizer"]
 
 
-def test_an_exported_file_is_imported_again(tmp_path: Path, dataset_folder: Path) -> None:
-    made = experiment(tmp_path / "ours", dataset_folder, pretraining_setting__objectives=["mlm"])
+@pytest.mark.parametrize(
+    "attention",
+    [
+        {},
+        {"name": "performer", "num_features": 8},
+        {"name": "linformer", "projected_length": 8, "sharing": "model"},
+    ],
+    ids=lambda each: each.get("name", "nystrom"),
+)
+def test_an_exported_file_is_imported_again(tmp_path: Path, dataset_folder: Path, attention: dict[str, Any]) -> None:
+    changes = {"model__attn_type": attention, "model__num_landmarks": None} if attention else {}
+    made = experiment(tmp_path / "ours", dataset_folder, pretraining_setting__objectives=["mlm"], **changes)
     export_model(made.folder, "last", "hf", tmp_path / "hf", "auto", False)
     import_model(tmp_path / "hf", tmp_path / "again", ImportSettings())
     first, second = (read_checkpoint(tmp_path / each / "model" / "cp-0000.model") for each in ("ours", "again"))
@@ -250,11 +260,12 @@ def test_windows_are_not_part_of_an_exported_form(tmp_path: Path, dataset_folder
     made = pretrained(tmp_path / "ours", dataset_folder)
     task = of_table(tmp_path, [(text, "12"[n % 2]) for n, (text, _) in enumerate(made_rows(24))])
     in_windows = Documents(replace(task.question, cut=Cut("windows")))
-    (result,) = finetune(made, in_windows, sweep(epochs=1), CPU).results
+    (result,) = finetune(made, in_windows, sweep(epochs=1, length=16), CPU).results
     said = export_model(result.folder, "best", "hf", tmp_path / "hf", "auto", False)
-    sentence = "The run classifies the mean over a longer text's windows; in this form a text's first tokens alone"
+    sentence = "over a longer text's windows; this form reads only a text's first tokens, 16 at most."
     assert sentence in said
     assert sentence in (tmp_path / "hf" / "README.md").read_text()
+    assert json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())["model_max_length"] == 16
 
 
 def test_ordered_classes_have_no_exported_form(tmp_path: Path, dataset_folder: Path) -> None:

@@ -79,7 +79,8 @@ def experiment(folder: Path, dataset: Path, **changes: Any) -> Experiment:
     content = read_checkpoint(path)
     generator = torch.Generator().manual_seed(1)
     for weight in content["model"].values():
-        weight.add_(0.2 * torch.randn(weight.shape, generator=generator))
+        if weight.is_floating_point():
+            weight.add_(0.2 * torch.randn(weight.shape, generator=generator))
     write_checkpoint(content, path)
     return made
 

@@ -30,7 +30,7 @@ def model_card(opened: Opened, layout: Layout, for_sentences: bool = False) -> s
     parts = [
         "\n".join([*head, "tags: [nystromformer]", "---"]),
         f"# {opened.name}",
-        "\n\n".join(filter(None, [_what(opened), layout.same, opened.beyond_a_row])),
+        "\n\n".join(filter(None, [_what(opened), layout.same, opened.unlike_the_run])),
         _use_for_sentences(opened, layout) if for_sentences else _use(opened, layout),
         "## Where it comes from\n\n" + "\n".join(f"- {line}" for line in _origin(opened)),
     ]
@@ -57,7 +57,7 @@ def _what(opened: Opened) -> str:
     size = sum(weight.numel() for weight in opened.weights.values())
     return (
         f"{kind}: {config.num_layers} layers of width {config.transformer_dim} with {names} attention{extra}; at most "
-        f"{config.max_seq_len} tokens, {size:,} parameters."
+        f"{opened.longest} tokens, {size:,} parameters."
     )
 
 

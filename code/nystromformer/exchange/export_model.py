@@ -36,4 +36,4 @@ def export_model(folder: Path, checkpoint: str | None, form: str, out: Path | No
     else:
         worst = export_checked(opened, dest, form, force)
         said = f"its logits differ from the model's by {worst:.1e} of the largest at most, on rows of three lengths"
-    return "\n".join([said, *filter(None, [opened.beyond_a_row]), f"exported: {dest}"])
+    return "\n".join([said, *filter(None, [opened.unlike_the_run]), f"exported: {dest}"])

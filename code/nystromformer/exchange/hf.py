@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import torch
 from tokenizers import Tokenizer
 
 from nystromformer.data.tokenizer import row_form, special_names
@@ -39,7 +40,9 @@ def export_hf(
             write_tokenizer(opened, opened.tokenizer, folder)
         write_json(folder / "config.json", config)
         with NewFile(folder / "model.safetensors") as file:
-            file.write(save({name: w.contiguous() for name, w in layout.weights.items()}, {"format": "pt"}))
+            # Copies, because layers may share a weight, which safetensors refuses.
+            weights = {name: w.clone(memory_format=torch.contiguous_format) for name, w in layout.weights.items()}
+            file.write(save(weights, {"format": "pt"}))
         if layout.with_file:
             write_text(folder / MODULE_FILE, Path(__file__).with_name(MODULE_FILE).read_text(encoding="utf-8"))
         if for_sentences:
@@ -58,7 +61,7 @@ def _write_modules(opened: Opened, folder: Path) -> None:
         for number, (path, name) in enumerate(parts)
     ]
     write_json(folder / "modules.json", modules)
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": opened.config.max_seq_len})
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": opened.longest})
     is_mean = opened.config.pooling == "mean"
     pooling = {
         "word_embedding_dimension": opened.config.transformer_dim,
@@ -88,7 +91,7 @@ def write_tokenizer(opened: Opened, tokenizer: Tokenizer, folder: Path) -> None:
         **{f"{role}_token": token for role, token in names.items()},
         "cls_token": names["bos"],
         "sep_token": names["eos"],
-        "model_max_length": opened.config.max_seq_len,
+        "model_max_length": opened.longest,
         "model_input_names": inputs,
         "clean_up_tokenization_spaces": False,
     }

@@ -10,7 +10,7 @@ from nystromformer.errors import UserError
 _NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _WORDS = (
     *("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"),
-    *("modules.json", "1_Pooling/config.json"),
+    *("modules.json", "1_Pooling/config.json", "sentence_bert_config.json"),
 )
 _WEIGHTS = (
     ("model*.safetensors", "model.safetensors.index.json"),

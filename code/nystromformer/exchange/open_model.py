@@ -69,16 +69,23 @@ class Opened:
         return "regression" if self.labels is not None and len(self.labels) == 1 else "single_label_classification"
 
     @property
-    def beyond_a_row(self) -> str:
-        """What of a longer text the exported form does not read as the run does; nothing of other models."""
-        rule = ((self.content.get("texts") or {}).get("cut") or {}).get("rule", "head")
-        kept = {
-            "windows": "classifies the mean over a longer text's windows",
-            "head_and_tail": "reads a longer text's two ends",
-        }
-        if rule == "head":
-            return ""
-        return f"The run {kept[rule]}; in this form a text's first tokens alone are read, up to the length of a row."
+    def longest(self) -> int:
+        """Tokens of the longest row; of a run those that it reads, which may be fewer than the network takes."""
+        return self.config.max_seq_len if self.result is None else self.result.length
+
+    @property
+    def unlike_the_run(self) -> str:
+        """What the exported form does not do as the run does; nothing of other models."""
+        texts = self.content.get("texts") or {}
+        read = f"this form reads only a text's first tokens, {self.longest} at most."
+        said = {
+            "windows": f"The run classifies the mean over a longer text's windows; {read}",
+            "head_and_tail": f"The run reads a longer text's two ends; {read}",
+        }.get((texts.get("cut") or {}).get("rule", "head"), "")
+        breaks = "The run takes `<br />` out of a text; do so before you give it to this form."
+        padded = None if self.result is None else self.result.settings.pad_to
+        rows = f"The run pads every row to {padded} tokens; pad the rows of this form alike."
+        return " ".join(filter(None, [said, breaks if texts.get("has_breaks") else "", rows if padded else ""]))
 
     @property
     def which(self) -> str:

@@ -136,7 +136,7 @@ def export_checked(opened: Opened, dest: Path, form: str, force: bool = False) -
             write_tokenizer(opened, opened.tokenizer, folder)
         about = {
             "inputs": list(inputs(opened, 1, 1)),
-            "max_length": opened.config.max_seq_len,
+            "max_length": opened.longest,
             "labels": None if opened.labels is None else list(opened.labels),
             "checkpoint": opened.path.name,
             "step": opened.content["step"],

@@ -41,13 +41,13 @@ class Comparison:
         """Compare on a batch."""
         keep_BN = batch.get("mask_BN")
         mask = None if keep_BN is None else AttentionMask(keep_BN)
-        begin = time.perf_counter()
+        begin = _now(batch)
         with recording(source) as wanted:
             wanted_BNE = source.encoder(batch["tokens_BN"], mask)
-        between = time.perf_counter()
+        between = _now(batch)
         with recording(model) as found:
             found_BNE = model.encoder(batch["tokens_BN"], mask)
-        self._times.append((time.perf_counter() - between) / (between - begin))
+        self._times.append((_now(batch) - between) / (between - begin))
         outputs = zip([*found.hidden[:-1], found_BNE], [*wanted.hidden[:-1], wanted_BNE], strict=True)
         for number, (one_BNE, other_BNE) in enumerate(outputs):
             self._add(_OUTPUT, number, one_BNE, other_BNE, keep_BN)
@@ -107,3 +107,10 @@ def compare(
         given = pad_rows(rows.held_out[start : start + batch], rows.special.pad)
         comparison.add(model, source, to_device(given, device.device))
     return comparison
+
+
+def _now(batch: Batch) -> float:
+    """Seconds, once a GPU has computed what it was given."""
+    if batch["tokens_BN"].is_cuda:
+        torch.cuda.synchronize(batch["tokens_BN"].device)
+    return time.perf_counter()

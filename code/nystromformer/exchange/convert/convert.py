@@ -63,6 +63,8 @@ def convert_model(
         raise UserError(f"--end_to_end: expected hidden or loss, found {asked.end_to_end!r}")
     if asked.end_to_end is None and asked.end_to_end_steps is not None:
         raise UserError("--end_to_end_steps: expected --end_to_end beside it")
+    if asked.end_to_end is not None and not _steps_of(asked)[1]:
+        raise UserError(f"--end_to_end {asked.end_to_end}: expected --end_to_end_steps or --steps of at least 1")
     check_free(dest, force, source)
     machine = machine_facts()
     original = open_original(source)
@@ -110,10 +112,15 @@ def convert_model(
     return f"{page}\nconverted: {dest}", None
 
 
+def _steps_of(asked: Conversion) -> tuple[int, int]:
+    """Of the two stages."""
+    return asked.steps, asked.steps if asked.end_to_end_steps is None else asked.end_to_end_steps
+
+
 def _stages(asked: Conversion) -> list[tuple[Goal, int]]:
     """The goals and their steps, in order."""
-    further = asked.steps if asked.end_to_end_steps is None else asked.end_to_end_steps
-    stages: list[tuple[Any, int]] = [("layers", asked.steps), (asked.end_to_end, further)]
+    goals: tuple[Any, ...] = ("layers", asked.end_to_end)
+    stages = zip(goals, _steps_of(asked), strict=True)
     return [(goal, steps) for goal, steps in stages if goal is not None and steps]
 
 
@@ -232,6 +239,10 @@ def _write(
 ) -> None:
     """Write the experiment."""
     imported = {"kind": "converted", "files": {}, HEADLESS: not has_head(original)}
-    weights = {name: weight.detach().cpu().to(torch.float32) for name, weight in student.state_dict().items()}
+    weights = {
+        # Random numbers' seeds stay integers.
+        name: weight.detach().cpu().to(torch.float32 if weight.is_floating_point() else weight.dtype)
+        for name, weight in student.state_dict().items()
+    }
     facts = facts | {"tokenizer": sha256_as_saved(original.tokenizer), "imported": imported}
     write_experiment(folder, config, original.tokenizer, initial_checkpoint(facts, weights))

@@ -30,6 +30,8 @@ def open_original(path: Path) -> Opened:
     folder = find_source(path)
     if is_foreign(folder):
         source = open_source(folder)
+        if source.head is not None:
+            raise UserError(_refusal(folder))
         config = experiment_config({"model": dict(source.general), **SETTINGS}, str(folder))
         found = import_tokenizer(source.tokenizer, None, config.model.vocab_size)
         content = checkpoint_of(source, config, sha256_as_saved(found.tokenizer))
@@ -37,9 +39,7 @@ def open_original(path: Path) -> Opened:
     else:
         original = open_model(folder)
     if original.labels is not None:
-        raise UserError(
-            f"{folder}: a fine-tuned model: convert the experiment that it was fine-tuned from, then fine-tune it again"
-        )
+        raise UserError(_refusal(folder))
     check_tokenizer(original)
     if others := sorted({each.name for each in original.config.attentions} - {"softmax"}):
         raise UserError(
@@ -48,6 +48,10 @@ def open_original(path: Path) -> Opened:
     if original.config.reversible:
         raise UserError(f"{path}: reversible layers cannot be converted: a layer has no single input and output")
     return original
+
+
+def _refusal(folder: Path) -> str:
+    return f"{folder}: a fine-tuned model: convert the model that it was fine-tuned from, then fine-tune it again"
 
 
 def has_head(original: Opened) -> bool:

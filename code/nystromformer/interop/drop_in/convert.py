@@ -74,7 +74,8 @@ def convert(
         of_layers = _trained(
             projections, learning_rate, steps, rest, lambda batch: _layer_loss(model, source, layers, batch)
         )
-        embeddings = set(model.get_input_embeddings().parameters())
+        base = model.base_model
+        embeddings = set(getattr(base, "embeddings", model.get_input_embeddings()).parameters())
         others = [p for p in model.parameters() if p not in embeddings]
         of_hidden = _trained(
             others, end_to_end_learning_rate, end_to_end_steps, rest, lambda batch: _hidden_loss(model, source, batch)

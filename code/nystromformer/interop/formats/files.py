@@ -54,7 +54,7 @@ def read_pickled(path: Path) -> Any:
 
 
 def in_float32(weights: Mapping[str, Any], path: Path) -> tuple[dict[str, Tensor], list[str]]:
-    """Tensors of floating-point numbers in float32, and a line where some were not.
+    """Tensors, those of floating-point numbers in float32, and a line where some were not.
 
     Raises:
         UserError: something else than tensors; names the first.
@@ -63,11 +63,14 @@ def in_float32(weights: Mapping[str, Any], path: Path) -> tuple[dict[str, Tensor
     if others:
         kind = type(weights[others[0]]).__name__
         raise UserError(f"{path}: expected only tensors, found a {kind} at {others[0]!r:.80}")
-    floats = {name: value for name, value in weights.items() if value.is_floating_point()}
-    kinds = sorted({str(value.dtype).removeprefix("torch.") for value in floats.values()} - {"float32"})
+    found = {str(value.dtype).removeprefix("torch.") for value in weights.values() if value.is_floating_point()}
+    kinds = sorted(found - {"float32"})
     notes = [f"weights stored in {' and '.join(kinds)} are held in float32"] if kinds else []
     # Tied tensors are views of one; each gets memory of its own, so that nothing is stored twice for one of them.
-    return {name: value.to(torch.float32).contiguous() for name, value in floats.items()}, notes
+    return {
+        name: value.to(torch.float32 if value.is_floating_point() else value.dtype).contiguous()
+        for name, value in weights.items()
+    }, notes
 
 
 def check_finite_weights(weights: Mapping[str, Tensor], path: Path) -> None:

@@ -50,6 +50,7 @@ _ARCHITECTURES = (
 )
 _POOLING, _MODE = "1_Pooling/config.json", "pooling_mode_"
 """Where sentence-transformers says how it pools, and how its keys begin."""
+_LONGEST = "sentence_bert_config.json"
 _MODULES, _PARTS = "modules.json", ("Transformer", "Pooling", "Normalize")
 """Where it says what comes one after another, and what of that is known."""
 _STATE = "model_state_dict"
@@ -189,6 +190,7 @@ def _open_folder(folder: Path) -> Source:
     if kind != OWN_TYPE and (pooling := read_pooling(folder)) is not None:
         translated = translated.with_pooling(pooling)
         notes.append(f"pooling: {pooling}, as sentence-transformers has it")
+        notes += _note_of_length(folder, translated.general["max_seq_len"])
     names = _KINDS[kind]
     if not any(name.startswith(names.prefix) for name in weights):
         weights = {names.prefix + name: weight for name, weight in weights.items()}
@@ -222,6 +224,15 @@ def read_pooling(folder: Path) -> str | None:
             f"{', '.join(modes) or 'neither'}: move the file away, and set model.pooling in config.json afterwards"
         )
     return pooling[modes[0]]
+
+
+def _note_of_length(folder: Path, longest: int) -> list[str]:
+    """What is said where sentence-transformers reads fewer tokens than the model takes."""
+    content = read_json(folder / _LONGEST) if (folder / _LONGEST).is_file() else {}
+    length = content.get("max_seq_length") if isinstance(content, dict) else None
+    if not isinstance(length, int) or length >= longest:
+        return []
+    return [f"sentence-transformers cuts texts at {length} tokens, this model at {longest}"]
 
 
 def _check_modules(path: Path) -> None:
@@ -371,7 +382,12 @@ def _renamed(
             problems.append((theirs[name], f"expected {tuple(shape)} by {CONFIG}, found {tuple(weight.shape)}"))
         else:
             weights[name] = weight
-    rest = [name for name in stored if name not in used and not name.endswith(names.ignored)]
+    rest = [
+        # Numbers of places and the like are no weights.
+        name
+        for name, weight in stored.items()
+        if name not in used and not name.endswith(names.ignored) and weight.is_floating_point()
+    ]
     problems += [(name, f"of a layer or a part that {CONFIG} has not") for name in rest if _of_encoder(names, name)]
     head, problems_of_head = _head(names, config.transformer_dim, stored, declared.has_classes)
     problems += problems_of_head
