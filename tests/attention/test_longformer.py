@@ -50,6 +50,16 @@ def global_weights(peer: torch.nn.Module, module: LongformerAttention) -> dict[s
     return weights
 
 
+def test_projections_of_no_token_have_a_gradient_of_zero() -> None:
+    """Else an optimizer has no moments of them, and a run cannot be resumed."""
+    module = longformer(window=4, num_global_tokens=0, global_projections=True).train()
+    q, k, v = torch.randn(3, 2, HEADS, 10, DIM)
+    module(q, k, v).sum().backward()
+    assert module.global_changes_2HDD is not None
+    assert module.global_changes_2HDD.grad is not None
+    assert not module.global_changes_2HDD.grad.any()
+
+
 @pytest.mark.parametrize("marks", [(), (0,), (0, 1, 40), (37,)], ids=str)
 @pytest.mark.parametrize(
     ("length", "window", "padded_to"), [(64, 16, 64), (63, 8, 64), (500, 50, 500), (500, 64, 512), (1024, 512, 1024)]

@@ -190,3 +190,6 @@ def test_what_excludes_it_is_refused(changes: dict[str, object], words: str) -> 
 def test_shards_are_refused() -> None:
     with pytest.raises(UserError, match=r'gpu_setting\.parallel: expected "ddp" with model\.reversible'):
         small_config(model__norm="pre", model__reversible=True, gpu_setting__parallel="fsdp")
+    shared = {"name": "linformer", "projected_length": 8, "sharing": "model"}
+    with pytest.raises(UserError, match=r'gpu_setting\.parallel: expected "ddp" with weights that all layers share'):
+        small_config(model__attn_type=shared, model__num_landmarks=None, gpu_setting__parallel="fsdp")

@@ -11,6 +11,7 @@ from small import LENGTH, VOCABULARY, run_here, small_config, small_data, stop_a
 
 from nystromformer.config import ExperimentConfig, experiment_config
 from nystromformer.errors import UserError
+from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.log import read_log
 
@@ -84,11 +85,62 @@ def test_a_run_that_has_begun_asks_for_no_earlier_phase(
     whole: Path, tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "e" / "model").mkdir(parents=True)
-    (tmp_path / "e" / "config.json").write_bytes((whole / "config.json").read_bytes())
+    config = json.loads((whole / "config.json").read_text())
+    config["pretraining_setting"]["stages"][0]["data_folder"] = str(tmp_path / "removed")
+    (tmp_path / "e" / "config.json").write_text(json.dumps(config))
     for name in ("cp-0000.cp", "cp-0000.model", "run.json"):
         (tmp_path / "e" / "model" / name).write_bytes((whole / "model" / name).read_bytes())
     assert run_here(monkeypatch, SCRIPT, "--model", tmp_path / "e", "--dataset", dataset_folder) == 0
     assert not list((tmp_path / "e").glob("model/stage-*"))
+
+
+def test_a_phase_that_is_shortened_gives_its_last_weights(
+    tmp_path: Path, dataset_folder: Path, short_rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path / "e", short_rows, dataset_folder)
+    flags = ("--model", folder, "--dataset", dataset_folder)
+    config = json.loads((folder / "config.json").read_text())
+    for epochs in (3, 1):
+        config["pretraining_setting"]["stages"][0]["epoch"] = epochs
+        (folder / "config.json").write_text(json.dumps(config))
+        with monkeypatch.context() as patch:
+            stop_at(2, patch)  # in its second epoch; then in the next phase
+            assert run_here(patch, SCRIPT, *flags) == 128 + signal.SIGTERM
+    (newest,) = (folder / "model" / "stage-1").glob("*.cp")
+    assert Path(read_checkpoint(newest)["started_from"]["path"]).name == "cp-0001.model"
+
+
+def test_a_signal_in_a_phases_last_validation_ends_the_run(
+    tmp_path: Path, dataset_folder: Path, short_rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path / "e", short_rows, dataset_folder)
+    validate = Pretraining.validate
+
+    def interrupted(self: Pretraining) -> dict[str, float]:
+        signal.raise_signal(signal.SIGTERM)
+        return validate(self)
+
+    monkeypatch.setattr(Pretraining, "validate", interrupted)
+    assert run_here(monkeypatch, SCRIPT, "--model", folder, "--dataset", dataset_folder) == 128 + signal.SIGTERM
+    assert (folder / "model" / "stage-0" / "cp-0000.model").is_file()
+    assert not (folder / "model" / "stage-1").exists()
+
+
+@pytest.mark.parametrize(
+    ("attention", "expected"),
+    [
+        ({"name": "nystrom"}, [4, 4]),
+        ([{"name": "nystrom", "num_landmarks": 2}, {"name": "nystrom"}], [2, 4]),
+        ({"every": 2, "global": {"name": "nystrom"}, "local": {"name": "nystrom", "num_landmarks": 2}}, [4, 2]),
+    ],
+)
+def test_a_phases_landmarks_are_those_of_layers_without_their_own(attention: Any, expected: list[int]) -> None:
+    own = {"data_folder": "/rows", "max_seq_len": HALF, "epoch": 1, "num_landmarks": 4}
+    config = experiment_config(small_data(model__attn_type=attention, pretraining_setting__stages=[own]), "config.json")
+    (stage,) = config.pretraining_setting.stages or ()
+    data = stage.written_over(config.model_dump(mode="json", by_alias=True))
+    layers = experiment_config(data, "phase").model.attentions
+    assert [layer.model_dump()["num_landmarks"] for layer in layers] == expected
 
 
 def with_stages(*given: dict[str, Any]) -> ExperimentConfig:
@@ -127,10 +179,11 @@ def test_what_is_wrong_with_a_phase_is_told_before_anything_is_trained(
         ),
         "landmarks": ({"attn_type": {"name": "nystrom", "num_landmarks": 999}}, "pretraining_setting.stages[1]"),
     }
+    cases["kernel"] = ({"conv_kernel_size": 9}, "the phase after it cannot begin with its weights")
     for name, (change, expected) in cases.items():
         folder = write(tmp_path / name, short_rows, dataset_folder)
         data = json.loads((folder / "config.json").read_text())
-        number = 1 if name in ("landmarks", "short") else 0
+        number = 1 if name in ("landmarks", "short", "kernel") else 0
         data["pretraining_setting"]["stages"][number] |= change
         if name == "landmarks":
             del data["pretraining_setting"]["stages"][1]["num_landmarks"]

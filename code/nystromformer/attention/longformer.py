@@ -53,7 +53,11 @@ class LongformerAttention(GlobalRowsAttention):
         self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None, tokens: GlobalTokens | None
     ) -> Tensor:
         if tokens is None:
-            return self._in_windows(q, k, v, lengths_B, None)
+            out = self._in_windows(q, k, v, lengths_B, None)
+            if self.global_changes_2HDD is None or not self.training:
+                return out
+            # Weights without a use have a gradient of zero, as optimizers and several processes expect.
+            return out + 0.0 * self.global_changes_2HDD.sum().to(out.dtype)
         extra = Extra(tokens.taken(k), tokens.taken(v), tokens.there_BG, tokens.is_global_BN)
         out = self._in_windows(q, k, v, lengths_B, extra)
         q_BHGD = tokens.taken(q)

@@ -344,4 +344,9 @@ class ExperimentConfig(BaseModel):
         if self.model.reversible and self.gpu_setting.parallel == "fsdp":
             text = 'expected "ddp" with model.reversible, found "fsdp": it computes layers again without their shards'
             raise ImpossibleError([Problem(("gpu_setting", "parallel"), text)])
+        network = self.model
+        sizes = network.num_head, network.head_dim, network.max_seq_len
+        if self.gpu_setting.parallel == "fsdp" and any(each.num_shared_weights(*sizes) for each in network.attentions):
+            text = 'expected "ddp" with weights that all layers share (linformer), found "fsdp", which cuts each layer'
+            raise ImpossibleError([Problem(("gpu_setting", "parallel"), text)])
         return self

@@ -54,10 +54,14 @@ class StageConfig(BaseModel):
         if "attn_type" in own:
             # What stands beside the run's attention says nothing of another one.
             config = {**config, "model": {**config["model"], "num_landmarks": None, "conv_kernel_size": None}}
+        network = {**config["model"], **{key: own[key] for key in model if key in own}}
+        for key in ("num_landmarks", "conv_kernel_size"):
+            if (former := config["model"][key]) is not None:
+                network["attn_type"] = _with_value(network["attn_type"], key, former, network[key])
         return {
             **config,
             "data_folder": own["data_folder"],
-            "model": {**config["model"], **{key: own[key] for key in model if key in own}},
+            "model": network,
             "pretraining_setting": {
                 **config["pretraining_setting"],
                 **{key: own[key] for key in setting if key in own},
@@ -68,3 +72,14 @@ class StageConfig(BaseModel):
                 **{key: own[key] for key in ("inst_per_gpu",) if key in own},
             },
         }
+
+
+def _with_value(attention: Any, key: str, former: int, value: int) -> Any:
+    """An `attn_type` as plain data in which layers that have the run's value of a key have the phase's."""
+    if isinstance(attention, list):
+        return [_with_value(each, key, former, value) for each in attention]
+    if not isinstance(attention, dict):
+        return attention
+    if "name" not in attention:  # of layers by turns
+        return {part: _with_value(each, key, former, value) for part, each in attention.items()}
+    return attention | {key: value} if attention.get(key) == former else attention

@@ -182,7 +182,8 @@ def check_fits(dataset: Dataset, max_seq_len: int, vocab_size: int) -> None:
     if dataset.vocab_size > vocab_size:
         problems.append(
             f"its tokenizer has {dataset.vocab_size} tokens, the model {vocab_size}: set model.vocab_size in "
-            f"config.json to {dataset.vocab_size} or more, or make the dataset with --vocab_size {vocab_size}"
+            f"config.json to {dataset.vocab_size} or more, or make another dataset with --tokenizer train --vocab_size "
+            f"{vocab_size}"
         )
     if problems:
         raise UserError(f"{dataset.folder}: the dataset does not fit the model: " + "; ".join(problems))

@@ -101,9 +101,10 @@ class Trainer:
             {key: value for key, value in group.items() if key != "params"} for group in self.optimizer.param_groups
         ]
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        self.optimizer.load_state_dict(optimizer_state_laid_out_like(content["optimizer"], parameters))
-        for group, options in zip(self.optimizer.param_groups, wanted, strict=True):
-            group.update(options)
+        state = optimizer_state_laid_out_like(content["optimizer"], parameters)
+        # Merged before they are loaded: where a step's number lies depends on what the optimizer is.
+        groups = [saved | options for saved, options in zip(state["param_groups"], wanted, strict=True)]
+        self.optimizer.load_state_dict({**state, "param_groups": groups})
         if content["scaler"]:
             self.scaler.load_state_dict(content["scaler"])
         self.state = RunState(**content["progress"])
@@ -141,7 +142,7 @@ class Trainer:
                     return stopped_by
                 self._end_epoch(log)
             if self._is_over:
-                return None
+                return self._stopped_at_its_end(stop, log)
             clock = Clock(self.state.tokens)
             self._mark = time.monotonic()
             for step in clock.waiting_for(copy_steps(self.trainable.steps(first, last), self.device.device)):
@@ -185,11 +186,20 @@ class Trainer:
                                 f"stopped after step {self.state.step} of {last}: {self.settings.best_metric} was best "
                                 f"in epoch {self.state.best[0]:.0f} (--patience {self.settings.patience})"
                             )
-                        break
+                        return self._stopped_at_its_end(stop, log)
                 elif is_due and not is_pending:
                     self._save_between(log)
                     self._mark = time.monotonic()
         return None
+
+    def _stopped_at_its_end(self, stop: StopSignal, log: RunLog | SilentLog) -> Signals | None:
+        """The signal that came while the last validation and checkpoint were made: nothing may follow this run."""
+        (signal,) = self.group.highest(stop.received or 0)
+        if not signal:
+            return None
+        log.event("stop", self.state.step, signal=Signals(signal).name)
+        log.say(f"stopped by {Signals(signal).name} after step {self.state.step}, the last")
+        return Signals(signal)
 
     def _count_time(self) -> None:
         """Add the time since it was last counted to a budget's; all processes count the slowest one's."""

@@ -165,7 +165,7 @@ def _parameters(
 ) -> dict[str, Any]:
     """What the rows depend on, without paths of the machine, so that machines with other paths can share a run."""
     if pretrained is None:
-        tokenizer = {"tokenizer": TRAIN, "vocab_size": settings.vocab_size}
+        tokenizer = {"tokenizer": TRAIN, "vocab_size": settings.trained_size}
     else:
         tokenizer = {"tokenizer": pretrained.name, "tokenizer_state": fingerprint_of(pretrained.tokenizer.to_str())}
     return {
@@ -199,13 +199,13 @@ def _make_tokenizer(
 ) -> FileStamp:
     def work(report: Report) -> StageOutput:
         if pretrained is None:
-            log.info("training a tokenizer of %d tokens", settings.vocab_size)
-            tokenizer = train_tokenizer(_training_text(settings.seed, sources, report), settings.vocab_size)
-            if tokenizer.get_vocab_size() < settings.vocab_size:
+            log.info("training a tokenizer of %d tokens", settings.trained_size)
+            tokenizer = train_tokenizer(_training_text(settings.seed, sources, report), settings.trained_size)
+            if tokenizer.get_vocab_size() < settings.trained_size:
                 log.warning(
                     "the text is too short for the full vocabulary, which now has %d of %d tokens",
                     tokenizer.get_vocab_size(),
-                    settings.vocab_size,
+                    settings.trained_size,
                 )
         else:
             tokenizer = pretrained.tokenizer

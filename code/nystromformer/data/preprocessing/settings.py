@@ -17,6 +17,7 @@ from nystromformer.errors import UserError
 log = logging.getLogger(__name__)
 
 TRAIN = "train"
+_USUAL_SIZE = 50265
 """The tokenizer that is trained on the text."""
 
 
@@ -44,9 +45,13 @@ class DatasetSettings:
         ),
     ] = "roberta-base"
     vocab_size: Annotated[
-        int,
-        typer.Option("--vocab_size", max=MOST_TOKENS, help="With --tokenizer train: its vocabulary size."),
-    ] = 50265
+        int | None,
+        typer.Option(
+            "--vocab_size",
+            max=MOST_TOKENS,
+            help=f"With --tokenizer train: its vocabulary size. Default: {_USUAL_SIZE}.",
+        ),
+    ] = None
     tokenizer_limit: Annotated[
         int | None,
         typer.Option(
@@ -84,7 +89,17 @@ class DatasetSettings:
                 "--validation 1 leaves no text to train a tokenizer on: name the tokenizer of the model to score with "
                 "--tokenizer FOLDER (a run keeps it in <model>/model/tokenizer)"
             )
+        if self.vocab_size is not None and self.tokenizer != TRAIN:
+            raise UserError(
+                f"--vocab_size {self.vocab_size}: expected --tokenizer {TRAIN} beside it, because another tokenizer "
+                f"has a size of its own; found {self.tokenizer}"
+            )
         parse_mixture(self.mixture)
+
+    @property
+    def trained_size(self) -> int:
+        """Tokens of a tokenizer that is trained."""
+        return self.vocab_size or _USUAL_SIZE
 
     def choices(self, read: Mapping[str, UnifiedCorpus]) -> list[Choice]:
         """How documents of each corpus are chosen.

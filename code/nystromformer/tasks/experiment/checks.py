@@ -50,6 +50,7 @@ _FREE = {
         "keep_checkpoints",
         "keep_epochs",
         "minutes_per_checkpoint",
+        "stages",
     },
     # Another micro-batch draws other dropout masks: allowed, and said.
     "gpu_setting": {"inst_per_gpu", "parallel"},

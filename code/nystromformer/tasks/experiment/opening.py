@@ -123,7 +123,7 @@ def open_pretraining(
     check_shared_equally(experiment.config, group.size)
     dataset = group.check(lambda: experiment.dataset(dataset_folder))
     check_has_training_rows(dataset, _NO_TRAINING_ROWS)
-    group.check(lambda: _check_room(experiment, dataset, device, group))
+    group.check(lambda: check_run_has_room(experiment, dataset, device, group))
     facts = checkpoint_facts(experiment.config, dataset)
     facts |= {"precision": device.precision, "set_by_flag": dict(experiment.set_by_flag)}
     check_same_run(facts, group)
@@ -240,7 +240,12 @@ def open_finetuning(
     return OpenedFinetuning(experiment, device, group, pretrained, vocabulary)
 
 
-def _check_room(experiment: Experiment, dataset: Dataset, device: Device, group: Group) -> None:
+def check_run_has_room(experiment: Experiment, dataset: Dataset, device: Device, group: Group) -> None:
+    """Check that a step of pretraining fits into the memory, as far as can be known.
+
+    Raises:
+        UserError: it does not.
+    """
     config = experiment.config
     batch, rows = config.pretraining_setting.batch_size, config.gpu_setting.inst_per_gpu
     check_room_to_train(

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -11,15 +12,16 @@ import torch
 from nystromformer.config import ExperimentConfig, experiment_config
 from nystromformer.errors import UserError
 from nystromformer.model import count_parameters
+from nystromformer.tasks.experiment.checks import check_shared_equally
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.opening import OpenedPretraining, open_pretraining
+from nystromformer.tasks.experiment.opening import OpenedPretraining, check_run_has_room, open_pretraining
 from nystromformer.tasks.experiment.run import placed, pretraining_settings, resume, say, tidy
-from nystromformer.tasks.experiment.start import initial_model
+from nystromformer.tasks.experiment.start import check_can_follow, initial_model
 from nystromformer.tasks.experiment.tokenizer import keep_tokenizer
 from nystromformer.tasks.pretraining.compiled import compiled_where_it_pays
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Device, Group, Trainer
-from nystromformer.training.checkpoint import epoch_name
+from nystromformer.training.checkpoint import choose_weights, epoch_name
 
 
 def phases_of(experiment: Experiment) -> list[Experiment]:
@@ -48,17 +50,24 @@ def phases_of(experiment: Experiment) -> list[Experiment]:
     return [*phases, experiment]
 
 
-def check_rows(phases: Sequence[Experiment], dataset_folder: Path | None) -> None:
-    """Open the datasets of all phases, so that what is wrong with the last one's is known before the first is trained.
+def check_phases(phases: Sequence[Experiment], dataset_folder: Path | None, device: Device, group: Group) -> None:
+    """Check all phases, so that what is wrong with the last one is known before the first is trained.
 
     Args:
         dataset_folder: of the run itself; None: config.json's `data_folder`.
 
     Raises:
-        UserError: a phase's dataset is missing, damaged, does not fit, or has another tokenizer than the run's.
+        UserError: a phase's dataset is missing, damaged, does not fit, or has another tokenizer than the run's; a phase
+            cannot be trained by so many processes or in this memory, or begin with the weights of the one before.
     """
-    expected = phases[-1].dataset(dataset_folder).manifest.tokenizer_sha256
+    of_run = phases[-1].dataset(dataset_folder)
+    for number, (phase, following) in enumerate(pairwise(phases)):
+        check_can_follow(phase.config, following.config, f"{phase.config_file}: pretraining_setting.stages[{number}]")
+    check_shared_equally(phases[-1].config, group.size)
+    check_run_has_room(phases[-1], of_run, device, group)
+    expected = of_run.manifest.tokenizer_sha256
     for phase in phases[:-1]:
+        check_shared_equally(phase.config, group.size)
         dataset = phase.dataset(None)
         length, wanted = dataset.manifest.length, phase.config.model.max_seq_len
         if length != wanted:
@@ -71,6 +80,7 @@ def check_rows(phases: Sequence[Experiment], dataset_folder: Path | None) -> Non
                 f"{dataset.folder}: made with another tokenizer than the run's own rows: its token ids mean other "
                 "words. Make it with --tokenizer and the folder `tokenizer` of the run's dataset."
             )
+        check_run_has_room(phase, dataset, device, group)
 
 
 def _last_weights(folder: Path, config: ExperimentConfig) -> Path:
@@ -96,14 +106,22 @@ def pretrain(
     """
     phases = phases_of(experiment)
     begun = any(experiment.checkpoints.glob("cp-*"))
+    if begun:
+        return _run(phases[-1], dataset_folder, device, workers, verify, group)
     if len(phases) > 1:
-        group.check(lambda: check_rows(phases, dataset_folder))
-    for number, phase in enumerate(phases[:-1] if not begun else ()):
+        group.check(lambda: check_phases(phases, dataset_folder, device, group))
+    begin = phases[0].config.from_cp
+    for number, phase in enumerate(phases):
+        phase = replace(phase, config=phase.config.model_copy(update={"from_cp": begin}))
+        if number == len(phases) - 1:
+            return _run(phase, dataset_folder, device, workers, verify, group)
         say(group, "phase %d of %d: rows of %d tokens", number + 1, len(phases), phase.config.model.max_seq_len)
         stopped_by = _run(phase, None, device, workers, verify, group)
         if stopped_by is not None:
             return stopped_by
-    return _run(phases[-1], dataset_folder, device, workers, verify, group)
+        # Of a phase that was shortened while it ran, the last ones are of another epoch than its config's last.
+        begin = str(group.check(lambda: choose_weights(phase.checkpoints, "last"))[0])  # noqa: B023  # called at once
+    raise AssertionError("the last phase is the run")
 
 
 def _run(

@@ -56,10 +56,11 @@ class Pretraining:
         return training_steps(self.dataset.train, self.preparation, setting, span, self.group, self.workers, pinned)
 
     def some_steps(self, first: int) -> Iterator[Step]:
-        """A few of the run's steps from `first` on, made when asked for."""
+        """A few of the run's steps from `first` on, and one of each later size, made when asked for."""
         setting = self.config.pretraining_setting
         steps = PretrainingSteps(self.dataset.train, self.preparation, setting, self.group)
-        return (steps[number] for number in range(first, first + _SOME))
+        later = [step for step in steps.sizes.first_steps if first + _SOME <= step < setting.num_steps]
+        return (steps[number] for number in (*range(first, first + _SOME), *later))
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         sums = self._sums(batch)
