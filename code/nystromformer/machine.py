@@ -32,9 +32,10 @@ def _processor() -> str:
 
 def commit_of(folder: Path) -> str:
     """The commit of the code that is measured; marked where the tree has changes, but for `results/`, which one
-    measurement after another writes.
+    measurement after another writes. A repository that the code is installed in, and not part of, says nothing.
     """
     try:
+        _git(folder, "ls-files", "--error-unmatch", ".")
         commit = _git(folder, "rev-parse", "--short", "HEAD")
         changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results")
     except (OSError, subprocess.CalledProcessError):

@@ -166,3 +166,9 @@ def test_a_parameter_of_another_attention_is_refused() -> None:
 def test_impossible_values_are_refused(name: str, parameters: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=f"\n  {words}"):
         attention_config(name, **parameters)
+
+
+def test_the_one_length_of_an_attention_that_does_not_take_any() -> None:
+    assert small_config().model.fixed_length is None
+    padded = {"name": "nystrom", "segments": "padded"}
+    assert small_config(model__attn_type=padded).model.fixed_length == LENGTH

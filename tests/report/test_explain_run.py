@@ -56,6 +56,14 @@ def test_a_longer_text_is_cut_as_the_run_cuts_it(run: LoadedRun) -> None:
     assert "(cut off, not read)" in made.page
 
 
+def test_a_row_is_padded_as_the_run_pads_it(run: LoadedRun) -> None:
+    padded = replace(run, pad_to=run.result.length)
+    lengths: list[int] = []
+    padded.model.encoder.register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0].shape[1]))
+    assert explain_text(padded, TEXT).tokens < run.result.length
+    assert set(lengths) == {run.result.length}
+
+
 WORDS = ["landmark", "softmax", "token", "matrix.", "query"]
 LONG = " ".join(WORDS[(at * at) % 5] for at in range(90))
 

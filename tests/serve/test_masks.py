@@ -71,6 +71,18 @@ def test_texts_of_several_lengths_and_masks_do_not_change_each_other(model: Fill
     assert [choice.label.split(":")[0] for choice in together[1].choices] == ["1"] * 5 + ["2"] * 5
 
 
+def test_an_attention_of_one_length_gets_rows_of_it_and_one_that_mixes_rows_gets_one_alone(
+    model: FillMask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes: list[tuple[int, ...]] = []
+    hook = model._model.encoder.register_forward_pre_hook(lambda _, inputs: shapes.append(tuple(inputs[0].shape)))
+    monkeypatch.setattr(model, "_length", model.longest)
+    monkeypatch.setattr(model, "_one_by_one", True)
+    model.answer(["a <mask>", "landmark <mask> matrix"])
+    hook.remove()
+    assert shapes == [(1, model.longest)] * 2
+
+
 def test_texts_of_masks_alone_hold_few_logits(model: FillMask, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["<mask>" * 40, "landmark <mask> matrix"]
     before = model.answer(texts)

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from finetuning import finetuned_glue
 from served import ask, ask_json, served
-from small import small_data
+from small import CPU, small_data
 
 from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
@@ -95,7 +94,7 @@ def test_a_text_of_several_windows_is_answered_explained_and_timed_as_they_are(r
     assert not answer.cut
     assert model.window is not None
     assert model.window[1] == run.result.length
-    time = measure_rows(run.config.model, torch.device("cpu"), model.window)
+    time = measure_rows(run.config.model, CPU, model.window)
     assert time.window is not None
     assert time.of_rows(answer.tokens, answer.rows) == answer.rows * time.window
     assert time.of_rows(10, 1) == time.at(10)
@@ -107,7 +106,7 @@ def test_softmax_is_not_measured_beside_itself() -> None:
     model = small_data()["model"] | {"conv_kernel_size": None}
     for attention, names in (("softmax", ["encoder_seconds"]), ("linear", ["encoder_seconds", "softmax_seconds"])):
         config = ModelConfig.model_validate(model | {"attn_type": attention, "num_landmarks": None})
-        assert list(measure_encoder(config, torch.device("cpu"), None)) == names
+        assert list(measure_encoder(config, CPU, None)) == names
 
 
 def test_pairs_are_refused(source: Path, tmp_path: Path) -> None:

@@ -231,6 +231,22 @@ def test_a_strangers_file_stays(half_done: Path, predict: Predict, capsys: pytes
     assert (half_done / "part-00000.parquet").read_text() == "a thesis"
 
 
+def test_a_strangers_file_that_came_meanwhile_stays(
+    predict: Predict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, target = parts.place_new, tmp_path / "out" / "part-00000.parquet"
+
+    def late(fresh: Path, path: Path) -> None:
+        path.write_text("a thesis")
+        place(fresh, path)
+
+    with monkeypatch.context() as context:
+        context.setattr(parts, "place_new", late)
+        assert predict() == 2
+    assert predict() == 2
+    assert target.read_text() == "a thesis"
+
+
 def test_files_that_differ(refused: Refused, source_folder: Path) -> None:
     path = source_folder / "part-00003.parquet"
     write_part(path, [1], type=pa.int64())

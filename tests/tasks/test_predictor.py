@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from finetuning import copy_of, made_rows, sweep, write_stsb, write_table
@@ -143,6 +144,9 @@ def test_tables(folders: Callable[[str], Path]) -> None:
     named = nystromformer.Predictor(folder, "cpu", text=["review"], id="key")
     assert same(named({"key": TEXTS, "review": np.asarray(TEXTS)}), {"key": TEXTS, **whole})
     assert "id" not in named({"id": keys, "review": TEXTS})
+    frame = nystromformer.Predictor(folder, "cpu")(pd.DataFrame({"id": keys, "body": TEXTS}))
+    assert same({name: np.asarray(cells) for name, cells in frame.items()}, {"id": keys, **whole})
+    assert opening.is_empty(pd.NA)
     with pytest.raises(UserError, match="expected the text columns review, found no review; the table has body"):
         named({"body": TEXTS})
     with pytest.raises(ValueError, match="expected columns of one length, found 2 and 1 cells"):

@@ -103,7 +103,6 @@ def _steps(settings: Pretraining, length: int, rows: int, device: Device) -> dic
         steps[COMPILED] = masked_lm_step(compiled, full, device), compiled, tokens
     peer = peer_model(settings, length).to(device.device)
     sparse = SparseHead(peer, config).to(device.device)
-    exact = Device(device.device, None)
 
     def peer_loss() -> Tensor:
         loss: Tensor = peer(full["tokens_BN"], labels=full["labels_BN"]).loss
@@ -112,10 +111,10 @@ def _steps(settings: Pretraining, length: int, rows: int, device: Device) -> dic
     def sparse_loss() -> Tensor:
         return mean_loss(sparse(full["tokens_BN"], full["positions_BK"], full["labels_BK"]))
 
-    steps[PEER] = training_step(peer, peer_loss, exact), peer, tokens
-    steps[SPARSE] = training_step(sparse, sparse_loss, exact), sparse, tokens
+    steps[PEER] = training_step(peer, peer_loss, device), peer, tokens
+    steps[SPARSE] = training_step(sparse, sparse_loss, device), sparse, tokens
     if device.autocast_dtype is not None:
-        steps[f"{PEER}, same autocast"] = training_step(peer, peer_loss, device), peer, tokens
+        steps[f"{PEER}, float32"] = training_step(peer, peer_loss, Device(device.device, None)), peer, tokens
     return steps
 
 
@@ -147,7 +146,7 @@ def peer_model(settings: Pretraining, length: int) -> nn.Module:
 
 
 def table(rows: Sequence[PretrainRow]) -> str:
-    """Times, memory, and ratios to transformers in float32 at the same size; what they are made of, below."""
+    """Times, memory, and ratios to transformers at the same size and precision; what they are made of, below."""
     by_place = {(row.length, row.rows, row.method): row for row in rows}
 
     def peer(row: PretrainRow) -> PretrainRow:

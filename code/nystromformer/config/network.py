@@ -261,6 +261,12 @@ class ModelConfig(BaseModel):
         layers = self._layers()
         return layers if isinstance(self.attn_type, tuple) else layers * self.num_layers
 
+    @property
+    def fixed_length(self) -> int | None:
+        """Tokens of every row, padding included, where an attention does not take any number; else None."""
+        is_fixed = any(each.why_not_length(self.max_seq_len - 1) for each in self.attentions if self.max_seq_len > 1)
+        return self.max_seq_len if is_fixed else None
+
     def _items(self) -> tuple[str | AttentionConfig, ...]:
         """What `attn_type` says: of all layers, or of each."""
         if isinstance(self.attn_type, AlternatingConfig):

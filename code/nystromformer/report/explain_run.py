@@ -103,7 +103,8 @@ def explain_text(run: LoadedRun, text: str, second: str | None = None, label: st
 
 
 def _explanation(run: LoadedRun, encoded: EncodedTexts, number: int | None) -> Explanation:
-    batch = {name: tensor.to(run.device.device) for name, tensor in encoded.batch(np.array([0])).items()}
+    made = encoded.batch(np.array([0]), run.pad_to)
+    batch = {name: tensor.to(run.device.device) for name, tensor in made.items()}
     with run.device.autocast():
         try:
             return explain(

@@ -13,6 +13,7 @@ import torch
 
 from nystromformer.config import ModelConfig
 from nystromformer.model import Encoder
+from nystromformer.training import Device
 
 _FIRST = 64
 _SECONDS = 5.0
@@ -51,7 +52,7 @@ class RowTime:
 
 
 def measure_encoder(
-    config: ModelConfig, device: torch.device, window: tuple[int, int] | None
+    config: ModelConfig, device: Device, window: tuple[int, int] | None
 ) -> dict[str, Callable[[int, int], float]]:
     """Seconds of a text of so many tokens in so many rows, as `create_app` takes them: of an encoder of these sizes,
     and of the same with softmax attention where it has another one.
@@ -72,16 +73,22 @@ def with_softmax(config: ModelConfig) -> ModelConfig:
 
 
 @torch.no_grad()
-def measure_rows(config: ModelConfig, device: torch.device, window: tuple[int, int] | None = None) -> RowTime:
-    """Time an encoder of these sizes, with random weights, on one row at doubling lengths.
+def measure_rows(config: ModelConfig, device: Device, window: tuple[int, int] | None = None) -> RowTime:
+    """Time an encoder of these sizes, with random weights, on one row at doubling lengths, in the device's precision
+    and by its products.
 
     Args:
         window: (rows, tokens) of what is computed together of a text that takes several rows; None: none does.
     """
+    with device.autocast(), device.products(config.transformer_dim):
+        return _measure(config, device.device, window)
+
+
+def _measure(config: ModelConfig, device: torch.device, window: tuple[int, int] | None) -> RowTime:
     encoder, longest = Encoder(config).to(device).eval(), config.max_seq_len
     lengths: list[int] = []
     seconds: list[float] = []
-    length, left = min(_FIRST, longest), _SECONDS
+    length, left = config.fixed_length or min(_FIRST, longest), _SECONDS
     while not lengths or (lengths[-1] < longest and 6 * seconds[-1] < left):
         tokens_BN = torch.zeros(1, length, dtype=torch.int64, device=device)
         taken = [_timed(encoder, tokens_BN) for _ in range(3)]

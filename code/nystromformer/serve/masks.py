@@ -18,6 +18,7 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.start import choose_pretrained
 from nystromformer.tasks.experiment.tokenizer import find_tokenizer
 from nystromformer.tasks.finetuning.encoded import literal
+from nystromformer.tasks.prediction.batches import has_rows_apart
 from nystromformer.tasks.pretraining.validation import load_checkpoint
 from nystromformer.training import Device
 from nystromformer.training.archive import read_checkpoint
@@ -49,11 +50,13 @@ class FillMask:
         content = read_checkpoint(path, mmap=True)
         self.name = f"{experiment.name}, {path.name}"
         self.longest = experiment.config.model.max_seq_len
+        self._length = experiment.config.model.fixed_length
         self.window: tuple[int, int] | None = None
         self._tokenizer: Tokenizer = literal(find_tokenizer(experiment, tokenizer, content["tokenizer"]))
         self._special = special_tokens(self._tokenizer)
         model, _ = load_checkpoint(experiment, path, device)
         self._model: PretrainingModel = model.eval()
+        self._one_by_one = not has_rows_apart(model)
         self._device = device
         self.source = Source(
             experiment=experiment.name,
@@ -67,8 +70,10 @@ class FillMask:
         )
 
     def answer(self, texts: Sequence[str]) -> list[Answer]:
+        if self._one_by_one and len(texts) > 1:
+            return [answer for text in texts for answer in self.answer([text])]
         rows = [self._encoded(text) for text in texts]
-        width = max(len(tokens) for tokens, _, _ in rows)
+        width = self._length or max(len(tokens) for tokens, _, _ in rows)
         most = max(len(places) for _, places, _ in rows)
         tokens_BN = torch.full((len(rows), width), self._special.pad)
         positions_BK = torch.zeros(len(rows), most, dtype=torch.int64)

@@ -10,6 +10,7 @@ from nystromformer.runs.record import Run
 from nystromformer.serve.answers import Answer, Choice, Source
 from nystromformer.tasks.documents.answer import Answer as Asked
 from nystromformer.tasks.finetuning.encoded import literal
+from nystromformer.tasks.prediction.batches import has_rows_apart
 from nystromformer.tasks.prediction.loaded import LoadedRun, LoadedWords, Predictions
 
 EXAMPLE = "A fine film, from its first minute to its last."
@@ -36,9 +37,12 @@ class RunModel:
         self._run = run
         self._tokenizer = literal(run.tokenizer)
         self._tokenizer.no_truncation()
-        run.model  # noqa: B018  # read now, and not when the first one asks
+        # Read now, and not when the first one asks.
+        self._one_by_one = not has_rows_apart(run.model)
 
     def answer(self, texts: Sequence[str]) -> list[Answer]:
+        if self._one_by_one and len(texts) > 1:
+            return [answer for text in texts for answer in self.answer([text])]
         examples = self._run.encode(texts)
         predictions, recipe = self._run.told(self._run.scores(examples)), self._run.recipe
         cleaned = [recipe.cleaned(text) for text in texts]

@@ -97,7 +97,7 @@ def open_served(
         chosen = run_device(experiment, device, Group())
         model, config = FillMask(experiment, checkpoint or "last", tokenizer, chosen), experiment.config.model
     logger.info("measuring the encoder")
-    return model, measure_encoder(config, chosen.device, model.window)
+    return model, measure_encoder(config, chosen, model.window)
 
 
 def listen(host: str, port: int) -> socket.socket:

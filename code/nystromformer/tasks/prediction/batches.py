@@ -48,6 +48,11 @@ class Lengths:
         return self.pad_to or min(-(-longest // _LENGTHS_APART) * _LENGTHS_APART, self.most)
 
 
+def has_rows_apart(model: nn.Module) -> bool:
+    """Whether a row's result does not depend on the others of its batch."""
+    return all(module.holds.batch for module in model.modules() if isinstance(module, Attention))
+
+
 def batches_of_near_lengths(
     examples: Examples, tokens_at_a_time: int, lengths: Lengths, are_rounded: bool
 ) -> list[PlannedBatch]:
@@ -73,8 +78,7 @@ def batches_of_fixed_shapes(
     The last bits of a product of float32 matrices depend on their shapes. An example of several rows is a batch of its
     own, and so is every example for an attention that mixes the rows of a batch.
     """
-    attentions = (module for module in model.modules() if isinstance(module, Attention))
-    are_apart = all(attention.holds.batch for attention in attentions)
+    are_apart = has_rows_apart(model)
     of_length: dict[int, list[int]] = defaultdict(list)
     planned: list[PlannedBatch] = []
     for number in np.argsort(examples.lengths, kind="stable").tolist():

@@ -78,6 +78,8 @@ def predict_folder(
         UserError: the run cannot predict, a file or a text is invalid, files have other columns than the first one, the
             output folder is another's, or the engine fails; finished parts stay.
     """
+    if out.parts and out.parts[0].endswith(":"):  # as pathlib has s3://BUCKET
+        raise UserError(f"--out {out}: expected a folder on this machine, such as one to be copied to the store")
     out = out.absolute()
     if (out / MANIFEST).is_file() and not (out / PARTS / MARK).is_file():
         raise UserError(f"--out {out}: is there already and finished: name a new folder, or an empty one")

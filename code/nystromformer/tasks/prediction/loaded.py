@@ -427,7 +427,7 @@ def load_encoder(folder: str | Path, device: str = "auto") -> Embedding:
         weights=opened.path,
         device=choose_device(device, config.model.mixed_precision),
         length=config.model.max_seq_len,
-        pad_to=None,
+        pad_to=config.model.fixed_length,
     )
     return Embedding(experiment.folder, experiment.name, network)
 

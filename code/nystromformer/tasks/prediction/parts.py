@@ -80,8 +80,14 @@ def _predicted(job: PartsJob, number: int) -> FinishedPart:
     part = FinishedPart(name, rows, tokens, file.stamp.size, file.stamp.sha256)
     with job.pieces.write(_record(number)) as piece:
         piece.write(json.dumps(vars(part)).encode())
+    try:
+        with writing(target):
+            place_new(fresh, target)
+    except UserError:
+        # Else the next start would take what has the name for a damaged part of its own.
+        (job.pieces.folder / _record(number)).unlink(missing_ok=True)
+        raise
     with writing(target):
-        place_new(fresh, target)
         sync_folder(job.out)
     return part
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -98,7 +99,8 @@ class Predictor:
         """Columns of results, in the texts' order.
 
         Args:
-            texts: n texts, or a table as columns of n cells; other columns than those of text and id are not read.
+            texts: n texts, or a table as columns of n cells or as a DataFrame; other columns than those of text and id
+                are not read.
 
         Returns:
             The id, where a table has it; `prediction` (n,): names of classes, lists of names for several labels, or
@@ -109,6 +111,8 @@ class Predictor:
             TypeError, ValueError: what is no text, or an empty one.
         """
         found: dict[str, Any] = {}
+        if not isinstance(texts, Mapping) and hasattr(texts, "columns"):  # of pandas or polars
+            texts = {name: texts[name] for name in texts.columns}
         if isinstance(texts, Mapping):
             columns = self._texts_of(texts)
             if self.id in texts:
@@ -154,8 +158,11 @@ class Predictor:
 
 
 def is_empty(text: Any) -> bool:
-    """Whether a cell holds no text: nothing, NaN or white space."""
-    return text is None or (isinstance(text, float) and text != text) or (isinstance(text, str) and not text.strip())
+    """Whether a cell holds no text: nothing, NaN, pandas' NA or white space."""
+    if isinstance(text, str):
+        return not text.strip()
+    is_nan = isinstance(text, float) and text != text
+    return is_nan or text is None or text is getattr(sys.modules.get("pandas"), "NA", None)
 
 
 def _content_of(folder: Path) -> tuple[Any, ...]:
