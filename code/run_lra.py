@@ -2,7 +2,6 @@
 
 import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -105,8 +104,8 @@ def lra(
     given = shared.overrides or []
     overrides = build_overrides(folder / "config.json", recipe, chosen, given)
     experiment = open_experiment(folder, overrides)
-    if chosen.pretrains and recipe.lr is None:
-        recipe = replace(recipe, lr=repr(CLASS_RATES[task]))
+    if chosen.pretrains:
+        recipe = recipe.with_usual_rate(CLASS_RATES[task])
     sweep = plan_sweep(experiment.config, recipe, shared.sweep(), steps=steps, every=every)
     if steps == 0 and not sweep.baselines:
         raise UserError("--steps 0: expected --baselines beside it; nothing else is done without training")

@@ -32,9 +32,7 @@ def test_the_commit_is_marked_where_code_has_changed_and_not_where_results_have(
         git(tmp_path, "checkout", "--quiet", "--", name)
 
 
-def test_a_repository_around_an_installation_says_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repository_around_an_installation_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / ".venv" / "package"
     package.mkdir(parents=True)
     (package / "machine.py").write_text("1")

@@ -2,6 +2,7 @@
 
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -60,10 +61,14 @@ def test_every_script_is_installed_and_has_a_command() -> None:
 def run(monkeypatch: pytest.MonkeyPatch, *words: object) -> object:
     monkeypatch.syspath_prepend(str(ROOT / "code"))
     monkeypatch.setattr(sys, "argv", ["nystromformer", *map(str, words)])
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    before = signal.getsignal(signal.SIGINT)
     try:
         console.main()
     except SystemExit as ended:
         return ended.code
+    finally:
+        signal.signal(signal.SIGINT, before)
     return 0
 
 
@@ -74,6 +79,14 @@ def test_a_command_is_its_script(
     assert run(monkeypatch, "pretrain", "--model", tmp_path / "e", "--dataset", tmp_path / "none") == 2
     assert "expected a dataset folder, found none" in capsys.readouterr().err
     assert Path(sys.argv[0]) == ROOT / "code" / "run_pretrain.py"
+
+
+def test_ctrl_c_is_handled_before_the_script_imports_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: list[object] = []
+    monkeypatch.setattr(runpy, "run_module", lambda *args, **kwargs: handlers.append(signal.getsignal(signal.SIGINT)))
+    assert run(monkeypatch, "pretrain") == 0
+    assert handlers
+    assert handlers[0] is not signal.default_int_handler
 
 
 def test_help_and_mistakes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

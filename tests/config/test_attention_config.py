@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from small import LENGTH, small_config
 
 from nystromformer import config
 from nystromformer.config import ATTENTIONS, AttentionConfig, AttentionName, NystromConfig, SoftmaxConfig

@@ -136,6 +136,9 @@ def test_tables_are_mounted_one_by_one(folder: Path, tmp_path: Path, monkeypatch
     made = spec("classify", folder, "--train", "reviews.csv", *columns, "--documents", str(tmp_path))
     assert others(made) == [Mount(str(tmp_path), "/documents", True)]
     assert made.argv[2:4] == ("--train", "reviews.csv")
+    (tmp_path / "texts" / "good").mkdir(parents=True)
+    made = spec("classify", folder, "--train", "texts", *columns)
+    assert others(made) == [Mount(str(tmp_path / "texts"), "/tables/train/texts", True)]
     with pytest.raises(UserError, match=r"--train nowhere.csv: no such file, here or in .*documents"):
         spec("classify", folder, "--train", "nowhere.csv", *columns)
 
@@ -234,6 +237,45 @@ def test_another_models_checkpoint(tmp_path: Path, dataset_folder: Path, from_cp
     made = Mount(str(checkpoint), target.format(tmp_path=tmp_path), True)
     assert made in others(spec("pretrain", folder, *words))
     assert made not in others(spec("validate", folder, *words)), "nobody reads it"
+    (checkpoint.parents[1] / "config.json").touch()  # which describes the authors' checkpoints
+    assert len(others(spec("pretrain", folder, *words))) == 3
+
+
+def test_the_rows_of_phases_and_a_folder_to_begin_with(tmp_path: Path, dataset_folder: Path) -> None:
+    folder = write_config(tmp_path / "experiment", from_cp="../bert")
+    data = json.loads((folder / "config.json").read_text())
+    data["pretraining_setting"]["stages"] = [{"max_seq_len": 16, "data_folder": "../short", "epoch": 1}]
+    (folder / "config.json").write_text(json.dumps(data))
+    words = ("--dataset", str(dataset_folder))
+    assert len(others(spec("pretrain", folder, *words))) == 1, "a run that goes on needs neither"
+    for name in ("short", "bert"):
+        (tmp_path / name).mkdir()
+    expected = {Mount(str(tmp_path / name), f"/{name}", True) for name in ("short", "bert")}
+    assert expected < set(others(spec("pretrain", folder, *words)))
+
+
+def test_transactions_are_called_as_their_folder_here(folder: Path, tmp_path: Path) -> None:
+    for name in ("drawn", "earlier"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").touch()
+    made = spec("transactions", folder, "--data", str(tmp_path / "drawn"), "--from_run", str(tmp_path / "earlier"))
+    assert others(made) == [
+        Mount(str(tmp_path / "drawn"), "/dataset", True),
+        Mount(str(tmp_path / "earlier"), "/tables/from_run/earlier", True),
+    ]
+    assert made.argv[2:] == ("--task", "drawn", "--from_run", "/tables/from_run/earlier")
+    made = spec("transactions", folder, "--data", str(tmp_path / "drawn"), "--task", "mine")
+    assert made.argv[2:] == ("--task", "mine")
+
+
+def test_data_of_a_flag_have_no_place_in_the_experiment(tmp_path: Path) -> None:
+    """Where an engine would make a folder for them, its own."""
+    folder = write_config(tmp_path / "experiment", data_folder="data")
+    (tmp_path / "listops").mkdir()
+    (tmp_path / "listops" / "manifest.json").touch()
+    made = spec("lra", folder, "--task", "listops", "--data", str(tmp_path / "listops"))
+    assert others(made) == [Mount(str(tmp_path / "listops"), "/dataset", True)]
+    assert made.argv[2:] == ("--task", "listops", "--data", "/dataset")
 
 
 def test_links_within_the_folder(tmp_path: Path, dataset_folder: Path) -> None:

@@ -261,7 +261,8 @@ def test_a_tokenizer(home: Path, tmp_path: Path, kept: str) -> None:
     assert same_files(Container(spec), str(folder), folder) == {"vocab.json"}
 
 
-def test_tokenizers_that_are_no_folders(home: Path) -> None:
+def test_tokenizers_that_are_no_folders(home: Path, tmp_path: Path) -> None:
+    (Path() / "train").mkdir()
     for name in ("train", "roberta-large", "me/mine"):
         spec, words = spec_and_words("512", "--tokenizer", name)
         assert words == ["--tokenizer", name]
@@ -273,6 +274,10 @@ def test_tokenizers_that_are_no_folders(home: Path) -> None:
     [
         (["wiki", "--source", "/nowhere"], "--source /nowhere: no such folder"),
         (["wiki", "--source", ""], "--source: expected a folder, found nothing"),
+        (
+            ["wiki", "--source", "a", "--source", "b"],
+            "--source: expected one folder for a container, found several",
+        ),
         (["wiki", "--source", "data-preprocessing/preprocess_data_512.py"], "preprocess_data_512.py: no such folder"),
         (["512", "--corpora", "/nowhere"], "--corpora /nowhere: no such folder"),
     ],

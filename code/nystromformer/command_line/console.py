@@ -1,9 +1,11 @@
 """`nystromformer COMMAND …`: the scripts under one name, where the package is installed."""
 
 import runpy
+import signal
 import sys
 from importlib.util import find_spec
 
+from nystromformer.command_line import interrupt
 from nystromformer.command_line.extras import how_to_install
 
 COMMANDS = {
@@ -27,6 +29,8 @@ COMMANDS = {
 
 def main() -> None:
     """Run the script that the first argument names, as `python code/SCRIPT.py` does."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        interrupt.install()  # for Ctrl-C within the script's imports, as scripts do it themselves
     names = ", ".join(COMMANDS)
     asked = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if asked in ("-h", "--help"):

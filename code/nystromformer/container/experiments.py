@@ -66,10 +66,14 @@ def experiment_spec(script: Script, folder: Path, flags: ScriptFlags, options: L
     mounts.add_code(options.code)
     flags = _add_data(mounts, script, experiment, flags)
     flags = _add_tokenizer(mounts, flags)
-    from_cp = experiment.config.from_cp
-    # Where it is missing the run says so, if it is needed at all: a run that goes on reads its own checkpoints.
-    if script.command == "pretrain" and from_cp is not None and experiment.path(from_cp).is_file():
-        _add_named(mounts, experiment, from_cp)
+    if script.command == "pretrain":
+        _add_what_a_run_begins_with(mounts, experiment)
+    if (begun := flags.last("--from_run")) is not None:
+        if place.is_here and not Path(begun).is_dir():
+            raise UserError(f"--from_run {begun}: no such folder")
+        target = f"{_FILES}/from_run/{Path(begun).name}"
+        mounts.add(Path(begun), target)
+        flags = flags.with_value("--from_run", target)
     if gpus != "none" and not flags.values("--device"):
         # A GPU that the engine does not hand over is an error then, not a run on the CPU.
         flags = flags.with_value("--device", "cuda")
@@ -107,6 +111,24 @@ def _add_named(mounts: Mounts, experiment: Experiment, name: str) -> None:
         mounts.follow(experiment.path(name))
     else:
         mounts.add(experiment.path(name), str(target))
+        if experiment.path(name).is_dir():
+            mounts.follow_below(experiment.path(name))
+
+
+def _add_what_a_run_begins_with(mounts: Mounts, experiment: Experiment) -> None:
+    """Mount the rows of earlier phases and the weights of another model, where they are there.
+
+    Where they are not the run says so, if it needs them at all: one that goes on reads its own checkpoints.
+    """
+    config = experiment.config
+    names = [stage.data_folder for stage in config.pretraining_setting.stages or ()]
+    if config.from_cp is not None:
+        # The authors' checkpoints are described by a file beside them or in the folder above.
+        near = [posixpath.join(posixpath.dirname(config.from_cp), up, "config.json") for up in ("", "..")]
+        names += [config.from_cp, *(near if experiment.path(config.from_cp).is_file() else [])]
+    for name in names:
+        if experiment.path(name).exists():
+            _add_named(mounts, experiment, name)
 
 
 def _add_data(mounts: Mounts, script: Script, experiment: Experiment, flags: ScriptFlags) -> ScriptFlags:
@@ -124,12 +146,19 @@ def _add_data(mounts: Mounts, script: Script, experiment: Experiment, flags: Scr
     source = PROJECT / data.folder.format(length=experiment.config.model.max_seq_len)
     if given or not is_default:
         source = Path(given) if given else experiment.path(name)
+    if given and _in_container(name).is_relative_to(CONTAINER_MODEL):
+        # To mount it there, an engine would make a folder in the experiment.
+        target = str(ExperimentConfig.model_fields[data.key].default)
+        flags = flags.with_value(data.flag, target)
     if mounts.place.is_here:
         _check_data(data, source, experiment)
         # What config.json names has its place in the container already.
         if source.is_file() and (given or is_default):
             target = f"{target}/{source.name}"
             flags = flags.with_value(data.flag, target)
+    if script.command == "transactions" and (given or is_default) and flags.last("--task") is None:
+        # Else data and runs would be called as the folder is in the container.
+        flags = flags.with_value("--task", (source.resolve() if mounts.place.is_here else source).name)
     if given or is_default:
         mounts.add(source, target)
     else:
@@ -138,14 +167,16 @@ def _add_data(mounts: Mounts, script: Script, experiment: Experiment, flags: Scr
 
 
 def _add_files(mounts: Mounts, data: Data, experiment: Experiment, flags: ScriptFlags) -> ScriptFlags:
-    """Mount the files that flags name one by one, each in a folder of its flag's name; what names no file stays."""
+    """Mount the tables that flags name one by one, files or folders, each in a folder of its flag's name; what names
+    none stays.
+    """
     for flag in data.files:
         name = flags.last(flag) or ""
-        if not _FILE.fullmatch(name):
-            continue
         # Where the script would look for a relative name, and where the data of all experiments are.
         folders = (Path(), experiment.path(getattr(experiment.config, data.key)), PROJECT / data.folder)
-        there = [folder / name for folder in folders if (folder / name).is_file()]
+        there = [folder / name for folder in folders if name and (folder / name).exists()]
+        if not _FILE.fullmatch(name) and not (mounts.place.is_here and there):
+            continue
         if mounts.place.is_here and not there:
             raise UserError(f"{flag} {name}: no such file, here or in {PROJECT / data.folder}")
         source = there[0] if mounts.place.is_here else Path(name)

@@ -104,6 +104,8 @@ class _Folders:
     def _add_tokenizer(self, corpora: Path) -> None:
         """As the script: a folder of that name, or one beside the corpora, or a name that is none of a folder."""
         name, path = self.flags.last("--tokenizer"), self._named_folder("--tokenizer")
+        if name == "train":  # a tokenizer, whatever folder has that name
+            return
         is_here = self._mounts.place.is_here
         # What looks like a path is one, and "me/mine" a name of the hub.
         is_path = name is not None and (name.startswith((".", "/")) or name.count("/") > 1)
@@ -117,6 +119,8 @@ class _Folders:
     def _named_folder(self, flag: str) -> Path | None:
         """The folder that a flag names, seen from where the launcher was called."""
         name = self.flags.last(flag)
+        if len(self.flags.values(flag)) > 1:
+            raise UserError(f"{flag}: expected one folder for a container, found several: name one above them")
         if name == "":
             raise UserError(f"{flag}: expected a folder, found nothing")
         return None if name is None else Path(os.path.abspath(name))

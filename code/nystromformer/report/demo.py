@@ -127,7 +127,9 @@ def _command(*words: str | Path) -> None:
     # In a session of its own: Ctrl-C reaches it once, through this process, and it writes its checkpoint.
     process = subprocess.Popen([sys.executable, str(PROJECT / script), *flags], start_new_session=True)
     status = _wait_and_forward_signals(process)
-    if status in _STOPPED:
+    if status in _TERMINATED:
+        sys.exit(128 + signal.SIGTERM)
+    if status in _INTERRUPTED:
         raise KeyboardInterrupt
     if status:
         raise UserError(
@@ -140,7 +142,7 @@ def _wait_and_forward_signals(process: subprocess.Popen[bytes]) -> int:
     def forward(number: int, frame: FrameType | None) -> None:
         process.send_signal(number)
 
-    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
     try:
         return process.wait()
     finally:
@@ -148,7 +150,9 @@ def _wait_and_forward_signals(process: subprocess.Popen[bytes]) -> int:
             signal.signal(number, handler)
 
 
-_STOPPED = {128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM}
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_TERMINATED = {128 + signal.SIGTERM, -signal.SIGTERM, 128 + signal.SIGHUP, -signal.SIGHUP}
+_INTERRUPTED = {128 + signal.SIGINT, -signal.SIGINT}
 
 
 def _report(

@@ -1,5 +1,6 @@
 """The device and the precision of a run, and what its processor is good at."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -170,4 +171,5 @@ def peak_memory_in_mib(device: torch.device) -> float:
         return torch.cuda.max_memory_allocated(device) / 2**20
     import resource  # not on every platform
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    # In KiB, and on a Mac in bytes.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)

@@ -88,6 +88,10 @@ class RecipeFlags:
         """
         return self.model or (CONTAINER_MODEL if (CONTAINER_MODEL / "config.json").is_file() else usual)
 
+    def with_usual_rate(self, rate: float) -> RecipeFlags:
+        """The same with a learning rate in the place of config.json's where none is given."""
+        return self if self.lr is not None else replace(self, lr=repr(rate))
+
     def overrides(self, config_file: Path, given: Sequence[str]) -> list[str]:
         """What to write over a config.json so that its encoder has the attention and the convolution.
 
