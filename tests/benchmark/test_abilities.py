@@ -121,14 +121,14 @@ def test_softmax_learns_and_one_landmark_does_not() -> None:
 def test_finished_cells_stay_and_more_time_begins_anew_what_did_not_get_there(tmp_path: Path) -> None:
     asked = {"tasks": ("needle",), "attentions": ("softmax", "local,block_size=2/4"), "lengths": (16,), "workers": 1}
     measure_abilities(Abilities(**asked, seconds=0.05), tmp_path, "first")
-    first, _ = read_cells(tmp_path / "abilities.json")
+    first, *_ = read_cells(tmp_path / "abilities.json")
     text = measure_abilities(Abilities(**asked, seconds=0.05), tmp_path, "second")
-    again, commands = read_cells(tmp_path / "abilities.json")
+    again, commands, _ = read_cells(tmp_path / "abilities.json")
     assert again == first
     assert len(first) == 3
     assert "needle" in text
     measure_abilities(Abilities(**asked, seconds=0.1), tmp_path, "third")
-    more, commands = read_cells(tmp_path / "abilities.json")
+    more, commands, _ = read_cells(tmp_path / "abilities.json")
     assert {cell.setting.seconds for cell in more} == {0.1}
     assert commands == ["first", "third"]
     assert json.loads((tmp_path / "abilities.json").read_text())["machine"]["processor"]

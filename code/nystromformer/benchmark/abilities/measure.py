@@ -63,13 +63,13 @@ def measure_abilities(flags: Abilities, folder: Path, command: str) -> str:
     settings = list_combinations(flags)
     folder.mkdir(parents=True, exist_ok=True)  # before the hours of measuring
     path = folder / "abilities.json"
-    cells, commands = read_cells(path)
+    cells, commands, earlier = read_cells(path)
     commands = list(dict.fromkeys([*commands, command]))
-    facts = {key: value for key, value in machine_facts().items() if key not in ("commit", "threads")}
     done = {cell.setting.key: cell for cell in cells if cell.solved or cell.setting.seconds >= flags.seconds}
     missing = [setting for setting in settings if setting.key not in done]
     if len(missing) < len(settings):
         logger.info("%d of %d cells are already measured", len(settings) - len(missing), len(settings))
+    facts = _facts_beside(earlier) if missing else earlier
     commit = commit_of(Path(__file__).parent)
     pieces = [Piece("abilities", _title(setting), 0.0, _learn, (setting,)) for setting in missing]
     failed = []
@@ -93,8 +93,17 @@ def measure_abilities(flags: Abilities, folder: Path, command: str) -> str:
     return with_place(f"{to_read(table, '', []).strip()}\n", folder)
 
 
-def read_cells(path: Path) -> tuple[list[Cell], list[str]]:
-    """The cells of a file and the commands that made them; none where there is no file.
+def _facts_beside(earlier: Mapping[str, str]) -> dict[str, str]:
+    """This machine's facts, after those of the machines and days of earlier cells where they differ."""
+    facts = {key: str(value) for key, value in machine_facts().items() if key not in ("commit", "threads")}
+    return {
+        key: "; ".join(dict.fromkeys([*filter(None, earlier.get(key, "").split("; ")), value]))
+        for key, value in facts.items()
+    }
+
+
+def read_cells(path: Path) -> tuple[list[Cell], list[str], dict[str, str]]:
+    """The cells of a file, the commands that made them, and the machine's facts; none where there is no file.
 
     Raises:
         UserError: the file is invalid.
@@ -102,8 +111,9 @@ def read_cells(path: Path) -> tuple[list[Cell], list[str]]:
     try:
         data = read_checked(path)
         if data is None:
-            return [], []
-        return checked(list[Cell], data["cells"]), checked(list[str], data["commands"])
+            return [], [], {}
+        machine = checked(dict[str, str], data["machine"])
+        return checked(list[Cell], data["cells"]), checked(list[str], data["commands"]), machine
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: expected the cells of an earlier run: {error}. Move the file away") from None
 
