@@ -77,8 +77,9 @@ def test_every_flag_of_the_launchers(fake: FakeEngine, launch: Launcher, words: 
         *words,
         *("--image", "mine:2", "--name", "first", "--shm_size", "8g", "--network", "none", "--restart", "on-failure:3"),
         *("--mount", f"{tmp_path}:/a b:ro", "--mount", f"{tmp_path}:/c", "--env", "A=1", "--env", "B=x y=z"),
-        *("--code", "image", "--gpus", "none"),
+        *("--code", "image", "--gpus", "none", "--user", "70:71"),
     )
+    assert fake.created["User"] == "70:71"
     sent, host = fake.created, fake.created["HostConfig"]
     assert (sent["Image"], sent["name"], sent["Env"]) == ("mine:2", "first", ["A=1", "B=x y=z"])
     assert sent["Cmd"][2].endswith(">> /model/first.txt 2>&1")

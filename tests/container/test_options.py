@@ -22,6 +22,7 @@ from nystromformer.errors import UserError
         *(({"restart": text}, "--restart .*always fails, forever") for text in ("always", "unless-stopped", "yes")),
         *(({"restart": f"on-failure:{text}"}, "--restart on-failure") for text in ("", "-1", "0", "00", 10**20)),
         *(({"shm_size": text}, "--shm_size") for text in ("", "0", "8 g", "-8g", "1.5g", "g", "8gb", "8t", "lots")),
+        *(({"user": text}, "--user .*: expected two numbers") for text in ("", "me", "1000", "1000:", "-1:0", "1:2:3")),
     ],
     ids=str,
 )

@@ -208,7 +208,7 @@ def _place(engine: Engine, options: LaunchOptions, dry_run: bool) -> Place:
     except NoEngine:
         if not dry_run:
             raise
-    return Place(engine.is_local and options.remote_root is None, options.remote_root, user)
+    return Place(engine.is_local and options.remote_root is None, options.remote_root, options.user or user)
 
 
 def _start(engine: Engine, spec: RunSpec, follow_log: bool, dry_run: bool) -> None:

@@ -65,6 +65,14 @@ class LaunchOptions:
         str | None,
         typer.Option("--code", help="Code folder to run; default: this one; image: the code in the image."),
     ] = None
+    user: Annotated[
+        str | None,
+        typer.Option(
+            "--user",
+            metavar="UID:GID",
+            help="Whom the files belong to that the container writes; default: yours on this machine.",
+        ),
+    ] = None
     remote_root: Annotated[
         str | None,
         typer.Option("--remote_root", help="Path of this project on the engine's machine, if it is another one."),
@@ -84,6 +92,10 @@ class LaunchOptions:
             )
         if self.shm_size is not None and not re.fullmatch(r"[1-9]\d*[bkmgBKMG]?", self.shm_size):
             raise UserError(f"--shm_size {self.shm_size}: expected a number with b, k, m or g, such as 8g")
+        if self.user is not None and not re.fullmatch(r"\d{1,10}:\d{1,10}", self.user):
+            raise UserError(
+                f"--user {self.user}: expected two numbers, such as 1000:1000 (`id -u`, `id -g`)"
+            )
         # Made again where they are needed; here for their errors, before there is any other.
         _ = self.more_mounts, _assignments("--env", self.env or ())
 
