@@ -283,12 +283,12 @@ def test_changed_documents_are_found_as_they_are_read(corpora: Path, tmp_path: P
     copy = Path(shutil.copytree(corpora, tmp_path / "corpora"))
     shard = copy / "sample" / "unified" / "00000.jsonl"
     shard.write_bytes(shard.read_bytes().replace(b"alpha", b"alphb", 1))
-    for tokenizer in (TRAIN, str(tmp_path / "tokenizer")):
+    for tokenizer, size in ((TRAIN, SETTINGS.vocab_size), (str(tmp_path / "tokenizer"), None)):
         if tokenizer != TRAIN:
             build(corpora, tmp_path / "whole")
             shutil.copytree(tmp_path / "whole" / "tokenizer", tokenizer)
         with pytest.raises(UserError, match=r"00000\.jsonl: changed since it was made: expected SHA.*Remove it and"):
-            build(copy, tmp_path / "dataset", tokenizer=tokenizer)
+            build(copy, tmp_path / "dataset", tokenizer=tokenizer, vocab_size=size)
         assert not (tmp_path / "dataset" / "manifest.json").exists()
         assert not list((tmp_path / "dataset").glob("parts/*.bin"))
 
