@@ -12,7 +12,8 @@ def test_the_command_writes_its_results(tmp_path: Path, run_benchmark: Callable[
     flags = ["preprocess", "--megabytes", 0.5, "--repeats", 1, "--workers", 1, "--length", 128, "--out", tmp_path]
     assert "encode_batch" in run_benchmark(*flags)
     results = json.loads((tmp_path / "preprocess.json").read_text())
-    assert [row["method"] for row in results["rows"]] == ["read, encode, pack, write", "tokenizers.encode_batch_fast alone"]
+    methods = ["read, encode, pack, write", "tokenizers.encode_batch_fast alone"]
+    assert [row["method"] for row in results["rows"]] == methods
     assert all(row["tokens"] > 0 and min(row["seconds"]) > 0 for row in results["rows"])
     assert 20 < results["rows"][0]["memory"] < 300
     assert results["settings"]["corpus"] is None

@@ -93,9 +93,7 @@ class LaunchOptions:
         if self.shm_size is not None and not re.fullmatch(r"[1-9]\d*[bkmgBKMG]?", self.shm_size):
             raise UserError(f"--shm_size {self.shm_size}: expected a number with b, k, m or g, such as 8g")
         if self.user is not None and not re.fullmatch(r"\d{1,10}:\d{1,10}", self.user):
-            raise UserError(
-                f"--user {self.user}: expected two numbers, such as 1000:1000 (`id -u`, `id -g`)"
-            )
+            raise UserError(f"--user {self.user}: expected two numbers, such as 1000:1000 (`id -u`, `id -g`)")
         # Made again where they are needed; here for their errors, before there is any other.
         _ = self.more_mounts, _assignments("--env", self.env or ())
 
