@@ -32,7 +32,7 @@ def main(experiment: Path, train: Path, test: Path, out: Path) -> None:
     answer = run.recipe.answer
     texts, labels = _read(train, run.recipe.text[0], run.recipe.label[0], answer)
     asked, right = _read(test, run.recipe.text[0], run.recipe.label[0], answer)
-    encoder, target = Embedding(run), target_of(answer)
+    encoder, target = Embedding(run.folder, run.task, run), target_of(answer)
     vectors, of_asked = (encoder.scores(encoder.encode(each)).numpy() for each in (texts, asked))
     known, told = _unseen(texts, labels, answer), words.scores(words.encode(asked)).numpy()
     held = np.arange(len(texts)) % 10 == 0
