@@ -22,6 +22,7 @@ from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import Group, join_group
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import find_checkpoints
+from nystromformer.training.distributed import on_cpu
 
 STEPS = 30
 EVERY_STEP = {
@@ -167,6 +168,14 @@ def test_a_lost_worker_is_replaced_and_the_curve_is_the_same(tmp_path: Path, dat
     assert process.wait(timeout=180) == 0, stderr(tmp_path)
     assert stderr(tmp_path).count("going on from") >= 1
     assert_same_curve(tmp_path, alone)
+
+
+def test_copies_share_memory_as_the_tensors_do() -> None:
+    whole, storages = torch.arange(12.0).reshape(3, 4), dict[int, torch.UntypedStorage]()
+    views = whole, whole[1:, ::2], whole.T
+    copies = [on_cpu(each, storages) for each in views]
+    assert all(map(torch.equal, copies, views))
+    assert len({copy.untyped_storage().data_ptr() for copy in copies}) == len(storages) == 1
 
 
 def test_processes_that_cannot_share_a_batch_are_told_so(tmp_path: Path, dataset_folder: Path) -> None:

@@ -158,7 +158,8 @@ def choose_device(name: str, mixed_precision: bool | str, local_rank: int | None
 
 def _best_precision(device: torch.device) -> torch.dtype | None:
     if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+        with torch.cuda.device(device):  # else the first GPU is asked
+            return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     return torch.bfloat16 if has_bf16() else None
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor, UntypedStorage, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from nystromformer.errors import UserError
@@ -74,18 +75,36 @@ def accumulation(module: nn.Module, last: bool) -> Iterator[None]:
         yield
 
 
-def gathered(state: Any, keep: bool) -> Any:
+def gathered(state: Any, keep: bool, storages: dict[int, UntypedStorage] | None = None) -> Any:
     """A `state_dict` with every sharded tensor whole; all processes call this together.
 
     Args:
-        keep: whether this process wants the whole tensors (on the CPU); others get None in their place.
+        keep: whether this process wants the whole tensors, on the CPU, so that a file of them is the same from any
+            device; others get None in the place of sharded ones.
+        storages: what was copied there before, by where it lies on its device.
     """
+    storages = {} if storages is None else storages
     if _is_sharded(state):
         full = state.full_tensor()
         return full.cpu() if keep else None
     if isinstance(state, Mapping):
-        return {key: gathered(item, keep) for key, item in state.items()}
+        return {key: gathered(item, keep, storages) for key, item in state.items()}
+    if keep and isinstance(state, Tensor) and state.device.type != "cpu":
+        return on_cpu(state, storages)
     return state
+
+
+def on_cpu(tensor: Tensor, storages: dict[int, UntypedStorage]) -> Tensor:
+    """A copy on the CPU; tensors that share their memory share that of their copies.
+
+    Args:
+        storages: the copies so far, by where the originals lie; gets this one's.
+    """
+    source = tensor.untyped_storage()
+    if source.data_ptr() not in storages:
+        storages[source.data_ptr()] = source.cpu()  # type: ignore[no-untyped-call]
+    copy = torch.empty(0, dtype=tensor.dtype)
+    return copy.set_(storages[source.data_ptr()], tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -162,7 +162,8 @@ def room(device: torch.device) -> int:
     if device.type != "cuda":
         return HOPPER_ROOM
     properties = torch.cuda.get_device_properties(device)
-    return int(properties.shared_memory_per_block_optin)  # type: ignore[attr-defined]
+    # AMD's devices do not say it, and have less than any kernel needs.
+    return int(getattr(properties, "shared_memory_per_block_optin", 0))
 
 
 def _next_power(number: int) -> int:
