@@ -264,9 +264,11 @@ def collect(runs: Path = Path("runs/tables")) -> None:
         if tried := found.get("rates"):
             in_order = sorted(tried.items(), key=lambda one: float(one[0]))
             lines = [[rate, f"{100 * each[metric]:.1f}", f"{each['loss']:.3f}"] for rate, each in in_order]
+            single = [(Spread.of([each[metric]]), 1) for each in tried.values()]
             parts += [
                 "Learning rates of whole runs, first seed, best epoch on the rows held out:",
                 markdown(["learning rate", f"{metric}, %", "loss"], lines),
+                power_note({"": smallest_difference(metric, single, rows["validation"])}),
             ]
     studies.write_page(
         RESULTS / "tables.md",
