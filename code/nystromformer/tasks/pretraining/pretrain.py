@@ -104,24 +104,28 @@ def pretrain(
     Raises:
         UserError: anything in the folder, the dataset or the checkpoints that does not fit.
     """
-    phases = phases_of(experiment)
-    begun = any(experiment.checkpoints.glob("cp-*"))
-    if begun:
-        return _run(phases[-1], dataset_folder, device, workers, verify, group)
-    if len(phases) > 1:
-        group.check(lambda: check_phases(phases, dataset_folder, device, group))
-    begin = phases[0].config.from_cp
-    for number, phase in enumerate(phases):
-        phase = replace(phase, config=phase.config.model_copy(update={"from_cp": begin}))
-        if number == len(phases) - 1:
-            return _run(phase, dataset_folder, device, workers, verify, group)
-        say(group, "phase %d of %d: rows of %d tokens", number + 1, len(phases), phase.config.model.max_seq_len)
+    *earlier, own = phases_of(experiment)
+    if any(experiment.checkpoints.glob("cp-*")):
+        earlier = []  # its own training has begun
+    if earlier:
+        group.check(lambda: check_phases([*earlier, own], dataset_folder, device, group))
+    begin: Path | None = None
+    for number, phase in enumerate(earlier, start=1):
+        say(group, "phase %d of %d: rows of %d tokens", number, len(earlier) + 1, phase.config.model.max_seq_len)
+        phase = _beginning_with(begin, phase)
         stopped_by = _run(phase, None, device, workers, verify, group)
         if stopped_by is not None:
             return stopped_by
         # Of a phase that was shortened while it ran, the last ones are of another epoch than its config's last.
-        begin = str(group.check(lambda: choose_weights(phase.checkpoints, "last"))[0])  # noqa: B023  # called at once
-    raise AssertionError("the last phase is the run")
+        begin = group.check(lambda: choose_weights(phase.checkpoints, "last"))[0]  # noqa: B023  # called at once
+    return _run(_beginning_with(begin, own), dataset_folder, device, workers, verify, group)
+
+
+def _beginning_with(weights: Path | None, phase: Experiment) -> Experiment:
+    """The phase with `from_cp` at the weights of the one before; None: it is the first."""
+    if weights is None:
+        return phase
+    return replace(phase, config=phase.config.model_copy(update={"from_cp": str(weights)}))
 
 
 def _run(
