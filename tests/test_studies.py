@@ -23,6 +23,7 @@ from nystromformer.studies import (
     command_of,
     describe_machines,
     job,
+    merged,
     read_json,
     read_stages,
     shorten_paths,
@@ -189,3 +190,10 @@ def test_every_script_can_be_imported_and_texts_name_its_stages(script: Path) ->
         for words in re.findall(rf"{script.name} run((?:\s+(?:--\w+ [^\s`]+|\w+))*)", text):
             named = re.sub(r"--\w+ [^\s`]+", "", words).split()
             assert set(named) <= set(stages), script.name
+
+
+def test_a_run_replaces_that_of_its_seed_and_rate_and_others_stay() -> None:
+    known = [{"seed": seed, "learning_rate": 1e-4, "score": 1} for seed in (0, 2)]
+    found = [{"seed": 2, "learning_rate": 1e-4, "score": 2}, {"seed": 0, "learning_rate": 3e-5, "score": 3}]
+    scores = [(run["seed"], run["learning_rate"], run["score"]) for run in merged(known, found)]
+    assert scores == [(0, 3e-5, 3), (0, 1e-4, 1), (2, 1e-4, 2)]

@@ -207,6 +207,14 @@ def read_stages(folder: Path, *names: str) -> list[dict[str, Any]]:
     return [stage for stage in map(json.loads, lines) if not names or stage["stage"] in names]
 
 
+def merged(known: Iterable[Mapping[str, Any]], found: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The figures of runs that an earlier `collect` gathered and those of runs that are here, which replace others of
+    the same seed and learning rate.
+    """
+    runs = {(run["seed"], run["learning_rate"]): run for run in (*known, *found)}
+    return [runs[key] for key in sorted(runs)]
+
+
 def unify_corpora(run: Runner, data: Path, corpora: Path) -> None:
     """All of Wikipedia and the books as documents."""
     run(

@@ -174,16 +174,24 @@ class Finetune(MiniLm):
 
 
 def best_rate(runs: Path, kind: str) -> str:
-    """The learning rate that told most of the held-out reviews right; of equal ones that of the lower loss."""
-    found = find_runs(runs / "tune" / kind / "model", "classify")
+    """The learning rate that told most of the held-out reviews right, of runs here or gathered earlier; of equal ones
+    that of the lower loss.
+    """
+    found = gathered(runs, known())["uses"].get("tune", {}).get("reviews", {}).get(kind, [])
     if len(found) != len(RATES.split(",")):
         raise SystemExit(f"{kind}: expected {len(RATES.split(','))} runs of the stage tune, found {len(found)}")
-    best = max(found, key=lambda run: (run.last.metrics["accuracy"], -run.last.metrics["loss"]))
-    return f"{best.settings.learning_rate:g}"
+    best = max(found, key=lambda run: (run["metrics"]["accuracy"], -run["loss"]))
+    return f"{best['learning_rate']:g}"
+
+
+def known() -> dict[str, Any]:
+    """What an earlier `collect` gathered."""
+    path = RESULTS / "finetune.json"
+    return studies.read_json(path) if path.exists() else {}
 
 
 def gathered(runs: Path, earlier: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures of all finished runs, by use, task and kind; those of an earlier call stay where there are none."""
+    """Figures of all finished runs, by use, task and kind, and an earlier call's of other seeds."""
     uses: dict[str, Any] = dict(earlier.get("uses", {}))
     for use in USES:
         for folder in sorted((runs / use).glob("*/")):
@@ -192,7 +200,7 @@ def gathered(runs: Path, earlier: Mapping[str, Any]) -> dict[str, Any]:
                 by_task.setdefault(run.task, []).append(run)
             for task, found in by_task.items():
                 kept = uses.setdefault(use, {}).setdefault(Path(task).name, {})
-                kept[folder.name] = [figures_of(run) for run in found]
+                kept[folder.name] = studies.merged(kept.get(folder.name, []), map(figures_of, found))
             for path in sorted(folder.glob(f"model/**/{BASELINES}")):
                 for one in read_baselines(path):
                     kept = uses[use].setdefault(path.parent.name, {})
@@ -224,6 +232,7 @@ def figures_of(run: Run) -> dict[str, Any]:
         "length": run.length,
         "main_metric": run.main_metric,
         "metrics": dict(metrics),
+        "loss": run.last.metrics["loss"],
         "rows": rows,
         "exact_share": dict(run.exact_share),
     }
@@ -301,12 +310,11 @@ TITLES: Sequence[tuple[str, str, str]] = (
 
 
 def collect(runs: Path = Path("runs/minilm")) -> None:
-    """Write finetune.json and finetune.md. What an earlier call gathered stays until runs of the same use and kind take
-    its place.
+    """Write finetune.json and finetune.md. What an earlier call gathered stays until a run of the same use, kind, rate
+    and seed takes its place.
     """
-    path = RESULTS / "finetune.json"
-    data = gathered(runs, studies.read_json(path) if path.exists() else {})
-    write_json(path, data)
+    data = gathered(runs, known())
+    write_json(RESULTS / "finetune.json", data)
     parts = []
     for use, title, text in TITLES:
         for task, found in data["uses"].get(use, {}).items():

@@ -167,14 +167,14 @@ def _shuffled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def gathered(runs: Path, earlier: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures of all finished runs, by table and model; of an earlier call where there are none."""
+    """Figures of all finished runs, by table and model, and an earlier call's of other seeds."""
     found: dict[str, Any] = dict(earlier.get("tables", {}))
     for name in TABLES:
         own = found.setdefault(name, {})
         for model in MODELS[1:]:
             done = find_runs(runs / model / name / "model", "classify")
             if scored := [run for run in done if run.test_metrics and _is_asked(model, run)]:
-                own[model] = [figures_of(run) for run in scored]
+                own[model] = studies.merged(own.get(model, []), map(figures_of, scored))
             first = {f"{run.settings.learning_rate:g}": run for run in done if run.settings.seed == 0}
             if model == "tuned" and set(first) == {f"{float(rate):g}" for rate in RATES.split(",")}:
                 own["rates"] = {rate: dict(first[rate].best.metrics) for rate in first}
