@@ -13,10 +13,10 @@ from typing import Any
 from nystromformer import studies
 from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.files.writing import write_json, write_text
-from nystromformer.report.transactions import as_markdown
-from nystromformer.report.transactions import collect as collect_runs
+from nystromformer.report.transactions import POWER, compare, write_transactions
 from nystromformer.runs.record import find_runs
 from nystromformer.studies import Job, Stages, job
+from nystromformer.tables import markdown
 
 RESULTS = studies.RESULTS / "transactions"
 SHORT, LONG = 350, 1500
@@ -153,8 +153,10 @@ class Transactions(Stages):
         self.run(self._of_uci("uci", model, self._flags(model, data="uci")) for model in UCI_MODELS)
 
     def streamed(self) -> None:
-        """A million clients of 50 events in the mean, drawn and prepared within bounded memory."""
-        self._draw("million", 300 if self.rehearse else MILLION, 50)
+        """A million clients of 50 events in the mean, drawn and prepared; what memory that takes."""
+        out = self.out / "streamed.json"
+        flags = f"--clients {300 if self.rehearse else MILLION} --length 50"
+        self.run([job("streamed", "experiments/studies/transactions_streamed.py", self.out, flags, result=out)])
 
     def _draw(self, name: str, clients: int, length: int) -> None:
         tables = self.out / "tables" / name
@@ -204,38 +206,90 @@ class Transactions(Stages):
         return job(f"{use}-{name}", "code/run_transactions.py", *place, kept, "--device cpu", fewer)
 
 
-def best_rate(runs: Path, model: str, data: str) -> str:
-    """The learning rate of the lowest log loss on validation clients."""
+def tried_rates(runs: Path, model: str, data: str) -> dict[str, float]:
+    """The lowest log loss on validation clients with each learning rate, of runs here or gathered earlier."""
     length = SHORT if data == "short" else UCI_LENGTH
     found = find_runs(runs / f"rates-{data}" / f"{model}-{length}" / "model", "transactions")
-    if len(found) != len(RATES.split(",")):
-        raise SystemExit(f"{model}: expected {len(RATES.split(','))} runs of the stage rates, found {len(found)}")
-    best = min(found, key=lambda run: min(epoch.metrics["log_loss"] for epoch in run.epochs))
-    return f"{best.settings.learning_rate:g}"
+    path = RESULTS / "rates.json"
+    known: dict[str, float] = studies.read_json(path)[data].get(model, {}) if path.exists() else {}
+    lowest = {
+        f"{run.settings.learning_rate:g}": min(epoch.metrics["log_loss"] for epoch in run.epochs) for run in found
+    }
+    return known | lowest
+
+
+def best_rate(runs: Path, model: str, data: str) -> str:
+    """The learning rate of the lowest log loss on validation clients."""
+    tried = tried_rates(runs, model, data)
+    if len(tried) != len(RATES.split(",")):
+        raise SystemExit(f"{model}: expected {len(RATES.split(','))} runs of the stage rates, found {len(tried)}")
+    return min(tried, key=lambda rate: tried[rate])
 
 
 BESIDE = dict.fromkeys(("shifted", "projections", "search"), "short") | {"curriculum": "long"}
 """Tables in which the runs of another use stand, too, to compare with."""
 USES = ("short", "shifted", "projections", "search", "pretrained", "long", "curriculum", "uci")
+_CURRICULUM = f"curriculum/conv_linformer-{LONG}"
+PAIRS: Mapping[str, Sequence[tuple[str, str]]] = {
+    "shifted": [(f"shifted/{model}-{SHORT}", f"short/{model}-{SHORT}") for model in SHIFTED],
+    "projections": [
+        *((f"projections/linformer-{SHORT}-{size}", f"short/linformer-{SHORT}") for size in (32, 64, 256)),
+        *((f"projections/conv_linformer-{SHORT}-{size}", f"short/conv_linformer-{SHORT}") for size in (2, 8)),
+    ],
+    "search": [(f"search/longformer-{SHORT}-{number}", f"short/longformer-{SHORT}") for number in range(len(SEARCH))],
+    "pretrained": [(f"pretrained/{model}-{SHORT}-pretrained", f"pretrained/{model}-{SHORT}") for model in PRETRAINED],
+    "long": [(f"long/{model}-{LONG}", f"long/{model}-{SHORT}") for model in LONG_MODELS],
+    "curriculum": [
+        (_CURRICULUM, f"long/conv_linformer-{LONG}"),
+        (f"{_CURRICULUM}-attention", f"long/conv_linformer-{LONG}"),
+        (_CURRICULUM, f"{_CURRICULUM}-attention"),
+    ],
+}
+"""Experiments that differ in one thing, in the folder of the runs."""
+
+
+def differences(runs: Path, use: str) -> list[list[str]]:
+    """A row for each of these pairs that has runs: names, the difference in points with its 95 % interval, and the
+    smallest that could have been shown.
+    """
+    rows = []
+    for one, other in PAIRS.get(use, ()):
+        if all(find_runs(runs / each / "model", "transactions") for each in (one, other)):
+            value, error = compare(runs / one, runs / other)
+            half = 1.96 * error
+            shown = f"{100 * value:+.1f} ({100 * (value - half):+.1f} to {100 * (value + half):+.1f})"
+            rows.append([f"`{one}` − `{other}`", shown, f"{100 * POWER * error:.1f}"])
+    return rows
 
 
 def collect(runs: Path = Path("runs/transactions")) -> None:
-    """Write a table and its figures for each use that has finished runs, and the worlds of what was drawn."""
+    """Write a table and its figures for each use that has finished runs, the rates, and the drawn worlds."""
+    models = {"short": MODELS, "uci": UCI_MODELS}
+    rates = {data: {model: tried_rates(runs, model, data) for model in of_data} for data, of_data in models.items()}
+    write_json(RESULTS / "rates.json", rates)
     for use in USES:
         folders = sorted(path for path in (runs / use).glob("*") if find_runs(path / "model", "transactions"))
         if not folders:
             continue
+        page = RESULTS / f"{use}.md"
         beside = sorted((runs / BESIDE[use]).glob("*")) if use in BESIDE else []
-        text = as_markdown(*collect_runs([*folders, *beside]))
-        began = studies.read_stages(runs, "clients", use)
-        write_text(RESULTS / f"{use}.md", f"{text}\n{studies.describe_machines(began)}\n")
-        studies.shorten_paths(RESULTS / f"{use}.md", runs, "transactions")
+        parts = [write_transactions([*folders, *beside], page).rstrip()]
+        if pairs := differences(runs, use):
+            header = ["experiments, folders of runs", "difference in Gini, points (95 %)", "could have been shown"]
+            parts += ["## Pairs", markdown(header, pairs)]
+        began = studies.read_stages(runs, "clients", "rates", use)
+        write_text(page, "\n\n".join([*parts, studies.describe_machines(began)]) + "\n")
+        write_json(page.with_suffix(".json"), {**studies.read_json(page.with_suffix(".json")), "began": began})
+        for path in (page, page.with_suffix(".json")):
+            studies.shorten_paths(path, runs, "transactions")
     for name in ("short", "long", "uci", "million"):
         manifest = runs / "data" / name / "manifest.json"
         if manifest.exists():
             data = studies.read_json(manifest)
             kept = {key: data[key] for key in ("splits", "ceiling", "notes")}
             write_json(RESULTS / f"{name}-clients.json", kept)
+    if (path := runs / "streamed.json").exists():
+        write_json(RESULTS / "streamed.json", studies.read_json(path))
 
 
 if __name__ == "__main__":

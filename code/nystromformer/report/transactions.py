@@ -37,7 +37,7 @@ LECTURE_SHIFT = {"linformer": (53.47, 47.31)}
 """Before and after the newest transaction was dropped."""
 _REFERENCE = "lstm"
 _NORMAL = 1.96
-_POWER = 2.8
+POWER = 2.8
 """Standard errors of a difference that a two-sided test at 5 % finds in four of five repetitions."""
 
 
@@ -111,14 +111,9 @@ def collect(folders: Sequence[Path]) -> tuple[list[Row], dict[str, dict[str, Spr
     Raises:
         UserError: as write_transactions.
     """
-    found: list[Run] = []
-    for folder in dict.fromkeys(path.resolve() for path in folders):
-        runs, _ = read_runs(folder, folder.name, "transactions")
-        found += [run for run in runs if "gini" in run.test_metrics]
+    found = [run for folder in dict.fromkeys(path.resolve() for path in folders) for run in _finished(folder)]
     if not found:
-        raise UserError(
-            f"{', '.join(map(str, folders))}: expected finished runs of run_transactions.py, found none: run one first"
-        )
+        raise _nothing(folders)
     families: dict[str, list[Run]] = {}
     for run in sorted(found, key=lambda run: run.settings.seed):
         families.setdefault(run.family, []).append(run)
@@ -143,6 +138,47 @@ def collect(folders: Sequence[Path]) -> tuple[list[Row], dict[str, dict[str, Spr
     return sorted(rows, key=lambda row: (row.data, row.length, -row.gini.mean)), baselines
 
 
+def compare(folder: Path, other: Path) -> tuple[float, float]:
+    """The Gini of one experiment's runs minus that of another's on the same test clients; and its standard error over
+    clients, paired, and over the seeds where there are several.
+
+    Raises:
+        UserError: an experiment without finished runs, or other test clients.
+    """
+    tested = []
+    for each in (folder, other):
+        if not (runs := _finished(each.resolve())):
+            raise _nothing([each])
+        tested.append(_read_tested(runs))
+    if (found := _difference(*tested)) is None:
+        raise UserError(f"{folder}, {other}: expected runs that were tested on the same clients")
+    return found
+
+
+def _finished(folder: Path) -> list[Run]:
+    runs, _ = read_runs(folder, folder.name, "transactions")
+    return [run for run in runs if "gini" in run.test_metrics]
+
+
+def _nothing(folders: Sequence[Path]) -> UserError:
+    return UserError(
+        f"{', '.join(map(str, folders))}: expected finished runs of run_transactions.py, found none: run one first"
+    )
+
+
+def _difference(tested: _Tested, reference: _Tested) -> tuple[float, float] | None:
+    """None of other clients."""
+    if reference.clients != tested.clients or not np.array_equal(reference.labels_n, tested.labels_n):
+        return None
+    low, high = interval(lambda weights: tested.mean(weights) - reference.mean(weights), len(tested.clients))
+    of_seeds = [
+        np.var([gini(each, one.labels_n) for each in one.chances], ddof=1) / len(one.chances)
+        for one in (tested, reference)
+        if len(one.chances) > 1
+    ]
+    return tested.mean() - reference.mean(), float(np.sqrt(((high - low) / (2 * _NORMAL)) ** 2 + sum(of_seeds)))
+
+
 def _read_tested(runs: Sequence[Run]) -> _Tested:
     tables = []
     for run in runs:
@@ -162,21 +198,8 @@ def _row(runs: Sequence[Run], tested: _Tested, references: Mapping[tuple[str, in
     times = [read_times(run.folder) for run in runs]
     reference = references.get((first.data, first.length))
     difference, error = None, None
-    is_same = reference is not None and reference.clients == tested.clients
-    if (
-        reference is not None
-        and is_same
-        and reference is not tested
-        and np.array_equal(reference.labels_n, tested.labels_n)
-    ):
-        difference = tested.mean() - reference.mean()
-        low, high = interval(lambda weights: tested.mean(weights) - reference.mean(weights), clients)
-        of_seeds = [
-            np.var([gini(each, one.labels_n) for each in one.chances], ddof=1) / len(one.chances)
-            for one in (tested, reference)
-            if len(one.chances) > 1
-        ]
-        error = float(np.sqrt(((high - low) / (2 * _NORMAL)) ** 2 + sum(of_seeds)))
+    if reference is not None and reference is not tested and (found := _difference(tested, reference)):
+        difference, error = found
     keys = ("num_layers", "num_head", "transformer_dim", "transformer_hidden_dim", "dropout_prob", "positions")
     rate = f"learning_rate={first.settings.learning_rate:g}"
     ways = [name for name in ("cycle_shift", "attention_alone") if first.choices[name]]
@@ -263,7 +286,7 @@ def _power(rows: Sequence[Row]) -> str:
     if not groups:
         return ""
     shown = "; ".join(
-        f"{data} at {length:,} events {100 * _POWER * max(errors):.1f} points"
+        f"{data} at {length:,} events {100 * POWER * max(errors):.1f} points"
         for (data, length), errors in groups.items()
     )
     return (

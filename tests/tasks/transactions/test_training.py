@@ -15,7 +15,9 @@ import torch
 from clients import PREPARE, SCRIPT, TINY, prepare_drawn, run
 from small import ROOT, small_config
 
+from nystromformer.errors import UserError
 from nystromformer.model.events import EventModel, Hidden, MaskedEventModel, Network
+from nystromformer.report.transactions import compare
 from nystromformer.runs.record import find_runs
 from nystromformer.tasks.transactions.boosting import aggregates
 from nystromformer.tasks.transactions.examples import ClientExamples, Features, mask_events, shift_cyclically
@@ -330,17 +332,16 @@ def test_no_prepared_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_a_report_puts_runs_beside_the_lecture_and_the_lstm(
     stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = experiment(tmp_path / "e")
+    folder, other = experiment(tmp_path / "e"), experiment(tmp_path / "f")
     assert train(folder, stored, "--architecture", "lstm", "--seed", "0,1", "--baselines") == 0
-    assert train(folder, stored) == 0
-    assert run("code/run_report.py", "transactions", folder, "--out", tmp_path / "t.md") == 0
+    assert train(other, stored) == 0
+    assert run("code/run_report.py", "transactions", folder, other, "--out", tmp_path / "t.md") == 0
     text = (tmp_path / "t.md").read_text()
     assert "boosting on aggregates, drawn" in text
     assert "Smallest difference from the LSTM" in text
     data = json.loads((tmp_path / "t.json").read_text())
     rows = {row["name"].split(" ")[0]: row for row in data["rows"]}
-    runs = find_runs(folder / "model", "transactions")
-    found = {name: [each for each in runs if each.choices["network"] == name] for name in ("lstm", "encoder")}
+    found = {"lstm": find_runs(folder / "model", "transactions"), "encoder": find_runs(other / "model", "transactions")}
     for name, network in (("lstm", "lstm"), ("nystrom", "encoder")):
         figures = [each.test_metrics["gini"] for each in found[network]]
         assert rows[name]["gini"]["mean"] == pytest.approx(np.mean(figures))
@@ -352,11 +353,14 @@ def test_a_report_puts_runs_beside_the_lecture_and_the_lstm(
     difference = rows["nystrom"]["gini"]["mean"] - rows["lstm"]["gini"]["mean"]
     assert rows["nystrom"]["difference"] == pytest.approx(difference, abs=1e-3)
     assert rows["lstm"]["difference"] is None
+    assert compare(other, folder) == (rows["nystrom"]["difference"], rows["nystrom"]["difference_error"])
+    with pytest.raises(UserError, match="expected finished runs"):
+        compare(other, experiment(tmp_path / "g"))
     # An LSTM of other training clients, of more seeds, is not what others are compared with.
     assert train(folder, stored, "--architecture", "lstm", "--seed", "0,1,2", "--train_rows", 20) == 0
-    assert run("code/run_report.py", "transactions", folder, "--out", tmp_path / "t.md") == 0
+    assert run("code/run_report.py", "transactions", folder, other, "--out", tmp_path / "t.md") == 0
     again = {row["name"].split(" ")[0]: row for row in json.loads((tmp_path / "t.json").read_text())["rows"]}
     assert again["nystrom"]["difference"] == rows["nystrom"]["difference"]
     assert run("code/run_report.py", "transactions", folder, "--out", tmp_path / "t.txt") == 2
-    assert run("code/run_report.py", "transactions", experiment(tmp_path / "f"), "--out", tmp_path / "u.md") == 2
+    assert run("code/run_report.py", "transactions", tmp_path / "g", "--out", tmp_path / "u.md") == 2
     assert "expected finished runs of run_transactions.py" in capsys.readouterr().err
