@@ -37,7 +37,7 @@ def main(
         "draw": _measured(job("draw", SCRIPT, f"draw --clients {clients} --length {length} --out", tables)),
         "prepare": _measured(job("prepare", SCRIPT, "long", *place)),
     }
-    sizes = {name: sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) >> 20
+    sizes = {name: sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / (1 << 20)
              for name, folder in (("draw", tables), ("prepare", data))}  # fmt: skip
     commands = {name: {**figures, "written_mib": sizes[name]} for name, figures in found.items()}
     write_json(runs / "streamed.json", {**machine_facts(), "clients": clients, "length": length, "commands": commands})
