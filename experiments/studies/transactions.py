@@ -6,14 +6,17 @@ are in the commit that the stage `clients` names.
 """
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from nystromformer import studies
 from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.files.writing import write_json, write_text
-from nystromformer.report.transactions import POWER, compare, write_transactions
+from nystromformer.report.transactions import POWER, Tested, clients_tested_in, difference_of, write_transactions
 from nystromformer.runs.record import find_runs
 from nystromformer.studies import Job, Stages, job
 from nystromformer.tables import markdown
@@ -21,8 +24,14 @@ from nystromformer.tables import markdown
 RESULTS = studies.RESULTS / "transactions"
 SHORT, LONG = 350, 1500
 """Events of a row."""
-CLIENTS, LONG_CLIENTS = 10_000, 2000
+CLIENTS = 10_000
+LONG_CLIENTS, LONG_TESTED = 5000, 0.6
+"""With long histories, and the share of them to test on: a Gini of few clients shows little."""
 SEEDS, EPOCHS = "0,1,2", 3
+LONG_EPOCHS, BEGUN_EPOCHS, FEW_EPOCHS = 10, 5, 20
+"""Of the long histories and of few labelled clients, about as many steps as on the short ones; and of longer rows that
+begin with the encoder of shorter ones.
+"""
 RATES = "3e-4,1e-3,3e-3"
 ATTENTIONS: Mapping[str, str] = {
     "softmax": "softmax",
@@ -79,7 +88,8 @@ class Transactions(Stages):
     def clients(self) -> None:
         """Draw and prepare all clients."""
         self._draw("short", 300 if self.rehearse else CLIENTS, 24 if self.rehearse else SHORT)
-        self._draw("long", 300 if self.rehearse else LONG_CLIENTS, 48 if self.rehearse else LONG)
+        more = f"--out_of_time {LONG_TESTED}"
+        self._draw("long", 300 if self.rehearse else LONG_CLIENTS, 48 if self.rehearse else LONG, more)
         source = self.data / "uci_credit_default" / "UCI_Credit_Card.csv"
         self.run([self._prepared("uci", f"uci --source {source}")])
 
@@ -93,10 +103,19 @@ class Transactions(Stages):
         """All models on the newest 350 events, three seeds, and boosting."""
         self.run(self._training("short", model, "short", self._flags(model)) for model in MODELS)
 
+    def boosting(self) -> None:
+        """Its chances of the test clients, to compare with."""
+        jobs = []
+        for data, length in (("short", SHORT), ("uci", UCI_LENGTH)):
+            out = self.out / f"boosting-{data}.csv"
+            place = (self.out / "data" / data, out, f"--length {length}")
+            jobs.append(job(f"boosting-{data}", "experiments/studies/transactions_boosting.py", *place, result=out))
+        self.run(jobs)
+
     def long(self) -> None:
         """Some on the newest 350 and the newest 1,500 of longer histories, one seed."""
         self.run(
-            self._training("long", model, "long", self._flags(model, "0"), length=length)
+            self._training("long", model, "long", self._flags(model, "0", epochs=LONG_EPOCHS), length=length)
             for length in (SHORT, LONG)
             for model in LONG_MODELS
         )
@@ -115,11 +134,13 @@ class Transactions(Stages):
         )
 
     def curriculum(self) -> None:
-        """Rows of 1,500 begun with the encoder of rows of 350, all of it trained or the convolution alone."""
+        """Rows of 1,500 begun with the encoder of rows of 350, all of it trained or the convolution alone, for half the
+        epochs of a run from initial weights.
+        """
         model = "conv_linformer"
         begun = self.out / "long" / f"{model}-{SHORT}" / "model"
         (found,) = find_runs(begun, "transactions")
-        start = f"{self._flags(model, '0')} --from_run {found.folder}"
+        start = f"{self._flags(model, '0', epochs=BEGUN_EPOCHS)} --from_run {found.folder}"
         ways = {"": start, "-attention": f"{start} --train_only attention"}
         self.run(
             self._training("curriculum", model, "long", flags, end=end, length=LONG) for end, flags in ways.items()
@@ -140,12 +161,12 @@ class Transactions(Stages):
 
     def pretrained(self) -> None:
         """Few labelled clients, with and without masked events of all before, one seed."""
+        ways = {"": "", "-pretrained": f"--pretrain_epoch {EPOCHS}"}
+        few = {model: f"{self._flags(model, '0', epochs=FEW_EPOCHS)} --train_rows {LABELLED}" for model in PRETRAINED}
         self.run(
-            self._training(
-                "pretrained", model, "short", f"{self._flags(model, '0')} --train_rows {LABELLED} {more}", end=end
-            )
-            for model in PRETRAINED
-            for more, end in (("", ""), (f"--pretrain_epoch {EPOCHS}", "-pretrained"))
+            self._training("pretrained", model, "short", f"{flags} {more}", end=end)
+            for model, flags in few.items()
+            for end, more in ways.items()
         )
 
     def uci(self) -> None:
@@ -158,12 +179,14 @@ class Transactions(Stages):
         flags = f"--clients {300 if self.rehearse else MILLION} --length 50"
         self.run([job("streamed", "experiments/studies/transactions_streamed.py", self.out, flags, result=out)])
 
-    def _draw(self, name: str, clients: int, length: int) -> None:
+    def _draw(self, name: str, clients: int, length: int, more: str = "") -> None:
         tables = self.out / "tables" / name
+        if not (tables / "clients.csv").exists():
+            shutil.rmtree(tables, ignore_errors=True)  # of an interrupted call
         flags = f"draw --clients {clients} --length {length} --out"
         script = "experiments/transactions/prepare.py"
         self.run([job(f"draw-{name}", script, flags, tables, result=tables / "clients.csv")])
-        place = ("long --events", tables / "events", "--clients", tables / "clients.csv", NAMED)
+        place = ("long --events", tables / "events", "--clients", tables / "clients.csv", NAMED, more)
         self.run([self._prepared(name, *place)])
 
     def _prepared(self, name: str, *flags: object) -> Job:
@@ -171,10 +194,10 @@ class Transactions(Stages):
         script = "experiments/transactions/prepare.py"
         return job(f"prepare-{name}", script, *flags, "--out", folder, result=folder / "manifest.json")
 
-    def _flags(self, model: str, seeds: str = SEEDS, data: str = "short") -> str:
+    def _flags(self, model: str, seeds: str = SEEDS, data: str = "short", epochs: int = EPOCHS) -> str:
         """Of runs that count. Longer rows and other shapes of a model have the rate of the model on the short ones."""
         baselines = "--baselines" if model == "lstm" else ""
-        return f"--lr {best_rate(self.out, model, data)} --seed {seeds} --epoch {EPOCHS} {baselines}"
+        return f"--lr {best_rate(self.out, model, data)} --seed {seeds} --epoch {epochs} {baselines}"
 
     def _of_uci(self, use: str, model: str, flags: str) -> Job:
         return self._training(use, model, "uci", flags, OF_UCI.get(model, {}), length=UCI_LENGTH)
@@ -194,7 +217,8 @@ class Transactions(Stages):
         folder = self.out / use / name
         if not (folder / "config.json").exists():
             config = json.loads((EXPERIMENTS / "transactions" / "encoder" / "config.json").read_text())
-            config["model"] |= {"max_seq_len": length, **keys}
+            # Half precision is slower for some of them and faster for the LSTM.
+            config["model"] |= {"max_seq_len": length, "mixed_precision": False, **keys}
             parameters = PARAMETERS.get(model, {}) | dict(attention)
             # A recurrent network has none.
             config["model"]["attn_type"] = {"name": ATTENTIONS.get(model, "softmax"), **parameters}
@@ -202,7 +226,7 @@ class Transactions(Stages):
         network = "" if model in ATTENTIONS else f"--architecture {model}"
         fewer = "--epoch 1 --seed 0 --train_rows 32" if self.rehearse else ""
         place = ("--model", folder, "--data", self.out / "data" / data, "--task", data, flags, network)
-        kept = "" if use == "long" else "--discard_weights"
+        kept = "" if use in ("long", "pretrained") else "--discard_weights"
         return job(f"{use}-{name}", "code/run_transactions.py", *place, kept, "--device cpu", fewer)
 
 
@@ -231,34 +255,56 @@ BESIDE = dict.fromkeys(("shifted", "projections", "search"), "short") | {"curric
 USES = ("short", "shifted", "projections", "search", "pretrained", "long", "curriculum", "uci")
 _CURRICULUM = f"curriculum/conv_linformer-{LONG}"
 PAIRS: Mapping[str, Sequence[tuple[str, str]]] = {
+    "short": [(f"short/{model}-{SHORT}", "boosting-short") for model in MODELS],
     "shifted": [(f"shifted/{model}-{SHORT}", f"short/{model}-{SHORT}") for model in SHIFTED],
     "projections": [
         *((f"projections/linformer-{SHORT}-{size}", f"short/linformer-{SHORT}") for size in (32, 64, 256)),
         *((f"projections/conv_linformer-{SHORT}-{size}", f"short/conv_linformer-{SHORT}") for size in (2, 8)),
     ],
-    "search": [(f"search/longformer-{SHORT}-{number}", f"short/longformer-{SHORT}") for number in range(len(SEARCH))],
+    "search": [  # more layers, a wider and a narrower window, more dropout
+        (f"search/longformer-{SHORT}-{one}", f"search/longformer-{SHORT}-{other}")
+        for one, other in ((2, 1), (3, 2), (4, 2), (7, 5))
+    ],
     "pretrained": [(f"pretrained/{model}-{SHORT}-pretrained", f"pretrained/{model}-{SHORT}") for model in PRETRAINED],
-    "long": [(f"long/{model}-{LONG}", f"long/{model}-{SHORT}") for model in LONG_MODELS],
+    "long": [
+        *((f"long/{model}-{LONG}", f"long/{model}-{SHORT}") for model in LONG_MODELS),
+        *((f"long/{model}-{LONG}", f"long/lstm-{LONG}") for model in LONG_MODELS[1:]),
+    ],
     "curriculum": [
         (_CURRICULUM, f"long/conv_linformer-{LONG}"),
         (f"{_CURRICULUM}-attention", f"long/conv_linformer-{LONG}"),
         (_CURRICULUM, f"{_CURRICULUM}-attention"),
     ],
+    "uci": [(f"uci/{model}-{UCI_LENGTH}", "boosting-uci") for model in UCI_MODELS],
 }
-"""Experiments that differ in one thing, in the folder of the runs."""
+"""Experiments, or boosting's chances, to compare; folders in that of the runs."""
+
+
+def tested_clients(runs: Path, name: str) -> Tested | None:
+    """What an experiment's runs, or boosting, said of the test clients; None of one without."""
+    if (path := runs / f"{name}.csv").exists():
+        table = pd.read_csv(path, dtype={"client": str})
+        chances = [table[column].to_numpy() for column in table.columns if column.startswith("probability")]
+        return Tested(list(table["client"]), table["label"].to_numpy(), chances, [])
+    return clients_tested_in(runs / name) if _is_tested(runs / name) else None
+
+
+def _is_tested(folder: Path) -> bool:
+    return any("gini" in run.test_metrics for run in find_runs(folder / "model", "transactions"))
 
 
 def differences(runs: Path, use: str) -> list[list[str]]:
-    """A row for each of these pairs that has runs: names, the difference in points with its 95 % interval, and the
-    smallest that could have been shown.
+    """A row for each of these pairs that has runs: names, seeds, the difference in points with its 95 % interval, and
+    the smallest that could have been shown.
     """
     rows = []
-    for one, other in PAIRS.get(use, ()):
-        if all(find_runs(runs / each / "model", "transactions") for each in (one, other)):
-            value, error = compare(runs / one, runs / other)
-            half = 1.96 * error
+    for names in PAIRS.get(use, ()):
+        one, other = (tested_clients(runs, name) for name in names)
+        if one is not None and other is not None and (found := difference_of(one, other)):
+            value, half = found[0], 1.96 * found[1]
             shown = f"{100 * value:+.1f} ({100 * (value - half):+.1f} to {100 * (value + half):+.1f})"
-            rows.append([f"`{one}` − `{other}`", shown, f"{100 * POWER * error:.1f}"])
+            seeds = " and ".join(str(len(each.chances)) for each in (one, other))
+            rows.append([" − ".join(f"`{name}`" for name in names), seeds, shown, f"{100 * POWER * found[1]:.1f}"])
     return rows
 
 
@@ -268,15 +314,16 @@ def collect(runs: Path = Path("runs/transactions")) -> None:
     rates = {data: {model: tried_rates(runs, model, data) for model in of_data} for data, of_data in models.items()}
     write_json(RESULTS / "rates.json", rates)
     for use in USES:
-        folders = sorted(path for path in (runs / use).glob("*") if find_runs(path / "model", "transactions"))
+        folders = sorted(path for path in (runs / use).glob("*") if _is_tested(path))
         if not folders:
             continue
         page = RESULTS / f"{use}.md"
-        beside = sorted((runs / BESIDE[use]).glob("*")) if use in BESIDE else []
+        beside = sorted(path for path in (runs / BESIDE[use]).glob("*") if _is_tested(path)) if use in BESIDE else []
         parts = [write_transactions([*folders, *beside], page).rstrip()]
         if pairs := differences(runs, use):
-            header = ["experiments, folders of runs", "difference in Gini, points (95 %)", "could have been shown"]
-            parts += ["## Pairs", markdown(header, pairs)]
+            header = ["folders of runs", "seeds", "difference in Gini, points (95 %)", "could have been shown"]
+            note = "Over clients, paired, and over seeds where one side has several; 80 % power."
+            parts += ["## Pairs", markdown(header, pairs), note]
         began = studies.read_stages(runs, "clients", "rates", use)
         write_text(page, "\n\n".join([*parts, studies.describe_machines(began)]) + "\n")
         write_json(page.with_suffix(".json"), {**studies.read_json(page.with_suffix(".json")), "began": began})

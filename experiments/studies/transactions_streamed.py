@@ -4,7 +4,6 @@
 clients to RUNS/tables/million and RUNS/data/million.
 """
 
-import resource
 import shutil
 import subprocess
 import sys
@@ -20,6 +19,13 @@ from nystromformer.files.writing import write_json
 from nystromformer.machine import machine_facts
 from nystromformer.studies import Job, job, run_commands
 
+# A process' peak begins with that of the one that started it: so a small one stands between, and tells its children's.
+LAUNCHER = """
+import resource, subprocess, sys
+done = subprocess.run(sys.argv[1:], stdout=sys.stderr)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(done.returncode)
+"""
 SCRIPT = "experiments/transactions/prepare.py"
 
 
@@ -44,12 +50,12 @@ def main(
 
 
 def _measured(command: Job) -> dict[str, float]:
-    """Seconds, and the peak of the largest process of the commands so far."""
+    """Seconds, and the peak of the command's largest process."""
     begin = time.perf_counter()
-    subprocess.run(command.words, cwd=PROJECT, check=True)
+    words = [sys.executable, "-c", LAUNCHER, *command.words]
+    peak = subprocess.run(words, cwd=PROJECT, check=True, stdout=subprocess.PIPE, text=True).stdout
     unit = 1 << 20 if sys.platform == "darwin" else 1 << 10
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / unit
-    return {"seconds": time.perf_counter() - begin, "peak_memory_mib": peak}
+    return {"seconds": time.perf_counter() - begin, "peak_memory_mib": int(peak) / unit}
 
 
 if __name__ == "__main__":

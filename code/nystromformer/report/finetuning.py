@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from nystromformer.config.attention import ATTENTIONS
 from nystromformer.errors import UserError
+from nystromformer.files.writing import sha256_of
 from nystromformer.runs.baselines import BASELINES, Baselines, find_baselines, read_baselines
 from nystromformer.runs.figures import Mark, Spread, mark, rows_behind
 from nystromformer.runs.record import Origin, Run, find_runs, find_unfinished, spread_of
@@ -327,6 +328,15 @@ class Times(NamedTuple):
     """Without validations; None: too short a run to tell."""
     memory_mib: float
     """At the most."""
+
+
+def phases_of(run: Run, ending: str) -> list[Path]:
+    """The run's folder and, of a run that began with the weights of one of the task with this ending, which learned
+    without labels, that one's, if it is there.
+    """
+    own = run.folder.parent
+    before = own.with_name(f"{own.name}{ending}").glob(f"*/{run.origin.checkpoint}") if run.origin.checkpoint else ()
+    return [run.folder, *(path.parent for path in before if sha256_of(path) == run.origin.sha256)][:2]
 
 
 def read_times(folder: Path) -> Times:

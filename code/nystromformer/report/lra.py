@@ -13,8 +13,8 @@ from nystromformer.benchmark.results import new_figure
 from nystromformer.config.network import NO_EFFECT
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import checked
-from nystromformer.files.writing import sha256_of, write_figure, write_json, write_text
-from nystromformer.report.finetuning import attention_text, read_runs, read_times
+from nystromformer.files.writing import write_figure, write_json, write_text
+from nystromformer.report.finetuning import attention_text, phases_of, read_runs, read_times
 from nystromformer.runs.baselines import BASELINES, find_baselines, read_baselines
 from nystromformer.runs.figures import MARKS, SmallestDifference, Spread, mark, power_note, smallest_difference
 from nystromformer.runs.record import Run, spread_of
@@ -245,7 +245,7 @@ def _cells(column: str, runs: Sequence[Run]) -> list[Cell]:
 
 def _cell(column: str, runs: Sequence[Run]) -> Cell:
     first = runs[0]
-    phases = [[read_times(folder) for folder in _phases(run)] for run in runs]
+    phases = [[read_times(folder) for folder in phases_of(run, "-tokens")] for run in runs]
     paces = [times[0].steps_per_second * first.settings.batch_size for times in phases if times[0].steps_per_second]
     warnings = list(first.every_warning)
     if any(run.origin.checkpoint and len(times) < 2 for run, times in zip(runs, phases, strict=True)):
@@ -270,13 +270,6 @@ def _cell(column: str, runs: Sequence[Run]) -> Cell:
         test_rows=sum(first.test_rows.values()),
         baselines={name: found["accuracy_test"].mean for name, found in guesses.items() if "accuracy_test" in found},
     )
-
-
-def _phases(run: Run) -> list[Path]:
-    """The run's folder and, of a run that began with what others learned from masked tokens, theirs, if it is there."""
-    own = run.folder.parent
-    before = own.with_name(f"{own.name}-tokens").glob(f"*/{run.origin.checkpoint}") if run.origin.checkpoint else ()
-    return [run.folder, *(path.parent for path in before if sha256_of(path) == run.origin.sha256)][:2]
 
 
 def _spans_table(folders: Sequence[Path]) -> str:

@@ -9,6 +9,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json, write_text
-from nystromformer.report.finetuning import attention_text, read_runs, read_times
+from nystromformer.report.finetuning import attention_text, phases_of, read_runs, read_times
 from nystromformer.runs.baselines import BASELINES, find_baselines, read_baselines
 from nystromformer.runs.figures import Spread
 from nystromformer.runs.record import Run, spread_of
@@ -62,12 +63,13 @@ class Row:
     the reference itself.
     """
     difference_error: float | None
-    """Standard error over clients, paired, and over the seeds where there are several."""
+    """As of `difference_of`."""
     shift: float
     """What the Gini gains by dropping each client's newest event."""
     shift_interval: tuple[float, float]
     minutes: Spread
     memory_mib: float
+    """The greatest of a process, imports included."""
     clients: int
     commands: list[str]
     device: str
@@ -75,8 +77,10 @@ class Row:
 
 
 @dataclass(frozen=True)
-class _Tested:
-    """What runs of several seeds said of the same clients."""
+class Tested:
+    """What runs of several seeds said of the same clients: names, labels, and chances of label 1 by each seed, also
+    without the newest event.
+    """
 
     clients: list[str]
     labels_n: NDArray[np.int64]
@@ -117,15 +121,14 @@ def collect(folders: Sequence[Path]) -> tuple[list[Row], dict[str, dict[str, Spr
     families: dict[str, list[Run]] = {}
     for run in sorted(found, key=lambda run: run.settings.seed):
         families.setdefault(run.family, []).append(run)
-    tested = {family: _read_tested(runs) for family, runs in families.items()}
-    references: dict[tuple[str, int], _Tested] = {}
+    tested = {family: read_tested(runs) for family, runs in families.items()}
+    references: dict[tuple[Any, ...], Tested] = {}
     for family, (run, *_) in families.items():
         is_plain = not (run.origin.checkpoint or run.choices["cycle_shift"] or run.settings.objective)
         if run.choices["network"] == _REFERENCE and is_plain:
-            key = (run.data, run.length)
-            if key in references and len(references[key].chances) >= len(tested[family].chances):
-                continue  # of several the one of most seeds
-            references[key] = tested[family]
+            known = references.get(_clients(run))
+            if known is None or len(known.chances) < len(tested[family].chances):  # of several the one of most seeds
+                references[_clients(run)] = tested[family]
     rows = [_row(runs, tested[family], references) for family, runs in families.items()]
     baselines: dict[str, dict[str, Spread]] = {}
     for runs in families.values():
@@ -138,21 +141,15 @@ def collect(folders: Sequence[Path]) -> tuple[list[Row], dict[str, dict[str, Spr
     return sorted(rows, key=lambda row: (row.data, row.length, -row.gini.mean)), baselines
 
 
-def compare(folder: Path, other: Path) -> tuple[float, float]:
-    """The Gini of one experiment's runs minus that of another's on the same test clients; and its standard error over
-    clients, paired, and over the seeds where there are several.
+def clients_tested_in(folder: Path) -> Tested:
+    """What an experiment's runs said of their test clients.
 
     Raises:
-        UserError: an experiment without finished runs, or other test clients.
+        UserError: no finished run.
     """
-    tested = []
-    for each in (folder, other):
-        if not (runs := _finished(each.resolve())):
-            raise _nothing([each])
-        tested.append(_read_tested(runs))
-    if (found := _difference(*tested)) is None:
-        raise UserError(f"{folder}, {other}: expected runs that were tested on the same clients")
-    return found
+    if not (runs := _finished(folder.resolve())):
+        raise _nothing([folder])
+    return read_tested(runs)
 
 
 def _finished(folder: Path) -> list[Run]:
@@ -166,20 +163,25 @@ def _nothing(folders: Sequence[Path]) -> UserError:
     )
 
 
-def _difference(tested: _Tested, reference: _Tested) -> tuple[float, float] | None:
-    """None of other clients."""
+def difference_of(tested: Tested, reference: Tested) -> tuple[float, float] | None:
+    """The mean Gini of some runs minus that of others, and its standard error: over clients, paired, and over seeds,
+    whose variance is that of the side, or sides, with several; where each has one, over clients alone. None of other
+    clients.
+    """
     if reference.clients != tested.clients or not np.array_equal(reference.labels_n, tested.labels_n):
         return None
     low, high = interval(lambda weights: tested.mean(weights) - reference.mean(weights), len(tested.clients))
-    of_seeds = [
-        np.var([gini(each, one.labels_n) for each in one.chances], ddof=1) / len(one.chances)
-        for one in (tested, reference)
-        if len(one.chances) > 1
-    ]
-    return tested.mean() - reference.mean(), float(np.sqrt(((high - low) / (2 * _NORMAL)) ** 2 + sum(of_seeds)))
+    sides = [np.array([gini(each, one.labels_n) for each in one.chances]) for one in (tested, reference)]
+    freedom = sum(len(each) - 1 for each in sides)
+    of_seeds = 0.0
+    if freedom:
+        pooled = sum(((each - each.mean()) ** 2).sum() for each in sides) / freedom
+        of_seeds = float(pooled) * sum(1 / len(each) for each in sides)
+    error = float(np.sqrt(((high - low) / (2 * _NORMAL)) ** 2 + of_seeds))
+    return tested.mean() - reference.mean(), error
 
 
-def _read_tested(runs: Sequence[Run]) -> _Tested:
+def read_tested(runs: Sequence[Run]) -> Tested:
     tables = []
     for run in runs:
         path = run.folder / "predictions" / "test.tsv"
@@ -189,16 +191,24 @@ def _read_tested(runs: Sequence[Run]) -> _Tested:
             raise UserError(f"{path}: expected the run's predictions ({error})") from None
     names, labels = list(tables[0]["client"]), tables[0]["label"].to_numpy(np.int64)
     columns = ([table[name].to_numpy(np.float64) for table in tables] for name in ("probability", SHIFTED_CHANCE))
-    return _Tested(names, labels, *columns)
+    return Tested(names, labels, *columns)
 
 
-def _row(runs: Sequence[Run], tested: _Tested, references: Mapping[tuple[str, int], _Tested]) -> Row:
+def _clients(run: Run) -> tuple[Any, ...]:
+    """What runs that are compared have in common: clients to train and to test on, and events of a row."""
+    return run.choices["data"], run.tested and run.tested.data, str(run.rows), run.length
+
+
+def _row(runs: Sequence[Run], tested: Tested, references: Mapping[tuple[Any, ...], Tested]) -> Row:
     first, clients = runs[0], len(tested.labels_n)
     network = first.choices["network"]
-    times = [read_times(run.folder) for run in runs]
-    reference = references.get((first.data, first.length))
+    phases = [[read_times(folder) for folder in phases_of(run, "-events")] for run in runs]
+    warnings = list(first.every_warning)
+    if any(run.origin.checkpoint and len(times) < 2 for run, times in zip(runs, phases, strict=True)):
+        warnings.append("minutes and memory are without the run that it began with")
+    reference = references.get(_clients(first))
     difference, error = None, None
-    if reference is not None and reference is not tested and (found := _difference(tested, reference)):
+    if reference is not None and reference is not tested and (found := difference_of(tested, reference)):
         difference, error = found
     keys = ("num_layers", "num_head", "transformer_dim", "transformer_hidden_dim", "dropout_prob", "positions")
     rate = f"learning_rate={first.settings.learning_rate:g}"
@@ -219,40 +229,44 @@ def _row(runs: Sequence[Run], tested: _Tested, references: Mapping[tuple[str, in
         difference_error=error,
         shift=tested.mean(shifted=True) - tested.mean(),
         shift_interval=interval(lambda weights: tested.mean(weights, shifted=True) - tested.mean(weights), clients),
-        minutes=Spread.of([each.seconds / 60 for each in times]),
-        memory_mib=max(each.memory_mib for each in times),
+        minutes=Spread.of([sum(each.seconds for each in times) / 60 for times in phases]),
+        memory_mib=max(each.memory_mib for times in phases for each in times),
         clients=clients,
         commands=[str(run.call) for run in runs],
         device=first.device,
-        warnings=list(first.every_warning),
+        warnings=warnings,
     )
 
 
 def as_markdown(rows: Sequence[Row], baselines: Mapping[str, Mapping[str, Spread]]) -> str:
     """The whole report."""
     header = ["data", "events", "model", "seeds", "test Gini, %", "95 % over clients", "− LSTM (95 %)"]
-    header += ["one event shifted (95 %)", "minutes", "MiB", "lecture's Gini, %"]
+    header += ["one event shifted (95 %)", "minutes", "MiB of the process", "lecture's Gini, %"]
     lines = []
     for row in rows:
-        lecture = LECTURE.get((row.name.split(" ")[0], row.length), "")
+        alike = [each for each in rows if _kind(each) == _kind(row)]
+        is_alone = not row.begun and sum(not each.begun for each in alike) == 1
+        lecture = LECTURE.get((row.name.split(" ")[0], row.length), "") if is_alone and not _ways(row) else ""
         against = ""
         if row.difference is not None and row.difference_error is not None:
             half = _NORMAL * row.difference_error
             against = _with(row.difference, (row.difference - half, row.difference + half))
+        shared = set.intersection(*(set(_settings(each)) for each in alike))
         name = row.name + (", after pretraining or another run" if row.begun else "")
-        ways = [way for way in ("cycle_shift", "attention_alone") if way in row.settings]
+        name = ", ".join([name, *(each for each in _settings(row) if each not in shared or each in _ways(row))])
         lines.append(
             [
-                *(row.data, f"{row.length:,}", ", ".join([name, *ways]), str(len(row.seeds)), str(row.gini)),
+                *(row.data, f"{row.length:,}", name, str(len(row.seeds)), str(row.gini)),
                 *(_range(row.interval), against, _with(row.shift, row.shift_interval)),
                 *(f"{row.minutes.mean:.1f}", f"{row.memory_mib:,.0f}", lecture),
             ]
         )
     parts = [
         "# Clients' events",
-        "Out-of-time Gini in %, of the epoch that was best on validation clients: mean ± standard deviation over the "
-        "seeds. Intervals are of 1,000 resamples of the test clients, paired where they are of a difference; that from "
-        "the LSTM counts the spread of the seeds, too, where there are several: rows of one seed do not know theirs.",
+        "Gini in % of the test clients (the latest ones, where the data have dates), by the epoch that was best on "
+        "validation clients: mean ± standard deviation over the seeds. Intervals are of 1,000 resamples of the test "
+        "clients, paired where they are of a difference; that from the LSTM counts the spread over seeds, too, where "
+        "one of the two has several.",
         markdown(header, lines),
         _power(rows),
         "The lecture's figures are of a bank's own clients (1 million to train on): only the order of the models can "
@@ -277,6 +291,18 @@ def as_markdown(rows: Sequence[Row], baselines: Mapping[str, Mapping[str, Spread
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def _kind(row: Row) -> tuple[str, int, str]:
+    return row.data, row.length, row.name.split(" ")[0]
+
+
+def _settings(row: Row) -> list[str]:
+    return [*row.settings.split(", "), f"{row.epochs} epochs"]
+
+
+def _ways(row: Row) -> list[str]:
+    return [way for way in ("cycle_shift", "attention_alone") if way in row.settings]
+
+
 def _power(rows: Sequence[Row]) -> str:
     """The smallest differences that the table could have shown."""
     groups: dict[tuple[str, int], list[float]] = {}
@@ -291,7 +317,7 @@ def _power(rows: Sequence[Row]) -> str:
     )
     return (
         "Smallest difference from the LSTM that could have been shown (two-sided test at 5 %, power 80 %, clients "
-        f"paired, seeds counted where there are several): {shown}."
+        f"paired, seeds counted where one side has several): {shown}."
     )
 
 

@@ -17,7 +17,7 @@ from small import ROOT, small_config
 
 from nystromformer.errors import UserError
 from nystromformer.model.events import EventModel, Hidden, MaskedEventModel, Network
-from nystromformer.report.transactions import compare
+from nystromformer.report.transactions import clients_tested_in, difference_of
 from nystromformer.runs.record import find_runs
 from nystromformer.tasks.transactions.boosting import aggregates
 from nystromformer.tasks.transactions.examples import ClientExamples, Features, mask_events, shift_cyclically
@@ -353,9 +353,10 @@ def test_a_report_puts_runs_beside_the_lecture_and_the_lstm(
     difference = rows["nystrom"]["gini"]["mean"] - rows["lstm"]["gini"]["mean"]
     assert rows["nystrom"]["difference"] == pytest.approx(difference, abs=1e-3)
     assert rows["lstm"]["difference"] is None
-    assert compare(other, folder) == (rows["nystrom"]["difference"], rows["nystrom"]["difference_error"])
+    ours, lstms = clients_tested_in(other), clients_tested_in(folder)
+    assert difference_of(ours, lstms) == (rows["nystrom"]["difference"], rows["nystrom"]["difference_error"])
     with pytest.raises(UserError, match="expected finished runs"):
-        compare(other, experiment(tmp_path / "g"))
+        clients_tested_in(experiment(tmp_path / "g"))
     # An LSTM of other training clients, of more seeds, is not what others are compared with.
     assert train(folder, stored, "--architecture", "lstm", "--seed", "0,1,2", "--train_rows", 20) == 0
     assert run("code/run_report.py", "transactions", folder, other, "--out", tmp_path / "t.md") == 0

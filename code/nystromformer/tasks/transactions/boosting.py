@@ -26,29 +26,43 @@ _VALUES = 16
 def boosted(
     train: ClientExamples, compared: Mapping[str, ClientExamples], metrics: Metrics, seeds: Sequence[int]
 ) -> dict[str, Spread]:
-    """Metrics of scikit-learn's HistGradientBoostingClassifier, which stops early by a tenth of the training clients.
+    """Metrics of `boosted_chances`.
 
     Args:
         compared: the splits to score it on, by the ending of their metrics' names.
+    """
+    figures = dict[str, list[float]]()
+    for ending, of_seeds in boosted_chances(train, compared, seeds).items():
+        labels = torch.from_numpy(compared[ending].labels)
+        for chances_nC in of_seeds:
+            values = metrics(torch.from_numpy(np.log(np.maximum(chances_nC, 1e-12))).float(), labels)
+            for name, value in values.items():
+                figures.setdefault(name + ending, []).append(value)
+    return {name: Spread.of(values) for name, values in figures.items()}
+
+
+def boosted_chances(
+    train: ClientExamples, compared: Mapping[str, ClientExamples], seeds: Sequence[int]
+) -> dict[str, list[NDArray[np.float64]]]:
+    """Probabilities of both labels, (n, 2), of each split by each seed, from scikit-learn's
+    HistGradientBoostingClassifier, which stops early by a tenth of the training clients.
+
+    Args:
         seeds: each draws its own tenth.
     """
     # Imported here: scikit-learn is an extra.
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    inputs = {ending: aggregates(examples) for ending, examples in compared.items()}
-    learned, figures = aggregates(train), dict[str, list[float]]()
+    inputs = {name: aggregates(examples) for name, examples in compared.items()}
+    learned, found = aggregates(train), {name: list[NDArray[np.float64]]() for name in compared}
+    # Early stopping needs some of each class among the tenth that is held out.
+    stops = int(np.bincount(train.labels, minlength=2).min()) >= _LEAST
+    settings = {"learning_rate": 0.05, "max_iter": 500 if stops else 100, "early_stopping": stops}
     for seed in seeds:
-        # Early stopping needs some of each class among the tenth that is held out.
-        stops = int(np.bincount(train.labels, minlength=2).min()) >= _LEAST
-        settings = {"learning_rate": 0.05, "max_iter": 500 if stops else 100, "early_stopping": stops}
-        model = HistGradientBoostingClassifier(**settings, random_state=seed)
-        model.fit(learned, train.labels)
-        for ending, examples in compared.items():
-            chances_nC = np.log(np.maximum(model.predict_proba(inputs[ending]), 1e-12))
-            values = metrics(torch.from_numpy(chances_nC).float(), torch.from_numpy(examples.labels))
-            for name, value in values.items():
-                figures.setdefault(name + ending, []).append(value)
-    return {name: Spread.of(values) for name, values in figures.items()}
+        model = HistGradientBoostingClassifier(**settings, random_state=seed).fit(learned, train.labels)
+        for name, rows in inputs.items():
+            found[name].append(model.predict_proba(rows))
+    return found
 
 
 def aggregates(examples: ClientExamples) -> NDArray[np.float32]:
