@@ -15,10 +15,9 @@ from nystromformer.tasks.lra.image_data import read_image
 from nystromformer.tasks.lra.listops import Expressions
 from nystromformer.tasks.lra.listops_data import draw_listops, read_listops
 from nystromformer.tasks.lra.pathfinder import STYLES
-from nystromformer.tasks.lra.pathfinder_data import draw_pathfinder, draw_samples, read_pathfinder
-from nystromformer.tasks.lra.pixels import draw_path_pixels, draw_pictures
-from nystromformer.tasks.lra.prepare import PICTURE, describe
-from nystromformer.tasks.lra.store import StoredSplit
+from nystromformer.tasks.lra.pathfinder_data import draw_pathfinder, read_pathfinder
+from nystromformer.tasks.lra.pixels import draw_path_pixels
+from nystromformer.tasks.lra.prepare import describe
 
 HERE = Path(__file__).resolve().parent
 LONGEST = 1 << 20
@@ -198,7 +197,6 @@ def pathfinder(
     else:
         sizes = {"train": train, "validation": validation, "test": test}
         manifest = draw_pathfinder(folder, size, contour, distractors, sizes, seed, workers)
-    draw_samples(folder, manifest, size)
     typer.echo(describe(folder, manifest))
 
 
@@ -218,9 +216,6 @@ def pathfinder_path(
     folder = out or HERE / "pathfinder_path" / f"data-{size}"
     sizes = {"train": train, "validation": validation, "test": test}
     manifest = draw_path_pixels(folder, size, contour, distractors, sizes, seed, workers)
-    pictures = StoredSplit(folder, "train", manifest.splits["train"], manifest.sequences).stacked()
-    if not (folder / PICTURE).exists():
-        draw_pictures(folder / PICTURE, pictures[:, 0], pictures[:, 1])
     typer.echo(describe(folder, manifest))
 
 

@@ -229,6 +229,20 @@ def test_memory_layout_does_not_matter(case: Case) -> None:
 
 
 @every_case
+@pytest.mark.parametrize("batch", [1, 2])
+def test_gradients_do_not_depend_on_the_memory_layout(case: Case, batch: int) -> None:
+    module, made = case.build(), [x.detach() for x in qkv(batch, 32)]
+    found = []
+    for layout in ("plain", "of projections"):
+        leaves = [(x.clone() if layout == "plain" else x.transpose(1, 2).contiguous()).requires_grad_() for x in made]
+        q, k, v = leaves if layout == "plain" else [x.transpose(1, 2) for x in leaves]
+        gradients = gradients_of(module(q, k, v).square().sum(), leaves)
+        found.append(gradients if layout == "plain" else [each.transpose(1, 2) for each in gradients])
+    for plain, projected in zip(*found, strict=True):
+        torch.testing.assert_close(projected, plain, rtol=1e-3, atol=1e-4)
+
+
+@every_case
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
 @pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
 def test_low_precision_stays_finite_and_close(case: Case, dtype: torch.dtype, masked: bool) -> None:

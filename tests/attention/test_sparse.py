@@ -20,3 +20,9 @@ def test_the_last_tokens_of_a_short_block_are_seen_by_all() -> None:
         moved = (module(q, k, changed, keep) - before).abs().amax((0, 1, 3)) > 1e-6
         block = torch.arange(40) // 8 == token // 8
         assert moved[:19].equal((block | torch.tensor(is_seen).expand(40))[:19]), token
+
+
+def test_sums_beyond_float16_are_of_shares() -> None:
+    module = create_attention("sparse", num_heads=1, head_dim=DIM, stride=256)
+    q = torch.zeros(1, 1, 2048, DIM, dtype=torch.float16)
+    torch.testing.assert_close(module(q, q, torch.full_like(q, 200.0)), torch.full_like(q, 200.0))

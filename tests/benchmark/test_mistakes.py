@@ -22,6 +22,8 @@ MISTAKES: list[tuple[tuple[str, ...], str, str]] = [
     (PEERS, "--attention locl", 'unknown attention "locl"; valid names: '),
     (PEERS, "--attention local,window=3", "window: unknown key"),
     (PEERS, "--attention local,block_size", "expected NAME,KEY=VALUE"),
+    (PEERS, "--attention local,block/size=8", "expected NAME,KEY=VALUE,…, found 'block/size=8'"),
+    (PEERS, "--attention local,block_size=8,block_size=16", "block_size: overridden twice; keep one"),
     (PEERS, """--attention {"nam":"local"}""", 'expected {"name": …}'),
     (PEERS, "--attention local --attention linear", "--peers: expected one --attention, found 2"),
     (PEERS, "--attention local --budget 9", "expected no --budget"),

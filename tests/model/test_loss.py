@@ -117,3 +117,9 @@ def test_no_position_counts() -> None:
     sums = linear_cross_entropy(*inputs, torch.full((5,), IGNORED), IGNORED)
     assert sums.tolist() == [0, 0, 0]
     assert all(not g.any() for g in torch.autograd.grad(sums[0], inputs))
+
+
+def test_no_positions_have_no_loss() -> None:
+    inputs, labels = problem(0, 4, 7)
+    linear_cross_entropy(*inputs, labels, IGNORED)[0].backward()
+    assert all(x.grad is not None and not x.grad.any() for x in inputs)

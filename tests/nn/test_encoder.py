@@ -188,3 +188,22 @@ def test_other_input_is_refused(x: Tensor) -> None:
 def test_a_mask_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match=re.escape("mask must have the shape (batch, tokens) = (3, 20)")):
         build()(patches(), KEEP_BN[:, 1:])
+
+
+def test_fixed_segments_of_any_number() -> None:
+    encoder = build(num_landmarks=48, segments="padded")
+    assert encoder(patches(96)).shape == (B, 96, E)
+
+
+@pytest.mark.parametrize(
+    ("positions", "expected"),
+    [
+        (torch.tensor([[N]] * B), f"expected 0 to {N - 1} in rows of {N} tokens, found {N} to {N}"),
+        (torch.tensor([[0, -1]] * B), f"expected 0 to {N - 1} in rows of {N} tokens, found -1 to 0"),
+        (KEEP_BN, "expected numbers of tokens, int64, found a mask of bool"),
+    ],
+    ids=["behind", "before", "a mask"],
+)
+def test_positions_that_a_row_does_not_have_are_refused(positions: Tensor, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        build()(patches(), positions_BK=positions)

@@ -192,6 +192,20 @@ def test_the_game_ends_at_the_exact_metric_of_certain_predictions() -> None:
     assert float(np.mean(values[2000:])) == pytest.approx(-float(np.mean(both)), abs=0.01)
 
 
+def test_classes_of_another_number_are_refused_and_what_is_masked_has_no_gradient() -> None:
+    objective = SoftIoU([0.3, 0.3, 0.4])
+    for classes in (2, 4):
+        with pytest.raises(ValueError, match=f"expected logits of 3 classes, found {classes}"):
+            objective(torch.randn(5, classes), torch.zeros(5, dtype=torch.int64))
+    logits = torch.randn(5, 3)
+    logits[2] = float("nan")
+    logits.requires_grad_()
+    objective(logits, torch.tensor([0, 1, 2, 1, 0]), torch.arange(5) != 2).backward()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+    assert not logits.grad[2].any()
+
+
 def test_a_linear_model_reaches_what_a_solver_finds() -> None:
     """Precision at a recall with the bounds is convex in the model's weights."""
     random = np.random.default_rng(0)

@@ -94,6 +94,7 @@ def test_a_budget_ends_the_run_within_an_epoch_whenever_it_was_stopped(
     rates = [rate for line in records(tmp_path, "rates") for rate in line["learning_rates"]]
     expected = [min(n / 15 / 0.1, (1 - n / 15) / 0.9) * 2e-3 for n in range(14)]
     assert rates[:11] == pytest.approx(expected[:11]), "each that was applied"
+    assert len(rates) == 15, "once"
     with caplog.at_level("INFO"):
         assert pretrain(experiment, dataset_folder, CPU) is None
     assert "done: 15 of 30 steps, budget_minutes spent" in caplog.text

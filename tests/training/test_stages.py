@@ -143,6 +143,32 @@ def test_a_phases_landmarks_are_those_of_layers_without_their_own(attention: Any
     assert [layer.model_dump()["num_landmarks"] for layer in layers] == expected
 
 
+PERFORMER = {"name": "performer", "num_features": 8, "redraw_steps": None}
+
+
+@pytest.mark.parametrize(
+    ("model", "phase", "expected"),
+    [
+        ({}, {"attn_type": PERFORMER}, PERFORMER),
+        ({"attn_type": {"name": "nystrom", "pinv_iterations": 8}}, {"num_landmarks": 4}, {"num_landmarks": 4}),
+        ({"attn_type": {"name": "nystrom"}}, {"conv_kernel_size": 3}, {"conv_kernel_size": 3}),
+        ({}, {"attn_type": {"name": "nystrom"}, "num_landmarks": 4}, {"num_landmarks": 4}),
+    ],
+    ids=["a null that is no default", "no landmarks of the run", "no convolution of the run", "both of the phase"],
+)
+def test_what_a_phase_says_of_attention_is_what_it_has(
+    model: dict[str, Any], phase: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    own = {"data_folder": "/rows", "max_seq_len": 100, "epoch": 1, **phase}
+    data = small_data(model__max_seq_len=200, pretraining_setting__stages=[own])
+    data["model"] = {**data["model"], "num_landmarks": None, "conv_kernel_size": None, "attn_type": "softmax", **model}
+    config = experiment_config(data, "config.json")
+    (stage,) = config.pretraining_setting.stages or ()
+    written = stage.written_over(config.model_dump(mode="json", by_alias=True))
+    for layer in experiment_config(written, "phase").model.attentions:
+        assert layer.model_dump().items() >= expected.items()
+
+
 def with_stages(*given: dict[str, Any]) -> ExperimentConfig:
     return experiment_config(small_data(pretraining_setting__stages=list(given)), "config.json")
 

@@ -122,8 +122,10 @@ def _merged(first: _Part, second: _Part, there: Callable[[Tensor], Tensor], back
     near, far = near.sub_(top).exp_(), far.sub_(there(top)).exp_()
     total = near.sum(-1, keepdim=True) + back(far.sum(-1, keepdim=True))
     values = first.values.dtype
-    out = near.to(values) @ first.values + back(far.to(values) @ second.values)
-    return (out / total).to(values)
+    if values == dtype:
+        return (near @ first.values + back(far @ second.values)) / total
+    # The sums would be beyond float16: their shares are multiplied.
+    return (near / total).to(values) @ first.values + back((far / there(total)).to(values) @ second.values)
 
 
 def _transposed(x: Tensor) -> Tensor:

@@ -137,7 +137,8 @@ class _Tiles(torch.autograd.Function):
         B, H, N, D = ctx.shape
         C = bias_XCS.shape[1]
         grad_XLD = F.pad(grad_BHND.reshape(B * H, N, D), (0, 0, 0, 1))
-        of_q, of_k, of_v = torch.zeros_like(q_XLD), torch.zeros_like(k_XCSD), torch.zeros_like(v_XCSD)
+        # Contiguous, whatever those are: pieces are added into flattened views.
+        of_q, of_k, of_v = (x.new_zeros(x.shape) for x in (q_XLD, k_XCSD, v_XCSD))
         for rows in _pieces(index_XTS):
             index, blocks = _flat(index_XTS[rows], N + 1), _flat(blocks_XT[rows], C)
             own_grad, own_q, own_out = (_tiles(x[rows], index) for x in (grad_XLD, q_XLD, out_XLD))

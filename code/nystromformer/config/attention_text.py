@@ -6,7 +6,7 @@ from typing import Any
 
 from ..errors import UserError
 from .attention import AttentionConfig, attention_config
-from .overrides import overridden
+from .overrides import apply_overrides
 
 FLAG = "--attention"
 
@@ -29,10 +29,13 @@ def parse_attention(text: str) -> tuple[AttentionConfig, Mapping[str, Any]]:
 def _parts(text: str) -> tuple[str, dict[str, Any]]:
     if not text.startswith("{"):
         name, *settings = text.split(",")
+        data: dict[str, Any] = {}
         for setting in settings:
-            if "=" not in setting:
+            if any(not problem.path for problem in apply_overrides({}, [setting])):
                 raise UserError(f"{FLAG} {text[:200]!r}: expected NAME,KEY=VALUE,…, found {setting!r}")
-        return name, overridden(settings)
+        if problems := apply_overrides(data, settings):
+            raise UserError(f"{FLAG} {text[:200]!r}: {problems[0]}")
+        return name, data
     try:
         said = json.loads(text)
         return str(said.pop("name")), said

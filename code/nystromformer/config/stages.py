@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from .attention import STRICT, ConvKernelSize
+from .attention import ATTENTIONS, STRICT, ConvKernelSize
 from .network import AttnType
 from .ranges import LEAST_RATE, MOST_RATE, Folder, Size
 
@@ -50,14 +50,17 @@ class StageConfig(BaseModel):
         """
         model = ("max_seq_len", "attn_type", "num_landmarks", "conv_kernel_size")
         setting = ("epoch", "batches_per_epoch", "batch_size", "learning_rate", "warmup")
-        own = self.model_dump(mode="json", exclude_none=True)
-        if "attn_type" in own:
-            # What stands beside the run's attention says nothing of another one.
-            config = {**config, "model": {**config["model"], "num_landmarks": None, "conv_kernel_size": None}}
+        # A null within an attention may be no default.
+        own = {
+            key: value for key, value in self.model_dump(mode="json", exclude_unset=True).items() if value is not None
+        }
         network = {**config["model"], **{key: own[key] for key in model if key in own}}
         for key in ("num_landmarks", "conv_kernel_size"):
-            if (former := config["model"][key]) is not None:
-                network["attn_type"] = _with_value(network["attn_type"], key, former, network[key])
+            if "attn_type" in own:
+                # What stands beside the run's attention says nothing of another one.
+                network[key] = own.get(key)
+            elif key in own:
+                network["attn_type"] = _with_value(network["attn_type"], key, config["model"][key], own[key])
         return {
             **config,
             "data_folder": own["data_folder"],
@@ -74,12 +77,17 @@ class StageConfig(BaseModel):
         }
 
 
-def _with_value(attention: Any, key: str, former: int, value: int) -> Any:
-    """An `attn_type` as plain data in which layers that have the run's value of a key have the phase's."""
+def _with_value(attention: Any, key: str, former: int | None, value: int) -> Any:
+    """An `attn_type` as plain data with all defaults, in which the phase's value of a key takes the place of the run's,
+    or of the default where the run has none.
+    """
     if isinstance(attention, list):
         return [_with_value(each, key, former, value) for each in attention]
     if not isinstance(attention, dict):
         return attention
     if "name" not in attention:  # of layers by turns
         return {part: _with_value(each, key, former, value) for part, each in attention.items()}
-    return attention | {key: value} if attention.get(key) == former else attention
+    field = ATTENTIONS[attention["name"]].model_fields.get(key)
+    if field is None or attention.get(key, field.default) != (field.default if former is None else former):
+        return attention
+    return attention | {key: value}

@@ -39,6 +39,8 @@ _FAMILIES = (
 
 MOST_TOKENS = 10**7
 """Of a tokenizer that is trained; room for all of them is made beforehand."""
+LEAST_TOKENS = len(SPECIAL_TOKENS) + _BYTES
+"""Of a tokenizer that is trained."""
 
 
 def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -50,9 +52,10 @@ def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> Tokenizer:
     Raises:
         UserError: `vocab_size` has no room for the special tokens and the 256 bytes.
     """
-    least = len(SPECIAL_TOKENS) + _BYTES
-    if vocab_size < least:
-        raise UserError(f"--vocab_size: expected at least {least} (special tokens and bytes), found {vocab_size}")
+    if vocab_size < LEAST_TOKENS:
+        raise UserError(
+            f"--vocab_size: expected at least {LEAST_TOKENS} (special tokens and bytes), found {vocab_size}"
+        )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.ByteLevel()

@@ -55,7 +55,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         loss = hidden.new_zeros((), dtype=torch.float32)
         right = torch.zeros((), dtype=torch.int64, device=hidden.device)
         # With gradients the logits of all positions take the place that their gradient will have.
-        held = T if wanted else max(1, _HELD // V)
+        held = max(1, T if wanted else _HELD // V)
         buffer = hidden.new_empty(min(held, T), V)
         rows = max(1, (_CHUNK if hidden.device.type == "cpu" else _CHUNK_OF_GPU) // V)
         for begin in range(0, T, held):

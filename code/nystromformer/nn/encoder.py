@@ -3,6 +3,7 @@
 Shapes: B batch, N tokens, K of their positions, E width.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Unpack
 
@@ -97,7 +98,7 @@ class Encoder(LayerStack):
             layer_norm_eps=layer_norm_eps,
             reversible=reversible,
             feed_forward_chunk=feed_forward_chunk,
-            max_seq_len=MOST if max_length is None else max_length,
+            max_seq_len=_longest(attn_type) if max_length is None else max_length,
         )
         self.dim, self.max_length = dim, max_length
         self.add_layers(config)
@@ -144,6 +145,12 @@ def _attentions(
             f"{sorted(parameters)}"
         )
     return tuple(attention_config(each) for each in attention)
+
+
+def _longest(attn_type: AttentionConfig | tuple[AttentionConfig, ...]) -> int:
+    """The longest rows that all of them take."""
+    attentions = attn_type if isinstance(attn_type, tuple) else (attn_type,)
+    return MOST - MOST % math.lcm(*(each.length_step for each in attentions))
 
 
 def _config(**fields: object) -> ModelConfig:

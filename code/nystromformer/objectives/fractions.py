@@ -91,6 +91,8 @@ class SoftIoU(nn.Module):
             labels: classes, int64, (...).
             mask, weight: as of Objective.
         """
+        if mask is not None:
+            logits = torch.where(mask[..., None], logits, 0.0)
         of_classes = self._of_classes(logits, labels)
         return torch.stack([each(z, own, mask, weight) for each, z, own in of_classes]).mean()
 
@@ -100,6 +102,8 @@ class SoftIoU(nn.Module):
 
     def _of_classes(self, logits: Tensor, labels: Tensor) -> list[tuple[_ClassIoU, Tensor, Tensor]]:
         """Each class's loss, its logits log p - log (1 - p) of its probability p, and who has it."""
+        if logits.shape[-1] != len(self.classes):
+            raise ValueError(f"expected logits of {len(self.classes)} classes, found {logits.shape[-1]}")
         logs = logits.float().log_softmax(-1)
         return [
             (each, logs[..., number] - _log_of_rest(logs, number), (labels == number).float())

@@ -123,8 +123,7 @@ def table1(results: Path) -> Section:
         f"Here, peak memory in MiB / time in ms, both forward, batch {data['settings']['batch']}, "
         f"{data['settings']['heads']} heads of {data['settings']['head_dim']}, {_on(data)}:",
         Table(header, shown),
-        "Both relative to the Transformer in their own table, as memory / time, the paper's first: the saving does not "
-        "depend on the machine.",
+        "Both relative to the Transformer in their own table, as memory / time, the paper's first.",
         Table(header, [[name, *_ratios(ours, name)] for name in OURS if name != "Transformer"]),
     ]
     picture = Picture(results / "efficiency" / "efficiency-attention.png", "time and memory of every attention")

@@ -255,7 +255,9 @@ class Trainer:
         """One optimizer step over a global batch; returns the gradient's norm before clipping."""
         model, count = self.trainable.model.train(), len(step.micro_batches)
         number = self.state.step
-        self._set_rate(number)
+        rate = self._set_rate(number)
+        if self.settings.budget_seconds is not None:
+            self._rates.append(rate)
         for module in self._told_of_steps:
             module.at_step(number)
         self.optimizer.zero_grad(set_to_none=True)
@@ -288,12 +290,11 @@ class Trainer:
         self.state.tokens += step.tokens
         return gradient_norm
 
-    def _set_rate(self, step: int) -> None:
+    def _set_rate(self, step: int) -> float:
         rate = learning_rate(step, self.settings, self.state.seconds)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("rate_factor", 1.0)
-        if self.settings.budget_seconds is not None:
-            self._rates.append(rate)
+        return rate
 
     def _add_sums(self, sums: Tensor) -> None:
         """Sums stay on the device until somebody reads them, so that no step waits for it."""

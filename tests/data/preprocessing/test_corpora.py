@@ -300,7 +300,6 @@ BAD = {
     "news: list": ("realnews", "r.jsonl", b"[]\n", r"line 1: found a JSON list, not an object"),
     "news: no text": ("realnews", "r.jsonl", b'{"body": "a"}\n', r'line 1: "text" is missing; there are body'),
     "news: number": ("realnews", "r.jsonl", b'{"text": 3}\n', r'line 1: "text" is 3, not a text'),
-    "news: blank": ("realnews", "r.jsonl", b'{"text": "a"}\n\n', r"line 2: not JSON"),
     "news: surrogate": ("realnews", "r.jsonl", b'{"text": "\\ud800"}\n', r"line 1: contains half of a surrogate pair"),
     "news: nested": ("realnews", "r.jsonl", b"[" * 200_000 + b"\n", r"line 1: "),
 }
@@ -317,6 +316,14 @@ def test_what_cannot_be_read_is_named(case: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message):
         make(name, tmp_path / "source", tmp_path / "out", Rules())
     assert contents(tmp_path / "out") == {}
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    with open(os.fsencode(tmp_path / "source") + b"/caf\xe9.txt", "wb") as file:
+        file.write(b"One.\n")
+    with pytest.raises(UserError, match=r"the name of the file b'caf\\xe9\.txt' is not UTF-8: rename the file"):
+        make("stories", tmp_path / "source", tmp_path / "out", Rules())
 
 
 def test_folders_that_are_missing_or_empty(tmp_path: Path) -> None:
@@ -536,16 +543,15 @@ def test_rows_of_a_data_set(tmp_path: Path) -> None:
     draw = random.Random(0)
     texts = [paragraph(draw, 20) for _ in range(10)]
     for part in range(2):
-        lines = [
-            json.dumps({"id": 5 * part + n, "body": text}) for n, text in enumerate(texts[5 * part : 5 * part + 5])
-        ]
+        numbers = range(5 * part, 5 * part + 5)
+        lines = [json.dumps({"id": number or None, "body": texts[number]}) for number in numbers]
         tmp_path.joinpath("set").mkdir(exist_ok=True)
         (tmp_path / "set" / f"{part}.jsonl").write_text("\n".join(lines))
     hub = str(tmp_path / "set")
     unify(tmp_path, tmp_path / "out", FORMATS["wiki"], Rules(128, text_field="body", hub=hub))
     kept = documents(tmp_path / "out")
     assert [" ".join(d.sentences) for d in kept] == texts
-    assert [d.id for d in kept] == [str(n) for n in range(10)]
+    assert [d.id for d in kept] == ["0.0", *(str(n) for n in range(1, 10))], "of null: the part and row"
     with pytest.raises(UserError, match=r"row 0 of part 0: expected a text in .*; the columns are id, body"):
         unify(tmp_path, tmp_path / "out2", FORMATS["wiki"], Rules(hub=hub))
 

@@ -282,6 +282,9 @@ def test_packages_without_text_may_get_some(tree: Path, tmp_path: Path) -> None:
     shutil.rmtree(source)
     unify_docstrings(out, DocstringSettings([source]))  # a finished folder needs them no more
     with pytest.raises(UserError, match="packages"):
+        unify_docstrings(out, DocstringSettings([source]), overwrite=True)
+    assert (out / "corpus.json").is_file(), "a mistake removes nothing"
+    with pytest.raises(UserError, match="packages"):
         unify_docstrings(tmp_path / "other", DocstringSettings([source]))
 
 

@@ -157,6 +157,25 @@ def test_processes_share_a_run_but_for_its_beginning_and_end(tmp_path: Path) -> 
         pass
 
 
+def test_overwriting_goes_on_where_it_was_interrupted_and_makes_a_finished_run_anew(tmp_path: Path) -> None:
+    for is_finished in (False, True):
+        with join(tmp_path, overwrite=True) as stages:
+            stages.stamps.write("u1", "f1", StageOutput({}, {}))
+        if is_finished:
+            (tmp_path / "final").touch()
+        with join(tmp_path, overwrite=True) as stages:
+            assert bool(stages.stamps.stamp_times()) is not is_finished
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(UserError, match=r"lock: cannot be locked \(Function not implemented\); use a folder on"):
+        join(tmp_path).__enter__()
+
+
 def test_the_end_of_a_run_is_waited_for(tmp_path: Path) -> None:
     entered, leave = threading.Event(), threading.Event()
 
@@ -181,7 +200,7 @@ def test_the_end_of_a_run_is_waited_for(tmp_path: Path) -> None:
 def test_a_run_that_was_replaced_is_not_ended(tmp_path: Path) -> None:
     with join(tmp_path) as first:
         fcntl.flock(first._lock, fcntl.LOCK_UN)  # as happens for a moment while the lock is changed
-        with join(tmp_path, overwrite=True):
+        with Stages(tmp_path, {"a": 2}, "final", ["final"]):
             pass
         with pytest.raises(UserError, match="another process has replaced the run"):
             first.exclude_others()

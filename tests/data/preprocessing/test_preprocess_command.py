@@ -183,6 +183,7 @@ def test_it_is_interrupted_while_it_waits_for_other_machines(large_stories: Path
             "expected an integer from 8 to 10,000,000, found '7'",
         ),
         ("preprocess_data_4096.py", ["--workers", "0"], "--workers"),
+        ("preprocess_data_512.py", ["--tokenizer", "train", "--vocab_size", "100"], "expected an integer from 261 to"),
     ],
 )
 def test_mistakes_exit_with_status_2(

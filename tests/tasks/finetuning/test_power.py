@@ -64,6 +64,6 @@ def test_where_there_is_nothing_to_say(metric: str, figures: list[tuple[Spread, 
 
 def test_quantiles_are_students() -> None:
     t = pytest.importorskip("scipy.stats").t
-    for freedom in (3, 5.5, 20, math.inf):
+    for freedom in (1, 1.5, 3, 5.5, 20, 1e6, math.inf):
         for probability in (0.8, 0.975):
-            assert _student(probability, freedom) == pytest.approx(t.ppf(probability, freedom), rel=0.01)
+            assert _student(probability, freedom) == pytest.approx(t.ppf(probability, freedom), rel=1e-4)

@@ -17,7 +17,7 @@ from nystromformer.errors import UserError
 from nystromformer.files.writing import NewFile
 from nystromformer.runs import store
 from nystromformer.runs.store import Store
-from nystromformer.tasks.lra import drawing, image_data, listops_data
+from nystromformer.tasks.lra import drawing, image_data, listops_data, pathfinder_data
 from nystromformer.tasks.lra.image_data import convert_to_grey, read_pictures
 from nystromformer.tasks.lra.listops import Expressions, evaluate
 from nystromformer.tasks.lra.listops_data import draw_listops
@@ -208,6 +208,14 @@ def test_killed_while_the_files_get_their_names(
     assert contents(prepare.out) == whole
 
 
+def test_killed_while_the_picture_is_drawn(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as context:
+        context.setattr(pathfinder_data, "write_figure", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt()))
+        assert prepare.run("pathfinder", *FEW) == 130
+    assert prepare.run("pathfinder", *FEW) == 0
+    assert (prepare.out / "samples.png").is_file()
+
+
 @pytest.mark.usefixtures("chunks")
 def test_damaged_parts_are_drawn_again_and_those_of_other_data_refused(
     prepare: Prepare, monkeypatch: pytest.MonkeyPatch, whole: dict[str, bytes], caplog: pytest.LogCaptureFixture
@@ -394,6 +402,8 @@ def test_paths_are_drawn(prepare: Prepare) -> None:
     assert "not the Long Range Arena's Pathfinder: paths of 3 dashes without distractors; the Long Range" in said
     assert "train has 4 examples, the official one has 160,000" in said
     assert stored.split("train").lengths.tolist() == [[1024]] * 4
+    assert (prepare.out / "samples.png").is_file()
+    assert not (prepare.out / "parts").exists()
     stored = prepare("pathfinder", *FEW)
     assert "drawn here with the Long Range Arena's parameters" in stored.manifest.warnings[0]
 

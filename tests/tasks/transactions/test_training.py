@@ -166,6 +166,19 @@ def test_nothing_of_a_masked_event_is_seen(stored: Stored, network: Network) -> 
     assert sums[:, 2].tolist() == batch["counted_BK"].sum(1).tolist()
 
 
+@pytest.mark.parametrize(("categories", "numbers"), [((5, 7), 0), ((), 3)])
+def test_masked_events_of_categories_or_numbers_alone(categories: tuple[int, ...], numbers: int) -> None:
+    config = small_config(model__pooling="mean", model__norm="pre").model
+    built = MaskedEventModel(config, categories, numbers, "encoder")
+    events = (
+        torch.zeros(2, 10, len(categories), dtype=torch.int64),
+        torch.zeros(2, 10, numbers),
+        torch.ones(2, 10).bool(),
+    )
+    positions, counted = torch.tensor([[1, 4], [2, 3]]), torch.ones(2, 2).bool()
+    assert built(*events, positions, counted).isfinite().all()
+
+
 def test_aggregates_are_of_the_events_that_the_model_sees(stored: Stored) -> None:
     rows = examples(stored, 8)
     found = aggregates(rows)

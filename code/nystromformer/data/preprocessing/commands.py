@@ -35,9 +35,10 @@ class WorkFlags:
     ] = usable_cores()
     array_index: flags.ArrayIndex = None
     array_size: flags.ArraySize = None
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run with other parameters in --out.")] = (
-        False
-    )
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace what --out holds, a finished run too; an interrupted one resumes."),
+    ] = False
 
     @property
     def part(self) -> slice | None:

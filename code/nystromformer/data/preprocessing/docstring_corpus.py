@@ -75,8 +75,10 @@ def unify_docstrings(
     files: Sequence[SourceFile] | UserError
     try:
         files = find_sources(sources or installed_sources())
-    except UserError as error:  # a finished folder needs its sources no more
-        files = error
+    except UserError as error:
+        if overwrite:
+            raise
+        files = error  # a finished folder needs its sources no more
     size = 0 if isinstance(files, UserError) else sum(map(_size_of, files))
     work = partial(_write, out=out, files=files, settings=settings, workers=workers)
     # the run's parameters say all that decides it

@@ -173,9 +173,10 @@ class Stages:
         alone = _try_lock(self._lock, fcntl.LOCK_EX)
         if not alone and not self._overwrite:
             self._wait_for(fcntl.LOCK_SH, "another process, which is beginning or ending the run")
-        if not self._is_this_run():
-            if not alone:
-                raise UserError(f"{self.folder}: another process is using it: wait for it, or stop it")
+        is_this = self._is_this_run()
+        if not alone and (self._overwrite or not is_this):
+            raise UserError(f"{self.folder}: another process is using it: wait for it, or stop it")
+        if not is_this:
             self._replace_run()
         self._identity = self._run_file.stat()
         self._is_first_start = alone and not self.stamps.stamp_times()
@@ -217,9 +218,12 @@ class Stages:
         Raises:
             UserError: it holds another, which may not.
         """
-        if self._overwrite or not self._run_file.exists():
+        if not self._run_file.exists():
             return False
-        if self._read_run() == self._parameters:
+        is_same = self._read_run() == self._parameters
+        if self._overwrite:  # a finished one is made anew, one that was interrupted goes on
+            return is_same and not self._final.exists()
+        if is_same:
             return True
         finished = [*self.stamps.stamp_times()]
         if self._final.exists() or (finished and not self._failed_file.exists()):
@@ -279,7 +283,7 @@ class Stages:
     def _wait_for(self, kind: int, whom: str) -> None:
         if not _try_lock(self._lock, kind):
             log.info("%s: waiting for %s", self.folder, whom)
-            fcntl.flock(self._lock, kind)
+            _lock(self._lock, kind)
 
 
 def fingerprint_of(value: Any) -> str:
@@ -291,7 +295,17 @@ def fingerprint_of(value: Any) -> str:
 # which filelock has only for one at a time.
 def _try_lock(file: TextIO, kind: int) -> bool:
     try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
+        _lock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
+
+
+def _lock(file: TextIO, kind: int) -> None:
+    try:
+        fcntl.flock(file, kind)
+    except BlockingIOError:
+        raise
+    except OSError as error:  # a file system without locks
+        reason = error.strerror or error
+        raise UserError(f"{file.name}: cannot be locked ({reason}); use a folder on another disk") from error

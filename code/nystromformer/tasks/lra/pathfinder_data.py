@@ -14,7 +14,6 @@ from nystromformer.errors import UserError
 from nystromformer.files.writing import write_figure
 from nystromformer.tasks.lra.pathfinder import Style, draw, find_style, paint
 from nystromformer.tasks.lra.prepare import (
-    PICTURE,
     RELEASE,
     TaskData,
     carve,
@@ -54,7 +53,7 @@ def draw_pathfinder(
     warnings = [warning, *compare_sizes(sizes, PATHFINDER.official)]
     settings = {"seed": seed, **asdict(style)}
     drawing = partial_of(draw_example, style, seed)
-    return prepare_drawn(folder, PATHFINDER, drawing, settings, sizes, workers, warnings)
+    return prepare_drawn(folder, PATHFINDER, drawing, settings, sizes, workers, warnings, draw_samples)
 
 
 def draw_example(style: Style, seed: int, split: str, number: int, attempt: int) -> tuple[bytes, int]:
@@ -91,7 +90,7 @@ def read_pathfinder(folder: Path, release: Path, size: int, contour: int, partia
     settings = {"size": size, "contour": contour}
     # Their number was checked above, with those that are left out.
     return prepare_read(
-        folder, PATHFINDER, release, "release", chosen, settings, partial=True, seed=seed, warnings=warnings
+        folder, PATHFINDER, release, "release", chosen, settings, True, seed, warnings=warnings, picture=draw_samples
     )
 
 
@@ -169,12 +168,11 @@ def read_pictures(pictures: Sequence[tuple[Path, int]], size: int) -> Iterator[E
         yield [np.rint(pixels * 255).astype(np.uint8).tobytes()], label
 
 
-def draw_samples(folder: Path, manifest: Manifest, size: int) -> None:
-    """Draw some of the prepared examples into `samples.png`: those of one path above, those of two below."""
+def draw_samples(path: Path, split: StoredSplit) -> None:
+    """Draw some examples: those of one path above, those of two below."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    split = StoredSplit(folder, "train", manifest.splits["train"])
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, label, title in zip(figure.subplots(2, 5), (1, 0), ("one path", "two paths"), strict=True):
@@ -182,6 +180,8 @@ def draw_samples(folder: Path, manifest: Manifest, size: int) -> None:
         for axis, example in zip_longest(axes, chosen[: len(axes)]):
             axis.axis("off")
             if example is not None:
-                axis.imshow(split.tokens(example).reshape(size, size), cmap="gray", vmin=0, vmax=255)
+                pixels = split.tokens(example)
+                side = round(len(pixels) ** 0.5)
+                axis.imshow(pixels.reshape(side, side), cmap="gray", vmin=0, vmax=255)
                 axis.set_title(title, fontsize=9)
-    write_figure(folder / PICTURE, figure, dpi=110, exclusive=True)
+    write_figure(path, figure, dpi=110)

@@ -35,7 +35,7 @@ from nystromformer.tasks.finetuning.predictions import write_rows
 from nystromformer.tasks.finetuning.target import TokenLabels
 from nystromformer.tasks.lra.examples import PADDING
 from nystromformer.tasks.lra.pathfinder import Style, draw, find_style, paint, pixels_of_path
-from nystromformer.tasks.lra.prepare import PICTURE, TaskData, prepare_drawn
+from nystromformer.tasks.lra.prepare import TaskData, prepare_drawn
 from nystromformer.tasks.lra.recipe import PATH, TRACKS, Track
 from nystromformer.tasks.lra.store import Manifest, StoredSplit
 from nystromformer.tasks.lra.task import Arena
@@ -61,7 +61,13 @@ def draw_path_pixels(
     style = find_style(size, contour, distractors)
     warnings = ["not a task of the Long Range Arena"]
     drawing = partial(draw_example, style, seed)
-    return prepare_drawn(folder, PATH_DATA, drawing, {"seed": seed, **asdict(style)}, sizes, workers, warnings)
+    settings = {"seed": seed, **asdict(style)}
+    return prepare_drawn(folder, PATH_DATA, drawing, settings, sizes, workers, warnings, _draw_examples)
+
+
+def _draw_examples(path: Path, split: StoredSplit) -> None:
+    pictures = split.stacked()
+    draw_pictures(path, pictures[:, 0], pictures[:, 1])
 
 
 def draw_example(style: Style, seed: int, split: str, number: int, attempt: int) -> tuple[bytes, int]:
@@ -194,7 +200,7 @@ def draw_pictures(path: Path, pixels: NDArray[Any], labels: NDArray[Any], chosen
             if number < len(values):
                 axis.imshow(np.asarray(values[number]).reshape(side, side), cmap="gray")
                 axis.set_title(title, fontsize=9)
-    write_figure(path, figure, dpi=110, exclusive=path.name == PICTURE)
+    write_figure(path, figure, dpi=110)
 
 
 def open_arena(task: str, folder: Path, most_validated: int, track: Track = TRACKS["paper"], **asked: bool) -> Arena:

@@ -21,6 +21,7 @@ from nystromformer.tasks.lra.store import (
     VALIDATE_ON_LAST,
     Example,
     Manifest,
+    StoredSplit,
     open_stored,
     split_files,
     write_manifest,
@@ -30,6 +31,8 @@ from nystromformer.wording import number_of
 
 PICTURE = "samples.png"
 """Some examples of Pathfinder."""
+Picture = Callable[[Path, StoredSplit], None]
+"""Draws them."""
 
 RELEASE = "lra_release"
 """The folder that the release unpacks to, and which it has in it once more."""
@@ -64,6 +67,7 @@ def prepare_drawn(
     sizes: Mapping[str, int],
     workers: int,
     warnings: list[str],
+    picture: Picture | None = None,
 ) -> Manifest:
     """Draw a task's data into a folder, or resume it.
 
@@ -72,6 +76,7 @@ def prepare_drawn(
         sizes: examples of each split.
         workers: processes.
         warnings: why results do not compare with published ones.
+        picture: draws some of the training examples.
 
     Raises:
         UserError: the folder is not free, or examples cannot be drawn.
@@ -82,7 +87,7 @@ def prepare_drawn(
         splits = draw_splits(store, draw, sizes, data.kinds, data.classes, workers, data.sequences)
         return Manifest(data.task, data.kinds, data.classes, data.sequences, "drawn", settings, splits, warnings)
 
-    return _prepare(folder, data.task, settings, write)
+    return _prepare(folder, data.task, settings, write, picture)
 
 
 def prepare_read(
@@ -96,6 +101,7 @@ def prepare_read(
     seed: int,
     longest: int | None = None,
     warnings: Sequence[str] = (),
+    picture: Picture | None = None,
 ) -> Manifest:
     """Read a task's data into a folder; splits without a source are cut from the training examples.
 
@@ -107,6 +113,7 @@ def prepare_read(
         seed: decides which training examples are held out.
         longest: tokens that a sequence keeps; None: all.
         warnings: what else keeps results from comparing with published ones.
+        picture: draws some of the training examples.
 
     Raises:
         UserError: the folder is not free; as the sources; a split without examples, or, unless `partial`, of another
@@ -150,7 +157,7 @@ def prepare_read(
         return Manifest(data.task, data.kinds, data.classes, data.sequences, origin, settings, splits, said)
 
     source = str(place.resolve() if isinstance(place, Path) else place)
-    return _prepare(folder, data.task, {**settings, "source": source, "partial": partial}, write)
+    return _prepare(folder, data.task, {**settings, "source": source, "partial": partial}, write, picture)
 
 
 def find_files(
@@ -213,7 +220,13 @@ def compare_sizes(sizes: Mapping[str, int], official: Mapping[str, int]) -> list
     ]
 
 
-def _prepare(folder: Path, task: str, facts: Mapping[str, Any], write: Callable[[Store], Manifest]) -> Manifest:
+def _prepare(
+    folder: Path,
+    task: str,
+    facts: Mapping[str, Any],
+    write: Callable[[Store], Manifest],
+    picture: Picture | None,
+) -> Manifest:
     """Have the files of a task's data written, and give them their names in a folder; one command at a time.
 
     Args:
@@ -227,8 +240,12 @@ def _prepare(folder: Path, task: str, facts: Mapping[str, Any], write: Callable[
     files = [path for split in SPLITS for path in split_files(folder, split).values()]
 
     def write_all(store: Store) -> list[str]:
-        write_manifest(store.whole, write(store))
-        return [*(path.name for path in files), MANIFEST_FILE]
+        manifest = write(store)
+        write_manifest(store.whole, manifest)
+        if picture is None:
+            return [*(path.name for path in files), MANIFEST_FILE]
+        picture(store.whole / PICTURE, StoredSplit(store.whole, "train", manifest.splits["train"], manifest.sequences))
+        return [*(path.name for path in files), PICTURE, MANIFEST_FILE]
 
     taken = [folder / MANIFEST_FILE, *files, folder / PICTURE]
     write_folder(folder, f"experiments/lra/prepare.py {task}", facts, taken, write_all, NoMoreExamples)

@@ -60,7 +60,7 @@ def run_predict(
     if not (embed and is_experiment(folder)) and open_run(folder).kind == CLIENTS.command:
         asked = {"--text": text is not None, "--id": id_column is not None, "--skip_empty": skip_empty}
         asked |= {"--baseline": baseline, "--embed": embed, "--engine": on_ray}
-        asked |= {"--array_index": part is not None}
+        asked |= {"--array_index": part is not None, "--tokens_at_a_time": tokens_at_a_time is not None}
         if given := [flag for flag, is_given in asked.items() if is_given] + reading.given:
             raise UserError(f"{folder}: reads clients' events: expected no {given[0]}")
         predict_clients(load_clients_run(folder, Path(place), device, weights), out)

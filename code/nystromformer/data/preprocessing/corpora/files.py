@@ -21,6 +21,7 @@ from nystromformer.data.preprocessing.corpus import MAX_LINE
 from nystromformer.data.preprocessing.pool import Report
 from nystromformer.data.preprocessing.stages import RUN_FILE
 from nystromformer.errors import UserError
+from nystromformer.files.reading import half_character
 
 CHUNK_BYTES = 1 << 24
 _REPORT_BYTES = 1 << 18
@@ -47,7 +48,7 @@ def find_files(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> li
     preprocessing run, which hold what was made of a corpus, are left out.
 
     Raises:
-        UserError: the folder is missing.
+        UserError: the folder is missing, or a file's name is no text.
     """
     if not folder.is_dir():
         raise UserError(
@@ -55,11 +56,15 @@ def find_files(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> li
             "with --source"
         )
     left_out = {path.resolve() for path in (folder / "preprocess.py", folder / "README.md", *leave_out)}
-    return sorted(
+    names = sorted(
         str(path.relative_to(folder).as_posix())
         for path in _walk(folder, left_out, (folder.resolve(),))
         if any(fnmatch.fnmatch(path.name, pattern + ending) for ending in ("", *_COMPRESSED))
     )
+    # Names are ids of documents.
+    if (bad := next((name for name in names if half_character(name) is not None), None)) is not None:
+        raise UserError(f"{folder}: the name of the file {os.fsencode(bad)!r} is not UTF-8: rename the file")
+    return names
 
 
 def _walk(folder: Path, left_out: set[Path], above: tuple[Path, ...]) -> Iterator[Path]:

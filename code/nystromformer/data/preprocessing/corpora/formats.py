@@ -297,7 +297,7 @@ def read_realnews(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Docume
     """News articles, a JSON object a line, of which the text is read."""
     for offset, line in file.lines():
         text = decode(file, offset, line, rules.undecodable, tally)
-        if text is None:
+        if text is None or not text.strip():
             continue
         try:
             article = _article_text(text, rules.text_field)

@@ -52,7 +52,8 @@ def hub_rows(name: str, state: str, part: int, parts: int, text_field: str) -> I
                 f"--hub {name}: row {number} of part {part}: expected a text in {text_field!r}, found {text!r:.60}; "
                 f"the columns are {', '.join(row)}: name the text column with --text_field"
             )
-        yield str(row.get("id", f"{part}.{number}")), text
+        identity = row.get("id")
+        yield f"{part}.{number}" if identity is None else str(identity), text
 
 
 def _read(name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
