@@ -94,8 +94,8 @@ class Transactions(Stages):
         self.run([self._prepared("uci", f"uci --source {source}")])
 
     def rates(self) -> None:
-        """The learning rate of each model, on the same data for as many epochs, with a seed of its own."""
-        flags = f"--lr {RATES} --seed 7 --epoch {EPOCHS}"
+        """The learning rate of each model, by one epoch on the same data with a seed of its own."""
+        flags = f"--lr {RATES} --seed 7 --epoch 1"
         self.run(self._training("rates-short", model, "short", flags) for model in MODELS)
         self.run(self._of_uci("rates-uci", model, flags) for model in UCI_MODELS)
 
