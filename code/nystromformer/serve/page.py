@@ -16,7 +16,7 @@ h1, p, td {{ overflow-wrap: anywhere; }}
 h1 {{ font-size: clamp(1.25rem, 5vw, 2rem); line-height: 1.2; }}
 textarea {{ width: 100%; box-sizing: border-box; font: inherit; }}
 button {{ font: inherit; padding: .4rem 1.2rem; }}
-table {{ border-collapse: collapse; margin: 1rem 0; }}
+table {{ border-collapse: collapse; margin: 1rem 0; min-width: min(100%, 14rem); }}
 caption {{ font-weight: bold; text-align: left; overflow-wrap: anywhere; }}
 td {{ padding: .2rem .9rem .2rem 0; border-bottom: 1px solid #8884; vertical-align: top; }}
 td:last-child {{ white-space: nowrap; padding-right: 0; text-align: right; }}
