@@ -32,7 +32,7 @@ LONG_EPOCHS, BEGUN_EPOCHS, FEW_EPOCHS = 10, 5, 20
 """Of the long histories and of few labelled clients, about as many steps as on the short ones; and of longer rows that
 begin with the encoder of shorter ones.
 """
-RATES = "3e-4,1e-3,3e-3"
+BATCH, RATES = 16, "5e-4,1e-3,2e-3"
 ATTENTIONS: Mapping[str, str] = {
     "softmax": "softmax",
     "nystrom": "nystrom",
@@ -227,7 +227,9 @@ class Transactions(Stages):
         fewer = "--epoch 1 --seed 0 --train_rows 32" if self.rehearse else ""
         place = ("--model", folder, "--data", self.out / "data" / data, "--task", data, flags, network)
         kept = "" if use in ("long", "pretrained") else "--discard_weights"
-        return job(f"{use}-{name}", "code/run_transactions.py", *place, kept, "--device cpu", fewer)
+        return job(
+            f"{use}-{name}", "code/run_transactions.py", *place, f"--batch_size {BATCH} {kept} --device cpu", fewer
+        )
 
 
 def tried_rates(runs: Path, model: str, data: str) -> dict[str, float]:
