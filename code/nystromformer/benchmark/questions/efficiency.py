@@ -65,7 +65,6 @@ def efficiency(context: typer.Context, settings: Efficiency, results: Results, p
 
         refuse_given(context, _NOT_BESIDE_PEERS, "--peers: the attention alone is measured, at every length")
         return measure_beside_peers(settings, results.out, str(this_call()))
-        return None
     from nystromformer.benchmark.efficiency.measure import measure_efficiency
 
     return measure_efficiency(settings, results.out, str(this_call()))
