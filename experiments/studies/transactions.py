@@ -32,7 +32,7 @@ LONG_EPOCHS, BEGUN_EPOCHS, FEW_EPOCHS = 10, 5, 20
 """Of the long histories and of few labelled clients, about as many steps as on the short ones; and of longer rows that
 begin with the encoder of shorter ones.
 """
-BATCH, RATES = 16, "5e-4,1e-3,2e-3"
+BATCH, RATES = 16, "1e-3,2e-3,4e-3"
 ATTENTIONS: Mapping[str, str] = {
     "softmax": "softmax",
     "nystrom": "nystrom",
@@ -49,6 +49,8 @@ PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     "conv_linformer": {"stride": 4},
 }
 MODELS = ("lstm", *ATTENTIONS)
+RATED = ("lstm", "softmax")
+"""Whose learning rate is chosen; other attentions have softmax's."""
 UCI_MODELS = ("lstm", "softmax", "nystrom", "linformer", "conv_linformer")
 """Longformer and near_far are softmax at six events."""
 UCI_LENGTH = 8
@@ -94,10 +96,10 @@ class Transactions(Stages):
         self.run([self._prepared("uci", f"uci --source {source}")])
 
     def rates(self) -> None:
-        """The learning rate of each model, by one epoch on the same data with a seed of its own."""
-        flags = f"--lr {RATES} --seed 7 --epoch 1"
-        self.run(self._training("rates-short", model, "short", flags) for model in MODELS)
-        self.run(self._of_uci("rates-uci", model, flags) for model in UCI_MODELS)
+        """The learning rates of the LSTM and of softmax, on the same data, for as many epochs, with another seed."""
+        flags = f"--lr {RATES} --seed 7 --epoch {EPOCHS}"
+        self.run(self._training("rates-short", model, "short", flags) for model in RATED)
+        self.run(self._of_uci("rates-uci", model, flags) for model in RATED)
 
     def short(self) -> None:
         """All models on the newest 350 events, three seeds, and boosting."""
@@ -245,8 +247,8 @@ def tried_rates(runs: Path, model: str, data: str) -> dict[str, float]:
 
 
 def best_rate(runs: Path, model: str, data: str) -> str:
-    """The learning rate of the lowest log loss on validation clients."""
-    tried = tried_rates(runs, model, data)
+    """The learning rate of the lowest log loss on validation clients, of the network or of softmax."""
+    tried = tried_rates(runs, model if model in RATED else "softmax", data)
     if len(tried) != len(RATES.split(",")):
         raise SystemExit(f"{model}: expected {len(RATES.split(','))} runs of the stage rates, found {len(tried)}")
     return min(tried, key=lambda rate: tried[rate])
@@ -312,8 +314,7 @@ def differences(runs: Path, use: str) -> list[list[str]]:
 
 def collect(runs: Path = Path("runs/transactions")) -> None:
     """Write a table and its figures for each use that has finished runs, the rates, and the drawn worlds."""
-    models = {"short": MODELS, "uci": UCI_MODELS}
-    rates = {data: {model: tried_rates(runs, model, data) for model in of_data} for data, of_data in models.items()}
+    rates = {data: {model: tried_rates(runs, model, data) for model in RATED} for data in ("short", "uci")}
     write_json(RESULTS / "rates.json", rates)
     for use in USES:
         folders = sorted(path for path in (runs / use).glob("*") if _is_tested(path))
