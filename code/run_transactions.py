@@ -88,10 +88,7 @@ def transactions(
         raise UserError(f"--architecture {architecture}: expected no --attention and no --conv beside it")
     check_start(from_run, train_only, pretrain_epoch)
     folder = recipe.folder(EXPERIMENTS / "transactions" / "encoder")
-    overrides = shared.overrides or []
-    if architecture != "encoder" and not any(each.startswith("model.pooling=") for each in overrides):
-        overrides = [*overrides, "model.pooling=first"]  # the state after the newest event, as is usual
-    experiment = open_experiment(folder, recipe.overrides(folder / "config.json", overrides))
+    experiment = open_experiment(folder, recipe.overrides(folder / "config.json", shared.overrides or []))
     setting = experiment.config.pretraining_setting
     sweep = recipe.sweep(shared.sweep(epoch or setting.epoch), setting)
     first = pretraining_sweep(sweep, pretrain_epoch) if pretrain_epoch else None
