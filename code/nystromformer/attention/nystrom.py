@@ -50,6 +50,10 @@ class _Landmarks(NamedTuple):
     segments: Segments | None
 
 
+_STABLE_IN_16_BITS = 8
+"""Iterations whose products err by 2**-16 are as noisy as 12 in float32: each multiplies the noise by 13/4."""
+
+
 class NystromAttention(Attention):
     """softmax(QK̃ᵀ) · Z* · softmax(Q̃Kᵀ) · V (eq. 17), evaluated right to left; no N x M matrix is stored.
 
@@ -131,9 +135,10 @@ class NystromAttention(Attention):
                 return f'the kernels have {key}="{has}" alone, not {value!r}'
         if config.pinv_ridge is not None:
             return "the kernels have the iterations of eq. 14 alone, no pinv_ridge"
-        if config.pinv_iterations > STABLE_ITERATIONS:
-            most = f"of which {STABLE_ITERATIONS} are stable"
-            return f"the kernels iterate in float32, {most}, not {config.pinv_iterations}"
+        # In three products of bfloat16 each, if q has 16 bits.
+        precision, most = ("float32", STABLE_ITERATIONS) if q.element_size() > 2 else ("bfloat16", _STABLE_IN_16_BITS)
+        if config.pinv_iterations > most:
+            return f"the kernels iterate in {precision}, of which {most} are stable, not {config.pinv_iterations}"
         if config.ignore_mask:
             return "ignore_mask is true, and the kernels take their mask"
         return why_not(q, config.num_landmarks, None if self.skip is None else self.skip.weight.shape[2])

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NoReturn, TypeVar
 
 import torch
@@ -146,7 +147,10 @@ def join_group() -> Iterator[Group]:
     store, rank, size = next(rendezvous("env://"))
     # Objects and flags travel by gloo, so that agreeing on them waits for no GPU.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, store=store_of_attempt(store, rank, size), rank=rank, world_size=size)
+    # What process 0 does alone, such as preparing data, may take hours; torchrun ends the others of one that is lost.
+    patience = timedelta(days=1)
+    own_store = store_of_attempt(store, rank, size)
+    dist.init_process_group(backend, store=own_store, rank=rank, world_size=size, timeout=patience)
     try:
         yield Group(rank, size, int(os.environ.get("LOCAL_RANK", "0")))
     except RuntimeError as error:

@@ -29,6 +29,10 @@ def attend(
         ({"dtype": torch.float64}, "the dtype is torch.float64: supported are bfloat16, float16 and float32"),
         ({"conv_kernel_size": 131}, "conv_kernel_size is 131: supported are up to 129"),
         ({"pinv_iterations": 13}, "the kernels iterate in float32, of which 12 are stable, not 13"),
+        (
+            {"pinv_iterations": 9, "dtype": torch.bfloat16},
+            "the kernels iterate in bfloat16, of which 8 are stable, not 9",
+        ),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name_and_left_to_torch_by_auto(
@@ -163,19 +167,20 @@ def test_the_trial_does_not_meddle_with_checkpointing() -> None:
 
 
 @pytest.mark.usefixtures("auto_everywhere")
-def test_what_says_nothing_of_the_kernels_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_trial_is_kept_and_a_capture_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: object, **options: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     case = (str(DEVICE), 32, 32, torch.float32, 0, False)
     with monkeypatch.context() as patch:
-        patch.setattr(trial, "fused_attention", full)
-        assert trial.failure(*case) == f"they fail on {DEVICE}: OutOfMemoryError: CUDA out of memory"
-    with monkeypatch.context() as patch:
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
         assert "before a CUDA graph is captured" in str(trial.failure("cuda:0", *case[1:]))
     assert trial._verdicts == {}
-    assert trial.failure(*case) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(trial, "fused_attention", full)
+        failed = trial.failure(*case)
+    assert failed == f"they fail on {DEVICE}: OutOfMemoryError: CUDA out of memory"
+    assert trial.failure(*case) == failed, "as the forward had it"
 
 
 @pytest.mark.slow

@@ -32,6 +32,8 @@ _FEW_LAYERS = "model.num_layers=2"
 """All layers but the last are alike: two compile to what twelve do, in a sixth of the memory."""
 _SEVERAL = 12
 """Processes that compile and compare at once; what is timed has the device for itself."""
+_MEMORY = 16 << 30
+"""Bytes that the largest comparison with float64 takes."""
 SHARES = {COMPILE: 0.1, "check": 0.3, "ceilings": 0.03, "attention": 0.3, "training": 0.27}
 """Of the time, by section. What a section leaves over goes to those behind it."""
 
@@ -112,6 +114,9 @@ def _measure(
         return measure_here(pieces, settings, seconds_left)
     at_once = bool(pieces) and pieces[0].section in (COMPILE, "check")
     count = min(_SEVERAL, max(1, (os.cpu_count() or 1) - 2)) if at_once else 1
+    if pieces and pieces[0].section == "check" and torch.cuda.is_available():
+        _, memory = torch.cuda.mem_get_info()
+        count = max(1, min(count, memory // _MEMORY))
     return measure_in_processes(pieces, settings, count, seconds_left)
 
 
