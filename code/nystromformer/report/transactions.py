@@ -210,7 +210,8 @@ def _row(runs: Sequence[Run], tested: Tested, references: Mapping[tuple[Any, ...
     difference, error = None, None
     if reference is not None and reference is not tested and (found := difference_of(tested, reference)):
         difference, error = found
-    keys = ("num_layers", "num_head", "transformer_dim", "transformer_hidden_dim", "dropout_prob", "positions", "pooling")
+    sizes = ("num_layers", "num_head", "transformer_dim", "transformer_hidden_dim")
+    keys = (*sizes, "dropout_prob", "positions", "pooling")
     rate = f"learning_rate={first.settings.learning_rate:g}"
     ways = [name for name in ("cycle_shift", "attention_alone") if first.choices[name]]
     name = attention_text(first.attention) if network == "encoder" else network
