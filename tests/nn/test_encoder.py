@@ -198,8 +198,8 @@ def test_fixed_segments_of_any_number() -> None:
 @pytest.mark.parametrize(
     ("positions", "expected"),
     [
-        (torch.tensor([[N]] * B), f"expected 0 to {N - 1} in rows of {N} tokens, found {N} to {N}"),
-        (torch.tensor([[0, -1]] * B), f"expected 0 to {N - 1} in rows of {N} tokens, found -1 to 0"),
+        (torch.tensor([[N]] * B), f"expected 0 to {N - 1} in rows of {N} tokens, found {N}"),
+        (torch.tensor([[0, -1]] * B), f"expected 0 to {N - 1} in rows of {N} tokens, found -1"),
         (KEEP_BN, "expected numbers of tokens, int64, found a mask of bool"),
     ],
     ids=["behind", "before", "a mask"],

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Unpack
 
+import torch
 from pydantic import ValidationError
 from torch import Tensor
 
@@ -120,7 +121,8 @@ class Encoder(LayerStack):
             (B, N, E), or (B, K, E) at the wanted positions. What stands at masked positions has no meaning.
 
         Raises:
-            ValueError: another shape, a mask that does not fit, input longer than `max_length`.
+            ValueError: another shape, a mask that does not fit, input longer than `max_length`; a mask instead of
+                positions, or, on a CPU, positions that a row does not have.
         """
         if x.ndim != 3 or x.shape[2] != self.dim or not x.is_floating_point():
             raise ValueError(
@@ -128,6 +130,11 @@ class Encoder(LayerStack):
             )
         if self.max_length is not None and x.shape[1] > self.max_length:
             raise ValueError(f"expected at most max_length = {self.max_length} tokens, found {x.shape[1]}")
+        if positions_BK is not None and positions_BK.device.type == "cpu" and not torch.compiler.is_compiling():
+            # On a GPU looking at them would have it waited for.
+            last = x.shape[1] - 1
+            if (wrong := positions_BK[(positions_BK < 0) | (positions_BK > last)]).numel():
+                raise ValueError(f"positions_BK: expected 0 to {last} in rows of {last + 1} tokens, found {wrong[0]}")
         shared = AttentionMask.wrap(mask, x[:, None])
         if shared is not None and self.zeroes_masked:
             x = shared.zeroed_tokens(x)

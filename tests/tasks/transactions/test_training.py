@@ -276,7 +276,7 @@ def test_longer_rows_begin_with_the_encoder_of_shorter_ones(stored: Stored, tmp_
 )
 def test_two_processes_are_one(flags: tuple[str, ...], stored: Stored, tmp_path: Path) -> None:
     settings = (*TINY, "model.max_seq_len=16", "model.attn_type.num_landmarks=4", "model.attn_type.conv_kernel_size=5")
-    settings += "model.dropout_prob=0"
+    settings += ("model.dropout_prob=0",)
     words = ["--data", stored.folder, "--device", "cpu", "--epoch", 1, "--batch_size", 16, *flags]
     words += [word for each in settings for word in ("--set", each)]
     chances = []
