@@ -219,8 +219,7 @@ class Transactions(Stages):
         folder = self.out / use / name
         if not (folder / "config.json").exists():
             config = json.loads((EXPERIMENTS / "transactions" / "encoder" / "config.json").read_text())
-            # Half precision is slower for some of them and faster for the LSTM.
-            config["model"] |= {"max_seq_len": length, "mixed_precision": False, **keys}
+            config["model"] |= {"max_seq_len": length, **keys}
             parameters = PARAMETERS.get(model, {}) | dict(attention)
             # A recurrent network has none.
             config["model"]["attn_type"] = {"name": ATTENTIONS.get(model, "softmax"), **parameters}
@@ -315,7 +314,7 @@ def differences(runs: Path, use: str) -> list[list[str]]:
 def collect(runs: Path = Path("runs/transactions")) -> None:
     """Write a table and its figures for each use that has finished runs, the rates, and the drawn worlds."""
     rates = {data: {model: tried_rates(runs, model, data) for model in RATED} for data in ("short", "uci")}
-    write_json(RESULTS / "rates.json", rates)
+    write_json(RESULTS / "rates.json", {**rates, "began": studies.read_stages(runs, "clients", "rates")})
     for use in USES:
         folders = sorted(path for path in (runs / use).glob("*") if _is_tested(path))
         if not folders:
@@ -337,7 +336,8 @@ def collect(runs: Path = Path("runs/transactions")) -> None:
         if manifest.exists():
             data = studies.read_json(manifest)
             kept = {key: data[key] for key in ("splits", "ceiling", "notes")}
-            write_json(RESULTS / f"{name}-clients.json", kept)
+            drawn = studies.read_stages(runs, "streamed" if name == "million" else "clients")
+            write_json(RESULTS / f"{name}-clients.json", {**kept, "began": drawn})
     if (path := runs / "streamed.json").exists():
         write_json(RESULTS / "streamed.json", studies.read_json(path))
 
