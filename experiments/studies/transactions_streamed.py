@@ -5,8 +5,6 @@ clients to RUNS/tables/million and RUNS/data/million.
 """
 
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -16,16 +14,9 @@ from transactions import NAMED
 
 from nystromformer.files.paths import PROJECT
 from nystromformer.files.writing import write_json
-from nystromformer.machine import machine_facts
+from nystromformer.machine import machine_facts, peak_memory
 from nystromformer.studies import Job, job, run_commands
 
-# A process' peak begins with that of the one that started it: so a small one stands between, and tells its children's.
-LAUNCHER = """
-import resource, subprocess, sys
-done = subprocess.run(sys.argv[1:], stdout=sys.stderr)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-sys.exit(done.returncode)
-"""
 SCRIPT = "experiments/transactions/prepare.py"
 
 
@@ -52,10 +43,8 @@ def main(
 def _measured(command: Job) -> dict[str, float]:
     """Seconds, and the peak of the command's largest process."""
     begin = time.perf_counter()
-    words = [sys.executable, "-c", LAUNCHER, *command.words]
-    peak = subprocess.run(words, cwd=PROJECT, check=True, stdout=subprocess.PIPE, text=True).stdout
-    unit = 1 << 20 if sys.platform == "darwin" else 1 << 10
-    return {"seconds": time.perf_counter() - begin, "peak_memory_mib": int(peak) / unit}
+    peak = peak_memory(command.words, PROJECT)
+    return {"seconds": time.perf_counter() - begin, "peak_memory_mib": peak}
 
 
 if __name__ == "__main__":

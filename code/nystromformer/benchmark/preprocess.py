@@ -25,7 +25,7 @@ from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
 from nystromformer.data.preprocessing.unified import UnifiedCorpus, read_corpus, write_corpus
 from nystromformer.data.tokenizer import save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.machine import machine_facts
+from nystromformer.machine import machine_facts, peak_memory
 from nystromformer.tables import Column
 
 logger = logging.getLogger(__name__)
@@ -39,13 +39,6 @@ from pathlib import Path
 from nystromformer.command_line import cli
 from nystromformer.data.preprocessing.commands import dataset_command
 cli.run(dataset_command({length}, ("text",), Path({folder!r}), tokenizer_limit={length}))
-"""
-# A process' peak begins with that of the one that started it: so a small one stands between, and tells its children's.
-_LAUNCHER = """
-import resource, subprocess, sys
-done = subprocess.run(sys.argv[1:])
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-sys.exit(done.returncode)
 """
 
 
@@ -163,11 +156,10 @@ def _preprocess(settings: Preprocessing, folder: Path, out: Path) -> float:
     """Run the command from its start to its end; returns MiB at the peak of its largest process."""
     code = _COMMAND.format(length=settings.length, folder=str(folder))
     flags = ["--tokenizer", str(folder / TOKENIZER_FOLDER), "--out", str(out), "--workers", str(settings.workers)]
-    command = [sys.executable, "-c", _LAUNCHER, sys.executable, "-c", code, *flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise UserError(f"the preprocessing command failed:\n{done.stderr}")
-    return int(done.stdout) / 1024
+    try:
+        return peak_memory([sys.executable, "-c", code, *flags], stderr=subprocess.PIPE)
+    except subprocess.CalledProcessError as error:
+        raise UserError(f"the preprocessing command failed:\n{error.stderr}") from error
 
 
 def table(rows: Sequence[PreprocessRow]) -> str:
