@@ -9,7 +9,7 @@ import typer
 
 from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import with_flag_groups
-from nystromformer.config.ranges import LEAST_VOCABULARY, MOST, MOST_SEED
+from nystromformer.config.ranges import MOST, MOST_SEED
 from nystromformer.tasks.documents.reading import ReadingFlags
 from nystromformer.tasks.finetuning.settings import FinetuningFlags
 
@@ -140,7 +140,7 @@ def classify(
         int | None,
         typer.Option(
             "--vocab_size",
-            min=LEAST_VOCABULARY,
+            min=261,
             max=MOST,
             help="With --from_scratch: vocabulary size of the tokenizer. Default: that of config.json.",
         ),

@@ -197,13 +197,15 @@ def gathered(runs: Path, earlier: Mapping[str, Any]) -> dict[str, Any]:
         for folder in sorted((runs / use).glob("*/")):
             by_task: dict[str, list[Run]] = {}
             for run in find_runs(folder / "model", "classify", "glue"):
-                by_task.setdefault(run.task, []).append(run)
+                # A sweep scores its test rows at its end, so an interrupted one has validation rows alone.
+                if run.test_metrics or not has_test(use):
+                    by_task.setdefault(run.task, []).append(run)
             for task, found in by_task.items():
                 kept = uses.setdefault(use, {}).setdefault(Path(task).name, {})
                 kept[folder.name] = studies.merged(kept.get(folder.name, []), map(figures_of, found))
             for path in sorted(folder.glob(f"model/**/{BASELINES}")):
                 for one in read_baselines(path):
-                    kept = uses[use].setdefault(path.parent.name, {})
+                    kept = uses.setdefault(use, {}).setdefault(path.parent.name, {})
                     guesses = {
                         name: {metric: [spread.mean, spread.deviation] for metric, spread in figures.items()}
                         for name, figures in one.baselines.items()
@@ -214,6 +216,11 @@ def gathered(runs: Path, earlier: Mapping[str, Any]) -> dict[str, Any]:
             path
         )["runs"]
     return {"began": [*earlier.get("began", []), *_new_stages(runs, earlier)], "uses": uses}
+
+
+def has_test(use: str) -> bool:
+    """Whether these runs are compared on test rows, not on validation rows."""
+    return use.startswith(("reviews", "passages"))
 
 
 def _new_stages(runs: Path, earlier: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -259,7 +266,11 @@ def table_of(found: Mapping[str, Any], on_test: bool) -> list[str]:
         rate = kinds[kind][0]["learning_rate"]
         lines.append([f"`{kind}`", f"{spread} {sign}".strip(), str(seeds), f"{rate:g}"])
     lines += [[name, str(spread), "", ""] for name, spread in guesses.items()]
-    note = power_note({"": smallest_difference(metric, list(spreads.values()), rows)})
+    several = [each for each in spreads.values() if each[1] > 1]
+    notes = {"": smallest_difference(metric, list(spreads.values()), rows)}
+    if 1 < len(several) < len(spreads):
+        notes["rows of several seeds"] = smallest_difference(metric, several, rows)
+    note = power_note(notes)
     return [markdown(["", f"{metric}, %", "seeds", "learning rate"], lines), note]
 
 
@@ -318,7 +329,7 @@ def collect(runs: Path = Path("runs/minilm")) -> None:
     parts = []
     for use, title, text in TITLES:
         for task, found in data["uses"].get(use, {}).items():
-            if table := table_of(found, on_test=use.startswith(("reviews", "passages"))):
+            if table := table_of(found, on_test=has_test(use)):
                 parts += [f"## {title}" + (f": {task}" if use in ("peer", "passages") else ""), text, *table]
     if glue := data["uses"].get("glue"):
         parts += ["## GLUE", f"At most {GLUE_ROWS:,} rows a task, one seed.", glue_table(glue)]

@@ -10,8 +10,6 @@ from .messages import ImpossibleError, Problem, quoted
 MOST = 10**9
 """Of a size or a number of steps: products of two of them fit 64 bits."""
 MOST_TOKENS = 10**15
-LEAST_VOCABULARY = 261
-"""Of a byte-level tokenizer that is trained: five special tokens and 256 bytes."""
 MOST_LAYERS = 10_000
 MOST_ITERATIONS = 1000
 MOST_PINV_ITERATIONS = 24

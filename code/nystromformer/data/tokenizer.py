@@ -9,13 +9,13 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from nystromformer.config.ranges import LEAST_VOCABULARY
 from nystromformer.errors import UserError
 from nystromformer.files.reading import JSON_BYTES, read_bytes
 from nystromformer.files.writing import FileStamp, NewFile, write_json
 
 TOKENIZER_FILE = "tokenizer.json"
 _CONFIG_FILE = "tokenizer_config.json"
+_BYTES = 256
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ _FAMILIES = (
 
 MOST_TOKENS = 10**7
 """Of a tokenizer that is trained; room for all of them is made beforehand."""
+LEAST_TOKENS = len(SPECIAL_TOKENS) + _BYTES
+"""Of a tokenizer that is trained."""
 
 
 def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -50,9 +52,9 @@ def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> Tokenizer:
     Raises:
         UserError: `vocab_size` has no room for the special tokens and the 256 bytes.
     """
-    if vocab_size < LEAST_VOCABULARY:
+    if vocab_size < LEAST_TOKENS:
         raise UserError(
-            f"--vocab_size: expected at least {LEAST_VOCABULARY} (special tokens and bytes), found {vocab_size}"
+            f"--vocab_size: expected at least {LEAST_TOKENS} (special tokens and bytes), found {vocab_size}"
         )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)

@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from nystromformer.config.ranges import LEAST_VOCABULARY
 from nystromformer.data.preprocessing.corpus import choose_validation_groups
 from nystromformer.data.preprocessing.mixture import Choice, parse_mixture
 from nystromformer.data.preprocessing.packing import MAX_LENGTH, MIN_LENGTH
 from nystromformer.data.preprocessing.unified import UnifiedCorpus
-from nystromformer.data.tokenizer import MOST_TOKENS
+from nystromformer.data.tokenizer import LEAST_TOKENS, MOST_TOKENS
 from nystromformer.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ class DatasetSettings:
         int | None,
         typer.Option(
             "--vocab_size",
-            min=LEAST_VOCABULARY,
+            min=LEAST_TOKENS,
             max=MOST_TOKENS,
             help=f"With --tokenizer train: its vocabulary size. Default: {_USUAL_SIZE}.",
         ),
