@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from documents import TEXTS
@@ -197,3 +198,21 @@ def test_a_run_replaces_that_of_its_seed_and_rate_and_others_stay() -> None:
     found = [{"seed": 2, "learning_rate": 1e-4, "score": 2}, {"seed": 0, "learning_rate": 3e-5, "score": 3}]
     scores = [(run["seed"], run["learning_rate"], run["score"]) for run in merged(known, found)]
     assert scores == [(0, 3e-5, 3), (0, 1e-4, 1), (2, 1e-4, 2)]
+
+
+@pytest.mark.usefixtures("alone")
+def test_an_interrupted_sweep_is_compared_by_no_validation_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finetune = importlib.import_module("finetune")
+    for use in ("reviews", "questions"):
+        (tmp_path / use / "softmax").mkdir(parents=True)
+    runs = [SimpleNamespace(task=use, test_metrics={}) for use in ("reviews", "questions")]
+    runs.append(SimpleNamespace(task="reviews", test_metrics={"accuracy": 0.9}))
+    monkeypatch.setattr(finetune, "find_runs", lambda folder, *_: [r for r in runs if r.task in folder.parts])
+    monkeypatch.setattr(finetune, "figures_of", lambda run: {"seed": 0, "learning_rate": 1.0, **run.test_metrics})
+    uses = finetune.gathered(tmp_path, {})["uses"]
+    assert [run.get("accuracy") for run in uses["reviews"]["reviews"]["softmax"]] == [0.9]
+    assert len(uses["questions"]["questions"]["softmax"]) == 1
+    runs.pop()
+    assert "reviews" not in finetune.gathered(tmp_path, {})["uses"]
