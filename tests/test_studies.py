@@ -12,7 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import scipy.stats
 from documents import TEXTS
 
 from nystromformer.errors import UserError
@@ -216,3 +218,19 @@ def test_an_interrupted_sweep_is_compared_by_no_validation_rows(
     assert len(uses["questions"]["questions"]["softmax"]) == 1
     runs.pop()
     assert "reviews" not in finetune.gathered(tmp_path, {})["uses"]
+
+
+@pytest.mark.usefixtures("alone")
+def test_paired_differences_are_those_of_a_paired_t_test_where_seeds_agree() -> None:
+    finetune = importlib.import_module("finetune")
+    generator = np.random.default_rng(0)
+    base, other = ((generator.random(400) < share).astype(float) for share in (0.9, 0.8))
+    right = {"softmax": np.stack([base] * 3), "linear": np.stack([other] * 3)}
+    oracle = scipy.stats.ttest_rel(other, base).confidence_interval(0.95)
+    found = finetune.paired(right)["linear"]
+    assert found["difference"] == pytest.approx((oracle.low + oracle.high) / 2)
+    assert found["half"] == pytest.approx((oracle.high - oracle.low) / 2, rel=0.01)
+    # Seeds that differ make it wider, and a single seed's are taken from the others.
+    right["softmax"][0, :40] = 0
+    assert finetune.paired(right)["linear"]["half"] > 1.5 * found["half"]
+    assert finetune.paired({kind: each[:1] for kind, each in right.items()}) == {}

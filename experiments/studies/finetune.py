@@ -7,16 +7,29 @@ runs/minilm, with those of minilm.py, whose converted models these are.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf, sqrt
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from authors import WAYS, cut_passages
 from minilm import CONVERTED, HELD_OUT, LENGTH, ROWS, MiniLm, write_books
 
 from nystromformer import studies
 from nystromformer.files.writing import write_json
 from nystromformer.runs.baselines import BASELINES, read_baselines
-from nystromformer.runs.figures import MARKS, Spread, mark, power_note, rows_behind, smallest_difference
+from nystromformer.runs.figures import (
+    ERROR_RATE,
+    MARKS,
+    POWER,
+    Spread,
+    mark,
+    power_note,
+    rows_behind,
+    smallest_difference,
+    student,
+)
 from nystromformer.runs.objective import TEMPERATURE
 from nystromformer.runs.record import Run, find_runs
 from nystromformer.studies import Job, job
@@ -215,12 +228,69 @@ def gathered(runs: Path, earlier: Mapping[str, Any]) -> dict[str, Any]:
         uses.setdefault("peer", {}).setdefault(path.stem.removeprefix("peer-"), {})["transformers"] = studies.read_json(
             path
         )["runs"]
-    return {"began": [*earlier.get("began", []), *_new_stages(runs, earlier)], "uses": uses}
+    return {
+        "began": [*earlier.get("began", []), *_new_stages(runs, earlier)],
+        "uses": uses,
+        "differences": {**earlier.get("differences", {}), **differences(runs)},
+    }
 
 
 def has_test(use: str) -> bool:
     """Whether these runs are compared on test rows, not on validation rows."""
     return use.startswith(("reviews", "passages"))
+
+
+def differences(runs: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """By use and task: what softmax's runs and others' here differ by on the same test rows."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for use in filter(has_test, USES):
+        right: dict[str, dict[str, list[Any]]] = {}
+        for path in sorted((runs / use).glob("*/model/documents/*/*/predictions/test.tsv")):
+            table = pd.read_csv(path, sep="\t", quoting=3)
+            kind, task = path.relative_to(runs / use).parts[0], path.parents[2].name
+            told = table["label"].eq(table["prediction"]).to_numpy(float)
+            right.setdefault(task, {}).setdefault(kind, []).append(told)
+        for task, kinds in right.items():
+            if pairs := paired({kind: np.stack(each) for kind, each in kinds.items()}):
+                found[f"{use}/{task}"] = pairs
+    return found
+
+
+def paired(right: Mapping[str, "np.ndarray[Any, np.dtype[np.float64]]"]) -> dict[str, dict[str, float]]:
+    """Each kind's accuracy minus softmax's, half of its 95 % interval and the smallest difference that could have been
+    shown. Rows are paired; the variance over seeds is that of all kinds that have several, pooled.
+
+    Args:
+        right: (seeds, rows) of each kind, 1 where a row was told right; empty figures where no kind has several seeds,
+            or softmax is not there.
+    """
+    several = [each for each in right.values() if len(each) > 1]
+    freedom = sum(len(each) - 1 for each in several)
+    if not freedom or "softmax" not in right:
+        return {}
+    pooled = sum((len(each) - 1) * each.mean(1).var(ddof=1) for each in several) / freedom
+    base, found = right["softmax"], {}
+    for kind in sorted(right.keys() - {"softmax"}):
+        own = right[kind]
+        rows = own.mean(0) - base.mean(0)
+        of_seeds = pooled * (1 / len(own) + 1 / len(base))
+        of_both = rows.var(ddof=1) / rows.size + of_seeds
+        effective = freedom * (of_both / of_seeds) ** 2 if of_seeds else inf
+        half = student(1 - ERROR_RATE / 2, effective) * sqrt(of_both)
+        smallest = half + student(POWER, effective) * sqrt(of_both)
+        found[kind] = {"difference": float(rows.mean()), "half": float(half), "smallest": float(smallest)}
+    return found
+
+
+def differences_table(found: Mapping[str, Mapping[str, float]]) -> str:
+    """Of one task."""
+    lines = []
+    for kind, one in sorted(found.items(), key=lambda each: KINDS.index(each[0])):
+        low, value, high = (100 * (one["difference"] + side * one["half"]) for side in (-1, 0, 1))
+        shown = f"{value:+.1f} ({low:+.1f} to {high:+.1f})"
+        lines.append([f"`{kind}` − `softmax`", shown, f"{100 * one['smallest']:.1f}"])
+    header = ["on the same rows", "difference in accuracy, points (95 %)", "could have been shown"]
+    return markdown(header, lines)
 
 
 def _new_stages(runs: Path, earlier: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -331,6 +401,8 @@ def collect(runs: Path = Path("runs/minilm")) -> None:
         for task, found in data["uses"].get(use, {}).items():
             if table := table_of(found, on_test=has_test(use)):
                 parts += [f"## {title}" + (f": {task}" if use in ("peer", "passages") else ""), text, *table]
+                if pairs := data["differences"].get(f"{use}/{task}"):
+                    parts.append(differences_table(pairs))
     if glue := data["uses"].get("glue"):
         parts += ["## GLUE", f"At most {GLUE_ROWS:,} rows a task, one seed.", glue_table(glue)]
     studies.write_page(

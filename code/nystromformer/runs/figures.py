@@ -153,7 +153,7 @@ def smallest_difference(metric: str, figures: Sequence[tuple[Spread, int]], rows
     of_seeds, of_both = variance / fewest, variance / fewest + error**2
     # Welch and Satterthwaite: only the seeds' part was estimated from a few figures.
     effective = freedom * (of_both / of_seeds) ** 2 if of_seeds else math.inf
-    value = (_student(1 - ERROR_RATE / 2, effective) + _student(POWER, effective)) * math.sqrt(2 * of_both)
+    value = (student(1 - ERROR_RATE / 2, effective) + student(POWER, effective)) * math.sqrt(2 * of_both)
     return SmallestDifference(value, fewest, rows, spread_is_known=freedom > 0)
 
 
@@ -175,7 +175,7 @@ def power_note(found: Mapping[str, SmallestDifference | None]) -> str:
     )
 
 
-def _student(probability: float, freedom: float) -> float:
+def student(probability: float, freedom: float) -> float:
     """Quantile of Student's t distribution, above 1/2, of at least 1 degree of freedom: with t = √freedom tan a the
     probability of 0 to t is the integral of cosᶠ⁻¹ from 0 to a over that to π/2.
     """
