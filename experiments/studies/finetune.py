@@ -6,8 +6,9 @@ and bookcorpus (for the stage `span`), and authors/Author_Title_Year.txt (for th
 runs/minilm, with those of minilm.py, whose converted models these are.
 """
 
+import csv
 from collections.abc import Iterable, Mapping, Sequence
-from math import inf, sqrt
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,13 @@ from nystromformer import studies
 from nystromformer.files.writing import write_json
 from nystromformer.runs.baselines import BASELINES, read_baselines
 from nystromformer.runs.figures import (
-    ERROR_RATE,
     MARKS,
-    POWER,
     Spread,
     mark,
     power_note,
     rows_behind,
     smallest_difference,
-    student,
+    times_of_error,
 )
 from nystromformer.runs.objective import TEMPERATURE
 from nystromformer.runs.record import Run, find_runs
@@ -246,7 +245,7 @@ def differences(runs: Path) -> dict[str, dict[str, dict[str, float]]]:
     for use in filter(has_test, USES):
         right: dict[str, dict[str, list[Any]]] = {}
         for path in sorted((runs / use).glob("*/model/documents/*/*/predictions/test.tsv")):
-            table = pd.read_csv(path, sep="\t", quoting=3)
+            table = pd.read_csv(path, sep="\t", quoting=csv.QUOTE_NONE)
             kind, task = path.relative_to(runs / use).parts[0], path.parents[2].name
             told = table["label"].eq(table["prediction"]).to_numpy(float)
             right.setdefault(task, {}).setdefault(kind, []).append(told)
@@ -258,11 +257,11 @@ def differences(runs: Path) -> dict[str, dict[str, dict[str, float]]]:
 
 def paired(right: Mapping[str, "np.ndarray[Any, np.dtype[np.float64]]"]) -> dict[str, dict[str, float]]:
     """Each kind's accuracy minus softmax's, half of its 95 % interval and the smallest difference that could have been
-    shown. Rows are paired; the variance over seeds is that of all kinds that have several, pooled.
+    shown. Rows are paired; the variance over seeds is that of all kinds that have several, pooled. None where no kind
+    has several, or softmax is not there.
 
     Args:
-        right: (seeds, rows) of each kind, 1 where a row was told right; empty figures where no kind has several seeds,
-            or softmax is not there.
+        right: (seeds, rows) of each kind, 1 where a row was told right.
     """
     several = [each for each in right.values() if len(each) > 1]
     freedom = sum(len(each) - 1 for each in several)
@@ -275,9 +274,7 @@ def paired(right: Mapping[str, "np.ndarray[Any, np.dtype[np.float64]]"]) -> dict
         rows = own.mean(0) - base.mean(0)
         of_seeds = pooled * (1 / len(own) + 1 / len(base))
         of_both = rows.var(ddof=1) / rows.size + of_seeds
-        effective = freedom * (of_both / of_seeds) ** 2 if of_seeds else inf
-        half = student(1 - ERROR_RATE / 2, effective) * sqrt(of_both)
-        smallest = half + student(POWER, effective) * sqrt(of_both)
+        half, smallest = (times * sqrt(of_both) for times in times_of_error(of_seeds, of_both, freedom))
         found[kind] = {"difference": float(rows.mean()), "half": float(half), "smallest": float(smallest)}
     return found
 
@@ -290,7 +287,8 @@ def differences_table(found: Mapping[str, Mapping[str, float]]) -> str:
         shown = f"{value:+.1f} ({low:+.1f} to {high:+.1f})"
         lines.append([f"`{kind}` − `softmax`", shown, f"{100 * one['smallest']:.1f}"])
     header = ["on the same rows", "difference in accuracy, points (95 %)", "could have been shown"]
-    return markdown(header, lines)
+    note = "Rows paired, the spread over seeds pooled over the kinds; two-sided test at 5 %, power 80 %."
+    return f"{markdown(header, lines)}\n\n{note}"
 
 
 def _new_stages(runs: Path, earlier: Mapping[str, Any]) -> list[dict[str, Any]]:

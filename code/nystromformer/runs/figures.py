@@ -151,10 +151,21 @@ def smallest_difference(metric: str, figures: Sequence[tuple[Spread, int]], rows
     fewest = min(seeds for _, seeds in figures)
     error = standard_error(metric, math.fsum(figure.mean for figure, _ in figures) / len(figures), rows)
     of_seeds, of_both = variance / fewest, variance / fewest + error**2
+    value = times_of_error(of_seeds, of_both, freedom)[1] * math.sqrt(2 * of_both)
+    return SmallestDifference(value, fewest, rows, spread_is_known=freedom > 0)
+
+
+def times_of_error(of_seeds: float, of_both: float, freedom: float) -> tuple[float, float]:
+    """Half of a difference's 95 % interval and the smallest difference that could have been shown, in standard errors.
+
+    Args:
+        of_seeds: the part of the variance that comes from seeds, estimated with `freedom` degrees of freedom.
+        of_both: the whole variance, whose other part is known from many rows.
+    """
     # Welch and Satterthwaite: only the seeds' part was estimated from a few figures.
     effective = freedom * (of_both / of_seeds) ** 2 if of_seeds else math.inf
-    value = (student(1 - ERROR_RATE / 2, effective) + student(POWER, effective)) * math.sqrt(2 * of_both)
-    return SmallestDifference(value, fewest, rows, spread_is_known=freedom > 0)
+    half = _student(1 - ERROR_RATE / 2, effective)
+    return half, half + _student(POWER, effective)
 
 
 def power_note(found: Mapping[str, SmallestDifference | None]) -> str:
@@ -175,7 +186,7 @@ def power_note(found: Mapping[str, SmallestDifference | None]) -> str:
     )
 
 
-def student(probability: float, freedom: float) -> float:
+def _student(probability: float, freedom: float) -> float:
     """Quantile of Student's t distribution, above 1/2, of at least 1 degree of freedom: with t = √freedom tan a the
     probability of 0 to t is the integral of cosᶠ⁻¹ from 0 to a over that to π/2.
     """
