@@ -228,9 +228,9 @@ def test_paired_differences_are_those_of_a_paired_t_test_where_seeds_agree() -> 
     right = {"softmax": np.stack([base] * 3), "linear": np.stack([other] * 3)}
     oracle = scipy.stats.ttest_rel(other, base).confidence_interval(0.95)
     found = finetune.paired(right)["linear"]
-    assert found["difference"] == pytest.approx((oracle.low + oracle.high) / 2)
-    assert found["half"] == pytest.approx((oracle.high - oracle.low) / 2, rel=0.01)
+    assert found.value == pytest.approx((oracle.low + oracle.high) / 2)
+    assert found.half == pytest.approx((oracle.high - oracle.low) / 2, rel=0.01)
     # Seeds that differ make it wider, and a single seed's are taken from the others.
     right["softmax"][0, :40] = 0
-    assert finetune.paired(right)["linear"]["half"] > 1.5 * found["half"]
+    assert finetune.paired(right)["linear"].half > 1.5 * found.half
     assert finetune.paired({kind: each[:1] for kind, each in right.items()}) == {}

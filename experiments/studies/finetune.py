@@ -8,7 +8,7 @@ runs/minilm, with those of minilm.py, whose converted models these are.
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from math import sqrt
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,12 @@ from nystromformer.files.writing import write_json
 from nystromformer.runs.baselines import BASELINES, read_baselines
 from nystromformer.runs.figures import (
     MARKS,
+    Difference,
     Spread,
     mark,
     power_note,
     rows_behind,
     smallest_difference,
-    times_of_error,
 )
 from nystromformer.runs.objective import TEMPERATURE
 from nystromformer.runs.record import Run, find_runs
@@ -239,26 +239,26 @@ def has_test(use: str) -> bool:
     return use.startswith(("reviews", "passages"))
 
 
-def differences(runs: Path) -> dict[str, dict[str, dict[str, float]]]:
-    """By use and task: what softmax's runs and others' here differ by on the same test rows."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for use in filter(has_test, USES):
+def differences(runs: Path) -> dict[str, dict[str, Any]]:
+    """By use and task: what softmax's runs and others' here differ by on the same rows."""
+    found: dict[str, dict[str, Any]] = {}
+    for use in ("questions", *filter(has_test, USES)):
         right: dict[str, dict[str, list[Any]]] = {}
-        for path in sorted((runs / use).glob("*/model/documents/*/*/predictions/test.tsv")):
+        rows = "test" if has_test(use) else "dev"
+        for path in sorted((runs / use).glob(f"*/model/*/*/*/predictions/{rows}.tsv")):
             table = pd.read_csv(path, sep="\t", quoting=csv.QUOTE_NONE)
             kind, task = path.relative_to(runs / use).parts[0], path.parents[2].name
             told = table["label"].eq(table["prediction"]).to_numpy(float)
             right.setdefault(task, {}).setdefault(kind, []).append(told)
         for task, kinds in right.items():
             if pairs := paired({kind: np.stack(each) for kind, each in kinds.items()}):
-                found[f"{use}/{task}"] = pairs
+                found[f"{use}/{task}"] = {kind: asdict(pair) for kind, pair in pairs.items()}
     return found
 
 
-def paired(right: Mapping[str, "np.ndarray[Any, np.dtype[np.float64]]"]) -> dict[str, dict[str, float]]:
-    """Each kind's accuracy minus softmax's, half of its 95 % interval and the smallest difference that could have been
-    shown. Rows are paired; the variance over seeds is that of all kinds that have several, pooled. None where no kind
-    has several, or softmax is not there.
+def paired(right: Mapping[str, "np.ndarray[Any, np.dtype[np.float64]]"]) -> dict[str, Difference]:
+    """Each kind's accuracy minus softmax's. Rows are paired; the variance over seeds is that of all kinds that have
+    several, pooled. None where no kind has several, or softmax is not there.
 
     Args:
         right: (seeds, rows) of each kind, 1 where a row was told right.
@@ -272,10 +272,8 @@ def paired(right: Mapping[str, "np.ndarray[Any, np.dtype[np.float64]]"]) -> dict
     for kind in sorted(right.keys() - {"softmax"}):
         own = right[kind]
         rows = own.mean(0) - base.mean(0)
-        of_seeds = pooled * (1 / len(own) + 1 / len(base))
-        of_both = rows.var(ddof=1) / rows.size + of_seeds
-        half, smallest = (times * sqrt(of_both) for times in times_of_error(of_seeds, of_both, freedom))
-        found[kind] = {"difference": float(rows.mean()), "half": float(half), "smallest": float(smallest)}
+        of_rows, of_seeds = rows.var(ddof=1) / rows.size, pooled * (1 / len(own) + 1 / len(base))
+        found[kind] = Difference.of(float(rows.mean()), float(of_rows), float(of_seeds), freedom)
     return found
 
 
@@ -283,9 +281,8 @@ def differences_table(found: Mapping[str, Mapping[str, float]]) -> str:
     """Of one task."""
     lines = []
     for kind, one in sorted(found.items(), key=lambda each: KINDS.index(each[0])):
-        low, value, high = (100 * (one["difference"] + side * one["half"]) for side in (-1, 0, 1))
-        shown = f"{value:+.1f} ({low:+.1f} to {high:+.1f})"
-        lines.append([f"`{kind}` − `softmax`", shown, f"{100 * one['smallest']:.1f}"])
+        pair = Difference(**one)
+        lines.append([f"`{kind}` − `softmax`", str(pair), f"{100 * pair.smallest:.1f}"])
     header = ["on the same rows", "difference in accuracy, points (95 %)", "could have been shown"]
     note = "Rows paired, the spread over seeds pooled over the kinds; two-sided test at 5 %, power 80 %."
     return f"{markdown(header, lines)}\n\n{note}"

@@ -7,7 +7,7 @@ the files of all-MiniLM-L6-v2 (both for the stage `pairs`). Every method has the
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, median, stdev, variance
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ from nystromformer.objectives import (
     RecallAtPrecision,
     ascend,
 )
+from nystromformer.runs.figures import Difference
 from nystromformer.runs.objective import METHODS, WITH_TARGET
 from nystromformer.runs.record import Run, find_runs
 from nystromformer.studies import Job, Stages, job
@@ -49,8 +50,6 @@ OF_DATA: Mapping[str, tuple[str, ...]] = {
     "pixels": ("iou",),
 }
 """The objectives that each stage trains for."""
-QUANTILE, POWER = 2.776, 0.941
-"""Of Student's t with four degrees of freedom, at 97.5 and at 80 %."""
 
 
 class Objectives(Stages):
@@ -184,12 +183,12 @@ def figures_of(run: Run) -> dict[str, Any]:
     }
 
 
-def compared(ours: Iterable[Mapping[str, Any]], others: Iterable[Mapping[str, Any]], name: str) -> dict[str, float]:
-    """The mean difference of runs with the same seeds, half of its 95 % interval, and what would have been seen."""
+def compared(ours: Iterable[Mapping[str, Any]], others: Iterable[Mapping[str, Any]], name: str) -> Difference:
+    """The mean difference of runs with the same seeds."""
     by_seed = {run["seed"]: run["metrics"][name] for run in others}
     differences = [run["metrics"][name] - by_seed[run["seed"]] for run in ours if run["seed"] in by_seed]
-    error = stdev(differences) / len(differences) ** 0.5
-    return {"difference": fmean(differences), "half": QUANTILE * error, "least": (QUANTILE + POWER) * error}
+    freedom = len(differences) - 1
+    return Difference.of(fmean(differences), 0.0, variance(differences) / len(differences), freedom)
 
 
 def collect(runs: Path = Path("runs/objectives")) -> None:
@@ -207,7 +206,7 @@ def collect(runs: Path = Path("runs/objectives")) -> None:
                 cells = ["", ""]
                 if usual is not None and method != "cross_entropy" and len(found) > 1:
                     one = compared(found, usual, name)
-                    cells = [f"{100 * one['difference']:+.1f} ± {100 * one['half']:.1f}", f"{100 * one['least']:.1f}"]
+                    cells = [f"{100 * one.value:+.1f} ± {100 * one.half:.1f}", f"{100 * one.smallest:.1f}"]
                 spread = f"{fmean(values):.1f} ± {stdev(values):.1f}" if len(values) > 1 else f"{values[0]:.1f}"
                 kept = " ".join(str(1 + run["kept"]) for run in found)
                 lines.append([f"`{name}`", method, spread, *cells, kept])

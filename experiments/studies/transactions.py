@@ -16,7 +16,7 @@ import pandas as pd
 from nystromformer import studies
 from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.files.writing import write_json, write_text
-from nystromformer.report.transactions import POWER, Tested, clients_tested_in, difference_of, write_transactions
+from nystromformer.report.transactions import Tested, clients_tested_in, difference_of, write_transactions
 from nystromformer.runs.record import find_runs
 from nystromformer.studies import Job, Stages, job
 from nystromformer.tables import markdown
@@ -304,10 +304,9 @@ def differences(runs: Path, use: str) -> list[list[str]]:
     for names in PAIRS.get(use, ()):
         one, other = (tested_clients(runs, name) for name in names)
         if one is not None and other is not None and (found := difference_of(one, other)):
-            value, half = found[0], 1.96 * found[1]
-            shown = f"{100 * value:+.1f} ({100 * (value - half):+.1f} to {100 * (value + half):+.1f})"
             seeds = " and ".join(str(len(each.chances)) for each in (one, other))
-            rows.append([" − ".join(f"`{name}`" for name in names), seeds, shown, f"{100 * POWER * found[1]:.1f}"])
+            pair = " − ".join(f"`{name}`" for name in names)
+            rows.append([pair, seeds, str(found), f"{100 * found.smallest:.1f}"])
     return rows
 
 

@@ -9,7 +9,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json, write_text
 from nystromformer.report.finetuning import attention_text, phases_of, read_runs, read_times
 from nystromformer.runs.baselines import BASELINES, find_baselines, read_baselines
-from nystromformer.runs.figures import Spread
+from nystromformer.runs.figures import Difference, Spread
 from nystromformer.runs.record import Run, spread_of
 from nystromformer.tables import markdown
 from nystromformer.tasks.transactions.metrics import gini, interval
@@ -38,8 +38,6 @@ LECTURE_SHIFT = {"linformer": (53.47, 47.31)}
 """Before and after the newest transaction was dropped."""
 _REFERENCE = "lstm"
 _NORMAL = 1.96
-POWER = 2.8
-"""Standard errors of a difference that a two-sided test at 5 % finds in four of five repetitions."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +56,10 @@ class Row:
     gini: Spread
     interval: tuple[float, float]
     """95 %, over clients."""
-    difference: float | None
+    difference: Difference | None
     """From the reference's Gini, which is trained and tested on the same clients and rows of the same length; None of
     the reference itself.
     """
-    difference_error: float | None
-    """As of `difference_of`."""
     shift: float
     """What the Gini gains by dropping each client's newest event."""
     shift_interval: tuple[float, float]
@@ -163,10 +159,9 @@ def _nothing(folders: Sequence[Path]) -> UserError:
     )
 
 
-def difference_of(tested: Tested, reference: Tested) -> tuple[float, float] | None:
-    """The mean Gini of some runs minus that of others, and its standard error: over clients, paired, and over seeds,
-    whose variance is that of the side, or sides, with several; where each has one, over clients alone. None of other
-    clients.
+def difference_of(tested: Tested, reference: Tested) -> Difference | None:
+    """The mean Gini of some runs minus that of others. Its variance is that over clients, paired, and that over seeds,
+    taken from the side, or sides, with several; where each has one, that over clients alone. None of other clients.
     """
     if reference.clients != tested.clients or not np.array_equal(reference.labels_n, tested.labels_n):
         return None
@@ -177,8 +172,8 @@ def difference_of(tested: Tested, reference: Tested) -> tuple[float, float] | No
     if freedom:
         pooled = sum(((each - each.mean()) ** 2).sum() for each in sides) / freedom
         of_seeds = float(pooled) * sum(1 / len(each) for each in sides)
-    error = float(np.sqrt(((high - low) / (2 * _NORMAL)) ** 2 + of_seeds))
-    return tested.mean() - reference.mean(), error
+    of_clients = ((high - low) / (2 * _NORMAL)) ** 2
+    return Difference.of(tested.mean() - reference.mean(), of_clients, of_seeds, freedom)
 
 
 def read_tested(runs: Sequence[Run]) -> Tested:
@@ -207,9 +202,6 @@ def _row(runs: Sequence[Run], tested: Tested, references: Mapping[tuple[Any, ...
     if any(run.origin.checkpoint and len(times) < 2 for run, times in zip(runs, phases, strict=True)):
         warnings.append("minutes and memory are without the run that it began with")
     reference = references.get(_clients(first))
-    difference, error = None, None
-    if reference is not None and reference is not tested and (found := difference_of(tested, reference)):
-        difference, error = found
     sizes = ("num_layers", "num_head", "transformer_dim", "transformer_hidden_dim")
     keys = (*sizes, "dropout_prob", "positions", "pooling")
     rate = f"learning_rate={first.settings.learning_rate:g}"
@@ -226,8 +218,7 @@ def _row(runs: Sequence[Run], tested: Tested, references: Mapping[tuple[Any, ...
         seeds=[run.settings.seed for run in runs],
         gini=spread_of(runs, lambda run: run.test_metrics["gini"]),
         interval=interval(tested.mean, clients),
-        difference=difference,
-        difference_error=error,
+        difference=None if reference is None or reference is tested else difference_of(tested, reference),
         shift=tested.mean(shifted=True) - tested.mean(),
         shift_interval=interval(lambda weights: tested.mean(weights, shifted=True) - tested.mean(weights), clients),
         minutes=Spread.of([sum(each.seconds for each in times) / 60 for times in phases]),
@@ -248,17 +239,14 @@ def as_markdown(rows: Sequence[Row], baselines: Mapping[str, Mapping[str, Spread
         alike = [each for each in rows if _kind(each) == _kind(row)]
         is_alone = not row.begun and sum(not each.begun for each in alike) == 1
         lecture = LECTURE.get((row.name.split(" ")[0], row.length), "") if is_alone and not _ways(row) else ""
-        against = ""
-        if row.difference is not None and row.difference_error is not None:
-            half = _NORMAL * row.difference_error
-            against = _with(row.difference, (row.difference - half, row.difference + half))
         shared = set.intersection(*(set(_settings(each)) for each in alike))
         name = row.name + (", after pretraining or another run" if row.begun else "")
         name = ", ".join([name, *(each for each in _settings(row) if each not in shared or each in _ways(row))])
         lines.append(
             [
                 *(row.data, f"{row.length:,}", name, str(len(row.seeds)), str(row.gini)),
-                *(_range(row.interval), against, _with(row.shift, row.shift_interval)),
+                *(_range(row.interval), str(row.difference or "")),
+                f"{100 * row.shift:+.1f} ({_range(row.shift_interval, '+')})",
                 *(f"{row.minutes.mean:.1f}", f"{row.memory_mib:,.0f}", lecture),
             ]
         )
@@ -308,13 +296,12 @@ def _power(rows: Sequence[Row]) -> str:
     """The smallest differences that the table could have shown."""
     groups: dict[tuple[str, int], list[float]] = {}
     for row in rows:
-        if row.difference_error is not None:
-            groups.setdefault((row.data, row.length), []).append(row.difference_error)
+        if row.difference is not None:
+            groups.setdefault((row.data, row.length), []).append(row.difference.smallest)
     if not groups:
         return ""
     shown = "; ".join(
-        f"{data} at {length:,} events {100 * POWER * max(errors):.1f} points"
-        for (data, length), errors in groups.items()
+        f"{data} at {length:,} events {100 * max(smallest):.1f} points" for (data, length), smallest in groups.items()
     )
     return (
         "Smallest difference from the LSTM that could have been shown (two-sided test at 5 %, power 80 %, clients "
@@ -322,9 +309,5 @@ def _power(rows: Sequence[Row]) -> str:
     )
 
 
-def _range(bounds: tuple[float, float]) -> str:
-    return f"{100 * bounds[0]:.1f} to {100 * bounds[1]:.1f}"
-
-
-def _with(value: float, bounds: tuple[float, float] | None) -> str:
-    return f"{100 * value:+.1f} ({_range(bounds)})" if bounds is not None else f"{100 * value:+.1f}"
+def _range(bounds: tuple[float, float], sign: Literal["", "+"] = "") -> str:
+    return " to ".join(f"{100 * bound:{sign}.1f}" for bound in bounds)

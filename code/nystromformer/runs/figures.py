@@ -111,6 +111,36 @@ def rows_behind(metric: str, rows: Mapping[str, int]) -> int:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """Of two means, as a fraction."""
+
+    value: float
+    half: float
+    """Of its 95 % interval."""
+    smallest: float
+    """That could have been shown, see `ERROR_RATE` and `POWER`."""
+
+    @classmethod
+    def of(cls, value: float, of_rows: float, of_seeds: float, freedom: int) -> "Difference":
+        """
+        Args:
+            of_rows: the part of the variance that comes from the rows, which are many.
+            of_seeds: the part that comes from seeds, estimated with `freedom` degrees of freedom; 0 where they are 0.
+        """
+        variance = of_rows + of_seeds
+        # Welch and Satterthwaite: only the seeds' part was estimated from a few figures.
+        effective = freedom * (variance / of_seeds) ** 2 if of_seeds else math.inf
+        half = _student(1 - ERROR_RATE / 2, effective)
+        error = math.sqrt(variance)
+        return cls(value, half * error, (half + _student(POWER, effective)) * error)
+
+    def __str__(self) -> str:
+        """In points, with the 95 % interval: `+1.5 (-0.5 to +3.5)`."""
+        low, high = self.value - self.half, self.value + self.half
+        return f"{100 * self.value:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+
+
+@dataclass(frozen=True)
 class SmallestDifference:
     """What a table could have shown."""
 
@@ -150,22 +180,8 @@ def smallest_difference(metric: str, figures: Sequence[tuple[Spread, int]], rows
     variance = sum((seeds - 1) * deviation**2 for deviation, seeds in several) / freedom if freedom else 0.0
     fewest = min(seeds for _, seeds in figures)
     error = standard_error(metric, math.fsum(figure.mean for figure, _ in figures) / len(figures), rows)
-    of_seeds, of_both = variance / fewest, variance / fewest + error**2
-    value = times_of_error(of_seeds, of_both, freedom)[1] * math.sqrt(2 * of_both)
-    return SmallestDifference(value, fewest, rows, spread_is_known=freedom > 0)
-
-
-def times_of_error(of_seeds: float, of_both: float, freedom: float) -> tuple[float, float]:
-    """Half of a difference's 95 % interval and the smallest difference that could have been shown, in standard errors.
-
-    Args:
-        of_seeds: the part of the variance that comes from seeds, estimated with `freedom` degrees of freedom.
-        of_both: the whole variance, whose other part is known from many rows.
-    """
-    # Welch and Satterthwaite: only the seeds' part was estimated from a few figures.
-    effective = freedom * (of_both / of_seeds) ** 2 if of_seeds else math.inf
-    half = _student(1 - ERROR_RATE / 2, effective)
-    return half, half + _student(POWER, effective)
+    found = Difference.of(0.0, 2 * error**2, 2 * variance / fewest, freedom)
+    return SmallestDifference(found.smallest, fewest, rows, spread_is_known=freedom > 0)
 
 
 def power_note(found: Mapping[str, SmallestDifference | None]) -> str:
