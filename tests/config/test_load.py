@@ -44,6 +44,10 @@ class TestFile:
     def test_folder(self, tmp_path: Path) -> None:
         assert "a folder" in refusal(tmp_path)
 
+    def test_of_a_model_of_transformers(self, write_config: WriteConfig) -> None:
+        message = refusal(write_config({"model_type": "bert", "hidden_size": 768}))
+        assert "make an experiment of it first, by run_export.py import" in message
+
     def test_not_utf8(self, write_config: WriteConfig) -> None:
         assert "line 2: not UTF-8" in refusal(write_config(b'{\n"data_folder": "\xfc"}'))
 

@@ -236,6 +236,25 @@ class TestImpossible:
         expected = "pretraining_setting.batch_size: expected a multiple of gpu_setting.inst_per_gpu = 3, found 8"
         assert problems(valid) == [expected]
 
+    @pytest.mark.parametrize(
+        ("setting", "expected"),
+        [
+            ({"budget_minutes": 5}, 'budget_minutes: expected schedule "budget" with it, found "linear"'),
+            ({"schedule": "budget"}, "budget_minutes: expected a number of minutes"),
+            ({"decay": 0.5}, 'decay: expected schedule "wsd" with it'),
+            ({"schedule": "wsd", "warmup": 0.8, "decay": 0.5}, "decay: expected at most 1 together with warmup = 0.8"),
+            ({"batch_size_start": 4}, "batch_growth_tokens: missing"),
+            ({"batch_size_start": 8, "batch_growth_tokens": 9}, "batch_size_start: expected a divisor of batch_size"),
+            ({"mask_replace_prob": 0.9, "random_replace_prob": 0.2}, "random_replace_prob: expected at most 1"),
+            ({"mask_replace_prob": 0, "random_replace_prob": 0}, "mask_replace_prob: expected mask_replace_prob or"),
+        ],
+        ids=str,
+    )
+    def test_schedules_batches_and_masks(self, valid: Data, setting: Data, expected: str) -> None:
+        valid["pretraining_setting"].update(setting)
+        (problem,) = problems(valid)
+        assert problem.startswith(f"pretraining_setting.{expected}"), problem
+
     def test_all_at_once(self, valid: Data) -> None:
         valid["model"].update(head_dim=5, attn_type=["softmax"], num_landmarks=8)
         valid["pretraining_setting"]["seed"] = -1

@@ -303,8 +303,8 @@ BAD: dict[str, tuple[dict[str, Any], list[object], str]] = {
     ),
     "an unknown code": ({}, ["--code", "both"], "--code: expected one of auto, transformers, file, found 'both'"),
     "code of another form": ({}, ["--format", "onnx", "--code", "file"], "--code file is for --format hf"),
-    "no such checkpoint": ({}, ["--checkpoint", 7], "expected --checkpoint last, all or one of 0; found '7'"),
-    "all checkpoints": ({}, ["--checkpoint", "all"], "expected last or an epoch's number"),
+    "no such checkpoint": ({}, ["--checkpoint", 7], "expected --checkpoint last or one of 0; found '7'"),
+    "all checkpoints": ({}, ["--checkpoint", "all"], "expected --checkpoint last or one of 0; found 'all'"),
 }
 
 

@@ -98,6 +98,10 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         "layer.0-1.attention.output.dense.bias: missing",
     ),
     "no config": (lambda at: (at / "config.json").unlink(), r"no config.json there: expected a folder as transformers"),
+    "an experiment": (
+        instead("config.json", b'{"model": {}, "pretraining_setting": {}}'),
+        "config.json: an experiment of this project, which needs no import: name .* as --model",
+    ),
     "config cut short": (instead("config.json", b'{"model'), r"config.json: expected JSON"),
     "text for a number": (in_config(hidden_size="many"), r"config.json: transformers cannot read it: .*hidden_size"),
     "another activation": (in_config(hidden_act="relu"), "hidden_act: expected one of gelu.*, found 'relu'"),

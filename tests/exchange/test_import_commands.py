@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -105,12 +106,27 @@ def test_rows_in_berts_tokens(tmp_path: Path) -> None:
     assert open_dataset(tmp_path / "again").manifest.tokenizer_sha256 == content["tokenizer"]
 
 
-def start(folder: Path, source: Path, dataset: Dataset, **changes: Any) -> tuple[Experiment, StartWeights]:
-    data = small_data(**changes) | {"from_cp": str(source)}
+def start(
+    folder: Path, source: Path, dataset: Dataset, settings: Mapping[str, str] = {}, **changes: Any
+) -> tuple[Experiment, StartWeights]:
+    data = small_data(**changes) | {"from_cp": str(source)} | dict(settings)
     experiment = Experiment(folder, experiment_config(data, "test"))
     weights = open_start_weights(experiment, dataset)
     assert weights is not None
     return experiment, weights
+
+
+@pytest.mark.parametrize("way", ["repeat", "continue", "interpolate"])
+def test_from_cp_positions_are_those_of_a_source_too(tmp_path: Path, dataset_folder: Path, way: str) -> None:
+    source = foreign.bert(max_position_embeddings=LENGTH // 2)
+    folder = foreign.stored(source, tmp_path / "bert")
+    for path in (dataset_folder / "tokenizer").iterdir():
+        shutil.copy(path, folder)
+    changes = {"model__activation": "gelu", "model__layer_norm_eps": source.config.layer_norm_eps}
+    settings = {"from_cp_positions": way, "from_cp_resize": "lossy"}
+    _, weights = start(tmp_path, folder, open_dataset(dataset_folder), settings, **changes)
+    told = {"repeat": "repeated", "continue": "with initial values beyond", "interpolate": "interpolated"}[way]
+    assert any(told in note for note in weights.notes)
 
 
 @pytest.mark.parametrize("kind", ["roberta", "bert"])

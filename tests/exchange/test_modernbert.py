@@ -93,7 +93,34 @@ def test_a_type_of_sentences_is_part_of_the_tokens(tmp_path: Path) -> None:
     content["model"]["encoder.embeddings.sentence_type.weight"] += 0.3
     write_checkpoint(content, path)
     export_model(tmp_path / "ours", "last", "hf", tmp_path / "back", "auto", False)
-    assert_equal_logits(open_model(tmp_path / "ours").build(), AutoModelForMaskedLM.from_pretrained(tmp_path / "back"))
+    theirs = AutoModelForMaskedLM.from_pretrained(tmp_path / "back")
+    assert_equal_logits(open_model(tmp_path / "ours").build(), theirs)
+    import_model(tmp_path / "back", tmp_path / "again", ImportSettings())
+    again = open_model(tmp_path / "again")
+    assert_equal_logits(again.build(), theirs)
+    assert torch.equal(again.weights["mlm.bias"], content["model"]["mlm.bias"])
+    name = "encoder.embeddings.word.weight"
+    assert torch.equal(again.weights[name], content["model"][name])
+    name = "encoder.embeddings.sentence_type.weight"
+    torch.testing.assert_close(again.weights[name], content["model"][name], rtol=1e-5, atol=1e-6)
+
+
+def test_an_output_layer_of_its_own_is_refused(tmp_path: Path) -> None:
+    source = foreign.modernbert(tie_word_embeddings=False)
+    foreign.stored(source, tmp_path / "theirs")
+    with pytest.raises(UserError, match="the source's output layer is not tied to its embeddings"):
+        import_model(tmp_path / "theirs", tmp_path / "ours", ImportSettings())
+
+
+def test_special_tokens_are_the_tokenizers_or_none(tmp_path: Path) -> None:
+    foreign.stored(foreign.modernbert(), tmp_path / "theirs")
+    roles = ("bos", "pad", "eos", "cls", "sep")
+    for name, given in (("with", None), ("without", "none")):
+        import_model(tmp_path / "theirs", tmp_path / name, ImportSettings(), tokenizer=given)
+        export_model(tmp_path / name, "last", "hf", tmp_path / f"{name}-back", "auto", False)
+        config = AutoModelForMaskedLM.from_pretrained(tmp_path / f"{name}-back").config
+        ids = [getattr(config, f"{role}_token_id") for role in roles]
+        assert all(each is not None and each < VOCABULARY for each in ids) if given is None else ids == [None] * 5
 
 
 @pytest.mark.parametrize(
@@ -104,7 +131,8 @@ def test_a_type_of_sentences_is_part_of_the_tokens(tmp_path: Path) -> None:
         ({"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0}}}, "rope_type: expected 'def"),
         ({"layer_types": ["full_attention"] * 3 + ["chunked_attention"]}, "layer_types"),
         ({"architectures": ["ModernBertForSequenceClassification"]}, "an unsupported architecture"),
-        ({"local_attention": 10**6}, "window: expected at most max_seq_len"),
+        ({"num_attention_heads": 0}, "num_attention_heads: expected at least one, found 0"),
+        ({"local_attention": 10**6}, "local_attention: expected at most max_position_embeddings"),
     ],
     ids=lambda value: str(value)[:40],
 )

@@ -71,6 +71,26 @@ def test_parts_that_are_not_known_are_named(
     assert not (tmp_path / "ours").exists()
 
 
+@pytest.mark.parametrize("place", ["pooling", "", "gone"])
+def test_parts_lie_where_their_list_says(tmp_path: Path, place: str) -> None:
+    """The model in a folder of its own, as earlier versions stored it; and the pooling."""
+    stored(bert(), tmp_path / "theirs" / "0_Transformer")
+    modes = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
+    (tmp_path / "theirs" / (place or "1_Pooling")).mkdir()
+    write_json(tmp_path / "theirs" / (place or "1_Pooling") / "config.json", modes)
+    kinds = (("0_Transformer", "Transformer"), ("lost" if place == "gone" else place or "1_Pooling", "Pooling"))
+    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds]
+    write_json(tmp_path / "theirs" / "modules.json", modules)
+    if place == "gone":
+        with pytest.raises(UserError, match=r"lost/config.json: no such file, where modules.json says"):
+            import_model(tmp_path / "theirs", tmp_path / "ours", ImportSettings(attention="softmax"))
+        return
+    import_model(tmp_path / "theirs", tmp_path / "ours", ImportSettings(attention="softmax"))
+    opened = open_model(tmp_path / "ours")
+    assert opened.config.pooling == "mean"
+    assert opened.tokenizer is not None
+
+
 def test_without_a_tokenizer_there_is_no_such_folder(tmp_path: Path, dataset_folder: Path) -> None:
     made = experiment(tmp_path / "ours", dataset_folder, **SOFTMAX)
     export_model(made.folder, "0", "hf", tmp_path / "hf", "auto", False)

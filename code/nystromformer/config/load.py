@@ -39,6 +39,11 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
     if isinstance(data, dict):
+        if "model_type" in data and "model" not in data:
+            raise UserError(
+                f"{path}: of a model of transformers: make an experiment of it first, by "
+                f"run_export.py import {path.parent} DEST, and name DEST here"
+            )
         problems += apply_overrides(data, overrides)
     named = [*map(quoted, overrides[:MOST_LISTED]), *(["…"] if len(overrides) > MOST_LISTED else [])]
     source = f"{path} with {', '.join(named)}" if overrides else str(path)

@@ -185,6 +185,9 @@ class PretrainingConfig(BaseModel):
         if shares > 1 + 1e-9:
             text = f"expected at most 1 together with mask_replace_prob = {self.mask_replace_prob:g}, found {shares:g}"
             problems.append(Problem(("random_replace_prob",), text))
+        if not shares:
+            text = "expected mask_replace_prob or random_replace_prob above 0: else every token to predict is visible"
+            problems.append(Problem(("mask_replace_prob",), text))
         if problems:
             raise ImpossibleError(problems)
         return self

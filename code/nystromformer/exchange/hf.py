@@ -75,7 +75,8 @@ def _write_modules(opened: Opened, folder: Path) -> None:
 def special_ids(tokenizer: Tokenizer) -> dict[str, Any]:
     """What transformers' configs say of the special tokens."""
     names = special_names(tokenizer)
-    return {f"{role}_token_id": tokenizer.token_to_id(names[role]) for role in ("bos", "pad", "eos")}
+    roles = {"bos": "bos", "pad": "pad", "eos": "eos", "cls": "bos", "sep": "eos"}
+    return {f"{role}_token_id": tokenizer.token_to_id(names[own]) for role, own in roles.items()}
 
 
 def write_tokenizer(opened: Opened, tokenizer: Tokenizer, folder: Path) -> None:

@@ -291,6 +291,8 @@ def _modernbert(opened: Opened) -> Layout:
         "attention_dropout": _or_else(config.attention_dropout_prob, config.dropout_prob),
         "mlp_dropout": config.hidden_dropout_prob,
         "tie_word_embeddings": tied,
+        # Its defaults are of a larger vocabulary; a tokenizer's own take their place.
+        **dict.fromkeys(f"{role}_token_id" for role in ("bos", "pad", "eos", "cls", "sep")),
     }
     same = "transformers' own ModernBERT computes the same for any length and any padding."
     return Layout(keys, renamed, False, same)

@@ -142,8 +142,6 @@ def open_model(folder: Path, wanted: str | None = None) -> Opened:
 
 def _open_experiment(folder: Path, wanted: str) -> Opened:
     experiment = read_experiment(folder)
-    if wanted in ("all", "best"):
-        raise UserError(f"--checkpoint: expected last or an epoch's number of an experiment, found {wanted!r}")
     path = choose_weights(experiment.checkpoints, wanted)[0]
     content = read_checkpoint(path)
     check_is_of_a_run(content, path)
@@ -156,8 +154,6 @@ def _open_experiment(folder: Path, wanted: str) -> Opened:
 def _open_run(folder: Path, wanted: str | None) -> Opened:
     result = read_run(folder)
     if result is None:
-        if wanted in ("all", "best"):
-            raise UserError(f"{folder}: no result.json: expected --checkpoint last or an epoch's number")
         path = choose_weights(folder, wanted or "last")[0]
     else:
         path = _weights_of(folder, result, wanted or "best")

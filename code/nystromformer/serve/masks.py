@@ -15,13 +15,13 @@ from nystromformer.files.writing import sha256_of
 from nystromformer.model import PretrainingModel
 from nystromformer.serve.answers import Answer, Choice, Source
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.start import choose_pretrained
 from nystromformer.tasks.experiment.tokenizer import find_tokenizer
 from nystromformer.tasks.finetuning.encoded import literal
 from nystromformer.tasks.prediction.batches import has_rows_apart
 from nystromformer.tasks.pretraining.validation import load_checkpoint
 from nystromformer.training import Device
 from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import choose_weights
 
 MASK = "<mask>"
 _SHOWN = 5
@@ -46,7 +46,7 @@ class FillMask:
     example = f"The capital of France is {MASK}."
 
     def __init__(self, experiment: Experiment, wanted: str, tokenizer: Path | None, device: Device) -> None:
-        path = choose_pretrained(experiment, wanted)
+        path = choose_weights(experiment.checkpoints, wanted)[0]
         content = read_checkpoint(path, mmap=True)
         self.name = f"{experiment.name}, {path.name}"
         self.longest = experiment.config.model.max_seq_len

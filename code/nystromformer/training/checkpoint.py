@@ -94,8 +94,9 @@ def _names(folder: Path) -> list[str]:
         raise UserError(f"{folder}: cannot be read: {error.strerror or error}") from error
 
 
-def choose_weights(folder: Path, wanted: str) -> list[Path]:
-    """The files of "last", "all" or a number. Of "last" and "all", those of other runs are passed over.
+def choose_weights(folder: Path, wanted: str, several: bool = False) -> list[Path]:
+    """The files of "last", a number or, where several may be asked for, "all". Of "last" and "all", those of other runs
+    are passed over.
 
     Raises:
         UserError: nothing there, or another word; lists the numbers that exist.
@@ -105,12 +106,13 @@ def choose_weights(folder: Path, wanted: str) -> list[Path]:
         raise UserError(f"{folder}: no checkpoint of a finished epoch (cp-NNNN.model) is there; pretrain first")
     if wanted == "last":
         return [_without_others(folder, weights.values(), last=True)[-1]]
-    if wanted == "all":
+    if wanted == "all" and several:
         return _without_others(folder, weights.values())
     if wanted.isdecimal() and len(wanted) < 19 and int(wanted) in weights:
         return [weights[int(wanted)]]
     numbers = ", ".join(map(str, weights))
-    raise UserError(f"{folder}: expected --checkpoint last, all or one of {numbers}; found {wanted!r}")
+    words = "last, all" if several else "last"
+    raise UserError(f"{folder}: expected --checkpoint {words} or one of {numbers}; found {wanted!r}")
 
 
 def _without_others(folder: Path, weights: Iterable[Path], last: bool = False) -> list[Path]:

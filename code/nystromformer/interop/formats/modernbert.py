@@ -28,10 +28,17 @@ def unsupported(full: Mapping[str, Any]) -> list[str]:
     ]
     if full["hidden_activation"] != full["classifier_activation"]:
         problems.append("classifier_activation: expected that of the layers, hidden_activation")
-    if full["hidden_size"] % full["num_attention_heads"]:
+    if full["num_attention_heads"] < 1:
+        problems.append(f"num_attention_heads: expected at least one, found {full['num_attention_heads']}")
+    elif full["hidden_size"] % full["num_attention_heads"]:
         problems.append(f"{full['num_attention_heads']} heads do not divide hidden_size = {full['hidden_size']}")
     if unknown := sorted(set(full["layer_types"]) - {FULL, SLIDING}):
         problems.append(f"layer_types: expected {FULL} and {SLIDING}, found {', '.join(map(repr, unknown))}")
+    longest = full["max_position_embeddings"]
+    if SLIDING in full["layer_types"] and full["local_attention"] > longest + 1:
+        problems.append(
+            f"local_attention: expected at most max_position_embeddings = {longest}, found {full['local_attention']}"
+        )
     for kind in sorted({FULL, SLIDING} & set(full["layer_types"])):
         if (found := full["rope_parameters"][kind]["rope_type"]) != "default":
             problems.append(f"rope_parameters.{kind}.rope_type: expected 'default', found {found!r}")
@@ -76,7 +83,8 @@ def _has_bias(full: Mapping[str, Any]) -> bool:
 
 def separated(stored: Mapping[str, Tensor], full: Mapping[str, Any]) -> dict[str, Tensor]:
     """The weights with queries, keys and values apart, and zeros for what this project's model has and it has not: the
-    one type of sentences, and where some maps and norms have a bias those of the others.
+    one type of sentences, and where some maps and norms have a bias those of the others. Where the input's words are
+    the output's and one vector more, as `joined` leaves them, that vector is the type.
     """
     weights: dict[str, Tensor] = {}
     for name, weight in stored.items():
@@ -85,7 +93,13 @@ def separated(stored: Mapping[str, Tensor], full: Mapping[str, Any]) -> dict[str
         else:
             weights[name] = weight
     if _WORDS in weights:
-        weights[_TYPES] = weights[_WORDS].new_zeros(1, weights[_WORDS].shape[-1])
+        words, output = weights[_WORDS], weights.get("decoder.weight", weights[_WORDS])
+        weights[_TYPES] = words.new_zeros(1, words.shape[-1])
+        if output.shape == words.shape:
+            added = (words - output).mean(0, keepdim=True)
+            rounding = 4 * torch.finfo(words.dtype).eps * words.abs().max()
+            if torch.allclose(words, output + added, rtol=0.0, atol=float(rounding)):
+                weights[_WORDS], weights[_TYPES] = output, added
     if "head.dense.weight" in weights and not full["decoder_bias"]:
         weights["decoder.bias"] = weights[_WORDS].new_zeros(full["vocab_size"])
     if _has_bias(full):

@@ -48,8 +48,8 @@ _ARCHITECTURES = (
     *("ModernBertForMaskedLM", "ModernBertModel"),
     *("NystromEncoderForMaskedLM", "NystromEncoderForSequenceClassification"),
 )
-_POOLING, _MODE = "1_Pooling/config.json", "pooling_mode_"
-"""Where sentence-transformers says how it pools, and how its keys begin."""
+_POOLING, _MODE = "1_Pooling", "pooling_mode_"
+"""Where sentence-transformers usually says how it pools, and how its keys begin."""
 _LONGEST = "sentence_bert_config.json"
 _MODULES, _PARTS = "modules.json", ("Transformer", "Pooling", "Normalize")
 """Where it says what comes one after another, and what of that is known."""
@@ -172,11 +172,16 @@ def open_source(path: Path, config: Path | None = None) -> Source:
 
 
 def _open_folder(folder: Path) -> Source:
+    modules = _modules_of(folder)
+    pooling = None if modules.get("Pooling") is None else _read_pooling(folder / modules["Pooling"] / CONFIG)
+    folder = folder / modules.get("Transformer", "")
     path = folder / CONFIG
     try:
         content = read_json(path)
     except FileNotFoundError:
         raise UserError(f"{folder}: no {CONFIG} there: expected a folder as transformers saves it") from None
+    if isinstance(content, dict) and isinstance(content.get("model"), dict) and "model_type" not in content:
+        raise UserError(f"{path}: an experiment of this project, which needs no import: name {folder} as --model")
     supported = f"supported: {', '.join(_ARCHITECTURES)}; and checkpoints of the authors' code (.model, .cp)"
     kind = content.get("model_type") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(kind, str) or kind not in _KINDS:
@@ -187,7 +192,7 @@ def _open_folder(folder: Path) -> Source:
         raise UserError(f"{path}: an unsupported architecture, {architecture!r}; {supported}")
     translated = translate_own(content, path) if kind == OWN_TYPE else translate_transformers(content, path)
     weights, notes = read_weights(folder)
-    if kind != OWN_TYPE and (pooling := read_pooling(folder)) is not None:
+    if kind != OWN_TYPE and pooling is not None:
         translated = translated.with_pooling(pooling)
         notes.append(f"pooling: {pooling}, as sentence-transformers has it")
         notes += _note_of_length(folder, translated.general["max_seq_len"])
@@ -202,17 +207,16 @@ def _open_folder(folder: Path) -> Source:
     return _source(folder, kind, names, translated, weights, notes, activation, declared, folder)
 
 
-def read_pooling(folder: Path) -> str | None:
-    """How a folder of sentence-transformers pools: "first" or "mean"; None where it does not say.
+def _read_pooling(path: Path) -> str:
+    """How a model of sentence-transformers pools, "first" or "mean", by the config.json of that part.
 
     Raises:
-        UserError: it pools in another way, or has parts that are not known.
+        UserError: it is not there, or it pools in another way.
     """
-    _check_modules(folder / _MODULES)
-    path = folder / _POOLING
-    if not path.is_file():
-        return None
-    content = read_json(path)
+    try:
+        content = read_json(path)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file, where {_MODULES} says how the model pools: copy it again") from None
     said = content if isinstance(content, dict) else {}
     modes = [key.removeprefix(_MODE) for key, value in said.items() if key.startswith(_MODE) and value is True]
     if isinstance(said.get("pooling_mode"), str):  # later versions name the one
@@ -235,20 +239,24 @@ def _note_of_length(folder: Path, longest: int) -> list[str]:
     return [f"sentence-transformers cuts texts at {length} tokens, this model at {longest}"]
 
 
-def _check_modules(path: Path) -> None:
-    """Check that a folder of sentence-transformers computes nothing after the pooling but vectors of length one."""
+def _modules_of(folder: Path) -> dict[str, str]:
+    """The folders of a sentence-transformers model's parts, by the parts' names; none of another model.
+
+    Raises:
+        UserError: it computes more after the pooling than vectors of length one.
+    """
+    path = folder / _MODULES
     if not path.is_file():
-        return
+        return {"Pooling": _POOLING} if (folder / _POOLING / CONFIG).is_file() else {}
     content = read_json(path)
-    types = (
-        [each.get("type") if isinstance(each, dict) else None for each in content] if isinstance(content, list) else []
-    )
-    parts = [str(kind).rpartition(".")[2] for kind in types]
+    modules = [each if isinstance(each, dict) else {} for each in content] if isinstance(content, list) else []
+    parts = {str(each.get("type")).rpartition(".")[2]: str(each.get("path", "")) for each in modules}
     if not parts or not set(parts) <= set(_PARTS):
         raise UserError(
             f"{path}: expected the parts {', '.join(_PARTS)}, found {', '.join(parts) or 'none'}: such a model has "
             "more parts than this project's encoder and its pooling; move the file away to import these two"
         )
+    return parts
 
 
 def _open_authors(path: Path, config: Path | None) -> Source:

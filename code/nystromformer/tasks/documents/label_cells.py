@@ -50,7 +50,8 @@ class LabelCells:
         if missing:
             raise UserError(
                 f"{self.name}: expected a label in each row of {self.columns[0]}, found none in "
-                f"{len(missing):,} of {number_of(len(self.cells), 'row')}, the first of them row {missing[0]:,}"
+                f"{len(missing):,} of {number_of(len(self.cells), 'row')}, the first of them row {missing[0]:,}: fill "
+                "them, or add --skip_unlabelled to leave such rows out"
             )
         present = [cell for (cell,) in self.cells]
         for row, cell in zip(self.rows, present, strict=True):

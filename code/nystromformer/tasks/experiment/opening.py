@@ -34,7 +34,6 @@ from nystromformer.tasks.experiment.run import Saved, held_folder, newest, say
 from nystromformer.tasks.experiment.start import (
     Pretrained,
     StartWeights,
-    choose_pretrained,
     initial_model,
     open_pretrained,
     open_start_weights,
@@ -198,7 +197,7 @@ def open_scoring(
     if baselines:
         check_has_training_rows(dataset, "the baselines are counted from them: leave out --baselines")
     checkpoints = []
-    chosen_files = choose_weights(experiment.checkpoints, wanted)
+    chosen_files = choose_weights(experiment.checkpoints, wanted, several=True)
     check_room_to_compute(experiment.config_file, experiment.config.model, device.device)
     with torch.device("meta"):  # sizes are all that is needed
         expected = initial_model(experiment.config).state_dict()
@@ -235,7 +234,7 @@ def open_finetuning(
         pretrained = open_pretrained(experiment, wanted)
         return pretrained, find_tokenizer(experiment, tokenizer, pretrained.tokenizer_sha256)
 
-    group.on_main(lambda: mend_weights(choose_pretrained(experiment, wanted)))
+    group.on_main(lambda: mend_weights(choose_weights(experiment.checkpoints, wanted)[0]))
     pretrained, vocabulary = group.check(find)
     return OpenedFinetuning(experiment, device, group, pretrained, vocabulary)
 

@@ -134,7 +134,9 @@ def _of_others(config: ExperimentConfig, dataset: Dataset, name: str, path: Path
         initial = {key: torch.zeros_like(w) if _SKIP.search(key) else w for key, w in initial.items()}
     now = config.model.model_dump(mode="json", by_alias=True)
     try:
-        transfer = transfer_weights(initial, now, source.weights, source.general, config.from_cp_resize)
+        transfer = transfer_weights(
+            initial, now, source.weights, source.general, config.from_cp_resize, config.from_cp_positions
+        )
     except DoesNotFit as error:
         raise refusal(path, error, MAY_DIFFER) from error
     digest = hashlib.sha256(json.dumps(source.stamps, sort_keys=True).encode()).hexdigest()
@@ -168,29 +170,14 @@ class Pretrained:
         return self.path.stem
 
 
-def choose_pretrained(experiment: Experiment, wanted: str) -> Path:
-    """The checkpoint of an experiment that `wanted` names: "last" or an epoch's number.
-
-    Raises:
-        UserError: no such checkpoint; lists those that there are.
-    """
-    of_epochs = find_weights(experiment.checkpoints)
-    if of_epochs and wanted != "last" and not (wanted.isdecimal() and int(wanted) in of_epochs):
-        numbers = ", ".join(map(str, of_epochs))
-        raise UserError(
-            f"{experiment.checkpoints}: expected --checkpoint last or one of {numbers}; found {wanted!r}. Fine-tuning "
-            "begins with one checkpoint of the pretraining"
-        )
-    return choose_weights(experiment.checkpoints, wanted)[0]
-
-
 def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
-    """What `choose_pretrained` finds, read.
+    """The checkpoint of an experiment that `wanted` names, "last" or an epoch's number, read.
 
     Raises:
         UserError: no such checkpoint, or an unreadable one.
     """
-    path, of_epochs = choose_pretrained(experiment, wanted), find_weights(experiment.checkpoints)
+    folder = experiment.checkpoints
+    (path,), of_epochs = choose_weights(folder, wanted), find_weights(folder)
     try:
         content = read_checkpoint(path)
     except UnreadableCheckpoint as error:

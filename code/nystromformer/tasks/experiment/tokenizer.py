@@ -48,6 +48,11 @@ def find_tokenizer(experiment: Experiment, given: Path | None, sha256: str) -> T
     Raises:
         UserError: none is there, or only others; lists where it was looked for.
     """
+    if not sha256:
+        raise UserError(
+            f"{experiment.checkpoints}: the model was imported without a tokenizer, which is needed here: import it "
+            "again with --tokenizer"
+        )
     usual = (experiment.checkpoints, experiment.path(experiment.config.data_folder))
     folders = [given] if given is not None else [folder / TOKENIZER_FOLDER for folder in usual]
     others = []
