@@ -14,6 +14,7 @@ from largest import Largest
 from torch import Tensor, nn
 
 from nystromformer.attention import Attention, AttentionMask, attention_class, create_attention
+from nystromformer.attention.skip import add_convolution
 from nystromformer.config import ATTENTIONS
 
 LENGTHS = [1, 2, 7, 8, 9, 24, 63, 100]
@@ -202,6 +203,51 @@ def test_a_batch_without_rows_is_taken(case: Case, masked: bool) -> None:
     out = case.build()(q, k, v, torch.ones(0, 20, dtype=torch.bool) if masked else None)
     assert out.shape == v.shape
     assert gradients_of(out.sum(), [v])[0].shape == v.shape
+    if case.build().holds.weights:
+        assert case.build().weights(q, k, queries=[3, 4]).shape == (0, HEADS, 2, 20)
+        assert case.build().weights(q, k, keys=[3]).shape == (0, HEADS, 20, 1)
+        assert case.build().mean_weights(q, k).shape == (0, HEADS, 20)
+
+
+@every_case
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+def test_torch_func_gives_the_same_gradients(case: Case, masked: bool) -> None:
+    module, x = case.build(), qkv(2, 60)
+    keep = random_mask(2, 60) if masked else None
+
+    def total(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out: Tensor = module(q, k, v, keep)
+        return out.pow(2).sum()
+
+    detached = [each.detach() for each in x]
+    found = torch.func.grad(total, (0, 1, 2))(*detached)
+    for a, b in zip(found, gradients_of(total(*x), x), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+    per_factor = torch.func.vmap(lambda factor: total(detached[0], detached[1], detached[2] * factor))
+    torch.testing.assert_close(per_factor(torch.tensor([0.5, 2.0]))[1], total(*detached[:2], detached[2] * 2))
+
+
+@every_case
+def test_no_gradient_is_added_up_in_an_order_of_its_own(case: Case) -> None:
+    """That of an index by tensors is, on several threads of a CPU; that of index_select is not."""
+    waiting = [case.build()(*qkv(2, 60), random_mask(2, 60)).grad_fn]
+    seen = set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            waiting += [before for before, _ in node.next_functions]
+    assert "IndexBackward0" not in {node.name() for node in seen}
+
+
+def test_a_mask_of_inference_mode_is_good_for_training() -> None:
+    module, mask = create_attention("nystrom", num_heads=HEADS, head_dim=DIM, num_landmarks=8), random_mask(2, 40)
+    shared, x = AttentionMask(mask), qkv(2, 40)
+    with torch.inference_mode():
+        module(*x, shared)
+    for a, b in zip(gradients_of(module(*x, shared).sum(), x), gradients_of(module(*x, mask).sum(), x), strict=True):
+        assert torch.equal(a, b)
 
 
 @every_case
@@ -299,6 +345,11 @@ def test_weights_of_chosen_tokens_are_the_matrix(case: Case, kind: str) -> None:
     tokens = [26, 0, 7, 7, *range(8, 20)]
     rows, columns = module.weights(q, k, keep, queries=tokens), module.weights(q, k, keep, keys=tokens)
     assert not rows.requires_grad
+    with torch.inference_mode():
+        theirs = q * 1, k * 1, None if keep is None else keep & True
+        assert torch.equal(module.weights(*theirs, queries=tokens), rows)
+        assert torch.equal(module.weights(*theirs, keys=tokens), columns)
+        assert torch.equal(module.mean_weights(*theirs), module.mean_weights(q, k, keep))
     torch.testing.assert_close(rows, expected[:, :, tokens], rtol=1e-9, atol=1e-11)
     torch.testing.assert_close(columns, expected[:, :, :, tokens], rtol=1e-9, atol=1e-11)
     counts = torch.ones(2, length, dtype=torch.bool) if keep is None or module.config.ignore_mask else keep
@@ -370,6 +421,26 @@ def test_compiles_as_one_graph(case: Case, masked: bool) -> None:
         gradients, wanted = gradients_of(out.sum(), x), gradients_of(expected.sum(), x)
         for a, b in zip(gradients, wanted, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("way", ["eager", "aot_eager", "torch.func"])
+def test_the_convolutions_gradient_is_right_at_lengths_where_conv2ds_is_not(way: str, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    v, upstream = (torch.randn(1, 4096, 12, 64, generator=generator).to(dtype).transpose(1, 2) for _ in range(2))
+    weight = torch.randn(12, 1, 33, 1, generator=generator).to(dtype).requires_grad_()
+
+    def total(weight: Tensor) -> Tensor:
+        return (add_convolution(v, weight, torch.zeros_like(v)) * upstream).sum(dtype=torch.float32)
+
+    if way == "torch.func":
+        found = torch.func.grad(total)(weight.detach())
+    else:
+        run = total if way == "eager" else torch.compile(total, backend=way, fullgraph=True)
+        (found,) = torch.autograd.grad(run(weight), weight)
+    seen = torch.nn.functional.pad(v.double(), (0, 0, 16, 16)).unfold(2, 4096, 1)
+    expected = torch.einsum("bhkdn,bhnd->hk", seen, upstream.double()).view(weight.shape)
+    assert (found.double() - expected).norm() <= (1e-6 if dtype == torch.float32 else 3e-3) * expected.norm()
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.skip import ConvolutionSkip
-from nystromformer.attention.weights import chosen, columns_of, mean_row_of, rows_of
+from nystromformer.attention.weights import chosen, columns_of, mean_row_of, rows_of, without_graph
 from nystromformer.config.attention import AttentionConfig
 
 
@@ -135,7 +135,7 @@ class Attention(nn.Module, ABC):
         out = self.attend(q, k, v, mask)
         return mask.zeroed(out) if self.skip is None else self.skip(v, out, mask)
 
-    @torch.no_grad()
+    @without_graph
     def weights(
         self,
         q: Tensor,
@@ -169,11 +169,15 @@ class Attention(nn.Module, ABC):
             raise ValueError("expected either queries or keys: the positions of the tokens whose weights to return")
         with torch.autocast(q.device.type, enabled=False):
             if queries is not None:
-                return self.rows_of_weights(q, k, mask, chosen(queries, "queries", q.shape[2]))
+                rows = chosen(queries, "queries", q.shape[2])
+                empty = q.new_zeros(*q.shape[:2], len(rows), q.shape[2])
+                return self.rows_of_weights(q, k, mask, rows) if len(q) else empty
             columns = chosen(keys or (), "keys", q.shape[2])
+            if not len(q):
+                return q.new_zeros(*q.shape[:3], len(columns))
             return columns_of(lambda v: self._masked(q, k, v, mask), q, columns)
 
-    @torch.no_grad()
+    @without_graph
     def mean_weights(self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None) -> Tensor:
         """How much each token is attended to: the mean over the valid queries of what `weights` says of them, in the
         time and memory of one forward and backward, however many tokens there are.
@@ -188,6 +192,8 @@ class Attention(nn.Module, ABC):
         share_BN = torch.full_like(q[:, 0, :, 0], 1 / q.shape[2])
         if mask is not None:
             share_BN = mask.keep_BN.to(q.dtype) / mask.lengths_B.clamp(min=1)[:, None]
+        if not len(q):
+            return q.new_zeros(q.shape[:3])
         with torch.autocast(q.device.type, enabled=False):
             return mean_row_of(lambda v: self._masked(q, k, v, mask), q, share_BN)
 
@@ -202,8 +208,11 @@ class Attention(nn.Module, ABC):
             )
         self._check(q, k, q, is_causal=False)
         applied = self._applied(mask, q)
-        q, k = (x.detach().to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k))
+        # Tensors that were made in inference mode take no part in a graph, but their copies do.
+        q, k = (x.clone() if x.is_inference() else x.detach() for x in (q, k))
+        q, k = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k))
         if applied is not None:
+            applied = applied.copied()
             q, k, _ = self._zeroed(q, k, q, applied)
         return q, k, applied
 
@@ -278,8 +287,3 @@ def written_out(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     fused attention of four alone.
     """
     return torch.softmax(q @ k.mT * default_scale(q.shape[-1]) + bias, -1) @ v
-
-
-def is_exporting() -> bool:
-    """Whether `torch.export` is tracing: then no Python branch may look at the length."""
-    return bool(torch.compiler.is_exporting())

@@ -7,13 +7,13 @@ each attends to, E learned global tokens, K keys, D head dim.
 import torch
 from torch import Tensor, nn
 
-from nystromformer.attention.base import is_exporting
 from nystromformer.attention.block_sparse import Common, attend_to_blocks
 from nystromformer.attention.global_tokens import GlobalTokens, attend_from_global
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.random_blocks import random_blocks
 from nystromformer.attention.randomness import generator_of, own_seed
 from nystromformer.attention.rows import GlobalRowsAttention
+from nystromformer.attention.tracing import is_exporting
 from nystromformer.config.attention.bigbird import BigBirdConfig
 
 

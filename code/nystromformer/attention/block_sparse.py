@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nystromformer.attention.base import is_exporting, written_out
+from nystromformer.attention.base import written_out
 from nystromformer.attention.bias import infinite_bias
 from nystromformer.attention.grid import Grid
+from nystromformer.attention.tracing import is_exporting
 
 
 class Common(NamedTuple):

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nystromformer.attention.hashing import Sorted, chunk_count
+from nystromformer.attention.tracing import is_plain
 
 _SELF = -1e5
 """A token's score with itself (Appendix A): beside any other it weighs nothing."""
@@ -37,7 +38,7 @@ def attend_in_chunks(q_BHND: Tensor, v_BHND: Tensor, places: Sorted, size: int, 
     q_MD, v_MD = (x.transpose(1, 2).reshape(-1, D) for x in (q_BHND, v_BHND))
     k_MD = q_MD * (scale / q_MD.norm(dim=1, keepdim=True).clamp(min=_LEAST_NORM))
     before = chunk_count(N, size)[1]
-    if torch.compiler.is_compiling():
+    if is_plain():
         out_MD = _plain(q_MD, k_MD, v_MD, places, size, before)
     else:
         out_MD = _Chunks.apply(q_MD, k_MD, v_MD, *places, size, before)

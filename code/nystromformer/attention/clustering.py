@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nystromformer.attention.decisions import decided
+from nystromformer.attention.tracing import is_transforming
 
 
 def lloyd_centres(x_BHND: Tensor, means_BHMD: Tensor, keep_BN: Tensor | None, iterations: int) -> Tensor:
@@ -54,7 +55,8 @@ def _nearest(x_BHND: Tensor, centres_BHMD: Tensor, keep_BN: Tensor | None) -> Te
 def _means(x_BHND: Tensor, cluster_BHN: Tensor, otherwise_BHMD: Tensor) -> Tensor:
     centres_M1 = torch.arange(otherwise_BHMD.shape[2], device=x_BHND.device)[:, None]
     members_BHMN = (cluster_BHN[:, :, None] == centres_M1).to(x_BHND.dtype)
-    sums_BHMD: Tensor = _ClusterSums.apply(x_BHND, cluster_BHN, members_BHMN)
+    plain = is_transforming()
+    sums_BHMD = members_BHMN @ x_BHND if plain else _ClusterSums.apply(x_BHND, cluster_BHN, members_BHMN)
     counts_BHM1 = members_BHMN.sum(-1, keepdim=True)
     return torch.where(counts_BHM1 > 0, sums_BHMD / counts_BHM1.clamp(min=1), otherwise_BHMD)
 

@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nystromformer.attention.base import Holds, is_exporting
+from nystromformer.attention.base import Holds
 from nystromformer.attention.bias import infinite_bias
 from nystromformer.attention.rows import RowsAttention, valid
+from nystromformer.attention.tracing import is_exporting
 from nystromformer.config.attention.conv_linformer import ConvLinformerConfig
 
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nystromformer.attention.base import is_exporting
+from nystromformer.attention.tracing import is_exporting
 
 
 class Grid:

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nystromformer.attention.base import is_exporting
 from nystromformer.attention.bias import never
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.landmarks import Cut
 from nystromformer.attention.parts import Keys
+from nystromformer.attention.tracing import is_exporting
 
 
 class Seen(NamedTuple):
@@ -147,12 +147,21 @@ class Cells:
         ends = torch.minimum(self.cut.starts(groups + 1), (blocks + 1) * self.size)
         is_cell = seen.there_BHCY[..., None, :] & (begins < ends)
         index = torch.where(is_cell, groups + blocks, self.num_cells)
-        rows = torch.arange(B, device=index.device).view(-1, 1, 1, 1)
-        heads = torch.arange(H, device=index.device).view(-1, 1, 1)
         listed, of_cells = listed_BHCL.expand(B, H, -1, -1), index.expand(B, H, -1, -1, -1)
-        return Sums(*(x[rows, listed, heads] for x in whole)).minus(
-            Sums(*(x[rows[..., None], of_cells, heads[..., None]].sum(4) for x in cells))
-        )
+        return Sums(*(_listed(x, listed) for x in whole)).minus(Sums(*(_listed(x, of_cells).sum(4) for x in cells)))
+
+
+def _listed(x: Tensor, index_BH: Tensor) -> Tensor:
+    """x[b, index[b, h, …], h] of an x whose first dimensions are B, places and H."""
+    B, X, H = x.shape[:3]
+    rows, heads = (
+        torch.arange(count, device=x.device).view(-1, *(1,) * behind)
+        for count, behind in ((B, index_BH.ndim - 1), (H, index_BH.ndim - 2))
+    )
+    if is_exporting() or x.device.type != "cpu":  # where a plain index adds up gradients in a fixed order
+        return x[rows, index_BH, heads]
+    places = (rows * X + index_BH) * H + heads
+    return x.flatten(0, 2).index_select(0, places.flatten()).view(*index_BH.shape, *x.shape[3:])
 
 
 def cluster_sums(k: Tensor, v: Tensor, groups_BHN: Tensor, num_groups: int, grid: Grid) -> Sums:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nystromformer.attention.bias import infinite_bias
+from nystromformer.attention.tracing import is_transforming
 
 # Devices that add rows into a table in no fixed order (atomic additions), so that no two runs are alike. There each
 # segment gathers its tokens instead, at most ceil(N/M) of them by the shape alone: sums in a fixed order, without a
@@ -152,7 +153,7 @@ def segment_means(x_BHND: Tensor, segments: Segments) -> Tensor:
     B, H, N, D = x_BHND.shape
     M = segments.counts_BM.shape[1]
     rows, dtype = x_BHND.transpose(1, 2).reshape(B * N, H * D), torch.promote_types(x_BHND.dtype, torch.float32)
-    if segments.tokens_BML is None:
+    if segments.tokens_BML is None or is_transforming():
         table = rows.new_zeros(B * (M + 1), H * D, dtype=dtype).index_add(0, segments.rows_of_tokens, rows.to(dtype))
         sums_BMHD = table.view(B, M + 1, H, D)[:, :M]
     else:

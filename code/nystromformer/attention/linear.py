@@ -10,6 +10,7 @@ from torch import Tensor
 
 from nystromformer.attention.base import Attention
 from nystromformer.attention.mask import AttentionMask
+from nystromformer.attention.tracing import is_plain
 
 _FEW, _PIECE = 1 << 20, 1 << 17
 """Numbers that are computed whole on a CPU, and in a piece of what is more."""
@@ -55,7 +56,7 @@ def unless_nothing(total: Tensor, least: float) -> Tensor:
 
 def _elu_plus_one(x: Tensor) -> Tensor:
     """elu(x) + 1, in which the 1 that elu takes away does not swallow the small values of exp(x)."""
-    if torch.compiler.is_compiling():
+    if is_plain():
         return x.clamp(max=0).exp() + x.relu()
     if torch.is_grad_enabled() and x.requires_grad:
         features: Tensor = _EluPlusOne.apply(x)

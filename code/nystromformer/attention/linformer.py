@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nystromformer.attention.base import Holds, Needs, is_exporting
+from nystromformer.attention.base import Holds, Needs
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.rows import RowsAttention
+from nystromformer.attention.tracing import is_exporting
 from nystromformer.config.attention.linformer import LinformerConfig
 
 _STD_OF_TABLE_3 = 0.02

@@ -6,9 +6,9 @@ The Long Range Arena's "local attention" (Tay et al. 2021) is that of the own bl
 import torch
 from torch import Tensor
 
-from nystromformer.attention.base import is_exporting
 from nystromformer.attention.blocks import attend_to_neighbours
 from nystromformer.attention.rows import RowsAttention
+from nystromformer.attention.tracing import is_exporting
 from nystromformer.config.attention.local import LocalConfig
 
 

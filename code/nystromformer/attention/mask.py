@@ -6,6 +6,7 @@ Shapes: B batch, N tokens, M landmarks.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from nystromformer.attention.bias import infinite_bias
 from nystromformer.attention.global_tokens import GlobalTokens
 from nystromformer.attention.landmarks import Ranges, Segments, first_of_segments
+from nystromformer.attention.tracing import is_plain
 
 T = TypeVar("T")
 _BITS = {
@@ -84,6 +86,10 @@ class AttentionMask:
             )
         return mask if isinstance(mask, AttentionMask) else AttentionMask(mask)
 
+    def copied(self) -> AttentionMask:
+        """The same mask, of tensors of its own."""
+        return AttentionMask(self.keep_BN.clone(), None if self.global_BN is None else self.global_BN.clone())
+
     def multiplier(self, dtype: torch.dtype) -> Tensor:
         """(B, 1, N, 1): one where the token counts, zero elsewhere."""
         return self._once(("multiplier", dtype), lambda: self.keep_BN[:, None, :, None].to(dtype))
@@ -92,9 +98,8 @@ class AttentionMask:
         """x with zeros at masked positions, and its gradient, too, whatever stands there; a product with zero keeps
         NaN and infinity.
         """
-        on_cpu = x_BHND.device.type == "cpu" and not torch.compiler.is_compiling()
-        by_bits = on_cpu and x_BHND.numel() > _FEW and x_BHND.dtype in _BITS
-        if not by_bits or torch._C._are_functorch_transforms_active():
+        by_bits = x_BHND.device.type == "cpu" and not is_plain() and x_BHND.dtype in _BITS
+        if not by_bits or x_BHND.numel() <= _FEW:
             return torch.where(self.keep_BN[:, None, :, None], x_BHND, 0.0)
         zeroed: Tensor = _ClearBits.apply(x_BHND, self.kept_bits(x_BHND.dtype))
         return zeroed
@@ -129,7 +134,10 @@ class AttentionMask:
     def _once(self, key: object, derive: Callable[[], T]) -> T:
         """What is derived from the mask, the first time that it is asked for."""
         if key not in self._derived:
-            self._derived[key] = derive()
+            # What inference mode makes could not be used in training later.
+            inferring = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
+            with torch.inference_mode(False) if inferring else nullcontext():
+                self._derived[key] = derive()
         derived: T = self._derived[key]
         return derived
 

@@ -54,7 +54,7 @@ class MraAttention(RowsAttention):
                 coarse = _coarse(scores_BHXC, counts_BC, chosen, grid.means(v))
                 if not by_query:
                     blocks_N = torch.arange(grid.length, device=q.device) // grid.size
-                    coarse = Coarse(*(x[:, :, blocks_N] for x in coarse))
+                    coarse = Coarse(*(x.index_select(2, blocks_N) for x in coarse))
             return attend_to_tiles(q, k, v, grid, tiles, coarse)
 
     def _chosen(self, scores_BHXC: Tensor, usable_BC: Tensor) -> "_Chosen":

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nystromformer.attention import groups
-from nystromformer.attention.base import default_scale, is_exporting
+from nystromformer.attention.base import default_scale
 from nystromformer.attention.bias import finite_bias, never
 from nystromformer.attention.choice import greatest
 from nystromformer.attention.clustering import lloyd_clusters
@@ -26,6 +26,7 @@ from nystromformer.attention.grid import Grid
 from nystromformer.attention.landmarks import Segments, segment_means
 from nystromformer.attention.parts import Keys, attend_to_parts
 from nystromformer.attention.rows import RowsAttention, valid
+from nystromformer.attention.tracing import is_exporting
 from nystromformer.config.attention.near_far import NearFarConfig
 
 Part = Literal["near", "selected", "far"]

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nystromformer.attention.base import Attention, Holds, default_scale, is_exporting
+from nystromformer.attention.base import Attention, Holds, default_scale
 from nystromformer.attention.clustering import lloyd_centres
 from nystromformer.attention.kernels import fused_attention, why_not
 from nystromformer.attention.kernels.trial import failure as kernels_failure
@@ -25,6 +25,7 @@ from nystromformer.attention.landmarks import (
 )
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.pinv import STABLE_ITERATIONS, iterative_pinv, pinv_residual, ridge_inverse
+from nystromformer.attention.tracing import is_exporting
 from nystromformer.config.attention.nystrom import NystromConfig
 
 _FUSED_ON = ("cuda",)

@@ -18,9 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nystromformer.attention.base import default_scale, is_exporting, written_out
+from nystromformer.attention.base import default_scale, written_out
 from nystromformer.attention.bias import never
 from nystromformer.attention.grid import Grid
+from nystromformer.attention.tracing import is_exporting, is_plain
 
 _PIECE = 1 << 20
 """Scores that are computed at a time, so that what they need stays in a cache."""
@@ -60,8 +61,7 @@ def attend_to_parts(
     Returns:
         (B, H, N, D).
     """
-    on_cpu = q_BHND.device.type == "cpu" and not torch.compiler.is_compiling()
-    if on_cpu and not torch._C._are_functorch_transforms_active():
+    if q_BHND.device.type == "cpu" and not is_plain():
         if torch.is_autocast_enabled("cpu"):  # as PyTorch does for its own attention
             dtype = torch.get_autocast_dtype("cpu")
             q_BHND, k_BHND, v_BHND = (x.to(dtype) for x in (q_BHND, k_BHND, v_BHND))

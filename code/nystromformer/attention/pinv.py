@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from nystromformer.attention.tracing import is_transforming
+
 PinvStart = Literal["matrix", "batch"]
 STABLE_ITERATIONS = 12
 """That float32 takes, of whatever matrix."""
@@ -37,7 +39,12 @@ def iterative_pinv(a: Tensor, iterations: int = 6, start: PinvStart = "matrix") 
         flat = a.reshape(-1, *a.shape[-2:])
         if iterations > STABLE_ITERATIONS:
             flat = flat.double()
-        z: Tensor = _Iterations.apply(flat, start_value(flat, start), iterations)
+        first = start_value(flat, start)
+        z: Tensor
+        if is_transforming():
+            z, _ = apply_iterations(flat, first, iterations)
+        else:
+            z = _Iterations.apply(flat, first, iterations)
         return z.to(a.dtype).view(a.shape)
 
 

@@ -7,9 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nystromformer.attention.base import default_scale, is_exporting
+from nystromformer.attention.base import default_scale
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.rows import RowsAttention
+from nystromformer.attention.tracing import is_exporting
 from nystromformer.config.attention.sinkhorn import SinkhornConfig
 
 

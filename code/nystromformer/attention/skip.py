@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nystromformer.attention.mask import AttentionMask
+from nystromformer.attention.tracing import is_exporting, is_plain, is_transforming
 
 # Rows of a block of the banded product in the weight's gradient. Larger blocks waste work on zeros (C + K - 1 columns
 # for K taps), smaller ones make the products too small; 32 was the fastest of 32, 64 and 128 at K = 33.
@@ -51,17 +52,18 @@ class ConvolutionSkip(nn.Module):
 def add_convolution(v_BHND: Tensor, weight_H1K1: Tensor, out_BHND: Tensor, mask: AttentionMask | None = None) -> Tensor:
     """out + conv(V), zero at masked positions, where conv takes each head's V along the tokens with that head's filter,
     zeros beyond both ends; (B, H, N, D)."""
-    own = (
-        v_BHND.device.type == "cpu"
-        and weight_H1K1.dtype == torch.float32
-        and v_BHND.dtype in (torch.float32, torch.bfloat16, torch.float16)
-        and not torch.compiler.is_compiling()
-    )
-    if own:
-        total: Tensor = _CpuConvolution.apply(v_BHND, weight_H1K1, out_BHND, mask)
-        return total
-    convolved = F.conv2d(v_BHND, weight_H1K1, padding=(weight_H1K1.shape[2] // 2, 0), groups=v_BHND.shape[1])
-    total = convolved + out_BHND
+    is_own = v_BHND.device.type == "cpu" and v_BHND.dtype in (torch.float32, torch.bfloat16, torch.float16)
+    if is_own and not is_plain():
+        own: Tensor = _CpuConvolution.apply(v_BHND, weight_H1K1.float(), out_BHND, mask)
+        return own
+    if is_own and not is_exporting():
+        convolve = _convolve_channels if is_transforming() else _convolved
+        with torch.autocast("cpu", enabled=False):
+            total = (convolve(v_BHND.float(), weight_H1K1.float()) + out_BHND).to(out_BHND.dtype)
+    else:
+        weight_H1K1 = weight_H1K1.to(v_BHND.dtype)
+        padding = (weight_H1K1.shape[2] // 2, 0)
+        total = F.conv2d(v_BHND, weight_H1K1, padding=padding, groups=v_BHND.shape[1]) + out_BHND
     return total if mask is None else mask.zeroed(total)
 
 
@@ -110,6 +112,42 @@ def _convolve_channels(x_BHND: Tensor, weight_H1K1: Tensor) -> Tensor:
     weight_C11K = weight_H1K1.view(H, 1, 1, K).repeat_interleave(D, 0).contiguous(memory_format=torch.channels_last)
     out_BC1N = F.conv2d(x_BC1N, weight_C11K, padding=(0, K // 2), groups=H * D)
     return out_BC1N.permute(0, 2, 3, 1).reshape(B, N, H, D).transpose(1, 2)
+
+
+@torch.library.custom_op("nystromformer::convolved", mutates_args=(), device_types="cpu")
+def _convolved(v: Tensor, weight: Tensor) -> Tensor:
+    """The same in a compiled graph, float32: its gradient of the weight as of `_CpuConvolution`."""
+    with torch.autocast("cpu", enabled=False):
+        return _convolve_channels(v, weight)
+
+
+@_convolved.register_fake
+def _(v: Tensor, weight: Tensor) -> Tensor:
+    B, H, N, D = v.shape
+    return v.new_empty(B, N, H, D).transpose(1, 2)
+
+
+@torch.library.custom_op("nystromformer::convolution_weight_gradient", mutates_args=(), device_types="cpu")
+def _weight_gradient_in_graphs(v: Tensor, grad: Tensor, taps: int) -> Tensor:
+    with torch.autocast("cpu", enabled=False):
+        return _weight_gradient(v, grad, taps)
+
+
+@_weight_gradient_in_graphs.register_fake
+def _(v: Tensor, grad: Tensor, taps: int) -> Tensor:
+    return grad.new_empty(v.shape[1], 1, taps, 1)
+
+
+def _keep_for_gradients(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _gradients_in_graphs(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+    v, weight = ctx.saved_tensors
+    return _convolved(grad, weight.flip(2)), _weight_gradient_in_graphs(v, grad, weight.shape[2])
+
+
+_convolved.register_autograd(_gradients_in_graphs, setup_context=_keep_for_gradients)
 
 
 def _weight_gradient(v_BHND: Tensor, grad_BHND: Tensor, K: int) -> Tensor:

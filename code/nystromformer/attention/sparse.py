@@ -122,7 +122,7 @@ def _merged(first: _Part, second: _Part, there: Callable[[Tensor], Tensor], back
     near, far = near.sub_(top).exp_(), far.sub_(there(top)).exp_()
     total = near.sum(-1, keepdim=True) + back(far.sum(-1, keepdim=True))
     values = first.values.dtype
-    if values == dtype:
+    if values == dtype and not torch.is_autocast_enabled(first.queries.device.type):
         return (near @ first.values + back(far @ second.values)) / total
     # The sums would be beyond float16: their shares are multiplied.
     return (near / total).to(values) @ first.values + back((far / there(total)).to(values) @ second.values)

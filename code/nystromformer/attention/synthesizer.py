@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nystromformer.attention.base import Holds, Needs, is_exporting
+from nystromformer.attention.base import Holds, Needs
 from nystromformer.attention.bias import infinite_bias
 from nystromformer.attention.linear import unless_nothing
 from nystromformer.attention.rows import RowsAttention, valid
+from nystromformer.attention.tracing import is_exporting
 from nystromformer.config.attention.synthesizer import SynthesizerConfig, factor_of, rank_of
 
 

@@ -18,6 +18,7 @@ from nystromformer.attention.base import default_scale
 from nystromformer.attention.bias import finite_bias, never
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.parts import attend_by_flash, gradients_by_flash
+from nystromformer.attention.tracing import is_plain
 
 _PIECE = 1 << 22
 """Scores that are computed at a time, of whole heads."""
@@ -51,8 +52,7 @@ def attend_to_tiles(q: Tensor, k: Tensor, v: Tensor, grid: Grid, tiles: Tiles, c
         (B, H, N, D); a query that does not count gets something finite.
     """
     bias_BCS = finite_bias(grid.there(), torch.promote_types(q.dtype, torch.float32)).expand(q.shape[0], -1, -1)
-    on_cpu = q.device.type == "cpu" and not torch.compiler.is_compiling()
-    if on_cpu and not torch._C._are_functorch_transforms_active():
+    if q.device.type == "cpu" and not is_plain():
         out: Tensor = _Tiles.apply(q, k, v, bias_BCS, *tiles, grid.size, *(coarse or (None, None)))
         return out
     return _all_at_once(q, k, v, grid, bias_BCS, tiles, coarse)

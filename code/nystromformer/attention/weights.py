@@ -8,12 +8,26 @@ Shapes: B batch, H heads, N tokens, D head dim, Q and K chosen queries and keys.
 """
 
 from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import ParamSpec
 
 import torch
 from torch import Tensor
 
+P = ParamSpec("P")
 Mix = Callable[[Tensor], Tensor]
 """From V, (B, H, N, D), to A V."""
+
+
+def without_graph(method: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """A method that records no graph for its caller, but may for itself, in inference mode, too."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        with torch.inference_mode(False), torch.no_grad():
+            return method(*args, **kwargs)
+
+    return call
 
 
 def chosen(tokens: Sequence[int], name: str, length: int) -> list[int]:
