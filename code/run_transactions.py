@@ -94,6 +94,7 @@ def transactions(
     first = pretraining_sweep(sweep, pretrain_epoch) if pretrain_epoch else None
 
     # After the flags were checked: importing torch takes seconds.
+    from nystromformer.tasks.documents.flag_values import name_of
     from nystromformer.tasks.finetuning.phases import run_phases
     from nystromformer.tasks.finetuning.sweep import run_sweeps
     from nystromformer.tasks.transactions.start import begin_with
@@ -104,7 +105,7 @@ def transactions(
         raise UserError(
             f"--data: expected the folder that experiments/transactions/prepare.py wrote, found no {source}"
         )
-    name = task or source.resolve().name
+    name = source.resolve().name if task is None else name_of(task, source.name)
     labels = Transactions(source, name, architecture, cycle_shift, train_only is not None)
     if first is not None:
         events = MaskedTransactions(source, name, architecture)

@@ -85,13 +85,15 @@ class TableFlags:
         others = [] if nested else [self.target, *filter(None, (self.date, self.split, self.truth))]
         return TableReader(source, choose_roles(source, *columns, usual, nested, others), UNITS[self.time_unit])
 
-    def read_clients(self, table: Path, reader: TableReader) -> Clients:
+    def read_clients(self, table: Path, reader: TableReader, division: Division) -> Clients:
         """What is known of the clients.
 
         Raises:
-            UserError: as `read_clients`.
+            UserError: as `read_clients`; they are divided in two ways.
         """
         columns = (self.client, self.target, self.date, self.split, self.truth)
+        if self.split is not None and division != Division():
+            raise UserError("--split: expected no --out_of_time, --validation or --split_seed beside it")
         return read_clients(table, *columns, reader.unit_of_numbers)
 
 
@@ -109,7 +111,7 @@ def long(
 ) -> None:
     """A row for each event, those of a client together."""
     reader = table.open(events, nested=False)
-    known, checks = table.read_clients(clients, reader), (table.sort, skip_empty, table.cut_after_date)
+    known, checks = table.read_clients(clients, reader, division), (table.sort, skip_empty, table.cut_after_date)
     _prepare("long", Plan(reader.long(), reader, known, division, *checks), out, [events, clients])
 
 
@@ -123,7 +125,7 @@ def nested(
 ) -> None:
     """A row for each client with lists, as pytorch-lifestream has them."""
     reader = table.open(events, nested=True)
-    known, checks = table.read_clients(events, reader), (table.sort, False, table.cut_after_date)
+    known, checks = table.read_clients(events, reader, division), (table.sort, False, table.cut_after_date)
     _prepare("nested", Plan(reader.nested(), reader, known, division, *checks), out, [events])
 
 
@@ -161,7 +163,7 @@ def tabformer(source: Source, out: Out, *, division: Division) -> None:
     from nystromformer.tasks.transactions.formats import read_tabformer
 
     reader = read_tabformer(source)
-    _prepare("tabformer", Plan(reader.long(), reader, Clients(), division), out, [source])
+    _prepare("tabformer", Plan(reader.long(), reader, Clients(), division, sort=True), out, [source])
 
 
 @with_flag_groups

@@ -14,6 +14,7 @@ from clients import PREPARE, draw, flags_of, prepare_drawn, run
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nystromformer.tasks.transactions import features
 from nystromformer.tasks.transactions.batches import Batch, whole_clients
 from nystromformer.tasks.transactions.store import SPLITS, UNKNOWN, Stored, open_stored
 
@@ -267,6 +268,36 @@ def test_clients_may_be_divided_by_a_column(drawn: Path, tmp_path: Path) -> None
         assert stored.clients_of(split, labelled=True).tolist() == list(range(number, 120, 3))
 
 
+def test_clients_without_a_split_whose_events_are_of_the_tests_time_are_not_used(drawn: Path, tmp_path: Path) -> None:
+    events, clients = events_of(drawn), pd.read_csv(drawn / "clients.csv")
+    last = events.groupby("client")["time"].max()[clients["client"]].to_numpy()
+    clients["part"] = [SPLITS[number % 3] for number in range(len(clients))]
+    unknown = [last.argmax(), last.argmin()]
+    clients["default"] = clients["default"].astype("Int64")
+    clients.loc[unknown, ["default", "part"]] = [pd.NA, None]
+    tables = written(tmp_path / "t", events, clients)
+    prepare_drawn(tables, tmp_path / "data", "--split", "part")
+    trained = open_stored(tmp_path / "data").clients_of("train", labelled=False)
+    assert [number in trained for number in unknown] == [False, True]
+
+
+def test_two_ways_to_divide_are_refused(drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(PREPARE, *flags_of(drawn), "--out", tmp_path / "data", "--split", "date", "--validation", 0.3) == 2
+    assert "--split: expected no --out_of_time" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
+def test_bins_are_of_all_events_where_some_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    months, clients = 6, 2000
+    values = np.tile(np.arange(months, dtype=np.float32), clients) + np.random.default_rng(0).random(months * clients)
+    ends = np.arange(1, clients + 1) * months
+    features.file_of(tmp_path, "numbers").write_bytes(values.astype(features.DTYPES["numbers"]).tobytes())
+    monkeypatch.setattr(features, "_EVENTS", clients)  # every sixth
+    (number,) = features.fit_numbers(tmp_path, ends, np.ones(clients, dtype=bool), [("value", "bins")])
+    inner = np.arange(1, features.NUM_BINS) / features.NUM_BINS
+    np.testing.assert_allclose(number.edges, np.quantile(values, inner), atol=0.5)
+
+
 def test_clients_are_drawn_alike_by_a_seed_and_default_as_often_as_is_true(tmp_path: Path) -> None:
     one, again, other = (draw(tmp_path / str(number), 600, seed) for number, seed in enumerate((0, 0, 1)))
     assert (one / "clients.csv").read_bytes() == (again / "clients.csv").read_bytes()
@@ -311,9 +342,11 @@ def test_sparkovs_columns_sorted_by_time(tmp_path: Path) -> None:
         for card in range(60)
         for event in range(3)
     ]
-    (tmp_path / "adults.csv").write_text("\n".join([SPARKOV, *lines]))
+    (tmp_path / "generated").mkdir()
+    (tmp_path / "generated" / "adults.csv").write_text("\n".join([SPARKOV, *lines]))
+    (tmp_path / "generated" / "customers.csv").write_text("ssn|cc_num|first\n1|2|A")
     flags = ("--out_of_time", 0.3, "--validation", 0.3)
-    assert run(PREPARE, "sparkov", "--source", tmp_path / "adults.csv", "--out", tmp_path / "data", *flags) == 0
+    assert run(PREPARE, "sparkov", "--source", tmp_path / "generated", "--out", tmp_path / "data", *flags) == 0
     stored = open_stored(tmp_path / "data")
     assert stored.labels.tolist() == [int(card % 3 == 0) for card in range(60)]
     amounts = [each.name for each in stored.manifest.numbers].index("amt")

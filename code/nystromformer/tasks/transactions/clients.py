@@ -155,27 +155,30 @@ def divide(
     Raises:
         UserError: a split has no client, or only some clients have a split or a date.
     """
+    dates = np.array([clients.dates.get(name, last) for name, last in zip(names, last_events, strict=True)])
+    labels = labels_of(names, clients)
+    labelled = labels != NO_LABEL
     if clients.splits:
         if missing := [name for name in names if name not in clients.splits and name in clients.labels]:
             raise UserError(f"{clients.place}: expected a split of each client, found none of {first_names(missing)}")
         splits = np.array([SPLITS.index(clients.splits.get(name, "train")) for name in names], dtype=np.uint8)
+        unsaid = np.array([name not in clients.splits for name in names])
     else:
-        dates = np.array([clients.dates.get(name, last) for name, last in zip(names, last_events, strict=True)])
-        labels = labels_of(names, clients)
-        labelled = labels != NO_LABEL
+        unsaid = ~labelled
         order = np.lexsort((np.arange(len(names)), np.where(labelled, dates, -np.inf)))
         late = order[len(names) - round(division.out_of_time * int(labelled.sum())) :]
         splits = np.zeros(len(names), dtype=np.uint8)
         splits[late] = SPLITS.index("test")
-        if len(late):
-            # Events of the time that is tested must teach nothing, also where nobody says what became of their client.
-            splits[~labelled & (last_events >= dates[late].min())] = SPLITS.index("test")
         for label in (0, 1):  # as many of each as in the whole
             early = np.flatnonzero((labels == label) & (splits == 0))
             count = round(division.validation * len(early))
             if 0 < count < len(early):
                 drawn = permute(np.arange(count), len(early), division.split_seed, _STREAM, label)
                 splits[early[drawn]] = SPLITS.index("validation")
+    tested = labelled & (splits == SPLITS.index("test"))
+    if tested.any():
+        # Events of the time that is tested must teach nothing, also where nobody says what became of their client.
+        splits[unsaid & (last_events >= dates[tested].min())] = SPLITS.index("test")
     counts = np.bincount(splits, minlength=len(SPLITS))
     if empty := [name for name, number in zip(SPLITS, counts, strict=True) if not number]:
         raise UserError(

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from nystromformer.data.counter import random_uniform
 from nystromformer.tasks.transactions.store import DTYPES, FIRST, UNKNOWN, Category, Form, Number, file_of, shaped
 
 MOST_KNOWN = 10_000
 """Values of a category that have an embedding of their own."""
 NUM_BINS = 32
-_EVENTS = 1 << 20
+_EVENTS, _STREAM = 1 << 20, 46
 """At a time, and as many at most for quantiles."""
 
 
@@ -55,9 +56,13 @@ def fit_numbers(
     shape = (3, len(columns))
     sums, every = np.zeros(shape), max(1, -(-int(np.diff(ends, prepend=0)[trained].sum()) // _EVENTS))
     samples: list[NDArray[np.float32]] = []
+    seen = 0
     for events in _pieces(folder, "numbers", ends, trained, len(columns)):
         if any(form == "bins" for _, form in columns):
-            samples.append(events[::every].copy())  # not a view, which would keep all of them
+            # Drawn: each so-manieth would be the same month of every client.
+            numbers_E = np.arange(seen, seen + len(events))
+            samples.append(events[random_uniform(_STREAM, numbers_E) * every < 1])
+            seen += len(events)
         for column, (_, form) in enumerate(columns):
             values = shaped(events[:, column], form)
             values = values[~np.isnan(values)]

@@ -103,15 +103,21 @@ def read_sparkov(path: Path) -> TableReader:
     Raises:
         UserError: other columns.
     """
-    source = open_source(path, "|")
+    source = open_source(path, "|", _has_transactions)
     if len(source.columns) == 1:
-        source = open_source(path)
+        source = open_source(path, is_wanted=_has_transactions)
     _check_columns(source, ("cc_num", "unix_time", *_SPARKOV_CATEGORIES, *_SPARKOV_NUMBERS, "is_fraud"))
     forms = (("amt", "log"), ("city_pop", "log"), *((name, "scale") for name in _SPARKOV_NUMBERS[2:]))
     roles = Roles("cc_num", "unix_time", _SPARKOV_CATEGORIES, forms)  # type: ignore[arg-type]
     reader = TableReader(source, roles, marks=("is_fraud", ("1", "1.0")))
     reader.has_dates = True  # its numbers are seconds since 1970
     return reader
+
+
+def _has_transactions(path: Path) -> bool:
+    """Whether a file in Sparkov's folder is no table of its customers, which the generator writes beside the others."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return path.suffix.lower() != ".csv" or "unix_time" in file.readline()
 
 
 def _check_columns(source: Source, expected: Sequence[str]) -> None:

@@ -123,7 +123,8 @@ def _write(folder: Path, settings: Mapping[str, Any], plan: Plan) -> Manifest:
     names: list[str] = []
     seen: set[str] = set()
     ends, last_events = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
-    total, now = 0, time.time()
+    # Times without a zone are read as UTC, and may be ahead of it.
+    total, now = 0, time.time() + DAY
     with ExitStack() as stack:
         files = {kind: stack.enter_context(NewFile(file_of(folder, kind))) for kind in ("categories", "numbers")}
         for batch in whole_clients(plan.batches):
@@ -228,7 +229,8 @@ def _until_date(batch: Batch, plan: Plan, now: float) -> Batch:
         when = f"its date ({plan.clients.place})" if name in dates else "now"
         raise UserError(
             f"{plan.source}: client {name}: expected no event after {when}, found one "
-            f"{(last - limits[number]) / DAY:,.1f} days later: remove such events, or add --cut_after_date"
+            f"{(last - limits[number]) / DAY:,.1f} days later: remove such events"
+            + (", or add --cut_after_date" if plan.clients.columns else "")  # which other commands have not
         )
     left = np.add.reduceat(kept.astype(np.int64), np.concatenate([[0], batch.ends[:-1]]))
     if not left.all():

@@ -50,15 +50,19 @@ class Source:
     the number of its first row."""
 
 
-def open_source(place: Path, delimiter: str = ",") -> Source:
+def open_source(place: Path, delimiter: str = ",", is_wanted: Callable[[Path], bool] = lambda path: True) -> Source:
     """A CSV or Parquet file, or a folder of files of one of these kinds, read in the order of their names.
+
+    Args:
+        is_wanted: of a file in a folder.
 
     Raises:
         UserError: there is no such file, or it is no table.
     """
     arrow = importlib.import_module("pyarrow")
     everything = sorted(place.rglob("*")) if place.is_dir() else [place]
-    paths = [path for path in everything if path.is_file() and path.suffix.lower() in _ENDINGS]
+    tables = [path for path in everything if path.is_file() and path.suffix.lower() in _ENDINGS]
+    paths = [path for path in tables if path == place or is_wanted(path)]
     if not paths:
         raise UserError(
             f"{place}: expected a file that ends in .csv or .parquet, or a folder of such files, found none"
@@ -66,7 +70,8 @@ def open_source(place: Path, delimiter: str = ",") -> Source:
     if len(endings := {path.suffix.lower() for path in paths}) > 1:
         raise UserError(f"{place}: expected files of one kind, found {' and '.join(sorted(endings))}")
     opener = _parquet_batches if ".parquet" in endings else _csv_batches
-    logger.info("%s: %s", place, number_of(len(paths), "file"))
+    left_out = f", {len(tables) - len(paths)} without events left out" if len(paths) < len(tables) else ""
+    logger.info("%s: %s%s", place, number_of(len(paths), "file"), left_out)
 
     def read(
         wanted: Sequence[str], texts: Sequence[str], numbers: Sequence[str] = ()
