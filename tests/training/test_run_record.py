@@ -42,7 +42,10 @@ def test_a_foreign_checkpoint_does_not_win(tmp_path: Path, expected: float, capl
     shutil.copy(tmp_path / "other" / "cp-0003.cp", tmp_path / "run" / "cp-9999.cp")
     foreign = (tmp_path / "run" / "cp-9999.cp").read_bytes()
     assert choose_weights(tmp_path / "run", "last") == [tmp_path / "run" / "cp-0001.model"]
-    assert [path.name for path in choose_weights(tmp_path / "run", "all")] == ["cp-0000.model", "cp-0001.model"]
+    assert [path.name for path in choose_weights(tmp_path / "run", "all", several=True)] == [
+        "cp-0000.model",
+        "cp-0001.model",
+    ]
     assert start(tmp_path / "run") == expected
     assert "cp-9999.cp: belongs to another run than the folder (run.json): skipped" in caplog.text
     assert (tmp_path / "run" / "cp-9999.cp.other-run").read_bytes() == foreign, "kept, out of the way"
