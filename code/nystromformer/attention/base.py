@@ -170,8 +170,9 @@ class Attention(nn.Module, ABC):
         with torch.autocast(q.device.type, enabled=False):
             if queries is not None:
                 rows = chosen(queries, "queries", q.shape[2])
-                empty = q.new_zeros(*q.shape[:2], len(rows), q.shape[2])
-                return self.rows_of_weights(q, k, mask, rows) if len(q) else empty
+                if not len(q):
+                    return q.new_zeros(*q.shape[:2], len(rows), q.shape[2])
+                return self.rows_of_weights(q, k, mask, rows)
             columns = chosen(keys or (), "keys", q.shape[2])
             if not len(q):
                 return q.new_zeros(*q.shape[:3], len(columns))
