@@ -29,8 +29,8 @@ RESULTS = studies.RESULTS / "home"
 NAME, LANDMARKS, TOKENS, TOLERANCE = "nystrom", 512, 24, 1e-4
 STATES = {
     "works": "its layers run the registered attention; those with a sliding window keep their own",
-    "refuses": "an error at the first forward says why",
-    "ignores": "its own attention runs, with the padding mask, and the log says so at the first forward",
+    "refuses": "an error at the first forward pass says why",
+    "ignores": "its own attention runs, with the padding mask, and the log says so after the first forward pass",
     "fails": "transformers raises `KeyError: 'nystrom'` when the model is built",
     "wrong": "another result, or its own attention, and nothing is said",
 }

@@ -56,9 +56,9 @@ def register(
 
     Nothing is added to a model, its weights and their names stay. Padding may stand anywhere. What is no bidirectional
     self-attention over one mask for each token (decoders, cross-attention, position biases, soft caps) is refused in
-    its first forward, with one sentence. Layers with a sliding window keep their own attention, which the log says
+    its first forward pass, with one sentence. Layers with a sliding window keep their own attention, which the log says
     once. transformers does not check that a model uses its interface: one that takes the name and computes its own
-    attention keeps it, its padding included, and the log says so after its first forward; `check` refuses it.
+    attention keeps it, its padding included, and the log says so after its first forward pass; `check` refuses it.
 
     Args:
         attention: which one, by its name or as a config; None: all that can be, each by its own name.

@@ -37,7 +37,7 @@ def count_call() -> None:
 
 
 def watch_models(names: Collection[str]) -> None:
-    """From now on, each model that is given one of these names tells after its first forward if it never called it.
+    """From now on, each model that is given one of these names tells after its first forward pass if it did not use it.
 
     transformers checks a name by `PreTrainedModel.get_correct_attn_implementation`, when a model is made and when
     another name is set; it does not look whether the model uses it.
