@@ -25,6 +25,7 @@ from nystromformer.runs.figures import (
     Difference,
     Spread,
     mark,
+    pooled_variance,
     power_note,
     rows_behind,
     smallest_difference,
@@ -263,11 +264,9 @@ def paired(right: Mapping[str, "np.ndarray[Any, np.dtype[np.float64]]"]) -> dict
     Args:
         right: (seeds, rows) of each kind, 1 where a row was told right.
     """
-    several = [each for each in right.values() if len(each) > 1]
-    freedom = sum(len(each) - 1 for each in several)
+    pooled, freedom = pooled_variance((Spread.of(each.mean(1).tolist()), len(each)) for each in right.values())
     if not freedom or "softmax" not in right:
         return {}
-    pooled = sum((len(each) - 1) * each.mean(1).var(ddof=1) for each in several) / freedom
     base, found = right["softmax"], {}
     for kind in sorted(right.keys() - {"softmax"}):
         own = right[kind]

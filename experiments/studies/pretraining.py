@@ -6,13 +6,13 @@ they are downloaded. What an earlier `collect` gathered stays until a run of the
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, variance
+from statistics import fmean
 from typing import Any
 
 from nystromformer import studies
 from nystromformer.files.writing import write_json, write_text
 from nystromformer.report.curves import draw_curves, read_curve
-from nystromformer.runs.figures import Difference, Spread, standard_error
+from nystromformer.runs.figures import Difference, Spread, pooled_variance, standard_error
 from nystromformer.studies import Job, Stages, job
 from nystromformer.tables import markdown
 from nystromformer.tasks.pretraining.validation import read_validation
@@ -156,11 +156,10 @@ def against_softmax(found: Mapping[str, Sequence[float]], ending: str, tokens: i
         tokens: masked ones that each was scored on.
     """
     own = {encoder: values for encoder, values in found.items() if encoder.endswith(ending)}
-    freedom = sum(len(values) - 1 for values in own.values())
+    pooled, freedom = pooled_variance((Spread.of(values), len(values)) for values in own.values())
     base = own.get(f"softmax{ending}", ())
     if not freedom or not base:
         return []
-    pooled = sum((len(values) - 1) * variance(values) for values in own.values() if len(values) > 1) / freedom
     lines = []
     for encoder, values in own.items():
         if values is base:

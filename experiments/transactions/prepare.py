@@ -64,9 +64,17 @@ class TableFlags:
         str, typer.Option("--time_unit", help="Unit of times that are numbers: seconds, milliseconds or days.")
     ] = "seconds"
     sort: Sort = False
+    skip_empty: Annotated[
+        bool, typer.Option("--skip_empty", help="Leave out clients without events instead of stopping.")
+    ] = False
     cut_after_date: Annotated[
         bool, typer.Option("--cut_after_date", help="Leave out events after the client's --date instead of stopping.")
     ] = False
+
+    @property
+    def checks(self) -> tuple[bool, bool, bool]:
+        """Of a plan: whether events are sorted, and empty clients and late events left out."""
+        return self.sort, self.skip_empty, self.cut_after_date
 
     def open(self, events: Path, nested: bool) -> TableReader:
         """The events.
@@ -102,17 +110,14 @@ def long(
     events: Events,
     clients: Annotated[Path, typer.Option(help="Table with a row for each client: .csv, .tsv, .jsonl or .parquet.")],
     out: Out,
-    skip_empty: Annotated[
-        bool, typer.Option("--skip_empty", help="Leave out clients of --clients without events instead of stopping.")
-    ] = False,
     *,
     table: TableFlags,
     division: Division,
 ) -> None:
     """A row for each event, those of a client together."""
     reader = table.open(events, nested=False)
-    known, checks = table.read_clients(clients, reader, division), (table.sort, skip_empty, table.cut_after_date)
-    _prepare("long", Plan(reader.long(), reader, known, division, *checks), out, [events, clients])
+    known = table.read_clients(clients, reader, division)
+    _prepare("long", Plan(reader.long(), reader, known, division, *table.checks), out, [events, clients])
 
 
 @with_flag_groups
@@ -125,8 +130,8 @@ def nested(
 ) -> None:
     """A row for each client with lists, as pytorch-lifestream has them."""
     reader = table.open(events, nested=True)
-    known, checks = table.read_clients(events, reader, division), (table.sort, False, table.cut_after_date)
-    _prepare("nested", Plan(reader.nested(), reader, known, division, *checks), out, [events])
+    known, batches = table.read_clients(events, reader, division), reader.nested(skip_empty=table.skip_empty)
+    _prepare("nested", Plan(batches, reader, known, division, *table.checks), out, [events])
 
 
 def new(

@@ -19,7 +19,7 @@ from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json, write_text
 from nystromformer.report.finetuning import attention_text, phases_of, read_runs, read_times
 from nystromformer.runs.baselines import BASELINES, find_baselines, read_baselines
-from nystromformer.runs.figures import Difference, Spread
+from nystromformer.runs.figures import Difference, Spread, pooled_variance
 from nystromformer.runs.record import Run, spread_of
 from nystromformer.tables import markdown
 from nystromformer.tasks.transactions.metrics import gini, interval
@@ -166,12 +166,9 @@ def difference_of(tested: Tested, reference: Tested) -> Difference | None:
     if reference.clients != tested.clients or not np.array_equal(reference.labels_n, tested.labels_n):
         return None
     low, high = interval(lambda weights: tested.mean(weights) - reference.mean(weights), len(tested.clients))
-    sides = [np.array([gini(each, one.labels_n) for each in one.chances]) for one in (tested, reference)]
-    freedom = sum(len(each) - 1 for each in sides)
-    of_seeds = 0.0
-    if freedom:
-        pooled = sum(((each - each.mean()) ** 2).sum() for each in sides) / freedom
-        of_seeds = float(pooled) * sum(1 / len(each) for each in sides)
+    sides = [[gini(each, one.labels_n) for each in one.chances] for one in (tested, reference)]
+    pooled, freedom = pooled_variance((Spread.of(each), len(each)) for each in sides)
+    of_seeds = pooled * sum(1 / len(each) for each in sides)
     of_clients = ((high - low) / (2 * _NORMAL)) ** 2
     return Difference.of(tested.mean() - reference.mean(), of_clients, of_seeds, freedom)
 

@@ -110,6 +110,17 @@ def rows_behind(metric: str, rows: Mapping[str, int]) -> int:
     return rows["validation" + max((ending for ending in endings if metric.endswith(ending)), key=len)]
 
 
+def pooled_variance(figures: Iterable[tuple[Spread, int]]) -> tuple[float, int]:
+    """Variance over seeds, the same in all groups, and its degrees of freedom; both 0 where no group has several seeds.
+
+    Args:
+        figures: each with its number of seeds.
+    """
+    several = [(figure.deviation, seeds) for figure, seeds in figures if figure.deviation is not None and seeds > 1]
+    freedom = sum(seeds - 1 for _, seeds in several)
+    return (sum((seeds - 1) * deviation**2 for deviation, seeds in several) / freedom if freedom else 0.0), freedom
+
+
 @dataclass(frozen=True)
 class Difference:
     """Of two means, as a fraction."""
@@ -175,9 +186,7 @@ def smallest_difference(metric: str, figures: Sequence[tuple[Spread, int]], rows
     """
     if len(figures) < 2 or not rows or metric.startswith((*IN_UNITS, *_OF_LABELS)):
         return None
-    several = [(figure.deviation, seeds) for figure, seeds in figures if figure.deviation is not None and seeds > 1]
-    freedom = sum(seeds - 1 for _, seeds in several)
-    variance = sum((seeds - 1) * deviation**2 for deviation, seeds in several) / freedom if freedom else 0.0
+    variance, freedom = pooled_variance(figures)
     fewest = min(seeds for _, seeds in figures)
     error = standard_error(metric, math.fsum(figure.mean for figure, _ in figures) / len(figures), rows)
     found = Difference.of(0.0, 2 * error**2, 2 * variance / fewest, freedom)

@@ -14,7 +14,7 @@ from clients import PREPARE, draw, flags_of, prepare_drawn, run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nystromformer.tasks.transactions import features
+from nystromformer.tasks.transactions import features, tables
 from nystromformer.tasks.transactions.batches import Batch, whole_clients
 from nystromformer.tasks.transactions.store import SPLITS, UNKNOWN, Stored, open_stored
 
@@ -117,7 +117,8 @@ def test_the_latest_clients_are_tested_on(drawn: Path, stored: Stored) -> None:
 
 def test_clients_without_a_label_are_for_pretraining(drawn: Path, tmp_path: Path) -> None:
     clients = pd.read_csv(drawn / "clients.csv")
-    table = written(tmp_path / "t", events_of(drawn), clients.iloc[20:])
+    clients.loc[10:19, ["default", "date"]] = None
+    table = written(tmp_path / "t", events_of(drawn), clients.iloc[10:])
     prepare_drawn(table, tmp_path / "data")
     stored = open_stored(tmp_path / "data")
     unlabelled = {f"c{number:07d}" for number in range(20)}
@@ -162,6 +163,13 @@ BAD: dict[str, tuple[Callable[[pd.DataFrame, pd.DataFrame], Any], str]] = {
         "nearly all of its values differ",
     ),
     "another time": (lambda e, c: (e.assign(booked=e["time"]), c), "column booked: has timestamp"),
+    "amounts": (lambda e, c: (e.assign(amount="$1,760.00"), c), "has numbers as texts, such as '$1,760.00'"),
+    "decimal commas": (lambda e, c: (e.assign(amount="-17,60"), c), "has numbers as texts, such as '-17,60'"),
+    "an empty column": (lambda e, c: (e.assign(note=None), c), "column note: empty in all of the first rows"),
+    "only later events": (
+        lambda e, c: (e, c.assign(date=c["date"].where(c.index != 5, "2000-01-01"))),
+        "client c0000005: expected no event after its date",
+    ),
     "too large": (lambda e, c: (e.assign(amount=1e300), c), "amount: expected a number below 3e38"),
     "a structure": (lambda e, c: (e.assign(place=[{"x": 1}] * len(e)), c), "column place: has struct"),
     "a name of its own": (lambda e, c: (e.rename(columns={"fee": "time.gap"}), c), "has the name of a column that"),
@@ -226,6 +234,42 @@ def test_later_events_may_be_left_out(drawn: Path, stored: Stored, tmp_path: Pat
     assert arrays(open_stored(tmp_path / "data")) == arrays(stored)
 
 
+def test_clients_without_earlier_events_may_be_left_out(
+    drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However the events are laid out."""
+    events, clients = events_of(drawn), pd.read_csv(drawn / "clients.csv")
+    early = clients.assign(date=clients["date"].where(clients.index != 5, "2000-01-01"))
+    table, rows = written(tmp_path / "t", events, early), tmp_path / "rows.parquet"
+    events.groupby("client").agg(list).reset_index().merge(early, on="client").to_parquet(rows)
+    assert run(PREPARE, *flags_of(table), "--out", tmp_path / "no", "--cut_after_date") == 2
+    assert "c0000005: expected events up to its date" in capsys.readouterr().err
+    prepare_drawn(table, tmp_path / "long", "--cut_after_date", "--skip_empty")
+    nested = ("nested", "--events", rows, *flags_of(table)[5:])
+    assert run(PREPARE, *nested, "--out", tmp_path / "nested", "--cut_after_date", "--skip_empty") == 0
+    found = [open_stored(tmp_path / name) for name in ("long", "nested")]
+    assert arrays(found[0]) == arrays(found[1])
+    assert set(clients["client"]) - set(found[0].names()) == {"c0000005"}
+    assert found[0].manifest.notes == ["1 client without events left out"]
+
+
+def test_dates_of_a_csv_file_need_not_look_like_the_first(
+    drawn: Path, stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole days may be followed by times, and by fractions of seconds."""
+    monkeypatch.setattr(tables, "_BLOCK_BYTES", 1 << 11)
+    events, clients = events_of(drawn), pd.read_csv(drawn / "clients.csv")
+    first, second = (events["client"].isin(clients["client"][number : number + 1]) for number in (0, 1))
+    form = np.select([first, second], ["%Y-%m-%d", "%Y-%m-%d %H:%M"], "%Y-%m-%d %H:%M:%S.%f")
+    events["time"] = [time.strftime(one) for time, one in zip(events["time"], form, strict=True)]
+    clients.to_csv(tmp_path / "clients.csv", index=False)
+    events.to_csv(tmp_path / "events.csv", index=False)
+    flags = ("long", "--events", tmp_path / "events.csv", "--clients", tmp_path / "clients.csv", *flags_of(drawn)[5:])
+    assert run(PREPARE, *flags, "--out", tmp_path / "data") == 0
+    kept = ~(first | second).to_numpy()
+    assert np.array_equal(open_stored(tmp_path / "data").numbers[kept], stored.numbers[kept], equal_nan=True)
+
+
 def test_files_of_two_kinds(drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = written(tmp_path / "t", events_of(drawn), pd.read_csv(drawn / "clients.csv"))
     events_of(drawn).to_csv(table / "events" / "more.CSV")
@@ -245,6 +289,10 @@ def test_times_that_are_numbers(drawn: Path, tmp_path: Path, capsys: pytest.Capt
     assert found == pytest.approx((events["time"].iloc[1] - events["time"].iloc[0]) * 86_400, rel=1e-5)
     assert run(PREPARE, "new", "--events", table / "events", "--like", stored.folder, "--out", tmp_path / "new") == 0
     assert np.array_equal(open_stored(tmp_path / "new").numbers, stored.numbers, equal_nan=True)
+    prepare_drawn(drawn, tmp_path / "dates")
+    like = ("--like", tmp_path / "dates", "--out", tmp_path / "others")
+    assert run(PREPARE, "new", "--events", table / "events", *like) == 2
+    assert "time: expected dates, as in" in capsys.readouterr().err
     clients["date"] -= 5
     late = written(tmp_path / "late", events, clients)
     assert run(PREPARE, *flags_of(late), "--out", tmp_path / "x", "--time_unit", "days") == 2

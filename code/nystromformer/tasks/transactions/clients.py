@@ -95,7 +95,7 @@ def read_clients(
             found.labels[name] = int(label in ("1", "True", "true"))
         elif label is not None:
             raise UserError(f"{place}: {target}: expected 0, 1 or nothing, found {label:.40}")
-        if date_column is not None:
+        if date_column is not None and (row[date_column] not in (None, "") or name in found.labels):
             found.dates[name] = _seconds(row[date_column], f"{place}: {date_column}", unit)
         if split is not None:
             if row[split] in (None, "") and name not in found.labels:

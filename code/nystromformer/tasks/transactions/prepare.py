@@ -59,9 +59,9 @@ _WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 class Plan:
     """What is prepared from, and how.
 
-    skip_empty: leave out clients without events instead of stopping; cut_after_date: the same of events after a
-    client's date; like: of a folder whose columns, vocabularies and scales these clients get, who are all of the test
-    split.
+    skip_empty: leave out clients without events, or without those that are kept, instead of stopping; cut_after_date:
+    the same of events after a client's date; like: of a folder whose columns, vocabularies and scales these clients
+    get, who are all of the test split.
     """
 
     batches: Iterable[Batch]
@@ -138,6 +138,8 @@ def _write(folder: Path, settings: Mapping[str, Any], plan: Plan) -> Manifest:
                     raise UserError(f"{plan.source}: client {name!r}: expected a name without tabs and line breaks")
                 seen.add(name)
             ordered = _until_date(in_order(batch, plan.sort, plan.source), plan, now)
+            if not ordered.clients:
+                continue
             made = [hours_and_weekdays(ordered.times)] if plan.reader.has_dates else []
             columns = [ordered.categories, *(np.stack(pair, 1) for pair in made)]
             files["categories"].write(np.concatenate(columns, 1).astype(DTYPES["categories"]).tobytes())
@@ -152,7 +154,8 @@ def _write(folder: Path, settings: Mapping[str, Any], plan: Plan) -> Manifest:
                 clients.labels |= dict(zip(ordered.clients, map(int, marked), strict=True))
     if not names:
         raise UserError(f"{plan.source}: expected events, found none")
-    if missing := [name for name in clients.labels if name not in seen]:
+    present = set(names)
+    if missing := [name for name in clients.labels if name not in present]:
         if not plan.skip_empty:
             raise UserError(
                 f"{clients.place}: expected events of each client in {plan.source}, found none of "
@@ -215,7 +218,8 @@ def _until_date(batch: Batch, plan: Plan, now: float) -> Batch:
     """The events up to the clients' dates, or in tables with dates up to now.
 
     Raises:
-        UserError: there are later ones, and they are not to be left out; or a client has no others. Names the client.
+        UserError: there are later ones, and they are not to be left out; or a client has no others, and is not to be
+            left out. Names the client.
     """
     dates = plan.clients.dates
     limits = [dates.get(name, now if plan.reader.has_dates else np.inf) for name in batch.clients]
@@ -233,10 +237,14 @@ def _until_date(batch: Batch, plan: Plan, now: float) -> Batch:
             + (", or add --cut_after_date" if plan.clients.columns else "")  # which other commands have not
         )
     left = np.add.reduceat(kept.astype(np.int64), np.concatenate([[0], batch.ends[:-1]]))
-    if not left.all():
+    if not left.all() and not plan.skip_empty:
         empty = batch.clients[int(np.flatnonzero(left == 0)[0])]
-        raise UserError(f"{plan.source}: client {empty}: expected events up to its date, found only later ones")
-    return batch.take(np.flatnonzero(kept), batch.clients, np.cumsum(left))
+        raise UserError(
+            f"{plan.source}: client {empty}: expected events up to its date, found only later ones; add --skip_empty "
+            "to leave such clients out"
+        )
+    clients = [name for name, count in zip(batch.clients, left, strict=True) if count]
+    return batch.take(np.flatnonzero(kept), clients, np.cumsum(left[left > 0]))
 
 
 def _facts(chosen: NDArray[np.bool_], labels: NDArray[np.uint8], lengths: NDArray[np.int64]) -> SplitFacts:

@@ -31,6 +31,8 @@ _ENDINGS = (".csv", ".parquet")
 _ENOUGH = 1000
 """Values of which it can be said that nearly all differ."""
 _NUMBER = r"^\s*[-+]?[0-9]+([.,][0-9]+)?\s*$"
+_AMOUNT = r"^\s*[-+(]?\s*[$€£¥]?\s*[-+]?[0-9]+([., '][0-9]{3})*([.,][0-9]+)?\s*[$€£¥]?\s*[)-]?\s*$"
+"""A number as people write it, who mean no category unless all of it is digits, as of a code."""
 _ROW_NUMBERS = re.compile(r"__index_level_\d+__|Unnamed: 0|")
 logger = logging.getLogger(__name__)
 
@@ -206,8 +208,10 @@ def _kind_of(place: str, column: Any) -> Kind:
         return "numerical"
     if types.is_integer(kind):
         return "numerical" if compute.count_distinct(column).as_py() > FEW else "categorical"
-    if types.is_boolean(kind) or types.is_null(kind):
+    if types.is_boolean(kind):
         return "categorical"
+    if types.is_null(kind) or len(column) == column.null_count:
+        raise UserError(f"{place}: empty in all of the first rows: name it in --categorical, --numerical or --ignore")
     if types.is_dictionary(kind):
         column = column.dictionary_decode()
     if not (types.is_string(column.type) or types.is_large_string(column.type)):
@@ -218,6 +222,15 @@ def _kind_of(place: str, column: Any) -> Kind:
         raise UserError(
             f"{place}: {100 * numbers / len(texts):.0f} % of its values are numbers, others are texts: correct those, "
             "or name it in --categorical or --ignore"
+        )
+    amounts = compute.and_not(
+        compute.match_substring_regex(texts, _AMOUNT), compute.match_substring_regex(texts, "^[0-9]*$")
+    )
+    if 2 * (compute.sum(amounts).as_py() or 0) > len(texts):
+        example = texts.filter(amounts)[0].as_py()
+        raise UserError(
+            f"{place}: has numbers as texts, such as {example!r:.40}: write them as plain numbers, such as 1760.5, or "
+            "name it in --categorical or --ignore"
         )
     if len(texts) >= _ENOUGH and compute.count_distinct(texts).as_py() > 0.9 * len(texts):
         raise UserError(
@@ -248,7 +261,8 @@ class TableReader:
         types = importlib.import_module("pyarrow.types")
         kind = source.columns[roles.time]
         kind = kind.value_type if is_list(kind) else kind
-        self.has_dates = not (types.is_integer(kind) or types.is_floating(kind))
+        self._has_times = not (types.is_integer(kind) or types.is_floating(kind))
+        self.has_dates = self._has_times
         """Whether times are dates, which have hours and days of the week."""
 
     @property
@@ -268,6 +282,8 @@ class TableReader:
             UserError: a cell is missing or none of its column's kind; names file and row.
         """
         texts = [self.roles.client, *self.roles.categorical, *([self.marks[0]] if self.marks else [])]
+        # What the first rows of a CSV file show of dates, such as whole days, need not be true of all.
+        texts += [self.roles.time] if self._has_times else []
         for file, start, batch in self.source.read(self._columns, texts, self.roles.numbers):
             if not batch.num_rows:
                 continue
@@ -279,23 +295,25 @@ class TableReader:
             clients = [names[number] for number in client_n[ends - 1].tolist()]
             yield self._batch(table, clients, ends)
 
-    def nested(self, tables: Iterator[tuple[str, int, Any]] | None = None) -> Iterator[Batch]:
+    def nested(self, tables: Iterator[tuple[str, int, Any]] | None = None, skip_empty: bool = False) -> Iterator[Batch]:
         """Of a table with a row for each client, whose events are lists of equal length.
 
         Args:
             tables: in the place of the source's.
+            skip_empty: leave out rows with empty lists.
 
         Raises:
-            UserError: as `long`; or a row's lists differ in length, or are empty.
+            UserError: as `long`; or a row's lists differ in length, or are empty and not to be left out.
         """
         for file, start, batch in tables or self.source.read(self._columns, ()):
             if not batch.num_rows:
                 continue
             flat, lengths_n = _flattened(batch, file, start)
-            if len(empty := np.flatnonzero(lengths_n == 0)):
+            if len(empty := np.flatnonzero(lengths_n == 0)) and not skip_empty:
                 raise UserError(f"{file}, row {start + int(empty[0]):,}: expected a client with events, found none")
-            clients = _Cells(file, start, batch).text(self.roles.client, required=True).to_pylist()
-            yield self._batch(_Cells(file, None, flat), clients, np.cumsum(lengths_n))
+            names = _Cells(file, start, batch).text(self.roles.client, required=True).to_pylist()
+            if clients := [name for name, length in zip(names, lengths_n, strict=True) if length]:
+                yield self._batch(_Cells(file, None, flat), clients, np.cumsum(lengths_n[lengths_n > 0]))
 
     def _batch(self, table: _Cells, clients: list[str], ends: NDArray[np.int64]) -> Batch:
         roles = self.roles
@@ -454,7 +472,7 @@ def reader_like(source: Source, stored: Stored) -> tuple[TableReader, Manifest]:
             f"{first_names(list(source.columns))}"
         )
     reader = TableReader(source, roles, settings["unit"], known=known)
-    if reader.has_dates and not settings["has_dates"]:
-        raise UserError(f"{source.name}: {roles.time}: expected numbers, as in {stored.folder}, found dates")
-    reader.has_dates = settings["has_dates"]
+    if reader.has_dates != settings["has_dates"]:
+        expected, other = ("dates", "numbers") if settings["has_dates"] else ("numbers", "dates")
+        raise UserError(f"{source.name}: {roles.time}: expected {expected}, as in {stored.folder}, found {other}")
     return reader, manifest
