@@ -121,7 +121,9 @@ def test_an_interrupted_conversion_goes_on_to_the_same_weights(
             assert convert("cut", *flags) == 128 + 15
     assert not (tmp_path / "cut").exists()
     assert (tmp_path / f"cut{WORK}").is_dir()
-    assert convert("cut", *flags, "--learning_rate", 1e-3) == 2  # another conversion
+    for other in (("--learning_rate", 1e-3), ("--validate_every", 1)):  # another conversion
+        assert convert("cut", *flags, *other) == 2
+        assert "holds an unfinished conversion with other settings" in capsys.readouterr().err
     record = tmp_path / f"cut{WORK}" / "conversion.json"
     content = record.read_bytes()
     record.write_bytes(content[:-3])

@@ -229,6 +229,7 @@ def test_a_finetuned_run(tmp_path: Path, dataset_folder: Path, kind: str, case: 
     has_file = (tmp_path / "hf" / MODULE_FILE).is_file()
     assert has_file == (case not in WITHOUT_FILE)
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf", trust_remote_code=has_file)
+    texts[1] += " </s> or <mask>"  # which texts may spell
     inputs = AutoTokenizer.from_pretrained(tmp_path / "hf")(
         texts[:3], return_tensors="pt", padding=True, truncation=True
     )

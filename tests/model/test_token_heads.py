@@ -12,6 +12,7 @@ from small import small_config
 from torch import Tensor
 
 from nystromformer.model import QuestionAnsweringModel, TokenClassificationModel, best_span
+from nystromformer.model.heads import ClassificationHead, PooledHead, SpanHead, TokenHead
 
 CONFIG = small_config(model__dropout_prob=0.0).model
 KEEP_BN = torch.arange(20) < torch.tensor([[20], [11]])
@@ -85,3 +86,21 @@ def test_each_token_gets_a_class_whatever_the_padding() -> None:
 def test_a_span_has_a_token() -> None:
     with pytest.raises(ValueError, match="at least one token, found 0"):
         best_span(torch.zeros(1, 3), torch.zeros(1, 3), 0)
+
+
+def test_scores_are_not_rounded_under_autocast() -> None:
+    """In bfloat16 a thousand rows would share some forty scores."""
+    torch.manual_seed(0)
+    x_BNE, pooled_BE = 0.1 * torch.randn(1, 1000, 32), 0.1 * torch.randn(1000, 32)
+    keep_BN = torch.ones(1, 1000, dtype=torch.bool)
+    scores = {
+        "classes": lambda: ClassificationHead(32, 1)(pooled_BE),
+        "pooled": lambda: PooledHead(32, 16, 1)(pooled_BE),
+        "tokens": lambda: TokenHead(32, 1)(x_BNE),
+        "spans": lambda: SpanHead(32)(x_BNE, keep_BN)[0],
+    }
+    for name, score in scores.items():
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            found = score()
+        assert found.dtype == torch.float32, name
+        assert len(found.unique()) > 900, name

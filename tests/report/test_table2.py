@@ -12,6 +12,7 @@ from small import run_here, write_experiment
 from nystromformer.errors import UserError
 from nystromformer.report.finetuning import collect
 from nystromformer.report.table2 import PAPER, Table, for_terminal, write_table2
+from nystromformer.runs import record
 from nystromformer.runs.baselines import Baselines, add_baselines
 from nystromformer.runs.call import Call
 from nystromformer.runs.figures import MARKS, Spread
@@ -133,6 +134,7 @@ OTHER_SETTINGS: tuple[dict[str, Any], ...] = (
 )
 NO_SETTINGS = ({"--device": ("cuda",)}, {"--set": ("gpu_setting.inst_per_gpu=5",)}, {"--discard_weights": ()})
 RATES = {1e-5: (0.95, 0.5), 2e-5: (0.8, 0.82), 3e-5: (0.7, 0.7)}
+OF_FEW = record.Tested(0, "t" * 64, "", {}, warnings=("test has 30 rows",))
 FEW, MORE = ({"rows": {"train": count, "validation": 872}, "warnings": ("few",)} for count in (1600, 3200))
 SHOWN: dict[str, tuple[list[dict[str, Any]], str]] = {
     "the best mean of several settings": (
@@ -144,6 +146,10 @@ SHOWN: dict[str, tuple[list[dict[str, Any]], str]] = {
         "70.0 ± 0.0",
     ),
     "more rows before fewer": ([FEW, MORE | {"values": (0.7,)}], "70.0 †"),
+    "a test of few rows, which only the best has, is no partial data": (
+        [{"values": (0.9,), "tested": OF_FEW}, {"values": (0.6,), "warmup": 0.0}],
+        "90.0 †",
+    ),
     "complete data before partial": ([{"warnings": ("few",)}, {"values": (0.6,)}], "60.0"),
     **{f"not averaged: {change}": ([{}, {"values": (0.5,), "seed": 1} | change], "90.0") for change in OTHER_SETTINGS},
     **{

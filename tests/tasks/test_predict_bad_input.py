@@ -76,7 +76,7 @@ def test_a_run_without_weights_or_tokenizer(refused: Refused, run: Path, table: 
 def test_columns(refused: Refused, run: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path / "in.csv", ("body", "key"), made_rows(6))
     said = refused(run, "--input", table)
-    assert "expected the columns of the data that the run learned from (sentence), found no sentence; it has" in said
+    assert "expected the columns of its texts (sentence), found no sentence; it has" in said
     assert "body, key: name others with --text" in said
     assert "found no review; it has the columns body, key" in refused(run, "--input", table, "--text", "review")
     assert "expected 1 of the columns" in refused(run, "--input", table, "--text", "body,key")

@@ -111,6 +111,8 @@ def _read(path: Path) -> str:
         # Editors on Windows may put a byte order mark first.
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
+        if not path.parent.exists():
+            raise UserError(f"{path.parent}: no such folder; expected an experiment's, with a config.json") from None
         advice = (
             "create it (copy nystrom-512/config.json, say), or name an experiment's folder: --model FOLDER, or "
             "with the launcher FOLDER alone"

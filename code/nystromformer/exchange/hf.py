@@ -96,6 +96,8 @@ def write_tokenizer(opened: Opened, tokenizer: Tokenizer, folder: Path) -> None:
         "model_input_names": inputs,
         "clean_up_tokenization_spaces": False,
     }
+    if opened.labels is not None:
+        config["split_special_tokens"] = True  # a text that spells [SEP] has no separator there, as in training
     write_json(folder / "tokenizer_config.json", config)
 
 

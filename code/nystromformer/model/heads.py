@@ -3,6 +3,9 @@
 Shapes: B batch, E width, K masked positions, V vocabulary, C classes or a row's candidates.
 """
 
+from contextlib import nullcontext
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,6 +18,16 @@ from nystromformer.model.norm import build_norm
 
 IGNORED = -100
 """Label of what does not count towards a loss (PyTorch's default `ignore_index`)."""
+
+
+def unrounded(linear: nn.Linear, x: Tensor) -> Tensor:
+    """Scores in the precision of the layer's weights also under autocast, by which many rows would have the same score:
+    bfloat16 has 256 numbers from 1 to 2.
+    """
+    kind = x.device.type
+    with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
+        scores: Tensor = linear(x.to(linear.weight.dtype))
+    return scores
 
 
 class MaskedLMHead(nn.Module):
@@ -74,8 +87,7 @@ class ClassificationHead(nn.Module):
         self.apply(initialize)
 
     def forward(self, pooled_BE: Tensor) -> Tensor:
-        logits: Tensor = self.classifier(self.dropout(self.between(self.dense(pooled_BE))))
-        return logits
+        return unrounded(self.classifier, self.dropout(self.between(self.dense(pooled_BE))))
 
 
 class TokenHead(nn.Module):
@@ -88,8 +100,7 @@ class TokenHead(nn.Module):
         self.apply(initialize)
 
     def forward(self, hidden_BNE: Tensor) -> Tensor:
-        logits_BNC: Tensor = self.classifier(self.dropout(hidden_BNE))
-        return logits_BNC
+        return unrounded(self.classifier, self.dropout(hidden_BNE))
 
 
 class SpanHead(nn.Module):
@@ -106,7 +117,7 @@ class SpanHead(nn.Module):
         Args:
             keep_BN: bool, True for tokens that may be either; the logits of the others are -inf. None: all may.
         """
-        first_BN, last_BN = self.ends(hidden_BNE).float().unbind(-1)
+        first_BN, last_BN = unrounded(self.ends, hidden_BNE).float().unbind(-1)
         if keep_BN is None:
             return first_BN, last_BN
         return first_BN.masked_fill(~keep_BN, float("-inf")), last_BN.masked_fill(~keep_BN, float("-inf"))
@@ -142,8 +153,8 @@ class PooledHead(nn.Module):
         self.apply(initialize)
 
     def forward(self, pooled_BE: Tensor) -> Tensor:
-        logits_BC: Tensor = self.mlp(pooled_BE)
-        return logits_BC
+        dense, relu, classifier = self.mlp
+        return unrounded(cast("nn.Linear", classifier), relu(dense(pooled_BE)))
 
 
 class TwoTowerHead(PooledHead):
@@ -184,7 +195,7 @@ class CandidateHead(nn.Module):
             instance_B: the instance of each row, int64.
             present_IA: bool, True for the candidates that an instance has.
         """
-        scores_BC = self.score(self.dropout(hidden_BCE))[..., 0].float()
+        scores_BC = unrounded(self.score, self.dropout(hidden_BCE))[..., 0].float()
         given_BC = candidates_BC >= 0
         # One slot more takes the padding. Sums of one-hot products, and not scattered ones, whose order a GPU varies.
         slots = (len(candidates_BC), present_IA.shape[1] + 1)

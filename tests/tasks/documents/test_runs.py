@@ -321,6 +321,8 @@ def test_one_choice_of_settings_for_all_folds(tmp_path: Path) -> None:
     assert "lr 0.0001: of 2 settings" in said
     (path,) = tmp_path.glob("k-*.json")
     assert json.loads(path.read_text())["accuracy"] == [0.7, 0.6]
+    over_folds(tmp_path / "k", [Finetuned([a_run(values=(0.5,), seed=1, identity="b" * 64)]) for _ in folds])
+    assert len(list(tmp_path.glob("k-*.json"))) == 2, "of other seeds"
 
 
 def test_questions_of_one_table_have_columns_of_their_own(experiment: Experiment, tmp_path: Path) -> None:

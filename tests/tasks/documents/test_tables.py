@@ -128,7 +128,6 @@ BAD: dict[str, tuple[str, bytes, str]] = {
     "a cell too many": ("t.csv", b"body,label\na,x\nb,c,y\n", "row 2: expected 2 cells, found 3: .* is not quoted"),
     "cut JSON": ("t.jsonl", b'{"body": "a", "label": 1}\n{"body": "b', "row 2: expected an object of JSON.*ends early"),
     "no object": ("t.jsonl", b'{"body": "a", "label": 1}\n[1]\n', r"row 2: expected an object of JSON, found \[1\]"),
-    "a key less": ("t.jsonl", b'{"body": "a", "label": 1}\n{"body": "b"}\n', "row 2: expected the column label, which"),
     "JSON in latin-1": ("t.jsonl", '{"body": "é", "label": 1}'.encode("latin-1"), "row 1: .*0xe9"),
     "no parquet": ("t.parquet", b"PAR1 and then not", "expected a Parquet file, found a damaged one"),
 }
@@ -265,6 +264,16 @@ def test_a_folder_of_texts_for_each_class(tmp_path: Path) -> None:
     (tmp_path / "reviews" / "pos" / "d.txt").write_bytes("café".encode("cp1252"))
     with pytest.raises(UserError, match=r"pos/d.txt: expected UTF-8, .*add --encoding cp1252"):
         list(open_place("reviews", tmp_path, tmp_path, "train").rows(("text",)))
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json"])
+def test_objects_may_leave_out_what_they_have_not(tmp_path: Path, ending: str) -> None:
+    path, objects = tmp_path / f"t.{ending}", [{"body": "a"}, {"body": "b", "label": "x"}, {"label": "y", "body": "c"}]
+    path.write_text(json.dumps(objects) if ending == "json" else "\n".join(map(json.dumps, objects)))
+    table = open_table(path)
+    assert table.columns == ("body", "label")
+    assert [tuple(row) for row in table.rows(("body", "label"))] == [("a", None), ("b", "x"), ("c", "y")]
+    assert read_rows(table, replace(QUESTION, skip_unlabelled=True)).texts == [("b",), ("c",)]
 
 
 def test_rows_without_a_label_are_left_out_on_request(tmp_path: Path) -> None:

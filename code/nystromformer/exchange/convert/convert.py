@@ -141,7 +141,7 @@ def _facts(original: Opened, new: ExperimentConfig, asked: Conversion, text: Tex
     """What decides the weights, as plain data."""
     # Which weights are converted: a file, or those of a foreign folder.
     stamp = sha256_of(original.path) if original.path.is_file() else json.dumps(original.content["imported"]["files"])
-    said = {key: value for key, value in asdict(asked).items() if key not in ("text", "overrides", "validate_every")}
+    said = {key: value for key, value in asdict(asked).items() if key not in ("text", "overrides")}
     return {
         "version": nystromformer.__version__,
         "config": new.model_dump(mode="json", by_alias=True),

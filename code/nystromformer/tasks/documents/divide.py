@@ -116,7 +116,7 @@ def divide(
         side = "choose by" if not held_out.any() else "train on"
         where = f"fold {division.fold} of {division.folds}" if division.folds else f"--validation {division.share:g}"
         raise UserError(f"{texts.name}: {where} of {number_of(len(texts), 'row')} leaves none to {side}")
-    name = texts.name.replace("train", "validation")
+    name = f"{texts.name.removesuffix('train')}validation"
     return select(texts, np.flatnonzero(~held_out)), select(texts, np.flatnonzero(held_out), name)
 
 

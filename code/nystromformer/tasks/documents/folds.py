@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -106,7 +107,7 @@ def over_folds(start: Path, done: Sequence[Finetuned]) -> str:
     One choice for all: each fold's own best settings would say what no settings reach.
 
     Args:
-        start: of the file's path, before a hash of those settings and its ending.
+        start: of the file's path, before a hash of all runs behind it and its ending.
     """
     together = [by_combination(each.results) for each in done]
     common = [combination for combination in together[0] if all(combination in fold for fold in together)]
@@ -135,7 +136,8 @@ def over_folds(start: Path, done: Sequence[Finetuned]) -> str:
         facts[f"{name}_test"] = means
         own = " of each fold's own best settings" if len(common) > 1 else ""
         lines.append(f"  test {name} {shown(name, Spread.of(means))}{own}")
-    path = start.with_name(f"{start.name}-{first.family[:8]}.json")
+    data = [[run.identity, run.tested and run.tested.data] for runs in (*chosen, *tested) for run in runs]
+    path = start.with_name(f"{start.name}-{hashlib.sha256(json.dumps(data).encode()).hexdigest()[:8]}.json")
     write_json(path, facts | {"command": str(first.call), "version": first.version})
     return "\n".join(["", *lines, f"kept in {path}"])
 

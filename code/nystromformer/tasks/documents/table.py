@@ -9,9 +9,10 @@ import csv
 import importlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ Cell = Any
 Row = tuple[Cell, ...]
 LONGEST = 1 << 28
 """Bytes of a line, and characters of a cell, at most."""
+_FIRST_OBJECTS = 1000
+"""Whose keys are the columns of JSON Lines."""
 _PARQUET_ROWS = 256
 """Read at a time: they are whole documents."""
 _PARQUET_BYTES = 1 << 20
@@ -339,17 +342,18 @@ def _open_json_array(path: Path, reading: Reading) -> Table:
         for number, value in enumerate(values, start=1):
             yield _cells_of_object(path, number, value, columns)
 
-    return Table(str(path), tuple(values[0]), read)
+    return Table(str(path), _keys_of(values), read)
+
+
+def _keys_of(values: Iterable[Cell]) -> tuple[str, ...]:
+    """The columns of objects, of which not all need have each: what one has not is empty."""
+    return tuple(dict.fromkeys(key for value in values if isinstance(value, dict) for key in value))
 
 
 def _cells_of_object(path: Path, number: int, value: Cell, columns: Sequence[str]) -> Row | UserError:
     if not isinstance(value, dict):
         return UserError(f"{path}, row {number:,}: expected an object of JSON, found {value!r:.40}")
-    if missing := [column for column in columns if column not in value]:
-        return UserError(
-            f"{path}, row {number:,}: expected {_columns(missing)}, which it has not; it has {_columns(list(value))}"
-        )
-    return tuple(value[column] for column in columns)
+    return tuple(map(value.get, columns))
 
 
 def _open_json_lines(path: Path, reading: Reading) -> Table:
@@ -372,15 +376,15 @@ def _open_json_lines(path: Path, reading: Reading) -> Table:
                     raise UserError(f"{path}, row {number:,}: expected an object of JSON, found {value!r:.40}")
                 yield value
 
-    first = next(objects(), None)
-    if first is None:
+    first = list(islice(objects(), _FIRST_OBJECTS))
+    if not first:
         raise UserError(f"{path}: expected an object of JSON in each line, found an empty file")
 
     def read(columns: Sequence[str]) -> Iterator[Row | UserError]:
         for number, value in enumerate(objects(), start=1):
             yield _cells_of_object(path, number, value, columns)
 
-    return Table(str(path), tuple(first), read)
+    return Table(str(path), _keys_of(first), read)
 
 
 def parquet_table(name: str, open_file: Callable[[], Any]) -> Table:

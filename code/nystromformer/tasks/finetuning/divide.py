@@ -30,5 +30,5 @@ def split_validation(train: Texts, share: float, seed: int) -> tuple[Texts, Text
             held_out[members[permute(np.arange(count), len(members), seed, _VALIDATION_STREAM, int(label))]] = True
     if not held_out.any():
         raise UserError(f"--validation: {train.name} has too few texts to divide: {len(train)}")
-    name = train.name.replace("train", "validation")
+    name = f"{train.name.removesuffix('train')}validation"
     return select(train, np.flatnonzero(~held_out)), select(train, np.flatnonzero(held_out), name)

@@ -178,7 +178,7 @@ def check_columns(learned: Sequence[str], columns: Sequence[str], text: str | No
     """
     if missing := [name for name in columns if name not in table.columns]:
         raise UserError(
-            f"{table.name}: expected the columns of the data that the run learned from ({', '.join(columns)}), found "
+            f"{table.name}: expected the columns of its texts ({', '.join(columns)}), found "
             f"no {first_names(missing)}; it has {first_names(table.columns)}: name others with --text"
         )
     if len(columns) != len(learned):
