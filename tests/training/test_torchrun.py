@@ -124,6 +124,14 @@ def test_what_fails_because_of_a_stop_is_a_stop(
     assert capsys.readouterr().err.startswith("stopped by SIGTERM: ")
 
 
+@pytest.mark.parametrize(("number", "said"), [("0", "expected at least 1, found 0"), ("x", "nproc_per_node value: x")])
+def test_flags_of_the_launcher(number: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert torchrun.launch(["--standalone", "--nproc_per_node", number, "script.py"]) == 2
+    told = capsys.readouterr().err
+    assert "error: torchrun's flags: " in told
+    assert said in told
+
+
 def test_machines_that_lose_each_other(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def main() -> NoReturn:
         raise RendezvousConnectionError("The connection to the C10d store has failed.")

@@ -90,9 +90,17 @@ def _launch(flags: Sequence[str], signals: OneSignal) -> int:
     # The one error after which PyTorch hands the signal on to the processes, and waits for them.
     signals.error = SignalException
     os.environ[LAUNCHER] = str(os.getpid())
+    # It shall put its handler where no signal comes that `OneSignal` handles.
+    arguments = ["--signals-to-handle", "SIGQUIT", *flags]
     try:
-        # It shall put its handler where no signal comes that `OneSignal` handles.
-        run.main(["--signals-to-handle", "SIGQUIT", *flags])
+        config, *_ = run.config_from_args(run.parse_args(arguments))  # type: ignore[no-untyped-call]
+        if config.nproc_per_node < 1:
+            raise ValueError(f"--nproc_per_node: expected at least 1, found {config.nproc_per_node}")
+    except (ValueError, AssertionError) as error:
+        _say(f"error: torchrun's flags: {_first_line(error) or 'expected at least one machine in --nnodes'}")
+        return 2
+    try:
+        run.main(arguments)
     except ChildFailedError as error:
         if signals.received is not None:
             raise

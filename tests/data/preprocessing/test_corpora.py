@@ -1,6 +1,7 @@
 """The four corpora: every text is in the unified documents in order, and what cannot be read is named."""
 
 import bz2
+import gzip
 import json
 import os
 import random
@@ -234,6 +235,22 @@ def test_compressed_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "packed" / "wiki_00.bz2").write_bytes(bz2.compress(text)[:-20])
     with pytest.raises(UserError, match=r"wiki_00\.bz2: the compressed file is damaged or cut off"):
         make("wiki", tmp_path / "packed", tmp_path / "c")
+
+
+def test_a_file_and_its_compressed_copy_are_not_both_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("One story.")
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"One story."))
+    with pytest.raises(UserError, match=r"expected each file once, found a\.txt and a\.txt\.gz"):
+        make("stories", tmp_path, tmp_path / "out")
+
+
+def test_files_that_are_not_read_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """And a README.md is one's own, unless the project's script stands beside it."""
+    for name in ("a.txt", "B.TXT", "README.md"):
+        (tmp_path / name).write_text("One line.\n" * 1000)
+    with caplog.at_level("INFO"):
+        make("bookcorpus", tmp_path, tmp_path / "out")
+    assert "2 other files not read, such as B.TXT" in caplog.text
 
 
 def test_links_are_followed_and_the_projects_own_files_left_out(tmp_path: Path) -> None:

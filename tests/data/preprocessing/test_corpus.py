@@ -92,6 +92,12 @@ def test_a_missing_corpus_is_named(tmp_path: Path) -> None:
         ('He said "no." (And left.) "Yes."', ['He said "no."', "(And left.)", '"Yes."']),
         ("version 3.11 of a.b.c. is", ["version 3.11 of a.b.c. is"]),
         ("Wait... Then go.", ["Wait...", "Then go."]),
+        ("He left. and came back. Then", ["He left. and came back.", "Then"]),
+        ("Es regnet. Über Nacht. äh nein.", ["Es regnet.", "Über Nacht. äh nein."]),
+        ("Он ушёл. Она осталась! «Да?» Нет.", ["Он ушёл.", "Она осталась!", "«Да?»", "Нет."]),
+        ("Vino. ¿Por qué? ¡Ánimo!", ["Vino.", "¿Por qué?", "¡Ánimo!"]),
+        ("雨だ。「行くぞ。」彼は言った！", ["雨だ。", "「行くぞ。」", "彼は言った！"]),
+        ("वह आया। वह गया। ", ["वह आया।", "वह गया।"]),
         (" \n\n ", []),
         ("", []),
     ],
@@ -100,7 +106,7 @@ def test_split_sentences(text: str, sentences: list[str]) -> None:
     assert split_sentences(text) == sentences
 
 
-@given(st.text(st.sampled_from("aB1 .!?\n\"'()e.g ä"), max_size=80))
+@given(st.text(st.sampled_from("aB1 .!?\n\"'()e.g äÄ。»"), max_size=80))
 def test_splitting_loses_no_character(text: str) -> None:
     sentences = split_sentences(text)
     assert "".join("".join(sentences).split()) == "".join(text.split())

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from nystromformer.tasks.pretraining.guess import top_guesses
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.tasks.pretraining.validation import read_validation, table, validate
-from nystromformer.training import Device, choose_device
+from nystromformer.training import Device, Trainer, choose_device
 from nystromformer.training.archive import read_checkpoint
 
 
@@ -98,6 +99,10 @@ def test_validation_scores_checkpoints_and_guessers(finished: Experiment, datase
     assert "bigram table" in shown
     again = validate(finished, dataset_folder, CPU, "1")
     assert again.scores == result.scores[1:]
+    assert read_validation(finished.checkpoints / "validation.json") == again
+    assert read_validation(finished.checkpoints / "validation.before.json") == result, "hours of work, maybe"
+    validate(finished, dataset_folder, CPU, "1")  # the same again
+    assert read_validation(finished.checkpoints / "validation.before.json") == result
 
 
 def test_another_attention_than_the_checkpoints_is_said(
@@ -180,6 +185,30 @@ def test_from_cp_starts_from_other_weights(
     weights, expected = (read_checkpoint(p)["model"] for p in (tmp_path / "model" / "cp-0000.model", source))
     for name in expected:
         torch.testing.assert_close(weights[name], expected[name], rtol=0, atol=1e-6)
+
+
+def test_what_a_run_will_not_reach_is_said_before_it_begins(
+    tmp_path: Path, dataset_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sizes = {"batch_size": 4, "batch_size_start": 2, "batch_growth_tokens": 10**9}
+    growing = {"model__max_seq_len": LENGTH + 8, "gpu_setting__inst_per_gpu": 2} | {
+        f"pretraining_setting__{key}": size for key, size in sizes.items()
+    }
+    with caplog.at_level("INFO"):
+        pretrain(write_experiment(tmp_path, **growing), dataset_folder, CPU)
+    assert f"rows have {LENGTH} tokens: the positions from there to max_seq_len, {LENGTH + 8}, are not" in caplog.text
+    assert "batches grow to 2 of batch_size 4 rows by the last step" in caplog.text
+
+
+def test_a_killed_worker_is_a_sentence(tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch raises this wherever the run is when the worker ends."""
+
+    def killed(self: Trainer) -> NoReturn:
+        raise RuntimeError("DataLoader worker (pid 475) is killed by signal: Killed. ")
+
+    monkeypatch.setattr(Trainer, "run", killed)
+    with pytest.raises(UserError, match=r"a process of --workers was killed.*the same command resumes"):
+        pretrain(write_experiment(tmp_path), dataset_folder, CPU, workers=2)
 
 
 def test_a_finished_run_says_so_and_changes_nothing(

@@ -267,7 +267,7 @@ def _finish(
             raise UserError(
                 f"{out}: the {split} split has {number_of(total['tokens'], 'token')} of "
                 f"{number_of(total['documents'], 'document')}, not enough for a row of {settings.length}: use more "
-                "text, a smaller --length or another --validation"
+                "text, a smaller --length or another --validation, and add --overwrite"
             )
     corpora = []
     for corpus in parse_mixture(settings.mixture):

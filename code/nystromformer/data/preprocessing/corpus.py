@@ -119,8 +119,8 @@ def read_documents(
 
 
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
-# an end mark with its closing quotes and brackets, then what may open a sentence
-_END = re.compile(r"""[.!?][)\]"'’”*`]*\s+(?=["'“‘(\[*`:]*[A-Z0-9])""")
+# an end mark with its closing quotes and brackets, then what may open a sentence, whose first letter is kept
+_END = re.compile(r"""(?:[.!?؟।][)\]"'’”»*`]*\s+(?=["'“‘„«¿¡(\[*`:]*([^\W_]))|[。！？][」』”’]*())""")
 _LAST_WORD = re.compile(r"[\w.]+(?=[.!?]\W*$)")
 _ABBREVIATIONS = frozenset(
     """e.g i.e eg ie cf vs al resp approx ca Dr Mr Mrs Ms Prof St Jr Sr Inc Ltd Co Corp Fig Figs Eq Eqs Sec Ch Vol vol
@@ -129,15 +129,18 @@ _ABBREVIATIONS = frozenset(
 
 
 def split_sentences(text: str) -> list[str]:
-    """Split English text into sentences by rule, the same way every time.
+    """Split text into sentences by rule, the same way every time.
 
-    A sentence ends at a blank line, or at an end mark before a capital or digit unless an abbreviation, an initial or
-    the number of a list item stands there. White space inside a sentence becomes single spaces; none is empty.
+    A sentence ends at a blank line, or at an end mark before a digit or a letter that is not small, unless an (English)
+    abbreviation, an initial or the number of a list item stands there. White space inside a sentence becomes single
+    spaces; none is empty.
     """
     sentences = []
     for paragraph in _BLANK_LINES.split(text):
         begin = 0
         for end in _END.finditer(paragraph):
+            if (end[1] or "").islower():
+                continue
             if not _is_abbreviation(paragraph[begin : end.end()].rstrip()):
                 sentences.append(" ".join(paragraph[begin : end.end()].split()))
                 begin = end.end()

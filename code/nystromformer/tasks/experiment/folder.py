@@ -86,7 +86,7 @@ class Experiment:
         if "sop" in self.config.pretraining_setting.objectives and train.rows and not train.sentence_order_rows:
             raise UserError(
                 f'{dataset.folder}: none of its rows has a sentence order to learn; remove "sop" from objectives, or '
-                "make a dataset of longer documents or shorter rows"
+                "make a dataset of documents with several sentences, of which two or more fit into a row"
             )
         return dataset
 

@@ -18,6 +18,7 @@ from nystromformer.tasks.experiment.opening import OpenedPretraining, check_run_
 from nystromformer.tasks.experiment.run import placed, pretraining_settings, resume, say, tidy
 from nystromformer.tasks.experiment.start import check_can_follow, initial_model
 from nystromformer.tasks.experiment.tokenizer import keep_tokenizer
+from nystromformer.tasks.pretraining.batches import BatchSizes
 from nystromformer.tasks.pretraining.compiled import compiled_where_it_pays
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Device, Group, Trainer
@@ -140,7 +141,15 @@ def _run(
         with stance, device.products(experiment.config.model.transformer_dim) as are_fast:
             if are_fast:
                 say(group, "float32 matrix products use oneDNN: it is faster on this processor and equally exact")
-            return trainer.run()
+            try:
+                return trainer.run()
+            except RuntimeError as error:
+                if "DataLoader worker" not in str(error):
+                    raise
+                raise UserError(
+                    "a process of --workers was killed, most often because memory ran out: give fewer --workers; the "
+                    "same command resumes from the last checkpoint"
+                ) from error
 
 
 def _ready(opened: OpenedPretraining, workers: int) -> tuple[Trainer, AbstractContextManager[None]] | None:
@@ -159,6 +168,12 @@ def _ready(opened: OpenedPretraining, workers: int) -> tuple[Trainer, AbstractCo
     if opened.start is not None:
         opened.start.give(model, group)
     say(group, "%s: %s parameters, %s", experiment.folder, f"{count_parameters(model):,}", opened.device)
+    if (length := opened.dataset.length) < config.model.max_seq_len and config.model.positions == "learned":
+        text = "rows have %d tokens: the positions from there to max_seq_len, %d, are not trained"
+        say(group, text, length, config.model.max_seq_len)
+    if (grown := BatchSizes.of(config.pretraining_setting, length)).first_steps[-1] >= settings.num_steps:
+        _, last = grown.of_step(settings.num_steps - 1)
+        say(group, "batches grow to %d of batch_size %d rows by the last step", last, grown.sizes[-1])
     layers = list(model.encoder.layers)
     pretraining = Pretraining(model, config, opened.dataset, opened.device, workers, group)
     some = pretraining.some_steps(0 if checkpoint is None else checkpoint.step)

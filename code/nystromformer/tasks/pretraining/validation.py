@@ -1,9 +1,10 @@
 """Scoring the checkpoints of an experiment folder on the validation rows."""
 
+import json
 import logging
 import math
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,8 @@ def validate(
     baselines: bool = False,
     verify: bool = False,
 ) -> Validation:
-    """Score checkpoints on the same validation rows with the same masks every time; writes `validation.json`.
+    """Score checkpoints on the same validation rows with the same masks every time; writes `validation.json`, and keeps
+    what another call wrote there as `validation.before.json`.
 
     Args:
         wanted: "last", "all", or an epoch's number.
@@ -152,7 +154,7 @@ class _ScoringProgress:
 
 
 def write_validation(result: Validation, path: Path) -> None:
-    """Write as JSON, whole or not at all."""
+    """Write as JSON, whole or not at all; other scores that are there, which may have taken hours, are moved aside."""
     data = {
         "rows": result.rows,
         "available_rows": result.available_rows,
@@ -160,6 +162,11 @@ def write_validation(result: Validation, path: Path) -> None:
         "baselines": result.baselines,
         "scores": [{"checkpoint": s.checkpoint, "step": s.step, **s.metrics} for s in result.scores],
     }
+    with suppress(ValueError):  # a damaged file
+        if read_checked(path) not in (None, json.loads(json.dumps(data))):
+            before = path.with_suffix(f".before{path.suffix}")
+            path.replace(before)
+            logger.info("%s: the scores of the call before", before)
     write_checked(path, data)
 
 

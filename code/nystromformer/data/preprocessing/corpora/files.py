@@ -44,18 +44,20 @@ class Chunk:
 def find_files(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> list[str]:
     """Names below `folder` of the files that match a pattern, compressed or not, sorted; links are followed.
 
-    Hidden files, what belongs to the project beside the corpus (preprocess.py, README.md) and folders of a
-    preprocessing run, which hold what was made of a corpus, are left out.
+    Hidden files, what belongs to the project beside the corpus (preprocess.py, and README.md next to it) and folders of
+    a preprocessing run, which hold what was made of a corpus, are left out.
 
     Raises:
-        UserError: the folder is missing, or a file's name is no text.
+        UserError: the folder is missing, a file's name is no text, or a file is there compressed, too.
     """
     if not folder.is_dir():
         raise UserError(
             f"{folder}: expected the folder with the corpus' files, found none: put them there, or name their folder "
             "with --source"
         )
-    left_out = {path.resolve() for path in (folder / "preprocess.py", folder / "README.md", *leave_out)}
+    script = folder / "preprocess.py"
+    own = (script, folder / "README.md") if script.is_file() else ()
+    left_out = {path.resolve() for path in (*own, *leave_out)}
     names = sorted(
         str(path.relative_to(folder).as_posix())
         for path in _walk(folder, left_out, (folder.resolve(),))
@@ -64,6 +66,11 @@ def find_files(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> li
     # Names are ids of documents.
     if (bad := next((name for name in names if half_character(name) is not None), None)) is not None:
         raise UserError(f"{folder}: the name of the file {os.fsencode(bad)!r} is not UTF-8: rename the file")
+    all_names = set(names)
+    for name in names:
+        stem, ending = os.path.splitext(name)
+        if ending in _COMPRESSED and stem in all_names:
+            raise UserError(f"{folder}: expected each file once, found {stem} and {name}: remove one of them")
     return names
 
 

@@ -33,7 +33,7 @@ from nystromformer.data.preprocessing.unified import (
 )
 from nystromformer.data.preprocessing.units import Unit, run_units
 from nystromformer.errors import UserError
-from nystromformer.wording import counted
+from nystromformer.wording import counted, number_of
 
 log = logging.getLogger(__name__)
 
@@ -113,9 +113,11 @@ def write_unified(
 
 
 def _file_units(source: Path, out: Path, format: Format, rules: Rules) -> list[Unit]:
-    names = find_files(source, format.pattern, (out, source / "unified"))
+    names, everything = (find_files(source, pattern, (out, source / "unified")) for pattern in (format.pattern, "*"))
+    others = sorted(set(everything) - set(names))
+    if names and others:
+        log.info("%s: %s not read, such as %s", source, number_of(len(others), "other file"), others[0])
     if not names:
-        others = find_files(source, "*", (out, source / "unified"))
         instead = f"found others, such as {others[0]}" if others else "found none"
         raise UserError(
             f"{source}: expected {format.looks}, {instead}. Put the corpus there, or name its folder: --source"
