@@ -311,6 +311,14 @@ def shorten_paths(path: Path, runs: Path, study: str) -> None:
     write_text(path, text.replace(str(runs.resolve()), f"runs/{study}").replace(f"{PROJECT}/", ""))
 
 
+def keep_tables(source: Path, place: Path, runs: Path, study: str) -> None:
+    """Copy a table and its data, SOURCE.json and SOURCE.md, if they are there, see `shorten_paths`."""
+    for ending in (".json", ".md"):
+        if source.with_suffix(ending).exists():
+            write_text(place.with_suffix(ending), source.with_suffix(ending).read_text(encoding="utf-8"))
+            shorten_paths(place.with_suffix(ending), runs, study)
+
+
 def new_figure(
     panels: int, width: float, height: float, grid: float = 0.2, **options: Any
 ) -> tuple["Figure", list["Axes"]]:

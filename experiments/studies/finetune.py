@@ -392,11 +392,12 @@ TITLES: Sequence[tuple[str, str, str]] = (
 
 
 def collect(runs: Path = Path("runs/minilm")) -> None:
-    """Write finetune.json and finetune.md. What an earlier call gathered stays until a run of the same use, kind, rate
-    and seed takes its place.
+    """Write finetune.json, finetune.md and the table of the stage `span`. What an earlier call gathered stays until a
+    run of the same use, kind, rate and seed takes its place.
     """
     data = gathered(runs, known())
     write_json(RESULTS / "finetune.json", data)
+    studies.keep_tables(runs / "span" / "span", RESULTS / "span", runs, "minilm")
     parts = []
     for use, title, text in TITLES:
         for task, found in data["uses"].get(use, {}).items():

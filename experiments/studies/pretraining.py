@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from nystromformer import studies
-from nystromformer.files.writing import write_json, write_text
+from nystromformer.files.writing import write_json
 from nystromformer.report.curves import draw_curves, read_curve
 from nystromformer.runs.figures import Difference, Spread, pooled_variance, standard_error
 from nystromformer.studies import Job, Stages, job
@@ -139,11 +139,7 @@ def gathered(runs: Path) -> dict[str, Any]:
             data["masked_tokens"] = found.masked_tokens
             data["baselines"] = found.baselines or data["baselines"]
     for name, kind in (("span", "span"), ("put-in", "approximation")):
-        if (path := runs / name / f"{kind}.json").exists():
-            write_text(RESULTS / f"{kind}.json", path.read_text(encoding="utf-8"))
-            write_text(RESULTS / f"{kind}.md", path.with_suffix(".md").read_text(encoding="utf-8"))
-            studies.shorten_paths(RESULTS / f"{kind}.md", runs, "pretraining")
-            studies.shorten_paths(RESULTS / f"{kind}.json", runs, "pretraining")
+        studies.keep_tables(runs / name / kind, RESULTS / kind, runs, "pretraining")
     data["began"] += [stage for stage in studies.read_stages(runs) if stage not in data["began"]]
     return data
 

@@ -322,6 +322,7 @@ def test_other_ways_to_train(flags: tuple[object, ...], stored: Stored, tmp_path
         (("--train_only", "attention"), "expected --from_run or --pretrain_epoch"),
         (("--from_run", "nowhere", "--pretrain_epoch", 1), "expected no --pretrain_epoch"),
         (("--from_run", "nowhere"), "nowhere"),
+        (("--task", "../x"), "--task ../x: expected letters, digits"),
         (("--attention", "synthesizer", "--set", "model.positions=rotary"), "rotary"),
     ],
 )
