@@ -152,12 +152,17 @@ class Finetune(MiniLm):
         self.run([job("span", "code/run_benchmark.py", *place, result=out / "span.json")])
 
     def _extend(self, kinds: Iterable[str], length: int, text: Path) -> None:
-        """The original for longer rows: positions interpolated, attention converted, all kinds in the same way."""
-        flags = f"{self._steps} --rows {ROWS * LENGTH // length} --length {length} --least_tokens {length} "
-        flags += f"--held_out {HELD_OUT} "
+        """The original for longer rows: positions interpolated, attention converted, all kinds in the same way. Softmax
+        is its own target, so its loss is 0 and steps would change nothing.
+        """
+        flags = f"--rows {ROWS * LENGTH // length} --length {length} --least_tokens {length} --held_out {HELD_OUT} "
         flags += f"--set model.max_seq_len={length} --set from_cp_positions=interpolate --set from_cp_resize=lossy"
-        attentions = {"softmax": "softmax", **CONVERTED}
-        self.run(self._conversion(f"converted-{kind}-{length}", attentions[kind], flags, text) for kind in kinds)
+        attentions = {"softmax": ("softmax", "--steps 0")}
+        attentions |= {kind: (attention, self._steps) for kind, attention in CONVERTED.items()}
+        self.run(
+            self._conversion(f"converted-{kind}-{length}", attentions[kind][0], f"{attentions[kind][1]} {flags}", text)
+            for kind in kinds
+        )
 
     def _of_seeds(self, kind: str, seeds: str = SEEDS) -> str:
         """Flags of runs that count: nothing is chosen by their validation rows."""
