@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -227,10 +228,17 @@ def test_paired_differences_are_those_of_a_paired_t_test_where_seeds_agree() -> 
     base, other = ((generator.random(400) < share).astype(float) for share in (0.9, 0.8))
     right = {"softmax": np.stack([base] * 3), "linear": np.stack([other] * 3)}
     oracle = scipy.stats.ttest_rel(other, base).confidence_interval(0.95)
-    found = finetune.paired(right)["linear"]
+
+    def of(each: dict[str, Any]) -> Any:
+        return finetune.paired(each, dict.fromkeys(each, each["softmax"]))
+
+    found = of(right)["linear"]
     assert found.value == pytest.approx((oracle.low + oracle.high) / 2)
     assert found.half == pytest.approx((oracle.high - oracle.low) / 2, rel=0.01)
     # Seeds that differ make it wider, and a single seed's are taken from the others.
     right["softmax"][0, :40] = 0
-    assert finetune.paired(right)["linear"].half > 1.5 * found.half
-    assert finetune.paired({kind: each[:1] for kind, each in right.items()}) == {}
+    assert of(right)["linear"].half > 1.5 * found.half
+    assert list(of(right)) == ["linear"]
+    single = {kind: each[:1] for kind, each in right.items()}
+    assert of(single) == {}
+    assert set(finetune.paired(single, right, right.values())) == {"softmax", "linear"}

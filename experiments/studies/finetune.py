@@ -245,48 +245,67 @@ def has_test(use: str) -> bool:
     return use.startswith(("reviews", "passages"))
 
 
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Told = Mapping[str, Floats]
+"""By kind, (seeds, rows), 1 where a row was told right."""
+
+
 def differences(runs: Path) -> dict[str, dict[str, Any]]:
-    """By use and task: what softmax's runs and others' here differ by on the same rows."""
-    found: dict[str, dict[str, Any]] = {}
+    """By use and task: what softmax's runs and others' differ by on the same rows; and longer reviews' runs and those
+    of the same kind on at most 512 tokens, whose spread over seeds stands for theirs.
+    """
+    right: dict[str, dict[str, dict[str, list[Any]]]] = {}
     for use in ("questions", *filter(has_test, USES)):
-        right: dict[str, dict[str, list[Any]]] = {}
         rows = "test" if has_test(use) else "dev"
         for path in sorted((runs / use).glob(f"*/model/*/*/*/predictions/{rows}.tsv")):
             table = pd.read_csv(path, sep="\t", quoting=csv.QUOTE_NONE)
             kind, task = path.relative_to(runs / use).parts[0], path.parents[2].name
             told = table["label"].eq(table["prediction"]).to_numpy(float)
-            right.setdefault(task, {}).setdefault(kind, []).append(told)
-        for task, kinds in right.items():
-            if pairs := paired({kind: np.stack(each) for kind, each in kinds.items()}):
-                found[f"{use}/{task}"] = {kind: asdict(pair) for kind, pair in pairs.items()}
-    return found
+            right.setdefault(use, {}).setdefault(task, {}).setdefault(kind, []).append(told)
+    found: dict[str, dict[str, Difference]] = {}
+    short = _stacked(right.get("reviews", {}).get("reviews", {}))
+    for use, tasks in right.items():
+        for task, lists in tasks.items():
+            kinds, is_longer = _stacked(lists), use.startswith("reviews-")
+            others = short.values() if is_longer else ()
+            if "softmax" in kinds:
+                found[f"{use}/{task}"] = paired(kinds, dict.fromkeys(kinds, kinds["softmax"]), others)
+            if is_longer:
+                found[f"{use}/{task}/{LENGTH}"] = paired(kinds, short, others)
+    return {name: {kind: asdict(pair) for kind, pair in pairs.items()} for name, pairs in found.items() if pairs}
 
 
-def paired(right: Mapping[str, "np.ndarray[Any, np.dtype[np.float64]]"]) -> dict[str, Difference]:
-    """Each kind's accuracy minus softmax's. Rows are paired; the variance over seeds is that of all kinds that have
-    several, pooled. None where no kind has several, or softmax is not there.
+def _stacked(lists: Mapping[str, Sequence[Any]]) -> Told:
+    return {kind: np.stack(each) for kind, each in lists.items()}
+
+
+def paired(right: Told, base: Told, others: Iterable[Floats] = ()) -> dict[str, Difference]:
+    """Each kind's accuracy minus that of its base. Rows are paired; the variance over seeds is that of all kinds that
+    have several, pooled. None where no kind has several.
 
     Args:
-        right: (seeds, rows) of each kind, 1 where a row was told right.
+        others: of further runs with several seeds, whose variance is like that of these.
     """
-    pooled, freedom = pooled_variance((Spread.of(each.mean(1).tolist()), len(each)) for each in right.values())
-    if not freedom or "softmax" not in right:
-        return {}
-    base, found = right["softmax"], {}
-    for kind in sorted(right.keys() - {"softmax"}):
-        own = right[kind]
-        rows = own.mean(0) - base.mean(0)
-        of_rows, of_seeds = rows.var(ddof=1) / rows.size, pooled * (1 / len(own) + 1 / len(base))
+    pooled, freedom = pooled_variance(
+        (Spread.of(each.mean(1).tolist()), len(each)) for each in (*right.values(), *others)
+    )
+    found = {}
+    for kind in sorted(base.keys() & right.keys()) if freedom else ():
+        own, than = right[kind], base[kind]
+        if own is than:
+            continue
+        rows = own.mean(0) - than.mean(0)
+        of_rows, of_seeds = rows.var(ddof=1) / rows.size, pooled * (1 / len(own) + 1 / len(than))
         found[kind] = Difference.of(float(rows.mean()), float(of_rows), float(of_seeds), freedom)
     return found
 
 
-def differences_table(found: Mapping[str, Mapping[str, float]]) -> str:
+def differences_table(found: Mapping[str, Mapping[str, float]], base: str = "`softmax`") -> str:
     """Of one task."""
     lines = []
     for kind, one in sorted(found.items(), key=lambda each: KINDS.index(each[0])):
         pair = Difference(**one)
-        lines.append([f"`{kind}` − `softmax`", str(pair), f"{100 * pair.smallest:.1f}"])
+        lines.append([f"`{kind}` − {base}", str(pair), f"{100 * pair.smallest:.1f}"])
     header = ["on the same rows", "difference in accuracy, points (95 %)", "could have been shown"]
     note = "Rows paired, the spread over seeds pooled over the kinds; two-sided test at 5 %, power 80 %."
     return f"{markdown(header, lines)}\n\n{note}"
@@ -410,6 +429,8 @@ def collect(runs: Path = Path("runs/minilm")) -> None:
                 parts += [f"## {title}" + (f": {task}" if use in ("peer", "passages") else ""), text, *table]
                 if pairs := data["differences"].get(f"{use}/{task}"):
                     parts.append(differences_table(pairs))
+                if pairs := data["differences"].get(f"{use}/{task}/{LENGTH}"):
+                    parts.append(differences_table(pairs, f"the same at {LENGTH} tokens"))
     if glue := data["uses"].get("glue"):
         parts += ["## GLUE", f"At most {GLUE_ROWS:,} rows a task, one seed.", glue_table(glue)]
     studies.write_page(
