@@ -16,8 +16,10 @@ from nystromformer.container.command_line import PassingAll, ScriptFlags, passin
 from nystromformer.container.options import LaunchOptions
 from nystromformer.container.scripts import SCRIPTS, function_of
 from nystromformer.errors import UserError
+from nystromformer.tasks.finetuning.recipe import check_name
 from nystromformer.tasks.finetuning.settings import FinetuningFlags
 from nystromformer.tasks.glue.catalog import find_tasks
+from nystromformer.tasks.lra.recipe import TASKS, TRACKS
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {name: function_of(script) for name, script in SCRIPTS.items()}
 
@@ -39,6 +41,10 @@ def check_values(command: str, flags: ScriptFlags) -> None:
         FinetuningFlags(**given).sweep()
     if command == "glue":
         find_tasks(",".join(flags.values("--task")))
+    if command == "lra":
+        for flag, names in (("--task", TASKS), ("--track", TRACKS)):
+            for name in flags.values(flag):
+                check_name(flag, name, names)
     for device in flags.values("--device"):
         if not _DEVICE.fullmatch(device):
             raise UserError(f"--device {device}: expected auto, cpu, cuda or cuda:N; --gpus says where to compute")

@@ -83,7 +83,7 @@ def lra(
     *,
     recipe: RecipeFlags,
     shared: Annotated[
-        FinetuningFlags, Without("model", "checkpoint", "tokenizer", "batch_size", "lr", "epoch", "warmup")
+        FinetuningFlags, Without("model", "checkpoint", "tokenizer", "batch_size", "lr", "epoch", "warmup", "freeze")
     ],
 ) -> None:
     """Train an encoder with any attention on a task of the Long Range Arena; the best validation's weights are tested,

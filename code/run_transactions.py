@@ -78,7 +78,7 @@ def transactions(
     *,
     recipe: RecipeFlags,
     shared: Annotated[
-        FinetuningFlags, Without("model", "checkpoint", "tokenizer", "batch_size", "lr", "epoch", "warmup")
+        FinetuningFlags, Without("model", "checkpoint", "tokenizer", "batch_size", "lr", "epoch", "warmup", "freeze")
     ],
 ) -> None:
     """Train an encoder with any attention, an LSTM or a GRU on clients' events; the best epoch's weights are tested on

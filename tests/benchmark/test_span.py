@@ -162,3 +162,8 @@ def test_runs_of_the_long_range_arena(
     assert 0 < found["span"] < found["tokens"]
     assert found["rows"] == 5
     run_benchmark("span", "--run", run, "--out", tmp_path / "out", status=2)
+    if track == "paper":
+        assert run_here(monkeypatch, arena.SCRIPT, *flags, "--as_published", "--length", 60) == 0
+        (run,) = folder.glob("model/lra/text-as-published/scratch-*")
+        words = ["--run", run, "--lra", data, "--out", tmp_path / "out"]
+        assert "expected a run without --as_published" in run_benchmark("span", *words, status=2)

@@ -81,6 +81,20 @@ def test_values_that_the_script_would_refuse(refused: Refused, home: Path, flags
         assert said in refused(*words, "--glue", "hub", *flags)
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--task", "listop"], "--task listop: expected one of listops"),
+        (["--task", "text", "--track", "papers"], "--track papers: expected one of paper"),
+        (["--task", "text", "--freeze"], "--freeze"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_values_that_the_arena_would_refuse(refused: Refused, home: Path, flags: list[str], said: str) -> None:
+    for words in (("lra", home), ("queue", home, "--command", "lra", "--gpus", "none")):
+        assert said in refused(*words, *flags)
+
+
 def test_the_folder_of_out_is_made_for_a_container_and_is_all_that_is_mounted(
     fake: FakeEngine, launch: Launcher, refused: Refused, tmp_path: Path
 ) -> None:

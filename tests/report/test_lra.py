@@ -205,7 +205,7 @@ def test_nothing_finished_says_what_to_run(tmp_path: Path) -> None:
     begun = folder / "model" / "lra" / "listops" / "scratch-x"
     begun.mkdir(parents=True)
     (begun / "log.jsonl").write_text("")
-    with pytest.raises(UserError, match=r"finished runs, found none \(not finished: e/lra/listops/scratch-x\)"):
+    with pytest.raises(UserError, match=r"a test accuracy, found none \(not finished: e/lra/listops/scratch-x\)"):
         write_lra([folder], tmp_path / "lra.md")
     with pytest.raises(UserError, match=r"expected a name that ends in \.md"):
         write_lra([folder], tmp_path / "lra.txt")

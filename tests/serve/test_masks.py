@@ -98,7 +98,7 @@ def test_texts_of_masks_alone_hold_few_logits(model: FillMask, monkeypatch: pyte
         assert [choice.probability for choice in one.choices] == pytest.approx(chances, rel=1e-4)
 
 
-def test_which_tokens_are_read(model: FillMask) -> None:
+def test_which_tokens_are_read(model: FillMask, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, cut = model.answer(["<mask> </s> <pad>", "<mask>" + " token" * 100])
     assert plain.tokens > 6, "other special tokens are spelt out"
     assert cut.cut
@@ -106,6 +106,10 @@ def test_which_tokens_are_read(model: FillMask) -> None:
     for text, words in (("token " * 100 + "<mask>", "among the first 32 tokens"), ("none", "expected <mask>")):
         with pytest.raises(ValueError, match=words):
             model.answer([text])
+    monkeypatch.setattr(masks, "_MOST_MASKS", 2)
+    assert len(model.answer(["<mask> <mask>"])[0].choices) == 10
+    with pytest.raises(ValueError, match="expected at most 2 <mask> in a text, found 3"):
+        model.answer(["<mask> <mask> <mask>"])
 
 
 @pytest.mark.slow
@@ -153,6 +157,7 @@ def test_what_cannot_be_served_is_told(
     named = refused(experiment.folder, "--allowed_hosts", "http://a.example")
     assert "--allowed_hosts http://a.example: 'http://a.example' is no host name" in named
     assert "cannot be listened on" in refused(experiment.folder, "--host", "no.such.host.invalid")
+    assert "expected a name or an address, found none" in refused(experiment.folder, "--host", "a..b")
     for package in ("fastapi", "fastapi_offline", "prometheus_client"):
         with monkeypatch.context() as missing:
             missing.setitem(sys.modules, package, None)

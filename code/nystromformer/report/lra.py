@@ -163,8 +163,9 @@ def collect(folders: Sequence[Path]) -> Arena:
         unfinished += begun
     if not found:
         waiting = f" (not finished: {', '.join(unfinished)})" if unfinished else ""
+        places = ", ".join(map(str, folders)) or "no folder"
         raise UserError(
-            f"{', '.join(map(str, folders))}: expected finished runs, found none{waiting}; run one first, such as "
+            f"{places}: expected finished runs with a test accuracy, found none{waiting}; run one first, such as "
             "python code/run_lra.py --task listops"
         )
     columns = _columns(sorted(found, key=_order))

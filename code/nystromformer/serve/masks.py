@@ -24,6 +24,8 @@ from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import choose_weights
 
 MASK = "<mask>"
+_MOST_MASKS = 64
+"""In a text: each has five answers, and a small request would have a large one."""
 _SHOWN = 5
 """Choices for each masked token."""
 _LOGITS = 1 << 24
@@ -133,6 +135,8 @@ class FillMask:
         cut = len(tokens) >= self.longest
         tokens = [*tokens[: self.longest - 1], self._special.eos]
         places = [place for place, token in enumerate(tokens) if token == self._special.mask]
+        if len(places) > _MOST_MASKS:
+            raise ValueError(f"expected at most {_MOST_MASKS} {MASK} in a text, found {len(places):,}")
         if not places:
             where = f" among the first {self.longest:,} tokens" if cut and len(parts) > 1 else ""
             raise ValueError(f"expected {MASK} in the text{where}")

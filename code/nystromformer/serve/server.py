@@ -112,6 +112,8 @@ def listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(found[4])
         listener.listen(256)
+    except UnicodeError as error:  # a name with an empty part, or a long one
+        raise UserError(f"--host {host:.80}: expected a name or an address, found none ({error})") from None
     except OSError as error:
         reasons = {
             errno.EADDRINUSE: "is in use: choose another with --port (0: any that is free)",

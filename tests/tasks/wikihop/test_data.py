@@ -14,10 +14,12 @@ from wikihop_files import RECORDS, record, write_records
 
 from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.errors import UserError
+from nystromformer.tasks.declaration import task_of
 from nystromformer.tasks.wikihop import tokens as tokens_module
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
 from nystromformer.tasks.wikihop.markers import MARKERS, add_special_tokens, markers
-from nystromformer.tasks.wikihop.read import Instance, check_size, read_instances
+from nystromformer.tasks.wikihop.read import Instance, check_size, data_name, read_instances
+from nystromformer.tasks.wikihop.task import WikiHop
 from nystromformer.tasks.wikihop.tokens import TokenCache, open_tokens
 
 
@@ -122,6 +124,16 @@ class TestReading:
         assert check_size(["MH_train_0"] * 1_620, "train") == []
         (warning,) = check_size(["MH_dev_1"] * 5, "dev")
         assert warning.startswith("MedHop dev has 5 instances, the official one has 342: figures on it do not compare")
+
+
+@pytest.mark.parametrize(("ids", "name"), [("WH_train_", "WikiHop"), ("MH_train_", "MedHop")])
+def test_medhop_has_a_column_of_its_own(tmp_path: Path, ids: str, name: str) -> None:
+    """It has WikiHop's form, files and command."""
+    path = tmp_path / "train.json"
+    assert data_name(path) == "WikiHop"
+    path.write_text(json.dumps([{"query": "q MH_", "supports": ["s"], "answer": "a", "id": f"{ids}0"}]))
+    assert data_name(path) == name
+    assert task_of("wikihop").name(WikiHop(tmp_path, False, None, 0).choices) == name
 
 
 class TestMarkers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,10 @@ from nystromformer.files.reading import read_bytes
 from nystromformer.tasks.finetuning.encoded import size_warning
 
 _OFFICIAL_SIZES = {"WikiHop": {"train": 43_738, "dev": 5_129}, "MedHop": {"train": 1_620, "dev": 342}}
+_MEDHOP = "MH_"
+"""How ids of its instances begin."""
+_FIRST_ID = re.compile(rb'"id"\s*:\s*"([^"]*)"')
+_FIRST_BYTES = 1 << 20
 _MOST_BYTES = 4 << 30
 """All of a file is held in memory; WikiHop's train.json has 0.3 GB."""
 _HOW_TO_GET = (
@@ -101,9 +106,18 @@ def check_size(ids: Sequence[str], split: str) -> list[str]:
     Args:
         ids: of the split's instances; MedHop's begin with MH_.
     """
-    name = "MedHop" if ids and ids[0].startswith("MH_") else "WikiHop"
+    name = "MedHop" if ids and ids[0].startswith(_MEDHOP) else "WikiHop"
     official = _OFFICIAL_SIZES[name].get(split, len(ids))
     return size_warning(f"{name} {split}", len(ids), "instance", official)
+
+
+def data_name(path: Path) -> str:
+    """Whether a file has MedHop's instances or WikiHop's, by the first one's id; MedHop has the same files."""
+    if not path.is_file():
+        return "WikiHop"  # and `check_file` will say so
+    with path.open("rb") as file:
+        first = _FIRST_ID.search(file.read(_FIRST_BYTES))
+    return "MedHop" if first and first[1].startswith(_MEDHOP.encode()) else "WikiHop"
 
 
 def check_file(path: Path) -> None:

@@ -19,7 +19,7 @@ from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.target import Candidates, Target, accuracy
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
 from nystromformer.tasks.wikihop.markers import add_special_tokens
-from nystromformer.tasks.wikihop.read import check_file, check_size
+from nystromformer.tasks.wikihop.read import check_file, check_size, data_name
 from nystromformer.tasks.wikihop.tokens import TokenCache, open_tokens
 from nystromformer.wording import number_of
 
@@ -48,6 +48,7 @@ class WikiHop(OnText):
         self.validation = validation
         self.split_seed = split_seed
         self.target: Target = Candidates()
+        self.choices = {"data": data_name(source / "train.json")}
         # Opening hashes a large file, and says which instances are left out.
         self._tokens = lru_cache(maxsize=None)(self._open_tokens)
 
