@@ -107,7 +107,7 @@ def text(
     length: Annotated[
         int,
         typer.Option(min=1, max=LONGEST, help="Bytes to keep of each review; the authors' released data have 1,000."),
-    ] = 4096,
+    ] = 4000,
     validate_on_test: Annotated[
         bool,
         typer.Option(

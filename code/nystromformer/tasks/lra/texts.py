@@ -14,7 +14,7 @@ from nystromformer.tasks.lra.store import SPLITS, Example, Manifest
 
 _HELD_OUT = OFFICIAL_SIZE // 10
 _SIZES = {"train": OFFICIAL_SIZE - _HELD_OUT, "validation": _HELD_OUT, "test": OFFICIAL_SIZE}
-TEXT = TaskData("text", 2, _SIZES, length=4096, draw=1)
+TEXT = TaskData("text", 2, _SIZES, length=4000, draw=1)
 RETRIEVAL = TaskData("retrieval", 2, {"train": 147_086, "validation": 18_090, "test": 17_437}, sequences=2, length=4000)
 _RELEASE_FILES = {
     "train": ["new_aan_pairs.train.tsv"],
