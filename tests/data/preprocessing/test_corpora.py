@@ -246,11 +246,12 @@ def test_a_file_and_its_compressed_copy_are_not_both_read(tmp_path: Path) -> Non
 
 def test_files_that_are_not_read_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """And a README.md is one's own, unless the project's script stands beside it."""
+    (tmp_path / os.fsdecode(b"z\xff")).write_text("whatever its name")
     for name in ("a.txt", "B.TXT", "README.md"):
         (tmp_path / name).write_text("One line.\n" * 1000)
     with caplog.at_level("INFO"):
         make("bookcorpus", tmp_path, tmp_path / "out")
-    assert "2 other files not read, such as B.TXT" in caplog.text
+    assert "3 other files not read, such as B.TXT" in caplog.text
 
 
 def test_links_are_followed_and_the_projects_own_files_left_out(tmp_path: Path) -> None:

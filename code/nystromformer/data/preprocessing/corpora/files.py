@@ -55,14 +55,7 @@ def find_files(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> li
             f"{folder}: expected the folder with the corpus' files, found none: put them there, or name their folder "
             "with --source"
         )
-    script = folder / "preprocess.py"
-    own = (script, folder / "README.md") if script.is_file() else ()
-    left_out = {path.resolve() for path in (*own, *leave_out)}
-    names = sorted(
-        str(path.relative_to(folder).as_posix())
-        for path in _walk(folder, left_out, (folder.resolve(),))
-        if any(fnmatch.fnmatch(path.name, pattern + ending) for ending in ("", *_COMPRESSED))
-    )
+    names = names_below(folder, pattern, leave_out)
     # Names are ids of documents.
     if (bad := next((name for name in names if half_character(name) is not None), None)) is not None:
         raise UserError(f"{folder}: the name of the file {os.fsencode(bad)!r} is not UTF-8: rename the file")
@@ -72,6 +65,18 @@ def find_files(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> li
         if ending in _COMPRESSED and stem in all_names:
             raise UserError(f"{folder}: expected each file once, found {stem} and {name}: remove one of them")
     return names
+
+
+def names_below(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> list[str]:
+    """What `find_files` finds, whatever the names."""
+    script = folder / "preprocess.py"
+    own = (script, folder / "README.md") if script.is_file() else ()
+    left_out = {path.resolve() for path in (*own, *leave_out)}
+    return sorted(
+        str(path.relative_to(folder).as_posix())
+        for path in _walk(folder, left_out, (folder.resolve(),))
+        if any(fnmatch.fnmatch(path.name, pattern + ending) for ending in ("", *_COMPRESSED))
+    )
 
 
 def _walk(folder: Path, left_out: set[Path], above: tuple[Path, ...]) -> Iterator[Path]:
