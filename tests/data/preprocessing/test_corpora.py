@@ -24,6 +24,7 @@ from nystromformer.data.preprocessing.corpora.hub import hub_rows, open_hub
 from nystromformer.data.preprocessing.corpora.text import MAX_SENTENCE, Policy, Tally, cut_document
 from nystromformer.data.preprocessing.corpora.unify import unify
 from nystromformer.data.preprocessing.corpus import Document, read_documents, write_documents
+from nystromformer.data.preprocessing.mixture import parse_mixture
 from nystromformer.data.preprocessing.progress import ReadingProgress
 from nystromformer.data.preprocessing.unified import read_corpus
 from nystromformer.errors import UserError
@@ -242,6 +243,13 @@ def test_a_file_and_its_compressed_copy_are_not_both_read(tmp_path: Path) -> Non
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"One story."))
     with pytest.raises(UserError, match=r"expected each file once, found a\.txt and a\.txt\.gz"):
         make("stories", tmp_path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("weight", ["1e9999999999", "1E9999999999"])
+def test_a_weight_has_no_exponent(weight: str) -> None:
+    """Python would write out its digits."""
+    with pytest.raises(UserError, match="expected NAME or NAME=WEIGHT"):
+        parse_mixture([f"wiki={weight}"])
 
 
 def test_files_that_are_not_read_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -46,9 +46,10 @@ def parse_mixture(texts: Sequence[str]) -> tuple[WeightedCorpus, ...]:
 def _parse(text: str) -> WeightedCorpus:
     name, equals, weight = text.partition("=")
     problem = UserError(f"--corpus {text}: expected NAME or NAME=WEIGHT with a positive weight, such as wiki=1/3")
+    if "e" in weight.lower():  # of 1e9999999999 Python would write out the digits
+        raise problem
     try:
-        # Of 1e9999999999 Python would write out the digits.
-        value = Fraction(weight.replace("e", "no exponent")) if equals else Fraction(1)
+        value = Fraction(weight) if equals else Fraction(1)
     except (ValueError, ZeroDivisionError):
         raise problem from None
     if not name or "/" in name or name.startswith(".") or not 0 < value <= _MOST:

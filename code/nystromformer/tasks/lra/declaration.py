@@ -20,7 +20,7 @@ def _open(choices: Mapping[str, Any], source: Path) -> Any:
     from nystromformer.tasks.lra.pixels import open_arena
     from nystromformer.tasks.lra.recipe import TRACKS
 
-    return open_arena(choices["task"], source, MOST, TRACKS[choices["track"]], as_published=choices["as_published"])
+    return open_arena(choices["task"], source, MOST, TRACKS[choices["track"]])
 
 
 TASK = Task(
