@@ -42,7 +42,7 @@ def real_documents(name: str, folder: Path, chunks: int | None = None) -> Iterat
     """
     source = folder / "source"
     format = FORMATS[name]
-    for chunk in divide(DATA / name, find_files(DATA / name, format.pattern), format.cut)[:chunks]:
+    for chunk in divide(DATA / name, find_files(DATA / name, format.pattern)[0], format.cut)[:chunks]:
         for file in chunk.files:
             link = source / file
             link.parent.mkdir(parents=True, exist_ok=True)

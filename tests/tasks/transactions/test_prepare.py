@@ -62,6 +62,27 @@ def test_every_layout_gives_the_same_events(drawn: Path, stored: Stored, tmp_pat
     assert arrays(open_stored(tmp_path / "b")) == expected
 
 
+def test_whole_numbers_are_the_same_however_they_are_written(drawn: Path, stored: Stored, tmp_path: Path) -> None:
+    """As 5411.0 and 100.0 where a column of pandas has missing cells; and a cell may hold a line break."""
+    events, clients = events_of(drawn), pd.read_csv(drawn / "clients.csv")
+    numbers = {name: number for number, name in enumerate(stored.names())}
+    events["client"], clients["client"] = events["client"].map(numbers), clients["client"].map(numbers)
+    events["code"], events["note"] = np.arange(len(events)) % 7 + 5411, "two\nlines"
+    found = []
+    for name, kind in (("whole", "int64"), ("floating", "float64")):
+        place = tmp_path / name
+        place.mkdir()
+        events.astype({"client": kind, "code": kind}).to_csv(place / "events.csv", index=False)
+        clients.astype({"client": kind}).to_csv(place / "clients.csv", index=False)
+        flags = [str(place / "events.csv") if flag == str(drawn / "events") else flag for flag in flags_of(drawn)]
+        flags[flags.index(str(drawn / "clients.csv"))] = str(place / "clients.csv")
+        assert run(PREPARE, *flags, "--categorical", "code", "--out", place / "data") == 0
+        found.append(arrays(open_stored(place / "data")))
+    assert found[0] == found[1]
+    assert set(found[0]["code"]) == {str(code) for code in range(5411, 5418)}
+    assert set(found[0]["note"]) == {"two\nlines"}
+
+
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=12), st.data())
 def test_batches_end_where_clients_do(lengths: list[int], data: st.DataObject) -> None:
     """However a table was cut."""

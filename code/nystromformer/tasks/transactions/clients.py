@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time
@@ -21,6 +22,7 @@ from nystromformer.tasks.transactions.store import NO_LABEL, SPLITS
 from nystromformer.wording import first_names
 
 _STREAM = 41
+_WHOLE = re.compile(r"^(-?[0-9]+)\.0+$")
 
 
 @dataclass
@@ -110,7 +112,7 @@ def read_clients(
 
 def _name(cell: Any) -> str:
     """A client's, who is 1 and not 1.0 where a table has numbers."""
-    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else _WHOLE.sub(r"\1", str(cell))
 
 
 def _seconds(cell: Any, place: str, unit: float | None) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,7 +112,8 @@ def _csv_batches(
         null_values=[""],
         strings_can_be_null=True,
     )
-    options = csv.ReadOptions(block_size=_BLOCK_BYTES), csv.ParseOptions(delimiter=delimiter), convert
+    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    options = csv.ReadOptions(block_size=_BLOCK_BYTES), parse, convert
     with csv.open_csv(path, *options) as reader:
         yield from reader
 
@@ -284,10 +285,12 @@ class TableReader:
         texts = [self.roles.client, *self.roles.categorical, *([self.marks[0]] if self.marks else [])]
         # What the first rows of a CSV file show of dates, such as whole days, need not be true of all.
         texts += [self.roles.time] if self._has_times else []
+        floating = importlib.import_module("pyarrow.types").is_floating
+        numbers = {name for name in self.source.columns.keys() & texts if floating(self.source.columns[name])}
         for file, start, batch in self.source.read(self._columns, texts, self.roles.numbers):
             if not batch.num_rows:
                 continue
-            table = _Cells(file, start, batch)
+            table = _Cells(file, start, batch, numbers)
             encoded = table.text(self.roles.client, required=True).dictionary_encode()
             client_n = encoded.indices.to_numpy()
             ends = np.append(np.flatnonzero(np.diff(client_n)) + 1, len(client_n))
@@ -335,10 +338,15 @@ class TableReader:
 
 
 class _Cells:
-    """The columns of a record batch."""
+    """The columns of a record batch.
 
-    def __init__(self, file: str, start: int | None, batch: Any) -> None:
-        self._file, self._start, self._batch = file, start, batch
+    Args:
+        numbers: columns with texts of numbers, of which whole ones are integers: 1 where pandas writes 1.0, as it does
+            if one is missing.
+    """
+
+    def __init__(self, file: str, start: int | None, batch: Any, numbers: Container[str] = ()) -> None:
+        self._file, self._start, self._batch, self._numbers = file, start, batch, numbers
         self._compute = importlib.import_module("pyarrow.compute")
         self._arrow = importlib.import_module("pyarrow")
 
@@ -348,11 +356,12 @@ class _Cells:
         try:
             if self._arrow.types.is_dictionary(column.type):
                 column = column.dictionary_decode()
-            if self._arrow.types.is_floating(column.type):  # of numbers with missing ones among them, 1 and not 1.0
-                with suppress(self._arrow.ArrowException):
-                    column = self._compute.cast(column, self._arrow.int64())
-            if not self._arrow.types.is_string(column.type):
+            if self._arrow.types.is_floating(column.type):
+                column = self._of_floats(column)
+            elif not self._arrow.types.is_string(column.type):
                 column = self._compute.cast(column, self._arrow.string())
+            elif name in self._numbers:
+                column = self._compute.replace_substring_regex(column, r"^\s*(-?[0-9]+)\.0*\s*$", r"\1")
         except (self._arrow.ArrowException, UnicodeDecodeError) as error:
             raise UserError(
                 f"{self._file}: {name}: expected texts or numbers: {str(error).split(chr(10))[0]}"
@@ -361,6 +370,12 @@ class _Cells:
         if required and column.null_count:
             raise self._refusal(name, self._compute.is_null(column), "a value", "an empty cell")
         return column
+
+    def _of_floats(self, column: Any) -> Any:
+        compute, arrow = self._compute, self._arrow
+        is_whole = compute.and_(compute.equal(compute.floor(column), column), compute.less(compute.abs(column), 1e18))
+        whole = compute.if_else(is_whole, column, 0.0).cast(arrow.int64()).cast(arrow.string())
+        return compute.if_else(is_whole, whole, column.cast(arrow.string()))
 
     def numbers(self, name: str) -> NDArray[np.float32]:
         """A numerical column; NaN where a cell is empty."""
@@ -450,7 +465,7 @@ def describe_columns(reader: TableReader) -> str:
         value = ""
         if name in first.schema.names:
             with suppress(Exception):  # of dates that Python has none for
-                value = str(first.column(name)[0].as_py())[:40]
+                value = " ".join(str(first.column(name)[0].as_py()).split())[:40]
         lines.append(f"  {name:<{width}}  {kind:<{wide}}  {value}".rstrip())
     return "\n".join(["columns:", *lines])
 

@@ -41,8 +41,9 @@ class Chunk:
     end: int | None = None
 
 
-def find_files(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> list[str]:
-    """Names below `folder` of the files that match a pattern, compressed or not, sorted; links are followed.
+def find_files(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> tuple[list[str], list[str]]:
+    """Names below `folder` of the files that match a pattern, compressed or not, and of the others; both sorted. Links
+    are followed.
 
     Hidden files, what belongs to the project beside the corpus (preprocess.py, and README.md next to it) and folders of
     a preprocessing run, which hold what was made of a corpus, are left out.
@@ -55,7 +56,15 @@ def find_files(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> li
             f"{folder}: expected the folder with the corpus' files, found none: put them there, or name their folder "
             "with --source"
         )
-    names = names_below(folder, pattern, leave_out)
+    script = folder / "preprocess.py"
+    own = (script, folder / "README.md") if script.is_file() else ()
+    left_out = {path.resolve() for path in (*own, *leave_out)}
+    names, others = list[str](), list[str]()
+    for path in _walk(folder, left_out, (folder.resolve(),)):
+        fits = any(fnmatch.fnmatch(path.name, pattern + ending) for ending in ("", *_COMPRESSED))
+        (names if fits else others).append(path.relative_to(folder).as_posix())
+    names.sort()
+    others.sort()
     # Names are ids of documents.
     if (bad := next((name for name in names if half_character(name) is not None), None)) is not None:
         raise UserError(f"{folder}: the name of the file {os.fsencode(bad)!r} is not UTF-8: rename the file")
@@ -64,19 +73,7 @@ def find_files(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> li
         stem, ending = os.path.splitext(name)
         if ending in _COMPRESSED and stem in all_names:
             raise UserError(f"{folder}: expected each file once, found {stem} and {name}: remove one of them")
-    return names
-
-
-def names_below(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> list[str]:
-    """What `find_files` finds, whatever the names."""
-    script = folder / "preprocess.py"
-    own = (script, folder / "README.md") if script.is_file() else ()
-    left_out = {path.resolve() for path in (*own, *leave_out)}
-    return sorted(
-        str(path.relative_to(folder).as_posix())
-        for path in _walk(folder, left_out, (folder.resolve(),))
-        if any(fnmatch.fnmatch(path.name, pattern + ending) for ending in ("", *_COMPRESSED))
-    )
+    return names, others
 
 
 def _walk(folder: Path, left_out: set[Path], above: tuple[Path, ...]) -> Iterator[Path]:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nystromformer.data.preprocessing.corpora.files import Chunk, OpenFile, divide, find_files, names_below
+from nystromformer.data.preprocessing.corpora.files import Chunk, OpenFile, divide, find_files
 from nystromformer.data.preprocessing.corpora.formats import Format, Rules
 from nystromformer.data.preprocessing.corpora.hub import hub_rows, open_hub
 from nystromformer.data.preprocessing.corpora.text import Tally
@@ -113,9 +113,7 @@ def write_unified(
 
 
 def _file_units(source: Path, out: Path, format: Format, rules: Rules) -> list[Unit]:
-    leave_out = (out, source / "unified")
-    names = find_files(source, format.pattern, leave_out)
-    others = sorted(set(names_below(source, "*", leave_out)) - set(names))
+    names, others = find_files(source, format.pattern, (out, source / "unified"))
     if names and others:
         log.info("%s: %s not read, such as %s", source, number_of(len(others), "other file"), others[0])
     if not names:
