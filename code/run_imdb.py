@@ -24,7 +24,12 @@ def imdb(
     ] = None,
     validation: Annotated[
         float,
-        typer.Option("--validation", help="Share of the training reviews to hold out, to select the best epoch."),
+        typer.Option(
+            "--validation",
+            min=0.001,
+            max=0.9,
+            help="Share of the training reviews to hold out, to select the best epoch.",
+        ),
     ] = 0.1,
     split_seed: Annotated[int, typer.Option("--split_seed", min=0, help="Random seed of the held-out reviews.")] = 0,
     min_tokens: Annotated[

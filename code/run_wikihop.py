@@ -28,6 +28,8 @@ def wikihop(
         float | None,
         typer.Option(
             "--validation",
+            min=0.001,
+            max=0.9,
             help="Hold out this share of train.json to select the best epoch. Default: use dev.json.",
         ),
     ] = None,

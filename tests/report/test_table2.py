@@ -27,7 +27,7 @@ REDUCED = "trained on 1,600 of the 67,349 rows of SST-2 train (--train_rows)"
 def of_task(task: str) -> dict[str, Any]:
     """What a record says of its task, by where its runs lie."""
     kind, _, name = task.partition("/")
-    choices = {"glue": {"task": name}, "imdb": {"min_tokens": None}}.get(kind, {})
+    choices = {"glue": {"task": name}, "imdb": {"min_tokens": None}, "wikihop": {"data": "WikiHop"}}.get(kind, {})
     call = Call(f"code/run_{kind}.py", {"--task": (name,), "--seed": ("0",)} if kind == "glue" else {})
     return {"kind": kind, "choices": choices, "task": task, "call": call}
 
@@ -227,6 +227,14 @@ def test_further_tasks_where_there_are_runs(tmp_path: Path) -> None:
     table = TableFile(tmp_path, tmp_path / "e", tmp_path / "f")
     assert list(table.models[0])[1:] == ["CoLA (Matthews)", "STS-B (correlation)", "WikiHop"]
     assert [list(row.values())[1:] for row in table.models] == [["", "70.0", "50.0"], ["10.0", "", ""]]
+
+
+def test_runs_chosen_on_other_rows_have_a_column_of_their_own(tmp_path: Path) -> None:
+    """WikiHop's with --validation choose by held-out instances of train and not by dev.json."""
+    for share, value in ((None, 0.5), (0.1, 0.9)):
+        write_run(tmp_path / "e", "wikihop", (value,), choices={"data": "WikiHop", "held_out": share})
+    table = TableFile(tmp_path, tmp_path / "e")
+    assert table.models[0] == {"model": "e", "WikiHop": "50.0", "WikiHop, chosen on 10 % of train": "90.0"}
 
 
 def test_experiments_of_one_name_are_told_apart(tmp_path: Path) -> None:

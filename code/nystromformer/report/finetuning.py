@@ -252,7 +252,7 @@ def _columns(results: Sequence[Run]) -> dict[Path, Column]:
         differing += [
             text
             for aspect, text in aspects[run.folder].items()
-            if len(values[run.task, aspect]) > 1 or (aspect == "objective" and has_objective)
+            if (text and len(values[run.task, aspect]) > 1) or (aspect == "objective" and has_objective)
         ]
         key = run.task + (f" ({', '.join(differing)})" if differing else "")
         name = ", ".join([task.name(run.choices), *differing])
@@ -266,6 +266,7 @@ def _aspects(run: Run) -> dict[str, str]:
     objective = {
         "objective": str(run.settings.objective or "cross_entropy"),
         "encoder": "frozen encoder" if run.settings.freeze else "trained encoder",
+        "held_out": f"chosen on {100 * share:g} % of train" if (share := run.choices.get("held_out")) else "",
     }
     if tells_apart is None or run.texts is None:
         return objective

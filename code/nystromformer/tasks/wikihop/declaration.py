@@ -20,7 +20,7 @@ TASK = Task(
     does="Fine-tune a pretrained model on WikiHop",
     data=Data("wikihop_dataset_folder", "--wikihop", "wikihop"),
     folder="wikihop",
-    name=lambda choices: str(choices.get("data", "WikiHop")),
+    name=lambda choices: str(choices["data"]),
     opens=_open,
     has_baselines=False,
 )

@@ -41,14 +41,12 @@ class WikiHop(OnText):
     main_metric = "accuracy"
 
     def __init__(self, source: Path, skip_unanswerable: bool, validation: float | None, split_seed: int) -> None:
-        if validation is not None and not 0 < validation < 1:
-            raise UserError(f"--validation: expected a share between 0 and 1, such as 0.1, found {validation:g}")
         self.source = source
         self.skip_unanswerable = skip_unanswerable
         self.validation = validation
         self.split_seed = split_seed
         self.target: Target = Candidates()
-        self.choices = {"data": data_name(source / "train.json")}
+        self.choices = {"data": data_name(source / "train.json"), "held_out": validation}
         # Opening hashes a large file, and says which instances are left out.
         self._tokens = lru_cache(maxsize=None)(self._open_tokens)
 
