@@ -35,7 +35,7 @@ FILES = {
         "code/nystromformer/tasks/spam/task.py",
         "code/run_spam.py",
     ],
-    "A question to the benchmarks": ["code/nystromformer/benchmark/questions/norms.py"],
+    "A benchmark": ["code/nystromformer/benchmark/questions/norms.py"],
 }
 
 
@@ -140,7 +140,7 @@ def test_a_task_is_added_as_the_page_says(project: Path, tmp_path: Path, source:
 
 @pytest.mark.slow
 def test_a_question_to_the_benchmarks_is_one_file(project: Path) -> None:
-    examples = examples_of("A question to the benchmarks")
+    examples = examples_of("A benchmark")
     tests, measure = commands(examples)
     apply(examples, project)
     assert " passed" in run([*tests, "-k", "benchmark"], project).stdout
