@@ -13,6 +13,11 @@ class UserError(Exception):
     exit_status = 2
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, without further lines; its name where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 @contextmanager
 def reading(place: object) -> Iterator[None]:
     """Within the block, an OSError names this file where it names none, as when an open file cannot be read."""

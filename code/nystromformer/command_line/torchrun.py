@@ -11,6 +11,8 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
+from nystromformer.errors import first_line
+
 LAUNCHER = "NYSTROM_LAUNCHER"
 """Environment variable by which processes know the launcher that started them: its process id."""
 
@@ -97,7 +99,8 @@ def _launch(flags: Sequence[str], signals: OneSignal) -> int:
         if config.nproc_per_node < 1:
             raise ValueError(f"--nproc_per_node: expected at least 1, found {config.nproc_per_node}")
     except (ValueError, AssertionError) as error:
-        _say(f"error: torchrun's flags: {_first_line(error) or 'expected at least one machine in --nnodes'}")
+        reason = first_line(error) if str(error) else "expected at least one machine in --nnodes"
+        _say(f"error: torchrun's flags: {reason:.200}")
         return 2
     try:
         run.main(arguments)
@@ -113,7 +116,7 @@ def _launch(flags: Sequence[str], signals: OneSignal) -> int:
             raise
         _say(
             "error: the machines did not meet, or lost each other. Does the same command run on each of them, as many "
-            f"as --nnodes says, and can all reach --rdzv_endpoint? ({_first_line(error)})"
+            f"as --nnodes says, and can all reach --rdzv_endpoint? ({first_line(error):.200})"
         )
         return 1
     return 0
@@ -151,10 +154,6 @@ def tell_launcher_of_mistake() -> None:
 
 def _has_launcher() -> bool:
     return os.environ.get(LAUNCHER) == str(os.getppid())
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def _say(text: str) -> None:

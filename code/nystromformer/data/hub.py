@@ -17,11 +17,6 @@ def load_split(name: str, config: str | None, split: str) -> Any:
     """A split of a data set, from the hub or the library's cache.
 
     Raises:
-        Exception: whatever the library's network and file system layers raise; `reason_of` says it in a line.
+        Exception: whatever the library's network and file system layers raise; `first_line` says it in a line.
     """
     return datasets_library().load_dataset(name, config, split=split)
-
-
-def reason_of(error: Exception) -> str:
-    """The first line of what an error says."""
-    return str(error).strip().split("\n")[0] or type(error).__name__

@@ -4,8 +4,7 @@ import importlib
 import re
 from pathlib import Path
 
-from nystromformer.data.hub import reason_of
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, first_line
 
 _NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _WORDS = (
@@ -40,7 +39,7 @@ def find_source(source: Path) -> Path:
                 break
     except Exception as error:  # whatever the network's layers raise
         raise UserError(
-            f"{name}: no such folder here, and it cannot be downloaded from the Hugging Face hub: {reason_of(error)}. "
+            f"{name}: no such folder here, and it cannot be downloaded from the Hugging Face hub: {first_line(error)}. "
             "On a machine with a network, get the files with `hf download NAME --local-dir FOLDER`, copy FOLDER here "
             "and name it"
         ) from error
@@ -66,7 +65,7 @@ def push(folder: Path, name: str, private: bool) -> str:
         api.upload_folder(repo_id=name, folder_path=str(folder))
     except Exception as error:  # whatever the network's layers raise
         raise UserError(
-            f"{name}: cannot be uploaded to the Hugging Face hub: {reason_of(error)}. It needs a network and a login "
+            f"{name}: cannot be uploaded to the Hugging Face hub: {first_line(error)}. It needs a network and a login "
             f"(`hf auth login`); the folder {folder} is whole and can be uploaded later or from elsewhere"
         ) from error
     return f"https://huggingface.co/{name}"

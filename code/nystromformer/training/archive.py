@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from nystromformer.errors import UserError, reading
+from nystromformer.errors import UserError, first_line, reading
 from nystromformer.files.writing import DISK_FULL, sync_folder
 
 FORMAT = 2
@@ -78,7 +78,7 @@ def write_checkpoint(content: Mapping[str, Any], path: Path) -> None:
     except (OSError, RuntimeError) as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        reason = "no space left on the device" if _is_full(error) else _first_line(error)
+        reason = "no space left on the device" if _is_full(error) else first_line(error)
         raise UserError(
             f"{path}: the checkpoint could not be written: {reason}. The checkpoints before it are whole: make room "
             "and start the same command again to resume from the last one."
@@ -219,7 +219,7 @@ def _load(path: Path, mmap: bool, is_proved: bool) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise UserError(
             f"{path}: refused: the file holds more than tensors and plain data, and loading it could run code. Only "
-            f"checkpoints that this project writes are loaded. ({_first_line(error)})"
+            f"checkpoints that this project writes are loaded. ({first_line(error)})"
         ) from error
     except (MemoryError, OSError):
         raise
@@ -229,8 +229,8 @@ def _load(path: Path, mmap: bool, is_proved: bool) -> dict[str, Any]:
         if cause := _machine_error(error) or _told_by_torch(error):
             raise cause from error
         if is_proved:
-            raise UserError(f"{path}: refused: not written by this project ({_first_line(error)})") from error
-        raise UnreadableCheckpoint(f"{path}: damaged: {_first_line(error)}") from error
+            raise UserError(f"{path}: refused: not written by this project ({first_line(error)})") from error
+        raise UnreadableCheckpoint(f"{path}: damaged: {first_line(error)}") from error
     if not isinstance(content, dict) or "format" not in content or "model" not in content:
         raise UserError(f'{path}: not a checkpoint of this project: expected a dict with "format" and "model"')
     if type(content["format"]) is not int or content["format"] != FORMAT:
@@ -243,14 +243,10 @@ def _load(path: Path, mmap: bool, is_proved: bool) -> dict[str, Any]:
 
 def _told_by_torch(error: BaseException) -> OSError | None:
     """The error of the system in the words of torch's memory maps: `…: Too many open files (24)`."""
-    match = re.search(r"\((\d+)\)$", _first_line(error))
+    match = re.search(r"\((\d+)\)$", first_line(error))
     if match is None or int(match[1]) not in _OF_THE_SYSTEM:
         return None
     return OSError(int(match[1]), os.strerror(int(match[1])))
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def _check_archive(path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, first_line
 
 _MKLDNN: Any = torch.backends.mkldnn  # half of it is not typed
 _FLOAT32_ERROR = 1e-5
@@ -137,9 +137,7 @@ def choose_device(name: str, mixed_precision: bool | str, local_rank: int | None
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise UserError(
-            f"--device {name}: expected auto, cpu, cuda or cuda:N ({str(error).splitlines()[0]})"
-        ) from error
+        raise UserError(f"--device {name}: expected auto, cpu, cuda or cuda:N ({first_line(error)})") from error
     if device.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (device.index or 0) >= count:

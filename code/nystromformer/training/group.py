@@ -18,7 +18,7 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
 from nystromformer.command_line.torchrun import tell_launcher
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, first_line
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ def join_group() -> Iterator[Group]:
             raise ProcessLost(
                 "another process of the run has ended, so this one ends too. With torchrun's --max_restarts (2 or "
                 "more) the run starts again from its last checkpoint; else start the same command again. "
-                f"({str(error).splitlines()[0]:.200})"
+                f"({first_line(error):.200})"
             ) from error
         raise
     # All are done; destroying the group could still abort one of them (see `leave`).

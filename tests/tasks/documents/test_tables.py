@@ -259,6 +259,9 @@ def test_a_folder_of_texts_for_each_class(tmp_path: Path) -> None:
         path = tmp_path / "reviews" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    for name in (".ipynb_checkpoints/a-checkpoint.txt", "pos/._b.txt"):  # of Jupyter and macOS
+        (tmp_path / "reviews" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "reviews" / name).write_bytes(b"\x00\xff")
     found = list(open_place("reviews", tmp_path, tmp_path, "train").rows(("text", "label", "file")))
     assert found == [("bad\ntwice", "neg", "neg/a.txt"), ("good", "pos", "pos/b.txt")]
     (tmp_path / "reviews" / "pos" / "d.txt").write_bytes("café".encode("cp1252"))
@@ -274,6 +277,16 @@ def test_objects_may_leave_out_what_they_have_not(tmp_path: Path, ending: str) -
     assert table.columns == ("body", "label")
     assert [tuple(row) for row in table.rows(("body", "label"))] == [("a", None), ("b", "x"), ("c", "y")]
     assert read_rows(table, replace(QUESTION, skip_unlabelled=True)).texts == [("b",), ("c",)]
+
+
+def test_ids_that_are_missing_or_no_text(tmp_path: Path) -> None:
+    path, question = tmp_path / "t.jsonl", replace(QUESTION, id="id")
+    ids = ["a", 7, 7.5, None, float("nan"), ""]
+    path.write_text("\n".join(json.dumps({"body": "x", "label": "y", "id": each}) for each in ids))
+    assert read_rows(open_table(path), question).ids == ["a", "7", "7.5", "", "", ""]
+    path.write_text(json.dumps({"body": "x", "label": "y", "id": "\ud800"}))
+    with pytest.raises(UserError, match=r"t.jsonl, row 1: expected text in id, found half of a surrogate pair"):
+        read_rows(open_table(path), question)
 
 
 def test_rows_without_a_label_are_left_out_on_request(tmp_path: Path) -> None:

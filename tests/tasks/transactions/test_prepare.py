@@ -55,6 +55,14 @@ def test_every_layout_gives_the_same_events(drawn: Path, stored: Stored, tmp_pat
     flags = [str(text / "events.csv") if flag == str(drawn / "events") else flag for flag in flags_of(drawn)]
     assert run(PREPARE, *flags, "--out", tmp_path / "a") == 0
     assert arrays(open_stored(tmp_path / "a")) == expected
+    for hidden in (".ipynb_checkpoints/part.parquet", "._part.parquet", "_SUCCESS.csv"):
+        folder = tmp_path / "more"
+        shutil.copytree(drawn / "events", folder, dirs_exist_ok=True)
+        (folder / hidden).parent.mkdir(exist_ok=True)
+        (folder / hidden).write_bytes(b"no table")
+    more = [str(folder) if flag == str(drawn / "events") else flag for flag in flags_of(drawn)]
+    assert run(PREPARE, *more, "--out", tmp_path / "c") == 0
+    assert arrays(open_stored(tmp_path / "c")) == expected
     lists = events.groupby("client", sort=False).agg(list).reset_index().merge(clients, on="client")
     lists.to_parquet(tmp_path / "nested.parquet")
     named = ["--client", "client", "--time", "time", "--target", "default", "--truth", "truth", "--date", "date"]

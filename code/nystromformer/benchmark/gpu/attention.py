@@ -33,6 +33,7 @@ from nystromformer.benchmark.timing import (
     time_repeatedly,
     wait_for_device,
 )
+from nystromformer.errors import first_line
 
 OURS, MASKED, TORCH = "nystrom, kernels", "nystrom, kernels, padding", "nystrom, torch"
 FLASH, TRANSFORMERS, PACKAGE = "softmax, flash", "transformers", "nystrom-attention"
@@ -118,7 +119,7 @@ def measure_attention(settings: GpuBenchmark, length: int, method: str) -> Seque
     except RuntimeError as error:
         is_memory = isinstance(error, torch.OutOfMemoryError)
         if method != OURS and (is_memory or "No available kernel" in str(error)):
-            raise LeftOut(str(error).split("\n", 1)[0]) from None
+            raise LeftOut(first_line(error)) from None
         raise
 
 

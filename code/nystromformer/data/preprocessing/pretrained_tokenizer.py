@@ -9,10 +9,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from nystromformer.data.hub import reason_of
 from nystromformer.data.preprocessing.byte_level import check_byte_level, check_ids
 from nystromformer.data.tokenizer import TOKENIZER_FILE, added_tokens, row_form, special_tokens
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, first_line
 from nystromformer.files.checked_json import checked
 from nystromformer.files.reading import JSON_BYTES, read_bytes, read_json
 
@@ -52,7 +51,7 @@ def find_tokenizer(name: str, beside: Path) -> Path:
     except Exception as error:  # whatever the network's layers raise
         raise UserError(
             f"--tokenizer {name}: no such folder here or in {beside}, and it cannot be downloaded from the Hugging "
-            f"Face hub: {reason_of(error)}. Give a folder with RoBERTa's {_VOCAB_FILE} and {_MERGES_FILE}, or train"
+            f"Face hub: {first_line(error)}. Give a folder with RoBERTa's {_VOCAB_FILE} and {_MERGES_FILE}, or train"
         ) from error
 
 

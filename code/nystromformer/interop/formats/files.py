@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, first_line
 from nystromformer.files.reading import read_json
 from nystromformer.wording import number_of
 
@@ -45,12 +45,12 @@ def read_pickled(path: Path) -> Any:
     except pickle.UnpicklingError as error:
         raise UserError(
             f"{path}: refused: the file holds more than tensors and plain data, and loading it could run code. If you "
-            f"trust it, load it yourself and save its weights as safetensors. ({_first_line(error)})"
+            f"trust it, load it yourself and save its weights as safetensors. ({first_line(error)})"
         ) from error
     except (MemoryError, OSError):
         raise
     except Exception as error:  # torch raises whatever a damaged archive leads to
-        raise UserError(f"{path}: truncated or damaged: {_first_line(error)}. {_HOW_TO_GET}") from error
+        raise UserError(f"{path}: truncated or damaged: {first_line(error)}. {_HOW_TO_GET}") from error
 
 
 def in_float32(weights: Mapping[str, Any], path: Path) -> tuple[dict[str, Tensor], list[str]]:
@@ -123,8 +123,4 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         return load_file(path)
     except SafetensorError as error:
-        raise UserError(f"{path}: truncated or damaged: {_first_line(error)}. {_HOW_TO_GET}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(f"{path}: truncated or damaged: {first_line(error)}. {_HOW_TO_GET}") from error

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from nystromformer.data.hub import load_split, reason_of
-from nystromformer.errors import UserError
+from nystromformer.data.hub import load_split
+from nystromformer.errors import UserError, first_line
 from nystromformer.tasks.documents.table import Row, Table
 
 PREFIX = "hub:"
@@ -30,7 +30,7 @@ def open_hub(place: str, split: str) -> Table:
         data = load_split(match["name"], match["config"], match["split"] or split)
     except Exception as error:  # the library raises whatever its network and file system layers raise
         raise UserError(
-            f"{place}: cannot be loaded from the hub: {reason_of(error)}. It needs a network, or the table in the "
+            f"{place}: cannot be loaded from the hub: {first_line(error)}. It needs a network, or the table in the "
             "library's cache; without these, name a file"
         ) from error
     names = {name: feature.names for name, feature in data.features.items() if hasattr(feature, "names")}

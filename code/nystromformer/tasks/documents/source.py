@@ -115,6 +115,8 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
         for flag, cell in zip(extra_names, left, strict=True):
             if is_missing(cell) and flag != "--id":
                 raise UserError(f"{flag}: {table.place(count)}: expected a value, found an empty cell")
+            if flag == "--id":
+                cell = id_of(table, count, extra_names[flag], cell)
             others[flag].append(_number(table, cell) if flag == "--time" else cell)
     if empty and not question.skip_empty:
         raise UserError(empty_texts(table, len(empty), count, empty[0]))
@@ -129,7 +131,7 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
         # As tables to be predicted have it, which shall have their labels from others.
         label_names = ()
     labels = LabelCells(table.name, label_names, question.separator, numbers, label_cells) if label_names else None
-    ids = list(map(str, others["--id"] or numbers))
+    ids = [str(each) for each in others["--id"] or numbers]
     apart = others["--group"], others["--time"]
     return Rows(table, text_columns, labels, texts, ids, numbers, *apart, len(empty), unlabelled)
 
@@ -186,6 +188,15 @@ def text_of(table: Table, row: int, column: str, cell: Cell) -> str:
     if (half := half_character(cell)) is not None:
         raise UserError(f"{table.place(row)}: expected text in {column}, found half of a surrogate pair at {half}")
     return cell
+
+
+def id_of(table: Table, row: int, column: str, cell: Cell) -> str:
+    """A row's id as text, which may be a number in the table; nothing is an empty one.
+
+    Raises:
+        UserError: it is no text.
+    """
+    return text_of(table, row, column, cell if isinstance(cell, str) or is_missing(cell) else str(cell))
 
 
 def _has_all(table: Table, text: str) -> bool:

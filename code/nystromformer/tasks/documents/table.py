@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, first_line
 from nystromformer.files.reading import json_problem, read_lines
 from nystromformer.tasks.documents.reading import Reading
 from nystromformer.wording import first_names, number_of
@@ -260,6 +260,7 @@ def _open_folder(path: Path, reading: Reading) -> Table:
     if wrong := [flag for flag in reading.given if flag != "--encoding"]:
         raise UserError(f"{path}: expected a file beside {wrong[0]}, found a folder")
     files = [file for folder in sorted(path.iterdir()) if folder.is_dir() for file in sorted(folder.glob("*.txt"))]
+    files = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
     if not files:
         raise UserError(f"{path}: expected a folder for each class with .txt files in it, found none")
 
@@ -423,7 +424,7 @@ def parquet_table(name: str, open_file: Callable[[], Any]) -> Table:
 
 def parquet_refusal(name: str, error: Exception) -> UserError:
     """What to say of a file that could not be read as Parquet."""
-    reason = str(error).split("\n")[0]
+    reason = first_line(error)
     if "AWS Error" in reason:  # of no class of its own
         return UserError(f"{name}: cannot be read: {reason}")
     return UserError(f"{name}: expected a Parquet file, found a damaged one or one that ends early: {reason}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nystromformer.data.hub import load_split, reason_of
-from nystromformer.errors import UserError
+from nystromformer.data.hub import load_split
+from nystromformer.errors import UserError, first_line
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.glue.read import as_labels
 from nystromformer.tasks.glue.table_task import GlueTask
@@ -26,7 +26,7 @@ def read_hub_split(task: GlueTask, split: str) -> Texts:
     except Exception as error:  # the library raises whatever its network and file system layers raise
         places = " or ".join(f"{task.name}/{file}".replace(f"{task.name}/../", "") for file in wanted.files)
         raise UserError(
-            f"--glue hub: {task.name} {split} cannot be loaded from {task.hub_name}: {reason_of(error)}. It needs a "
+            f"--glue hub: {task.name} {split} cannot be loaded from {task.hub_name}: {first_line(error)}. It needs a "
             f"network; without one, give --glue a folder that holds GLUE's own files (gluebenchmark.com), here {places}"
         ) from error
     return Texts(f"{task.name} {split}", sentences[0], sentences[1] if len(sentences) > 1 else None, labels)

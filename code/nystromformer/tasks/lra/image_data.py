@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nystromformer.data.hub import load_split, reason_of
-from nystromformer.errors import UserError
+from nystromformer.data.hub import load_split
+from nystromformer.errors import UserError, first_line
 from nystromformer.files.reading import read_bytes
 from nystromformer.tasks.lra.prepare import HELD_OUT, TaskData, find_files, prepare_read
 from nystromformer.tasks.lra.store import VALIDATE_ON_LAST, Example, Manifest
@@ -140,7 +140,7 @@ def read_hub(split: str) -> Iterator[Example]:
             yield [grey.tobytes()], int(row["label"])
     except Exception as error:  # the library raises whatever its network and file system layers raise
         raise UserError(
-            f"--cifar hub: {split} cannot be loaded from {HUB}: {reason_of(error)}. It needs a network; without one, "
+            f"--cifar hub: {split} cannot be loaded from {HUB}: {first_line(error)}. It needs a network; without one, "
             f"give --cifar the folder of CIFAR-10's files, {', '.join(chain.from_iterable(_BATCHES.values()))}"
         ) from error
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, first_line
 from nystromformer.tasks.documents.table import Table, parquet_refusal, parquet_table
 
 REMOTE = "s3://"
@@ -96,7 +96,7 @@ def parquet_folder(place: str) -> ParquetFolder | None:
         found = files.get_file_info(fs.FileSelector(base))
     except (OSError, arrow.ArrowException) as error:
         raise UserError(
-            f"--input {place}: cannot be read: {str(error).splitlines()[0]}. Credentials, region and endpoint are "
+            f"--input {place}: cannot be read: {first_line(error)}. Credentials, region and endpoint are "
             "those of the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, "
             "AWS_ENDPOINT_URL), of ~/.aws, or of the machine's role"
         ) from None

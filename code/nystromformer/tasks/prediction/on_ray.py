@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, first_line
 from nystromformer.tasks.prediction.folder import Engine
 from nystromformer.tasks.prediction.parts import FinishedPart, PartsJob, predict_part
 
@@ -59,7 +59,7 @@ def ray_engine(address: str | None, workers: int | None, device: str) -> Iterato
         ray.init(**({"address": place} if place else its_own), logging_level=logging.ERROR)
     except Exception as error:  # of no narrower class where a cluster on this machine does not start in time
         what = "no Ray cluster could be started here" if place is None else f"no Ray cluster can be reached at {place}"
-        raise UserError(f"--engine ray: {what}: {str(error).splitlines()[0]}") from None
+        raise UserError(f"--engine ray: {what}: {first_line(error)}") from None
     try:
         kind = "GPU" if device == "cuda" else "CPU"
         there = int(ray.cluster_resources().get(kind, 0))
@@ -133,4 +133,4 @@ def _predict(ray: Any, actor: Any, job: PartsJob, numbers: Sequence[int], worker
 
 def _reason(error: Exception) -> str:
     """The last line of an error, in which the cause is."""
-    return [line.strip() for line in str(error).splitlines() if line.strip()][-1]
+    return (str(error).strip() or type(error).__name__).splitlines()[-1].strip()

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from nystromformer.errors import UserError
 from nystromformer.files.writing import NewFile, check_new_file, sha256_of
 from nystromformer.runs.store import MARK, Pieces, Store
-from nystromformer.tasks.documents.source import empty_texts, text_of
-from nystromformer.tasks.documents.table import Cell, Table
+from nystromformer.tasks.documents.source import empty_texts, id_of, text_of
+from nystromformer.tasks.documents.table import Table
 from nystromformer.tasks.prediction.loaded import Finished
 from nystromformer.tasks.prediction.outputs import output_kind
 from nystromformer.tasks.prediction.progress import PredictionProgress
@@ -185,18 +185,13 @@ def windows(job: Job) -> Iterator[Window]:
             text_of(job.table, number, name, cell) for name, cell in zip(job.text, cells[: len(job.text)], strict=True)
         )
         window.texts.append(texts)
-        window.ids.append(str(number) if job.id is None else _name(job, number, cells[-1]))
+        window.ids.append(str(number) if job.id is None else id_of(job.table, number, job.id, cells[-1]))
         characters += sum(map(len, texts))
         if len(window.texts) == WINDOW_ROWS or characters >= WINDOW_CHARACTERS:
             yield window
             window, characters = Window([], []), 0
     if window.texts:
         yield window
-
-
-def _name(job: Job, number: int, cell: Cell) -> str:
-    assert job.id is not None
-    return text_of(job.table, number, job.id, cell if isinstance(cell, str | None) else str(cell))
 
 
 def _checked(job: Job) -> _Checked:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, first_line
 from nystromformer.tasks.transactions.batches import DAY, MADE, Batch, Roles, Values
 from nystromformer.tasks.transactions.store import Form, Manifest, Stored
 from nystromformer.wording import first_names, number_of
@@ -63,6 +63,7 @@ def open_source(place: Path, delimiter: str = ",", is_wanted: Callable[[Path], b
     """
     arrow = importlib.import_module("pyarrow")
     everything = sorted(place.rglob("*")) if place.is_dir() else [place]
+    everything = [path for path in everything if not _is_hidden(path.relative_to(place))]
     tables = [path for path in everything if path.is_file() and path.suffix.lower() in _ENDINGS]
     paths = [path for path in tables if path == place or is_wanted(path)]
     if not paths:
@@ -85,20 +86,26 @@ def open_source(place: Path, delimiter: str = ",", is_wanted: Callable[[Path], b
                     yield str(path), start, batch
                     start += batch.num_rows
             except (arrow.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
-                reason = str(error).split("\n")[0]
-                raise UserError(f"{path}: expected a table with {first_names(list(wanted))}: {reason}") from None
+                raise UserError(
+                    f"{path}: expected a table with {first_names(list(wanted))}: {first_line(error)}"
+                ) from None
 
     try:
         batches = (batch for path in paths for batch in opener(path, None, (), (), delimiter))
         first = next((batch for batch in batches if batch.num_rows), None)
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{place}: expected a table, found something else: {str(error).split(chr(10))[0]}") from None
+        raise UserError(f"{place}: expected a table, found something else: {first_line(error)}") from None
     if first is None:
         raise UserError(f"{place}: expected a header and rows, found none")
     if twice := [name for name in dict.fromkeys(first.schema.names) if first.schema.names.count(name) > 1]:
         raise UserError(f"{place}: expected each column once, found several called {first_names(twice)}")
     columns = dict(zip(first.schema.names, first.schema.types, strict=True))
     return Source(str(place), columns, first, read)
+
+
+def _is_hidden(path: Path) -> bool:
+    """As what macOS, Jupyter and Spark write beside tables."""
+    return any(part.startswith((".", "_")) for part in path.parts)
 
 
 def _csv_batches(
@@ -363,9 +370,7 @@ class _Cells:
             elif name in self._numbers:
                 column = self._compute.replace_substring_regex(column, r"^\s*(-?[0-9]+)\.0*\s*$", r"\1")
         except (self._arrow.ArrowException, UnicodeDecodeError) as error:
-            raise UserError(
-                f"{self._file}: {name}: expected texts or numbers: {str(error).split(chr(10))[0]}"
-            ) from None
+            raise UserError(f"{self._file}: {name}: expected texts or numbers: {first_line(error)}") from None
         column = self._compute.if_else(self._compute.equal(column, ""), None, column)
         if required and column.null_count:
             raise self._refusal(name, self._compute.is_null(column), "a value", "an empty cell")
@@ -406,20 +411,19 @@ class _Cells:
 
     def _stamps(self, name: str, column: Any) -> Any:
         """A column of dates, in microseconds of UTC."""
-        arrow, error = self._arrow, None
+        arrow = self._arrow
         for zone in (None, "UTC"):
             try:
                 return self._compute.cast(column, arrow.timestamp("us", zone), safe=False)
             except arrow.ArrowException as failure:
-                error = failure
-        reason = str(error).split("\n")[0]
+                reason = first_line(failure)
         raise UserError(f"{self._file}: {name}: expected times such as 2026-01-31 12:30:00, or numbers: {reason}")
 
     def _float(self, name: str) -> Any:
         try:
             return self._compute.cast(self._batch.column(name), self._arrow.float64())
         except self._arrow.ArrowException as error:
-            raise UserError(f"{self._file}: {name}: expected numbers: {str(error).split(chr(10))[0]}") from None
+            raise UserError(f"{self._file}: {name}: expected numbers: {first_line(error)}") from None
 
     def _refusal(self, name: str, where: Any, expected: str, found: str) -> UserError:
         row = "" if self._start is None else f", row {self._start + self._compute.index(where, True).as_py():,}"

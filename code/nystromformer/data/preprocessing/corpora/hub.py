@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from nystromformer.data.hub import datasets_library, reason_of
+from nystromformer.data.hub import datasets_library
 from nystromformer.data.preprocessing.stages import fingerprint_of
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, first_line
 
 
 def open_hub(name: str) -> tuple[Any, str]:
@@ -28,7 +28,7 @@ def open_hub(name: str) -> tuple[Any, str]:
         return builder.as_streaming_dataset(split="train"), fingerprint_of(origins)
     except Exception as error:  # the library raises whatever its network and file system layers raise
         raise UserError(
-            f"--hub {name}: cannot be loaded: {reason_of(error)}. Expected NAME or NAME:CONFIG on the Hugging Face "
+            f"--hub {name}: cannot be loaded: {first_line(error)}. Expected NAME or NAME:CONFIG on the Hugging Face "
             "hub, which needs a network, or a folder with parquet or JSON lines files. Without a network, put the "
             "corpus' files in place and leave out --hub"
         ) from error
@@ -61,6 +61,6 @@ def _read(name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str,
         yield from rows
     except Exception as error:  # as above
         raise UserError(
-            f"--hub {name}: reading stopped: {reason_of(error)}. Start the same command again: it continues with the "
+            f"--hub {name}: reading stopped: {first_line(error)}. Start the same command again: it continues with the "
             "remaining parts"
         ) from error
