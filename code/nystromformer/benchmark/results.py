@@ -63,9 +63,6 @@ def with_place(table: str, folder: Path) -> str:
 
 def new_figure(width: float, height: float) -> Any:
     """A picture of so many inches, for `files.write_figure`."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(width, height), layout="constrained")

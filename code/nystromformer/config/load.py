@@ -2,8 +2,6 @@
 
 import stat
 from collections.abc import Sequence
-from copy import deepcopy
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +70,6 @@ def experiment_config(data: object, source: str) -> ExperimentConfig:
 
 def json_schema() -> dict[str, Any]:
     """The JSON schema of config.json, for editors."""
-    return deepcopy(_schema())
-
-
-@cache
-def _schema() -> dict[str, Any]:
     schema = ExperimentConfig.model_json_schema(schema_generator=_Untitled)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
@@ -86,7 +79,7 @@ def _checked(data: object, source: str, problems: Sequence[Problem]) -> Experime
     try:
         config = ExperimentConfig.model_validate(data)
     except ValidationError as error:
-        first, count = first_errors(error, _schema(), MOST_LISTED)
+        first, count = first_errors(error, json_schema(), MOST_LISTED)
         mistakes, total = mistakes + first, total + count
     if not mistakes:
         return config

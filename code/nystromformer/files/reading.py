@@ -85,7 +85,7 @@ def read_text(path: Path, limit: int, what: str) -> str:
         raise UserError(f"{path}: expected {what} in UTF-8, found another byte at {error.start:,}") from None
 
 
-def read_lines(file: BinaryIO, place: object, limit: int, what: str = "lines") -> Iterator[bytes]:
+def read_lines(file: BinaryIO, place: object, limit: int) -> Iterator[bytes]:
     """A file's lines with their ends; one of more than `limit` bytes is refused before it is read whole.
 
     Raises:
@@ -95,9 +95,7 @@ def read_lines(file: BinaryIO, place: object, limit: int, what: str = "lines") -
     while line := _next_line(file, place, limit + 1):
         number += 1
         if len(line) > limit:
-            raise UserError(
-                f"{place}, line {number}: expected {what} of at most {size_text(limit)}, found a longer one"
-            )
+            raise UserError(f"{place}, line {number}: expected lines of at most {size_text(limit)}, found a longer one")
         yield line
 
 
@@ -106,14 +104,14 @@ def _next_line(file: BinaryIO, place: object, limit: int) -> bytes:
         return file.readline(limit)
 
 
-def read_json(path: Path, advice: str = "", limit: int = JSON_BYTES) -> Any:
+def read_json(path: Path, advice: str = "") -> Any:
     """The value in a JSON file.
 
     Raises:
-        UserError: it is not UTF-8, no JSON, nested too deep, or larger than `limit` bytes; ends in `advice`.
+        UserError: it is not UTF-8, no JSON, nested too deep, or larger than JSON_BYTES; ends in `advice`.
         OSError: it cannot be read.
     """
-    content = read_bytes(path, limit, "JSON", advice)
+    content = read_bytes(path, JSON_BYTES, "JSON", advice)
     try:
         return json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:

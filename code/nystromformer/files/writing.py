@@ -108,15 +108,11 @@ def write_text(path: Path, text: str) -> FileStamp:
     return file.stamp
 
 
-def write_figure(path: Path, figure: Any, dpi: int, exclusive: bool = False) -> None:
-    """Write a figure of matplotlib's, a picture of the kind that the path ends in, whole or not at all.
-
-    Args:
-        exclusive: as of NewFile.
-    """
+def write_figure(path: Path, figure: Any, dpi: int) -> None:
+    """Write a figure of matplotlib's, a picture of the kind that the path ends in, whole or not at all."""
     picture = io.BytesIO()
     figure.savefig(picture, format=path.suffix.removeprefix("."), dpi=dpi)
-    with NewFile(path, exclusive) as file:
+    with NewFile(path) as file:
         file.write(picture.getvalue())
 
 

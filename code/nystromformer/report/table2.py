@@ -183,9 +183,7 @@ def _guesser_rows(figures: Sequence[Repeats], order: Sequence[str]) -> list[list
     """
     rows = []
     for name in dict.fromkeys(name for runs in figures for name in runs.baselines) or _GUESSERS:
-        cells = [
-            _guesses(name, [runs for runs in each if not runs.is_untested]) for each in _by_column(figures).values()
-        ]
+        cells = [_guesses(name, each) for each in _by_column(figures).values()]
         owners = {labels for each in cells for labels, cell in each.items() if cell} or {()}
         for labels in sorted(owners, key=lambda labels: [order.index(label) for label in labels]):
             label = f"{name} (data of {' and '.join(labels)})" if labels else name

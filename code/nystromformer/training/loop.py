@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -394,7 +395,7 @@ class Trainer:
             return self.trainable.validate()
 
     def _content(self) -> dict[str, Any]:
-        progress = self.state.as_data()
+        progress = asdict(self.state)
         return {
             "format": FORMAT,
             "run_id": self._record.run_id,

@@ -1,8 +1,8 @@
 """The settings of one training run, and where it stands."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypedDict
+from dataclasses import dataclass, field
+from typing import Literal, TypedDict
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,3 @@ class RunState:
         plain = {name: float(value) for name, value in metrics.items()}
         self.history = [one for one in self.history if one["epoch"] < epoch]
         self.history.append({"epoch": epoch, "step": self.step, "metrics": plain})
-
-    def as_data(self) -> dict[str, Any]:
-        return asdict(self)

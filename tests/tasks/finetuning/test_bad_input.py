@@ -217,7 +217,7 @@ def test_no_dev_file(refused: Refused, experiment: Path, wikihop: Path) -> None:
     assert_says(refused(WIKIHOP, experiment, "--wikihop", wikihop), "dev.json: no such file", "--validation 0.1")
     for share in ("0", "1", "1.5"):
         said = refused(WIKIHOP, experiment, "--wikihop", wikihop, "--validation", share)
-        assert_says(said, "--validation: expected a share between 0 and 1", share)
+        assert_says(said, "'--validation': expected a number from 0.001 to 0.9", share)
 
 
 @pytest.mark.parametrize("split", ["train", "dev", "test"])
@@ -239,7 +239,7 @@ def test_archives_that_were_cut_off(refused: Refused, experiment: Path, imdb: Pa
 @pytest.mark.parametrize("share", ["0", "1", "1.5"])
 def test_validation_shares(refused: Refused, experiment: Path, imdb: Path, share: str) -> None:
     said = refused(IMDB, experiment, "--imdb", imdb, "--validation", share)
-    assert_says(said, "--validation: expected a share between 0 and 1", share)
+    assert_says(said, "'--validation': expected a number from 0.001 to 0.9", share)
 
 
 # --- checkpoint and tokenizer

@@ -1,5 +1,6 @@
 """The Long Range Arena's tracks: what training does to batches, and self-pretraining before the classes."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,10 @@ from small import CPU, small_config
 
 from nystromformer.model import SequenceModel, TokenModel
 from nystromformer.runs.settings import RunSettings
+from nystromformer.tasks.finetuning.examples import Masked
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.lra.examples import StoredExamples
-from nystromformer.tasks.lra.noise import IGNORED, MaskedExamples, mask_tokens, move_pictures
+from nystromformer.tasks.lra.noise import IGNORED, mask_tokens, move_pictures
 from nystromformer.tasks.lra.store import open_stored
 from nystromformer.tasks.lra.target import SequenceClasses, Tokens
 from nystromformer.training.archive import read_checkpoint
@@ -26,6 +28,10 @@ def pairs(tmp_path: Path) -> StoredExamples:
     return StoredExamples(
         "train", open_stored(write_task(tmp_path / "d", "retrieval", 2), "retrieval").split("train"), 32
     )
+
+
+def masked_examples(examples: StoredExamples) -> Masked:
+    return Masked(examples, 0.3, partial(mask_tokens, rate=0.3, share=1.0, mask_token=MASK, seed=0, step=0))
 
 
 def test_masked_tokens_are_told_and_nothing_else_changes(pairs: StoredExamples) -> None:
@@ -84,7 +90,7 @@ def test_a_batch_without_a_hidden_example_has_nothing_to_guess(pairs: StoredExam
 
 
 def test_validation_masks_the_same_tokens_every_time(pairs: StoredExamples) -> None:
-    masked = MaskedExamples(pairs, 0.3, MASK)
+    masked = masked_examples(pairs)
     first, again = masked.batch(np.array([2, 7])), masked.batch(np.array([2, 7]))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert masked.fingerprint != pairs.fingerprint
@@ -136,7 +142,7 @@ def test_tokens_of_a_model_alone_are_scored_by_example(pairs: StoredExamples) ->
     target = Tokens()
     model = target.build(small_config(model__dropout_prob=0.0).model).eval()
     assert isinstance(model, TokenModel)
-    batch = MaskedExamples(pairs, 0.3, MASK).batch(np.array([1, 4, 6]))
+    batch = masked_examples(pairs).batch(np.array([1, 4, 6]))
     scores_I3 = target.scores(model, batch)
     counts_B = (batch["guessed_BK"] != IGNORED).sum(1)
     assert scores_I3[:, 2].tolist() == (counts_B[:3] + counts_B[3:]).tolist()

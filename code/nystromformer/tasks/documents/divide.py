@@ -193,7 +193,7 @@ def _moment(texts: Texts, number: int, cell: Cell) -> float | datetime:
     if value is not None:
         return value
     try:
-        moment = datetime.fromisoformat(cell.isoformat() if isinstance(cell, date | datetime) else str(cell).strip())
+        moment = datetime.fromisoformat(cell.isoformat() if isinstance(cell, date) else str(cell).strip())
     except ValueError:
         row = number + 1 if texts.ids is None else texts.ids[number]
         raise UserError(

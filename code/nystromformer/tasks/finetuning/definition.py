@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nystromformer.runs.figures import Spread
 from nystromformer.tasks.finetuning.examples import Examples, Ints
-from nystromformer.tasks.finetuning.target import Target
+from nystromformer.tasks.finetuning.target import Target, accuracy
 
 
 @dataclass(frozen=True)
@@ -174,10 +174,9 @@ class FitsLength(Protocol):
         ...
 
 
-class OnText:
-    """What a task on text has in common with most others of these."""
+class Usual:
+    """What a task has in common with most others."""
 
-    kinds: int | None = None
     keeps_words = False
     choices: Mapping[str, Any] = MappingProxyType({})
 
@@ -196,5 +195,14 @@ class OnText:
         return {}
 
     def texts(self, loading: Loading) -> dict[str, Any] | None:
-        """None: it is for tasks whose runs predict other texts."""
+        """None: it is for tasks whose runs predict others."""
         return None
+
+    def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
+        return {"accuracy": accuracy(scores_NC, labels_N)}
+
+
+class OnText(Usual):
+    """The same of a task on text."""
+
+    kinds: int | None = None

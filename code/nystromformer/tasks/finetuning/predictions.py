@@ -24,6 +24,10 @@ from nystromformer.training.checkpoint import find_weights
 from nystromformer.training.fitting import load_weights
 from nystromformer.wording import number_of
 
+logger = logging.getLogger(__name__)
+
+PREDICTIONS = "predictions"
+
 
 def write_scored(path: Path, texts: Texts, scores: Tensor, names: Sequence[str] | None) -> None:
     """Write a TSV: each row's id (its number in the file from 0 on, where `texts` has no ids), the label where there
@@ -63,11 +67,6 @@ def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]])
     with NewFile(path) as file:
         for row in (header, *rows):
             file.write(("\t".join(row) + "\n").encode())
-
-
-logger = logging.getLogger(__name__)
-
-PREDICTIONS = "predictions"
 
 
 def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run) -> Run:

@@ -38,7 +38,7 @@ class Target(Protocol):
         ...
 
 
-class _Plain:
+class Plain:
     """What is learned is the loss of the scores."""
 
     def learn(self: Target, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -46,41 +46,51 @@ class _Plain:
         return scores_IC, self.losses(scores_IC, batch["labels"])
 
 
+class Pooled(Plain):
+    """The scores are of a text's vector."""
+
+    @property
+    def outputs(self) -> int:
+        """Of the head."""
+        return 1
+
+    def build(self, config: ModelConfig) -> nn.Module:
+        return ClassificationModel(config, self.outputs)
+
+    def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        # Named only where rows belong together: other tasks' models are called as they always were.
+        together = (batch["rows_I"],) if "rows_I" in batch else ()
+        scores_IC: Tensor = model(batch["tokens_BN"], batch["mask_BN"], batch.get("types_BN"), *together)
+        return scores_IC.float()
+
+
 @dataclass(frozen=True)
-class Classes(_Plain):
+class Classes(Pooled):
     """One of a few classes, by cross-entropy."""
 
     count: int
     has_accuracy = True
 
-    def build(self, config: ModelConfig) -> nn.Module:
-        return ClassificationModel(config, self.count)
-
-    def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-        return pooled_scores(model, batch)
+    @property
+    def outputs(self) -> int:
+        return self.count
 
     def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
         return F.cross_entropy(scores_IC, labels_I, reduction="none")
 
 
 @dataclass(frozen=True)
-class Value(_Plain):
+class Value(Pooled):
     """A number, by squared error."""
 
     has_accuracy = False
-
-    def build(self, config: ModelConfig) -> nn.Module:
-        return ClassificationModel(config, 1)
-
-    def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-        return pooled_scores(model, batch)
 
     def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
         return F.mse_loss(scores_IC[:, 0], labels_I, reduction="none")
 
 
 @dataclass(frozen=True)
-class Questions(ABC, _Plain):
+class Questions(ABC, Pooled):
     """Several yes-or-no questions about each text, by binary cross-entropy; the scores are the logits of a yes."""
 
     count: int
@@ -101,18 +111,12 @@ class Questions(ABC, _Plain):
     def answers(self, labels_I: Tensor) -> Tensor:
         """What labels say to each question, 0 or 1, (I, C) float32."""
 
-    def build(self, config: ModelConfig) -> nn.Module:
-        return ClassificationModel(config, self.outputs)
-
-    def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-        return pooled_scores(model, batch)
-
     @abstractmethod
     def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
         """The loss of each example, (I,)."""
 
 
-class TokenLabels(ABC, _Plain):
+class TokenLabels(ABC, Plain):
     """0 or 1 of each token of examples of one length, by binary cross-entropy; the scores are the logits of a 1,
     (I, N).
     """
@@ -133,7 +137,7 @@ class TokenLabels(ABC, _Plain):
 
 
 @dataclass(frozen=True)
-class Candidates(_Plain):
+class Candidates(Plain):
     """One of each example's own candidates, by cross-entropy over them."""
 
     has_accuracy = True
@@ -148,13 +152,6 @@ class Candidates(_Plain):
 
     def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
         return F.cross_entropy(scores_IC, labels_I, reduction="none")
-
-
-def pooled_scores(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-    # Named only where rows belong together: other tasks' models are called as they always were.
-    together = (batch["rows_I"],) if "rows_I" in batch else ()
-    scores_IC: Tensor = model(batch["tokens_BN"], batch["mask_BN"], batch.get("types_BN"), *together)
-    return scores_IC.float()
 
 
 def accuracy(scores_IC: Tensor, labels_I: Tensor) -> float:

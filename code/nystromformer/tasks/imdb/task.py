@@ -17,7 +17,7 @@ from nystromformer.tasks.finetuning.divide import split_validation
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, at_least, describe, encode, reduce, size_warning
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.predictions import write_scored
-from nystromformer.tasks.finetuning.target import Classes, Target, accuracy
+from nystromformer.tasks.finetuning.target import Classes, Target
 from nystromformer.tasks.imdb.read import LABELS, OFFICIAL_SIZE, read_imdb
 
 
@@ -57,9 +57,6 @@ class Imdb(OnText):
 
     def texts(self, loading: Loading) -> dict[str, Any]:
         return asdict(Recipe(Answer("classes", LABELS), ("text",), ("label",), has_breaks=True))
-
-    def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
-        return {"accuracy": accuracy(scores_NC, labels_N)}
 
     def test(self, loading: Loading) -> dict[str, Examples]:
         return {"test": encode(self._chosen("test", loading), loading)}

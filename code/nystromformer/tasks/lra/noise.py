@@ -3,7 +3,6 @@
 Shapes: B rows, I examples, N tokens, K tokens to be guessed.
 """
 
-import hashlib
 import math
 from collections.abc import Mapping
 
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from nystromformer.data.counter import random_uniform
 from nystromformer.model.heads import IGNORED
-from nystromformer.tasks.finetuning.examples import Examples, Ints, Labels
+from nystromformer.tasks.finetuning.examples import Ints
 from nystromformer.tasks.lra.examples import PADDING
 
 _WHICH_STREAM, _MASK_STREAM, _FLIP_STREAM = range(50, 53)
@@ -89,29 +88,3 @@ def _move(picture: NDArray[np.int64], draws: NDArray[np.float64], any_side_up: b
     down, right = (int((2 * _MOST_SHIFTED + 1) * draw) for draw in draws[1:3])
     padded = np.pad(flipped, _MOST_SHIFTED, constant_values=black)
     return padded[down : down + len(picture), right : right + len(picture)]
-
-
-class MaskedExamples:
-    """Other examples with tokens of each masked, the same ones every time: to validate by; implements Examples.
-
-    Args:
-        rate: of an example's tokens that are masked.
-        mask_token: stands in their place.
-    """
-
-    def __init__(self, examples: Examples, rate: float, mask_token: int) -> None:
-        self.name = examples.name
-        self.lengths, self.rows, self.tokens = examples.lengths, examples.rows, examples.tokens
-        self.labels: Labels | None = examples.labels
-        self._examples, self._rate, self._mask_token = examples, rate, mask_token
-
-    def __len__(self) -> int:
-        return len(self._examples)
-
-    @property
-    def fingerprint(self) -> str:
-        return hashlib.sha256(f"{self._examples.fingerprint} masked {self._rate}".encode()).hexdigest()
-
-    def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
-        batch = self._examples.batch(numbers, pad_to)
-        return mask_tokens(batch, numbers, self._rate, 1.0, self._mask_token, seed=0, step=0)

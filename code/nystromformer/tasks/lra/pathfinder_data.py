@@ -170,11 +170,9 @@ def read_pictures(pictures: Sequence[tuple[Path, int]], size: int) -> Iterator[E
 
 def draw_samples(path: Path, split: StoredSplit) -> None:
     """Draw some examples: those of one path above, those of two below."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
     for axes, label, title in zip(figure.subplots(2, 5), (1, 0), ("one path", "two paths"), strict=True):
         chosen = np.flatnonzero(split.labels == label).tolist()
         for axis, example in zip_longest(axes, chosen[: len(axes)]):

@@ -187,12 +187,10 @@ class PathArena(Arena):
 
 def draw_pictures(path: Path, pixels: NDArray[Any], labels: NDArray[Any], chosen: NDArray[Any] | None = None) -> None:
     """Draw some pictures, below each its marked path, and, where some are given, the predicted pixels."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     kinds = [("picture", pixels), ("marked path", labels), *([] if chosen is None else [("predicted", chosen)])]
     figure = Figure(figsize=(11, 2.3 * len(kinds)), layout="constrained")
-    FigureCanvasAgg(figure)
     side = round(pixels.shape[1] ** 0.5)
     for axes, (title, values) in zip(figure.subplots(len(kinds), _SHOWN), kinds, strict=True):
         for number, axis in enumerate(axes):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nystromformer.config import ModelConfig
 from nystromformer.model import SequenceModel, TokenModel
-from nystromformer.tasks.finetuning.target import Classes
+from nystromformer.tasks.finetuning.target import Classes, Plain
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class SequenceClasses(Classes):
 
 
 @dataclass(frozen=True)
-class Tokens:
+class Tokens(Plain):
     """What masked tokens were; scores are loss, number right and number counted of each example's."""
 
     has_accuracy = False
@@ -60,10 +60,6 @@ class Tokens:
 
     def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
         return scores_IC[:, 0]
-
-    def learn(self, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        scores_I3 = self.scores(model, batch)
-        return scores_I3, scores_I3[:, 0]
 
 
 def _per_example(sums_B3: Tensor, examples: int) -> Tensor:

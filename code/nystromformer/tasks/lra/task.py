@@ -3,24 +3,24 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from nystromformer.errors import UserError
 from nystromformer.runs.figures import Spread
-from nystromformer.tasks.finetuning.definition import Loading, Splits
-from nystromformer.tasks.finetuning.examples import Examples, Ints
+from nystromformer.tasks.finetuning.definition import Loading, Splits, Usual
+from nystromformer.tasks.finetuning.examples import Examples, Ints, Masked
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.predictions import write_rows
-from nystromformer.tasks.finetuning.target import Target, accuracy
+from nystromformer.tasks.finetuning.target import Target
 from nystromformer.tasks.lra.declaration import TASK
 from nystromformer.tasks.lra.examples import StoredExamples
-from nystromformer.tasks.lra.noise import MaskedExamples, mask_tokens, move_pictures
+from nystromformer.tasks.lra.noise import mask_tokens, move_pictures
 from nystromformer.tasks.lra.recipe import MASK_RATES, TRACKS, Track
 from nystromformer.tasks.lra.store import VALIDATE_ON_LAST, open_stored
 from nystromformer.tasks.lra.target import SequenceClasses, Tokens
@@ -34,7 +34,7 @@ _NO_TOKENS = 2
 
 
 @dataclass
-class Arena:
+class Arena(Usual):
     """One of the five tasks.
 
     Args:
@@ -56,7 +56,6 @@ class Arena:
     track: Track = TRACKS["paper"]
     as_published: bool = False
     main_metric: ClassVar[str] = "accuracy"
-    keeps_words: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         self.kind = "lra"
@@ -83,17 +82,6 @@ class Arena:
 
     def check(self) -> None:
         self.stored.verify()
-
-    def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        """The data have their own kinds of token."""
-        return tokenizer
-
-    def prepare(self, loading: Loading) -> None:
-        """`experiments/lra/prepare.py` has done it."""
-
-    def texts(self, loading: Loading) -> dict[str, Any] | None:
-        """Its examples are none."""
-        return None
 
     def load(self, loading: Loading) -> Splits:
         self._check_moved(loading.length)
@@ -138,9 +126,6 @@ class Arena:
             accuracies = rule.accuracies(cast(StoredExamples, splits.train), stored[""], stored)
             found[rule.name] = {f"accuracy{ending}": Spread(value, None) for ending, value in accuracies.items()}
         return found
-
-    def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
-        return {"accuracy": accuracy(scores_NC, labels_N)}
 
     def test(self, loading: Loading) -> dict[str, Examples]:
         return {"test": self._examples("test", loading)}
@@ -189,7 +174,9 @@ class TokensOf(Arena):
 
     def load(self, loading: Loading) -> Splits:
         splits = super().load(loading)
-        masked = MaskedExamples(splits.validation[""], MASK_RATES[self.task], self.mask_token)
+        rate = MASK_RATES[self.task]
+        mask = partial(mask_tokens, rate=rate, share=1.0, mask_token=self.mask_token, seed=0, step=0)
+        masked = Masked(splits.validation[""], rate, mask)
         return replace(splits, validation={"": masked})
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:

@@ -144,27 +144,3 @@ def mask_events(batch: dict[str, Tensor], clients: Ints, share: float, seed: int
         "positions_BK": torch.from_numpy(np.where(counted_BK, order_BN[:, :most], 0)),
         "counted_BK": torch.from_numpy(counted_BK),
     }
-
-
-class MaskedClients:
-    """Other examples with events of each masked, the same ones every time: to validate by; implements Examples.
-
-    Args:
-        share: of an example's events that are masked.
-    """
-
-    def __init__(self, examples: ClientExamples, share: float) -> None:
-        self.name, self.labels = examples.name, examples.labels
-        self.lengths, self.rows, self.tokens = examples.lengths, examples.rows, examples.tokens
-        self._examples, self._share = examples, share
-
-    def __len__(self) -> int:
-        return len(self._examples)
-
-    @property
-    def fingerprint(self) -> str:
-        return hashlib.sha256(f"{self._examples.fingerprint} masked {self._share}".encode()).hexdigest()
-
-    def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
-        batch = self._examples.batch(numbers, pad_to)
-        return mask_events(batch, self._examples.clients[numbers], self._share, 0, 0)

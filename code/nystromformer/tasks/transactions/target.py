@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
 from nystromformer.model.events import EventModel, MaskedEventModel, Network
-from nystromformer.tasks.finetuning.target import Classes
+from nystromformer.tasks.finetuning.target import Classes, Plain
 from nystromformer.tasks.transactions.examples import Features
 
 _EVENTS = ("categories_BNC", "numbers_BNF", "mask_BN")
@@ -48,7 +48,7 @@ class Labels(Classes):
 
 
 @dataclass(frozen=True)
-class MaskedEvents:
+class MaskedEvents(Plain):
     """What masked events were; scores are mean loss, sum of right features and number of masked events of each row."""
 
     features: Features
@@ -64,7 +64,3 @@ class MaskedEvents:
 
     def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
         return scores_IC[:, 0]
-
-    def learn(self, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        scores_I3 = self.scores(model, batch)
-        return scores_I3, scores_I3[:, 0]

@@ -10,15 +10,14 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json
 from nystromformer.model.events import Network
 from nystromformer.runs.figures import Spread
-from nystromformer.tasks.finetuning.definition import Loading, Splits
-from nystromformer.tasks.finetuning.examples import Examples, Ints
+from nystromformer.tasks.finetuning.definition import Loading, Splits, Usual
+from nystromformer.tasks.finetuning.examples import Examples, Ints, Masked
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.predictions import write_rows
 from nystromformer.tasks.finetuning.target import Target
@@ -26,7 +25,6 @@ from nystromformer.tasks.transactions.declaration import TASK
 from nystromformer.tasks.transactions.examples import (
     ClientExamples,
     Features,
-    MaskedClients,
     mask_events,
     shift_cyclically,
 )
@@ -46,7 +44,7 @@ SHIFTED_CHANCE = "probability_shifted"
 """The column of their chances."""
 
 
-class Transactions:
+class Transactions(Usual):
     """Labels of a prepared folder's clients.
 
     Args:
@@ -59,7 +57,6 @@ class Transactions:
 
     kind = "transactions"
     main_metric = "gini"
-    keeps_words = False
 
     def __init__(
         self,
@@ -93,13 +90,6 @@ class Transactions:
                 "`prepare.py new` wrote is for run_predict.py"
             )
         self.stored.verify()
-
-    def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        """The data have their own features."""
-        return tokenizer
-
-    def prepare(self, loading: Loading) -> None:
-        """`experiments/transactions/prepare.py` has done it."""
 
     def texts(self, loading: Loading) -> dict[str, Any] | None:
         """What clients to predict must have in common with these."""
@@ -188,7 +178,8 @@ class MaskedTransactions(Transactions):
         everyone = self.stored.clients_of("train", labelled=False)
         train = ClientExamples(f"{self.name} train", self.stored, everyone, loading.length)
         splits = super().load(replace(loading, train_rows=None))
-        masked = MaskedClients(cast(ClientExamples, splits.validation[""]), MASKED)
+        validation = cast(ClientExamples, splits.validation[""])
+        masked = Masked(validation, MASKED, lambda batch, n: mask_events(batch, validation.clients[n], MASKED, 0, 0))
         return replace(splits, train=train, validation={"": masked})
 
     def noise(self, batch: dict[str, Tensor], numbers: Ints, seed: int, step: int) -> dict[str, Tensor]:

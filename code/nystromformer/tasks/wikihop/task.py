@@ -16,7 +16,7 @@ from nystromformer.files.writing import write_json
 from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.plan import subset
-from nystromformer.tasks.finetuning.target import Candidates, Target, accuracy
+from nystromformer.tasks.finetuning.target import Candidates, Target
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
 from nystromformer.tasks.wikihop.markers import add_special_tokens
 from nystromformer.tasks.wikihop.read import check_file, check_size, data_name
@@ -87,9 +87,6 @@ class WikiHop(OnText):
                 raise UserError(f"{self.source}: {examples.name}.json: its instances have no answers to learn from")
         notes = [_describe(examples) for examples in (train, validation)]
         return Splits(train, {"": validation}, warnings, notes)
-
-    def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
-        return {"accuracy": accuracy(scores_NC, labels_N)}
 
     def test(self, loading: Loading) -> dict[str, Examples]:
         names = ["test"] if self.validation is None else ["dev", "test"]
