@@ -156,7 +156,8 @@ class Finetune(MiniLm):
         is its own target, so its loss is 0 and steps would change nothing.
         """
         flags = f"--rows {ROWS * LENGTH // length} --length {length} --least_tokens {length} --held_out {HELD_OUT} "
-        flags += f"--set model.max_seq_len={length} --set from_cp_positions=interpolate --set from_cp_resize=lossy"
+        flags += f"--set model.max_seq_len={length} --set from_cp_positions=interpolate --set from_cp_resize=lossy "
+        flags += "--validate_every 100"  # a measurement takes as long as 30 steps
         attentions = {"softmax": ("softmax", "--steps 0")}
         attentions |= {kind: (attention, self._steps) for kind, attention in CONVERTED.items()}
         self.run(
