@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from nystromformer.command_line import cli
-from nystromformer.command_line.flag_groups import Without, with_flag_groups
+from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.tasks.finetuning.recipe import RecipeFlags, check_name
-from nystromformer.tasks.finetuning.settings import FinetuningFlags
+from nystromformer.tasks.finetuning.recipe import FlagsBesideRecipe, RecipeFlags, check_name
 from nystromformer.tasks.lra.recipe import (
     CLASS_RATES,
     PATH,
@@ -82,9 +81,7 @@ def lra(
     ] = False,
     *,
     recipe: RecipeFlags,
-    shared: Annotated[
-        FinetuningFlags, Without("model", "checkpoint", "tokenizer", "batch_size", "lr", "epoch", "warmup", "freeze")
-    ],
+    shared: FlagsBesideRecipe,
 ) -> None:
     """Train an encoder with any attention on a task of the Long Range Arena; the best validation's weights are tested,
     once, on all of test."""

@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from nystromformer.command_line import cli
-from nystromformer.command_line.flag_groups import Without, with_flag_groups
+from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.tasks.finetuning.recipe import RecipeFlags, check_name
-from nystromformer.tasks.finetuning.settings import FinetuningFlags
+from nystromformer.tasks.finetuning.recipe import FlagsBesideRecipe, RecipeFlags, check_name
 from nystromformer.tasks.transactions.recipe import ARCHITECTURES, check_start, pretraining_sweep
 
 
@@ -77,9 +76,7 @@ def transactions(
     ] = False,
     *,
     recipe: RecipeFlags,
-    shared: Annotated[
-        FinetuningFlags, Without("model", "checkpoint", "tokenizer", "batch_size", "lr", "epoch", "warmup", "freeze")
-    ],
+    shared: FlagsBesideRecipe,
 ) -> None:
     """Train an encoder with any attention, an LSTM or a GRU on clients' events; the best epoch's weights are tested on
     the latest clients."""

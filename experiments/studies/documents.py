@@ -25,7 +25,7 @@ from nystromformer import studies
 from nystromformer.files.paths import PROJECT
 from nystromformer.files.writing import write_json
 from nystromformer.machine import machine_facts
-from nystromformer.runs.baselines import BASELINES, find_baselines, read_baselines
+from nystromformer.runs.baselines import beside
 from nystromformer.runs.record import Run, find_runs
 from nystromformer.studies import Job, Stages, job
 from nystromformer.tables import markdown
@@ -168,10 +168,7 @@ def predictions_of(run: Run) -> dict[str, bytes]:
 
 def guessers_of(run: Run, metric: str) -> dict[str, float]:
     """What the guessers without a network reach on the test rows."""
-    tested = None if run.tested is None else run.tested.data
-    measured = find_baselines(read_baselines(run.folder.parent / BASELINES), run.data, tested)
-    guesses = {} if measured is None else measured.baselines
-    return {name: found[f"{metric}_test"].mean for name, found in guesses.items() if f"{metric}_test" in found}
+    return {name: found[f"{metric}_test"].mean for name, found in beside(run).items() if f"{metric}_test" in found}
 
 
 def collect(runs: Path = Path("runs/documents")) -> None:

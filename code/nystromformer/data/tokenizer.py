@@ -98,6 +98,11 @@ def row_form(tokenizer: Tokenizer, sentence_types: bool = False) -> processors.P
     return processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
 
 
+def sha256_as_saved(tokenizer: Tokenizer | None) -> str:
+    """The SHA-256 of the tokenizer.json that `save_tokenizer` writes; empty where there is no tokenizer."""
+    return "" if tokenizer is None else hashlib.sha256(tokenizer.to_str(pretty=True).encode()).hexdigest()
+
+
 def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, FileStamp]:
     """Write a folder that `AutoTokenizer.from_pretrained` loads; returns the stamps by file name."""
     tokens = {f"{role}_token": token for role, token in special_names(tokenizer).items()}

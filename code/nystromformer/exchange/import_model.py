@@ -13,12 +13,12 @@ import nystromformer
 from nystromformer.config import ExperimentConfig, experiment_config
 from nystromformer.config.attention_text import parse_attention
 from nystromformer.data.dataset import TOKENIZER_FOLDER
-from nystromformer.data.tokenizer import save_tokenizer
+from nystromformer.data.tokenizer import save_tokenizer, sha256_as_saved
 from nystromformer.errors import UserError
 from nystromformer.exchange.folders import check_free, write_folder
 from nystromformer.exchange.hub import find_source
 from nystromformer.exchange.settings import ImportSettings
-from nystromformer.exchange.tokenizers import import_tokenizer, sha256_as_saved
+from nystromformer.exchange.tokenizers import import_tokenizer
 from nystromformer.files.writing import write_json
 from nystromformer.interop.formats import Source, open_source
 from nystromformer.interop.formats.source import SETTINGS, SEVERAL

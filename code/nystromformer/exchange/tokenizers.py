@@ -1,6 +1,5 @@
 """The tokenizer of a model that comes from elsewhere."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +20,6 @@ class ImportedTokenizer:
     tokenizer: Tokenizer | None
     """None where the model comes without one."""
     notes: tuple[str, ...] = ()
-
-
-def sha256_as_saved(tokenizer: Tokenizer | None) -> str:
-    """The SHA-256 of the tokenizer.json that `save_tokenizer` writes; empty where there is no tokenizer."""
-    return "" if tokenizer is None else hashlib.sha256(tokenizer.to_str(pretty=True).encode()).hexdigest()
 
 
 def import_tokenizer(beside: Path, given: str | None, vocab_size: int) -> ImportedTokenizer:

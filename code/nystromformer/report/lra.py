@@ -15,7 +15,7 @@ from nystromformer.errors import UserError
 from nystromformer.files.checked_json import checked
 from nystromformer.files.writing import write_figure, write_json, write_text
 from nystromformer.report.finetuning import attention_text, phases_of, read_runs, read_times
-from nystromformer.runs.baselines import BASELINES, find_baselines, read_baselines
+from nystromformer.runs.baselines import beside
 from nystromformer.runs.figures import MARKS, SmallestDifference, Spread, mark, power_note, smallest_difference
 from nystromformer.runs.record import Run, spread_of
 from nystromformer.tables import markdown
@@ -251,9 +251,7 @@ def _cell(column: str, runs: Sequence[Run]) -> Cell:
     warnings = list(first.every_warning)
     if any(run.origin.checkpoint and len(times) < 2 for run, times in zip(runs, phases, strict=True)):
         warnings.append("hours and memory are without the masked tokens that came first, whose run is not there")
-    tested = first.tested.data if first.tested is not None else None
-    measured = find_baselines(read_baselines(first.folder.parent / BASELINES), first.data, tested)
-    guesses = measured.baselines if measured is not None else {}
+    guesses = beside(first)
     return Cell(
         column=column,
         attention=attention_text(first.attention),

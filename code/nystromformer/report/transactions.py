@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json, write_text
 from nystromformer.report.finetuning import attention_text, phases_of, read_runs, read_times
-from nystromformer.runs.baselines import BASELINES, find_baselines, read_baselines
+from nystromformer.runs.baselines import beside
 from nystromformer.runs.figures import Difference, Spread, pooled_variance
 from nystromformer.runs.record import Run, spread_of
 from nystromformer.tables import markdown
@@ -129,10 +129,7 @@ def collect(folders: Sequence[Path]) -> tuple[list[Row], dict[str, dict[str, Spr
     baselines: dict[str, dict[str, Spread]] = {}
     for runs in families.values():
         first = runs[0]
-        measured = find_baselines(
-            read_baselines(first.folder.parent / BASELINES), first.data, first.tested.data if first.tested else None
-        )
-        for name, figures in (measured.baselines if measured is not None else {}).items():
+        for name, figures in beside(first).items():
             baselines.setdefault(f"{name}, {first.choices['data']}, {first.length:,} events", dict(figures))
     return sorted(rows, key=lambda row: (row.data, row.length, -row.gini.mean)), baselines
 

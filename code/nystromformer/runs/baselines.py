@@ -1,6 +1,6 @@
 """The baselines of a task, beside its runs in `baselines.json`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -9,6 +9,7 @@ from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.runs.call import Call
 from nystromformer.runs.figures import Spread
+from nystromformer.runs.record import Run
 
 BASELINES = "baselines.json"
 FORMAT = 3
@@ -74,6 +75,13 @@ def find_baselines(
         if same and (seeds is None or entry.seeds == list(seeds)):
             return entry
     return None
+
+
+def beside(run: Run) -> Mapping[str, Mapping[str, Spread]]:
+    """What the baselines reach on a run's data, by their name and the metric's; nothing where nobody measured them."""
+    tested = None if run.tested is None else run.tested.data
+    found = find_baselines(read_baselines(run.folder.parent / BASELINES), run.data, tested)
+    return {} if found is None else found.baselines
 
 
 def add_baselines(path: Path, measured: Baselines) -> None:

@@ -16,6 +16,7 @@ import torch
 import nystromformer
 from nystromformer.config import ExperimentConfig
 from nystromformer.config.attention_text import parse_attention
+from nystromformer.data.tokenizer import sha256_as_saved
 from nystromformer.errors import UserError
 from nystromformer.exchange.convert.comparison import compare
 from nystromformer.exchange.convert.original import build, converted_config, has_head, open_original
@@ -26,7 +27,6 @@ from nystromformer.exchange.folders import check_free, write_folder
 from nystromformer.exchange.import_model import HEADLESS, initial_checkpoint, write_experiment
 from nystromformer.exchange.open_model import Opened
 from nystromformer.exchange.settings import Conversion
-from nystromformer.exchange.tokenizers import sha256_as_saved
 from nystromformer.files.checked_json import read_checked, write_checked
 from nystromformer.files.writing import sha256_of, write_json, write_text
 from nystromformer.machine import machine_facts

@@ -6,12 +6,13 @@ import torch
 
 from nystromformer.config import AttentionConfig, ExperimentConfig, experiment_config
 from nystromformer.config.overrides import apply_overrides
+from nystromformer.data.tokenizer import sha256_as_saved
 from nystromformer.errors import UserError
 from nystromformer.exchange.hf import check_tokenizer
 from nystromformer.exchange.hub import find_source
 from nystromformer.exchange.import_model import HEADLESS, checkpoint_of, initial_weights
 from nystromformer.exchange.open_model import Opened, open_model
-from nystromformer.exchange.tokenizers import import_tokenizer, sha256_as_saved
+from nystromformer.exchange.tokenizers import import_tokenizer
 from nystromformer.interop.formats import is_foreign, open_source
 from nystromformer.interop.formats.source import SETTINGS
 from nystromformer.interop.transfer import DoesNotFit, transfer_weights

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nystromformer.command_line.flag_groups import Without
 from nystromformer.config import peek_config
 from nystromformer.config.attention import ATTENTIONS
 from nystromformer.config.ranges import LEAST_RATE, MOST, MOST_RATE
 from nystromformer.errors import UserError
 from nystromformer.tasks.experiment.folder import CONTAINER_MODEL
-from nystromformer.tasks.finetuning.settings import Sweep, numbers
+from nystromformer.tasks.finetuning.settings import FinetuningFlags, Sweep, numbers
 
 if TYPE_CHECKING:
     from nystromformer.config.schema import PretrainingConfig
@@ -134,6 +135,12 @@ class RecipeFlags:
             learning_rates=numbers("--lr", self.lr or repr(setting.learning_rate), float, LEAST_RATE, MOST_RATE),
             warmup=setting.warmup if self.warmup is None else self.warmup,
         )
+
+
+FlagsBesideRecipe = Annotated[
+    FinetuningFlags, Without("model", "checkpoint", "tokenizer", "batch_size", "lr", "epoch", "warmup", "freeze")
+]
+"""Of what RecipeFlags has not."""
 
 
 def check_name(flag: str, name: str, names: Iterable[str]) -> None:

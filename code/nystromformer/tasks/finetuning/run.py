@@ -16,7 +16,7 @@ import nystromformer
 from nystromformer.config import AttentionConfig, ExperimentConfig
 from nystromformer.config.attention import what_decides
 from nystromformer.config.network import NO_EFFECT
-from nystromformer.data.tokenizer import TOKENIZER_FILE, save_tokenizer
+from nystromformer.data.tokenizer import TOKENIZER_FILE, save_tokenizer, sha256_as_saved
 from nystromformer.files.writing import sha256_of
 from nystromformer.model import count_parameters
 from nystromformer.runs.record import TOKENIZER, Origin, Run, read_run
@@ -198,12 +198,6 @@ def _keep_tokenizer(setup: Setup, run: Run) -> None:
         save_tokenizer(setup.loading.vocabulary, path.parent)
 
 
-def _tokenizer_sha256(setup: Setup) -> str:
-    """Of the file that `_keep_tokenizer` writes; empty where it writes none."""
-    vocabulary = setup.loading.vocabulary
-    return "" if vocabulary is None else hashlib.sha256(vocabulary.to_str(pretty=True).encode()).hexdigest()
-
-
 def files_of(setup: Setup, splits: Splits, settings: RunSettings) -> RunFiles:
     """A run's folder, and what tells its own files from others."""
     facts = identity(setup, splits, settings)
@@ -328,7 +322,7 @@ def _begun_run(setup: Setup, splits: Splits, settings: RunSettings, facts: Mappi
         model=model.model_dump(mode="json", by_alias=True),
         attention=tuple(attention.model_dump(mode="json") for attention in model.attentions),
         texts=json.loads(json.dumps(definition.texts(setup.loading))),
-        tokenizer_sha256=_tokenizer_sha256(setup),
+        tokenizer_sha256=sha256_as_saved(setup.loading.vocabulary),
         identity=sign,
         family=digest(family)[:16],
         main_metric=main_metric(definition, settings),
