@@ -241,4 +241,9 @@ def test_paired_differences_are_those_of_a_paired_t_test_where_seeds_agree() -> 
     assert list(of(right)) == ["linear"]
     single = {kind: each[:1] for kind, each in right.items()}
     assert of(single) == {}
+    # Of books, which are few, by Student's distribution.
+    books = {"softmax": base.reshape(1, 20, 20).mean(2), "linear": other.reshape(1, 20, 20).mean(2)}
+    oracle = scipy.stats.ttest_rel(books["linear"][0], books["softmax"][0]).confidence_interval(0.95)
+    found = finetune.of_books(books)["linear"]
+    assert (found.value - found.half, found.value + found.half) == pytest.approx((oracle.low, oracle.high), rel=1e-3)
     assert set(finetune.paired(single, right, right.values())) == {"softmax", "linear"}

@@ -221,7 +221,8 @@ def gathered(runs: Path, earlier: Mapping[str, Any]) -> dict[str, Any]:
                     by_task.setdefault(run.task, []).append(run)
             for task, found in by_task.items():
                 kept = uses.setdefault(use, {}).setdefault(Path(task).name, {})
-                kept[folder.name] = studies.merged(kept.get(folder.name, []), map(figures_of, found))
+                figures = [figures_of(run) | (_books(run) if use == "passages" else {}) for run in found]
+                kept[folder.name] = studies.merged(kept.get(folder.name, []), figures)
             for path in sorted(folder.glob(f"model/**/{BASELINES}")):
                 for one in read_baselines(path):
                     kept = uses.setdefault(use, {}).setdefault(path.parent.name, {})
@@ -241,11 +242,22 @@ def gathered(runs: Path, earlier: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _books(run: Run) -> dict[str, int]:
+    """How many books a run was tested on, which are the unit of its error: passages of one book are alike."""
+    table = pd.read_csv(run.folder / "predictions" / "test.tsv", sep="\t", quoting=csv.QUOTE_NONE)
+    return {"rows": table["label"].nunique()}
+
+
 def has_test(use: str) -> bool:
     """Whether these runs are compared on test rows, not on validation rows."""
     return use.startswith(("reviews", "passages"))
 
 
+PAIRED = "Rows paired, the spread over seeds pooled over the kinds; two-sided test at 5 %, power 80 %."
+PAIRED_BOOKS = (
+    "Accuracy is the mean over the books, which are paired; one seed each, whose spread is not counted; two-sided test "
+    "at 5 %, power 80 %."
+)
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Told = Mapping[str, Floats]
 """By kind, (seeds, rows), 1 where a row was told right."""
@@ -253,7 +265,7 @@ Told = Mapping[str, Floats]
 
 def differences(runs: Path) -> dict[str, dict[str, Any]]:
     """By use and task: what softmax's runs and others' differ by on the same rows; and longer reviews' runs and those
-    of the same kind on at most 512 tokens, whose spread over seeds stands for theirs.
+    of the same kind on at most 512 tokens, whose spread over seeds stands for theirs. Of passages the books differ.
     """
     right: dict[str, dict[str, dict[str, list[Any]]]] = {}
     for use in ("questions", *filter(has_test, USES)):
@@ -262,6 +274,8 @@ def differences(runs: Path) -> dict[str, dict[str, Any]]:
             table = pd.read_csv(path, sep="\t", quoting=csv.QUOTE_NONE)
             kind, task = path.relative_to(runs / use).parts[0], path.parents[2].name
             told = table["label"].eq(table["prediction"]).to_numpy(float)
+            if use == "passages":  # an author has one book among them
+                told = pd.Series(told).groupby(table["label"]).mean().to_numpy()
             right.setdefault(use, {}).setdefault(task, {}).setdefault(kind, []).append(told)
     found: dict[str, dict[str, Difference]] = {}
     short = _stacked(right.get("reviews", {}).get("reviews", {}))
@@ -269,7 +283,9 @@ def differences(runs: Path) -> dict[str, dict[str, Any]]:
         for task, lists in tasks.items():
             kinds, is_longer = _stacked(lists), use.startswith("reviews-")
             others = short.values() if is_longer else ()
-            if "softmax" in kinds:
+            if use == "passages" and "softmax" in kinds:
+                found[f"{use}/{task}"] = of_books(kinds)
+            elif "softmax" in kinds:
                 found[f"{use}/{task}"] = paired(kinds, dict.fromkeys(kinds, kinds["softmax"]), others)
             if is_longer:
                 found[f"{use}/{task}/{LENGTH}"] = paired(kinds, short, others)
@@ -301,14 +317,24 @@ def paired(right: Told, base: Told, others: Iterable[Floats] = ()) -> dict[str, 
     return found
 
 
-def differences_table(found: Mapping[str, Mapping[str, float]], base: str = "`softmax`") -> str:
+def of_books(right: Told) -> dict[str, Difference]:
+    """Each kind's accuracy minus softmax's, of one seed each: of (1, books), the share of a book's passages that were
+    told right. Books are paired, and all that varies.
+    """
+    found = {}
+    for kind in sorted(right.keys() - {"softmax"}):
+        (books,) = right[kind] - right["softmax"]
+        found[kind] = Difference.of(float(books.mean()), 0.0, float(books.var(ddof=1) / books.size), books.size - 1)
+    return found
+
+
+def differences_table(found: Mapping[str, Mapping[str, float]], base: str = "`softmax`", note: str = PAIRED) -> str:
     """Of one task."""
     lines = []
     for kind, one in sorted(found.items(), key=lambda each: KINDS.index(each[0])):
         pair = Difference(**one)
         lines.append([f"`{kind}` − {base}", str(pair), f"{100 * pair.smallest:.1f}"])
     header = ["on the same rows", "difference in accuracy, points (95 %)", "could have been shown"]
-    note = "Rows paired, the spread over seeds pooled over the kinds; two-sided test at 5 %, power 80 %."
     return f"{markdown(header, lines)}\n\n{note}"
 
 
@@ -404,7 +430,8 @@ TITLES: Sequence[tuple[str, str, str]] = (
     (
         "passages",
         f"Who wrote a passage of {PASSAGE:,} tokens",
-        "Trained on one book of each author and tested on another; positions interpolated, the attention converted.",
+        "Trained on one book of each author and tested on another; positions interpolated, the attention converted. "
+        "The books are the unit of the error.",
     ),
     ("questions", "QNLI", f"{QUESTIONS:,} rows."),
     (
@@ -429,7 +456,7 @@ def collect(runs: Path = Path("runs/minilm")) -> None:
             if table := table_of(found, on_test=has_test(use)):
                 parts += [f"## {title}" + (f": {task}" if use in ("peer", "passages") else ""), text, *table]
                 if pairs := data["differences"].get(f"{use}/{task}"):
-                    parts.append(differences_table(pairs))
+                    parts.append(differences_table(pairs, note=PAIRED_BOOKS if use == "passages" else PAIRED))
                 if pairs := data["differences"].get(f"{use}/{task}/{LENGTH}"):
                     parts.append(differences_table(pairs, f"the same at {LENGTH} tokens"))
     if glue := data["uses"].get("glue"):
