@@ -229,6 +229,38 @@ def test_torch_func_gives_the_same_gradients(case: Case, masked: bool) -> None:
 
 
 @every_case
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_torch_func_maps_over_masks(case: Case) -> None:
+    module, (q, k, v) = case.build(), (x.detach() for x in qkv(2, 60))
+    k = q if module.needs.shared_query_key else k
+    masks = torch.stack([random_mask(2, 60), random_mask(2, 60).flip(1)])
+    found = torch.func.vmap(lambda keep: module(q, k, v, keep), randomness="same")(masks)
+    for each, keep in zip(found, masks, strict=True):
+        torch.testing.assert_close(each, module(q, k, v, keep), rtol=1e-4, atol=1e-5)
+
+
+@every_case
+def test_second_derivatives_are_right_or_refused(case: Case) -> None:
+    """Also where the first derivative begins at a tensor that needs none."""
+    module = case.build().double()
+    q, k, v = (x.detach().double().requires_grad_() for x in qkv(1, 150))
+    k = q if module.needs.shared_query_key else k
+    step = torch.randn(v.shape, dtype=v.dtype, generator=torch.Generator().manual_seed(0))
+
+    def first(v: Tensor, graph: bool) -> Tensor:
+        (gradient,) = torch.autograd.grad(module(q, k, v).sum(), q, create_graph=graph, allow_unused=True)
+        return (torch.zeros_like(q) if gradient is None else gradient).square().sum()
+
+    try:
+        (second,) = torch.autograd.grad(first(v, graph=True), v)
+    except RuntimeError:
+        return
+    sides = [first(v.detach() + sign * 1e-5 * step, graph=False) for sign in (1, -1)]
+    expected = (sides[0] - sides[1]) / 2e-5
+    torch.testing.assert_close((second * step).sum(), expected, rtol=1e-3, atol=1e-5)
+
+
+@every_case
 def test_no_gradient_is_added_up_in_an_order_of_its_own(case: Case) -> None:
     """That of an index by tensors is, on several threads of a CPU; that of index_select is not."""
     waiting = [case.build()(*qkv(2, 60), random_mask(2, 60)).grad_fn]

@@ -19,6 +19,8 @@ from nystromformer.attention import create_attention
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.near_far import NearFarAttention
 from nystromformer.config.attention_text import parse_attention
+from nystromformer.data.tokenizer import special_names, special_tokens
+from nystromformer.exchange.convert import rows
 from nystromformer.exchange.convert.convert import RECORD, WORK
 from nystromformer.exchange.convert.original import build, converted_config, open_original
 from nystromformer.exchange.hf import export_hf
@@ -26,6 +28,7 @@ from nystromformer.exchange.import_model import import_model
 from nystromformer.exchange.open_model import open_model
 from nystromformer.exchange.settings import ImportSettings
 from nystromformer.interop.distance import relative_square
+from nystromformer.tasks.experiment.folder import read_experiment
 from nystromformer.training.archive import read_checkpoint
 
 NEAR = "near_far,block_size=4,neighbours=0,num_landmarks=2,num_selected=1"
@@ -89,6 +92,27 @@ def test_training_brings_it_nearer(goal: str, convert: Any, place: Path, tmp_pat
     embedding, key = "encoder.embeddings.word.weight", "encoder.layers.0.attention.key.weight"
     assert torch.equal(before[embedding], after[embedding]) == (goal == "hidden")
     assert not torch.equal(before[key], after[key])
+
+
+def test_a_converted_folder_has_weights_of_its_own(
+    convert: Any, place: Path, dataset_folder: Path, tmp_path: Path
+) -> None:
+    """Wherever the source has its checkpoints, and with the shape that `--set` gave it."""
+    pretrained(place / "elsewhere", dataset_folder, **SOFTMAX)
+    config = json.loads((place / "elsewhere" / "config.json").read_text())
+    (place / "elsewhere" / "config.json").write_text(json.dumps(config | {"model_checkpoints": str(tmp_path / "far")}))
+    (place / "elsewhere" / "model").rename(tmp_path / "far")
+    assert convert("new", source="elsewhere", steps=0) == 0
+    assert read_experiment(tmp_path / "new").checkpoints == tmp_path / "new" / "model"
+    assert open_model(tmp_path / "new").path == tmp_path / "new" / "model" / "cp-0000.model"
+
+
+def test_rows_read_the_names_of_special_tokens_as_letters(place: Path) -> None:
+    tokenizer = open_model(place / "softmax").tokenizer
+    assert tokenizer is not None
+    special = set(special_tokens(tokenizer).model_dump().values())
+    (ids,) = rows._tokenize(iter([f"a text with {' '.join(special_names(tokenizer).values())}"]), tokenizer)
+    assert not special & set(ids)
 
 
 def test_without_training_it_is_the_source_with_another_attention(convert: Any, place: Path, tmp_path: Path) -> None:
@@ -220,6 +244,16 @@ def test_parts_alone_are_what_each_kind_of_keys_gives() -> None:
     assert torch.allclose(found, torch.softmax(scores, -1) @ v, atol=1e-5)
     with attention.only("far"):
         assert attention(q, k, v).isfinite().all()
+    with attention.only("near"):
+        found = attention(q, k, v)
+        with attention.only("far"):
+            pass
+        assert torch.equal(attention(q, k, v), found)
+    with (
+        pytest.raises(ValueError, match="part must be one of near, selected, far, found 'nera'"),
+        attention.only("nera"),
+    ):  # type: ignore[arg-type]
+        pass
     whole = create_attention("near_far", num_heads=2, head_dim=8, block_size=4, num_landmarks=3, num_selected=2)
     assert torch.equal(attention(q, k, v), whole(q, k, v))
 
@@ -239,7 +273,7 @@ WRONG: dict[str, tuple[tuple[object, ...], dict[str, Any], str]] = {
     "no steps": (("--end_to_end", "hidden"), {"steps": 0}, "expected --end_to_end_steps or --steps of at least 1"),
     "text": ((), {"text": "nothing.jsonl"}, "no such file"),
     "column": (("--text_column", "review"), {}, "found none of that name; it has the column text"),
-    "too little text": (("--held_out", 4000), {}, "expected more than 4000 rows"),
+    "too little text": (("--held_out", 4000), {}, "expected at least 4000 rows"),
     "length": (("--length", 64), {}, "expected from 3 to 32 tokens"),
     "network": (("--set", "model.num_layers=3"), {}, "num_layers"),
     "override": (("--set", "model.attn"), {}, "expected section.key=value"),

@@ -207,3 +207,20 @@ def test_fixed_segments_of_any_number() -> None:
 def test_positions_that_a_row_does_not_have_are_refused(positions: Tensor, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         build()(patches(), positions_BK=positions)
+
+
+@pytest.mark.parametrize("options", [{"dropout": 0.1}, {"reversible": True}, {"feed_forward_chunk": 7}], ids=str)
+def test_torch_func_differentiates_a_layer_in_training(options: dict[str, Any]) -> None:
+    encoder, x = build(**options).train(), patches().requires_grad_()
+    torch.manual_seed(1)
+    found = torch.func.grad(lambda x: encoder(x).square().sum())(x.detach())
+    assert found.isfinite().all()
+    if "dropout" not in options:  # which draws other numbers
+        (expected,) = torch.autograd.grad(encoder(x).square().sum(), x)
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("attention", [[{"name": "nystrom"}], {"name": "nystrom"}], ids=str)
+def test_attentions_that_are_none(attention: Any) -> None:
+    with pytest.raises(ValueError, match=r"attention: expected a name.* a list of them, found \{'name': 'nystrom'\}"):
+        Encoder(E, depth=1, heads=4, attention=attention)

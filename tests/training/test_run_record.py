@@ -51,6 +51,15 @@ def test_a_foreign_checkpoint_does_not_win(tmp_path: Path, expected: float, capl
     assert (tmp_path / "run" / "cp-9999.cp.other-run").read_bytes() == foreign, "kept, out of the way"
 
 
+def test_a_new_run_keeps_the_log_of_another(tmp_path: Path) -> None:
+    start(tmp_path / "run", facts={"config": "another"})
+    before = (tmp_path / "run" / "log.jsonl").read_bytes()
+    for path in (tmp_path / "run").glob("cp-*"):
+        path.unlink()
+    start(tmp_path / "run")
+    assert (tmp_path / "run" / "log.jsonl.other-run").read_bytes() == before
+
+
 def test_one_of_the_run_under_another_name_does_not_win(tmp_path: Path, expected: float) -> None:
     start(tmp_path / "run", steps=2)
     (tmp_path / "run" / "cp-0000.cp").rename(tmp_path / "run" / "cp-9999.cp")

@@ -1,6 +1,7 @@
 """Phases of a pretraining run: short rows before long ones, stopped in any of them and resumed."""
 
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,18 @@ def test_stopped_in_any_phase_it_ends_in_the_same_bits(
     assert run_here(monkeypatch, SCRIPT, *flags) == 0
     assert_same_weights(folder, whole, "cp-0000.model")
     assert run_here(monkeypatch, SCRIPT, *flags) == 0, "done already"
+
+
+def test_a_checkpoint_that_was_only_begun_is_none(
+    whole: Path, tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(whole, tmp_path / "e")
+    for path in (tmp_path / "e" / "model").glob("cp-*"):
+        path.unlink()
+    (tmp_path / "e" / "model" / "cp-0000-step-00000001.cp.tmp").touch()
+    (tmp_path / "e" / "model" / "stage-0" / "cp-0000.model").unlink()
+    assert run_here(monkeypatch, SCRIPT, "--model", tmp_path / "e", "--dataset", dataset_folder) == 0
+    assert_same_weights(tmp_path / "e", whole, "cp-0000.model")
 
 
 def test_a_run_that_has_begun_asks_for_no_earlier_phase(

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nystromformer.attention.hashing import Sorted, chunk_count
-from nystromformer.attention.tracing import is_plain
+from nystromformer.attention.tracing import is_plain, once_differentiable
 
 _SELF = -1e5
 """A token's score with itself (Appendix A): beside any other it weighs nothing."""

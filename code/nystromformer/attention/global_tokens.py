@@ -77,7 +77,7 @@ class GlobalTokens(NamedTuple):
         places_BG = torch.where(self.there_BG, self.places_BG, N)  # N: a place that is cut off again
         # Padding of three sizes, for the reason that blocks.py gives.
         out_BLX = F.pad(out_BHND.transpose(1, 2).flatten(2), (0, 0, 0, 1))
-        out_BLX = out_BLX.scatter_(1, places_BG[:, :, None].expand_as(own_BGX), own_BGX)
+        out_BLX = out_BLX.scatter(1, places_BG[:, :, None].expand_as(own_BGX), own_BGX)
         return out_BLX[:, :N].unflatten(2, (H, D)).transpose(1, 2)
 
 

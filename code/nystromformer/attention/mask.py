@@ -52,11 +52,11 @@ class AttentionMask:
 
     def __init__(self, keep_BN: Tensor, global_BN: Tensor | None = None) -> None:
         _check(keep_BN)
-        if global_BN is not None and (global_BN.dtype != torch.bool or global_BN.shape != keep_BN.shape):
-            raise ValueError(
-                f"global_BN must be bool of the mask's shape {tuple(keep_BN.shape)}, "
-                f"found {global_BN.dtype} {tuple(global_BN.shape)}"
-            )
+        if global_BN is not None:
+            is_tensor = isinstance(global_BN, Tensor)
+            if not is_tensor or global_BN.dtype != torch.bool or global_BN.shape != keep_BN.shape:
+                found = f"{global_BN.dtype} {tuple(global_BN.shape)}" if is_tensor else type(global_BN).__name__
+                raise ValueError(f"global_BN must be bool of the mask's shape {tuple(keep_BN.shape)}, found {found}")
         self.keep_BN = keep_BN
         self.global_BN = global_BN
         self.lengths_B = keep_BN.sum(1)
@@ -177,7 +177,7 @@ class AttentionMask:
 
     @property
     def _can_look(self) -> bool:
-        return self.keep_BN.device.type == "cpu" and not torch.compiler.is_compiling()
+        return self.keep_BN.device.type == "cpu" and not is_plain()
 
 
 class _ClearBits(torch.autograd.Function):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
@@ -60,12 +60,17 @@ class NearFarAttention(RowsAttention):
         Args:
             part: "near", the blocks around and the further ones; "selected"; or "far", the groups. A query without
                 any key of that kind gets what has no meaning, but is finite.
+
+        Raises:
+            ValueError: another part.
         """
-        self._only = part
+        if part not in get_args(Part):
+            raise ValueError(f"part must be one of {', '.join(get_args(Part))}, found {part!r:.40}")
+        before, self._only = self._only, part
         try:
             yield
         finally:
-            self._only = None
+            self._only = before
 
     def attend_rows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
         N = q.shape[2]

@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nystromformer.attention.base import default_scale, written_out
 from nystromformer.attention.bias import never
 from nystromformer.attention.grid import Grid
-from nystromformer.attention.tracing import is_exporting, is_plain
+from nystromformer.attention.tracing import is_exporting, is_plain, once_differentiable
 
 _PIECE = 1 << 20
 """Scores that are computed at a time, so that what they need stays in a cache."""

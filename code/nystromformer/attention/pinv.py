@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from nystromformer.attention.tracing import is_transforming
+from nystromformer.attention.tracing import is_transforming, once_differentiable
 
 PinvStart = Literal["matrix", "batch"]
 STABLE_ITERATIONS = 12

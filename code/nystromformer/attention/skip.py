@@ -8,10 +8,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from nystromformer.attention.mask import AttentionMask
-from nystromformer.attention.tracing import is_exporting, is_plain, is_transforming
+from nystromformer.attention.tracing import is_exporting, is_plain, is_transforming, once_differentiable
 
 # Rows of a block of the banded product in the weight's gradient. Larger blocks waste work on zeros (C + K - 1 columns
 # for K taps), smaller ones make the products too small; 32 was the fastest of 32, 64 and 128 at K = 33.

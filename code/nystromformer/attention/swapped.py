@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention.registry import attention_class
+from nystromformer.attention.tracing import is_plain
 from nystromformer.config.attention import AttentionConfig
 
 AttentionDropout = Literal["refuse", "leave_out"]
@@ -59,7 +60,7 @@ def kept_of_additive(bias_BN: Tensor) -> Tensor:
         "a mask of numbers may have zero where a token counts and -inf (or at most -1000) where it does not; biases "
         "of the scores cannot be added: the N x N scores are never formed"
     )
-    if bias_BN.device.type == "cpu" and not torch.compiler.is_compiling():
+    if bias_BN.device.type == "cpu" and not is_plain():
         if not is_mask:
             raise ValueError(text)
     else:

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nystromformer.attention.base import default_scale
 from nystromformer.attention.bias import finite_bias, never
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.parts import attend_by_flash, gradients_by_flash
-from nystromformer.attention.tracing import is_plain
+from nystromformer.attention.tracing import is_plain, once_differentiable
 
 _PIECE = 1 << 22
 """Scores that are computed at a time, of whole heads."""

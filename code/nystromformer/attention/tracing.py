@@ -1,6 +1,11 @@
 """What traces or transforms the computation, so that some of its ways cannot be taken."""
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import torch
+from torch import Tensor
 
 
 def is_exporting() -> bool:
@@ -16,3 +21,35 @@ def is_transforming() -> bool:
 def is_plain() -> bool:
     """Whether a graph is traced or torch.func transforms: then all operations must be PyTorch's own."""
     return torch.compiler.is_compiling() or is_transforming()
+
+
+def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """For the backward pass of an autograd.Function that is not linear: a second derivative raises. PyTorch's decorator
+    of this name lets some pass, and wrong, as of a loss with a penalty of gradients.
+    """
+
+    @functools.wraps(backward)
+    def checked(ctx: Any, *gradients: Tensor | None) -> Any:
+        with torch.no_grad():
+            found = backward(ctx, *gradients)
+        if not torch.is_grad_enabled():  # it is with create_graph=True
+            return found
+        sources = [x for x in (*ctx.saved_tensors, *gradients) if x is not None and x.requires_grad]
+        sources = sources or [torch.zeros((), requires_grad=True)]  # where only what follows from the input was saved
+        several = found if isinstance(found, tuple) else (found,)
+        refusing = tuple(x if x is None else _Refusal.apply(x, *sources) for x in several)
+        return refusing if isinstance(found, tuple) else refusing[0]
+
+    return checked
+
+
+class _Refusal(torch.autograd.Function):
+    """A gradient that follows from some tensors in a way that cannot be differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *sources: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        raise RuntimeError("second derivatives are not computed here")

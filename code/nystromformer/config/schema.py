@@ -43,7 +43,7 @@ class PretrainingConfig(BaseModel):
         default=None,
         ge=1,
         le=MOST_TOKENS,
-        description="Tokens (rows x max_seq_len) over which batches grow from batch_size_start to batch_size, "
+        description="Tokens (rows x their length) over which batches grow from batch_size_start to batch_size, "
         "divided equally among the sizes.",
     )
     learning_rate: float = Field(

@@ -1,5 +1,6 @@
 """A model of this project to hand on: an experiment's, or that of a fine-tuning run's folder."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,18 +17,20 @@ from nystromformer.errors import UserError
 from nystromformer.files.writing import sha256_of
 from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.interop.formats.source import SEVERAL
+from nystromformer.interop.transfer import mentioned
 from nystromformer.model import ClassificationModel, PretrainingModel
 from nystromformer.runs.record import Run, is_finished, read_run
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.recipe import recipe_in
 from nystromformer.tasks.experiment.checks import check_is_of_a_run
-from nystromformer.tasks.experiment.folder import read_experiment
+from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.finetuning.objective import decided
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import choose_weights, find_weights
 from nystromformer.training.fitting import check_weights, load_weights
 from nystromformer.wording import number_of
 
+logger = logging.getLogger(__name__)
 CONFIG = "config.json"
 _WEIGHTS = "cp-*.model"
 _CLASSIFIER, _CLASSIFIER_BIAS = "head.classifier.weight", "head.classifier.bias"
@@ -141,10 +144,13 @@ def open_model(folder: Path, wanted: str | None = None) -> Opened:
 
 
 def _open_experiment(folder: Path, wanted: str) -> Opened:
-    experiment = read_experiment(folder)
+    experiment = open_experiment(folder)
     path = choose_weights(experiment.checkpoints, wanted)[0]
     content = read_checkpoint(path)
     check_is_of_a_run(content, path)
+    now = experiment.config.model_dump(mode="json", by_alias=True)["model"]
+    for line in mentioned(content.get("config", {}).get("model", {}), now):
+        logger.warning("%s: %s", path, line)
     if _CLASSIFIER in content["model"]:
         raise UserError(f"{path}: expected weights of a pretraining, found those of a classification")
     tokenizer = _tokenizer(path, experiment.checkpoints, content["tokenizer"])

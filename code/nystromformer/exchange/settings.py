@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nystromformer.command_line.flags import Overrides
-from nystromformer.config.ranges import MOST
+from nystromformer.config.ranges import LEAST_RATE, MOST
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,15 @@ class Conversion:
     learning_rate: Annotated[
         float,
         typer.Option(
-            "--learning_rate", min=0, max=1, help="Peak learning rate of --steps, with linear warm-up and decay."
+            "--learning_rate",
+            min=LEAST_RATE,
+            max=1,
+            help="Peak learning rate of --steps, with linear warm-up and decay.",
         ),
     ] = 2e-4
     end_to_end_learning_rate: Annotated[
-        float, typer.Option("--end_to_end_learning_rate", min=0, max=1, help="Peak learning rate of --end_to_end.")
+        float,
+        typer.Option("--end_to_end_learning_rate", min=LEAST_RATE, max=1, help="Peak learning rate of --end_to_end."),
     ] = 3e-5
     validate_every: Annotated[
         int, typer.Option("--validate_every", min=1, max=MOST, help="Steps between two measurements and checkpoints.")

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from nystromformer.attention.tracing import is_plain
 from nystromformer.config import MOST_DROPOUT
 
 _LEVELS = 1 << 16
@@ -32,7 +33,7 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         if not self.training or self.p == 0:
             return x if residual is None else residual + x
-        if x.device.type == "cpu" and not torch.compiler.is_compiling():
+        if x.device.type == "cpu" and not is_plain():
             dropped: Tensor = _CpuDropout.apply(x, residual, self.p)  # type: ignore[no-untyped-call]
             return dropped
         dropped = F.dropout(x, self.p)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nystromformer.attention import AttentionMask, create_attention
+from nystromformer.attention.tracing import is_transforming
 from nystromformer.config import AttentionConfig, ModelConfig
 from nystromformer.model.dropout import Dropout
 from nystromformer.model.norm import build_norm
@@ -92,7 +93,7 @@ class FeedForward(nn.Module):
         return torch.cat([self._one_chunk(part) for part in parts]).view(x_BNE.shape)
 
     def _one_chunk(self, x_TE: Tensor) -> Tensor:
-        if not self.training:
+        if not self.training or is_transforming():
             return self._whole(x_TE)
         out: Tensor = checkpoint(self._whole, x_TE, use_reentrant=False, preserve_rng_state=self.dropout.p > 0)
         return out

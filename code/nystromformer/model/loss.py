@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from nystromformer.attention.tracing import once_differentiable
 
 _HELD = 2**23
 """Logits that are held at a time where no gradient is wanted."""

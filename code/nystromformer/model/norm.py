@@ -8,8 +8,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
+from nystromformer.attention.tracing import once_differentiable
 from nystromformer.config import ModelConfig
 
 

@@ -93,7 +93,7 @@ class Encoder(LayerStack):
             transformer_hidden_dim=4 * dim if hidden_dim is None else hidden_dim,
             attn_type=attn_type,
             positions="rotary" if rotary else "learned",
-            dropout_prob=float(dropout),
+            dropout_prob=dropout,
             norm=norm,
             activation=activation,
             layer_norm_eps=layer_norm_eps,
@@ -146,11 +146,16 @@ def _attentions(
 ) -> AttentionConfig | tuple[AttentionConfig, ...]:
     if isinstance(attention, (str, AttentionConfig)):
         return attention_config(attention, **parameters)
+    if not isinstance(attention, Sequence):
+        raise ValueError(f"attention: expected a name, an AttentionConfig or a list of them, found {attention!r:.60}")
     if parameters:
         raise ValueError(
             "parameters can be given for one attention only; in a list each attention has its own, found "
             f"{sorted(parameters)}"
         )
+    for each in attention:
+        if not isinstance(each, (str, AttentionConfig)):
+            raise ValueError(f"attention: expected a name or an AttentionConfig, or a list of them, found {each!r:.60}")
     return tuple(attention_config(each) for each in attention)
 
 

@@ -21,7 +21,7 @@ from nystromformer.files.writing import NewFile, writing
 
 logger = logging.getLogger(__name__)
 
-_LOG, _BOARD = "log.jsonl", "tensorboard"
+LOG, _BOARD = "log.jsonl", "tensorboard"
 _NAMED = 5
 """Lines that are no records, which a warning names; it counts the others."""
 
@@ -38,7 +38,7 @@ class RunLog:
     """
 
     def __init__(self, folder: Path, step: int, num_steps: int, unvalidated: bool = False) -> None:
-        self.path = folder / _LOG
+        self.path = folder / LOG
         _drop_after(self.path, step, unvalidated)
         self._file = self.path.open("a", encoding="utf-8")
         # Imported here: it takes a second, and nothing else of the package needs it.
@@ -176,7 +176,7 @@ def check_log(folder: Path) -> None:
     Raises:
         UserError: names what is in the way.
     """
-    log, board = folder / _LOG, folder / _BOARD
+    log, board = folder / LOG, folder / _BOARD
     if os.path.lexists(log):
         if not log.is_file():
             raise UserError(f"{log}: expected the file of a run's log, found something else: move it away")

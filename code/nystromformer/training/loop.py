@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nystromformer.training.archive import FORMAT, write_checkpoint
 from nystromformer.training.background import SECONDS_AFTER_A_STOP, Background
-from nystromformer.training.checkpoint import between_name, epoch_name, weights_of
+from nystromformer.training.checkpoint import between_name, epoch_name, set_aside, weights_of
 from nystromformer.training.clock import Clock
 from nystromformer.training.device import Device, peak_memory_in_mib
 from nystromformer.training.distributed import (
@@ -27,7 +27,7 @@ from nystromformer.training.distributed import (
 )
 from nystromformer.training.fitting import check_whole_state, load_weights
 from nystromformer.training.group import Group
-from nystromformer.training.log import RunLog, SilentLog, check_log
+from nystromformer.training.log import LOG, RunLog, SilentLog, check_log
 from nystromformer.training.optim import build_optimizer, check_finite, check_loss_scale, learning_rate
 from nystromformer.training.prefetch import copy_steps
 from nystromformer.training.run_record import RunRecord, id_of, kept_record, read_record
@@ -227,7 +227,10 @@ class Trainer:
     def _prepare_folder(self) -> None:
         check_log(self.folder)
         remove_leftovers(self.folder)
-        if read_record(self.folder) != self._record:
+        if (known := read_record(self.folder)) != self._record:
+            is_other = known is not None and known.run_id != self._record.run_id
+            if is_other and (log := self.folder / LOG).exists():
+                set_aside(log, "other-run")
             self._record.write(self.folder)
 
     @property

@@ -100,9 +100,12 @@ def test_validation_scores_checkpoints_and_guessers(finished: Experiment, datase
     again = validate(finished, dataset_folder, CPU, "1")
     assert again.scores == result.scores[1:]
     assert read_validation(finished.checkpoints / "validation.json") == again
-    assert read_validation(finished.checkpoints / "validation.before.json") == result, "hours of work, maybe"
+    before = finished.checkpoints / "validation.json.before"
+    assert read_validation(before) == result, "hours of work, maybe"
     validate(finished, dataset_folder, CPU, "1")  # the same again
-    assert read_validation(finished.checkpoints / "validation.before.json") == result
+    validate(finished, dataset_folder, CPU, "0")
+    assert read_validation(before) == result
+    assert read_validation(before.with_name(f"{before.name}-2")) == again
 
 
 def test_another_attention_than_the_checkpoints_is_said(

@@ -105,7 +105,8 @@ def compare(
     comparison = Comparison(len(model.encoder.layers))
     for start in range(0, len(rows.held_out), batch):
         given = pad_rows(rows.held_out[start : start + batch], rows.special.pad)
-        comparison.add(model, source, to_device(given, device.device))
+        with torch.autocast(device.device.type, enabled=False):
+            comparison.add(model, source, to_device(given, device.device))
     return comparison
 
 

@@ -74,7 +74,9 @@ def converted_config(
     data = original.experiment.model_dump(mode="json", by_alias=True)
     softmax = {key: data["model"][key] for key in _ATTENTION}
     written = attention.model_dump(mode="json", include={"name", *attention.model_fields_set})
-    data |= {"from_cp": None}
+    # The new folder has weights of its own, whose training is over.
+    data |= {"from_cp": None, "model_checkpoints": ExperimentConfig.model_fields["model_checkpoints"].default}
+    data["pretraining_setting"] |= {"stages": None}
     data["model"] |= {"attn_type": written, "num_landmarks": None, "conv_kernel_size": None}
     if problems := apply_overrides(data, overrides):
         raise UserError(f"--set: {listed([str(problem) for problem in problems])}")

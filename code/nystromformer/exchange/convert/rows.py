@@ -109,8 +109,8 @@ def _check(
 ) -> TextRows:
     if not train or len(kept) < held_out:
         raise UserError(
-            f"{path}: expected more than {held_out} rows of at least {least} tokens, found {len(train) + len(kept)}: "
-            "give more text, or lower --least_tokens or --held_out"
+            f"{path}: expected at least {held_out} rows of at least {least} tokens to hold out, and others to train "
+            f"on, found {len(kept)} and {len(train)}: give more text, or lower --least_tokens or --held_out"
         )
     digest = hashlib.sha256()
     for row in (*train, *kept):
@@ -147,6 +147,8 @@ def _read_file(path: Path) -> str:
 
 
 def _tokenize(documents: Iterator[str], tokenizer: Tokenizer) -> Iterator[list[int]]:
+    tokenizer = Tokenizer.from_str(tokenizer.to_str())
+    tokenizer.encode_special_tokens = True  # those that a text spells are letters, as in preprocessing
     batch: list[str] = []
     for document in documents:
         batch.append(document)

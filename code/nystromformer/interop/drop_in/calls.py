@@ -199,6 +199,8 @@ class DropIn:
                 continue
             reason = _REFUSED.get(name, f"it passes {name}, of which it is not known what it does to the scores")
             self._refuse(where, reason)
+        if getattr(getattr(module, "config", None), "output_attentions", False):
+            self._refuse(where, _REFUSED["output_attentions"])
         crosses = "cross" in where.lower() or getattr(module, "is_cross_attention", False)
         if crosses or query.shape[2] != key.shape[2]:
             self._refuse(
@@ -254,7 +256,7 @@ class DropIn:
         if key not in self._modules:
             # Neither the caller's random numbers nor what was run before decide those of the method.
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(layer)
+                torch.default_generator.manual_seed(layer)  # not the GPUs', which would stay seeded
                 made = create_attention(self.config, num_heads=key[1], head_dim=key[2])
             self._modules[key] = made.to(query.device).requires_grad_(False)
         return self._modules[key]

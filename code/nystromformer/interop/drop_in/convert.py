@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,8 +75,12 @@ def convert(
             projections, learning_rate, steps, rest, lambda batch: _layer_loss(model, source, layers, batch)
         )
         base = model.base_model
-        embeddings = set(getattr(base, "embeddings", model.get_input_embeddings()).parameters())
-        others = [p for p in model.parameters() if p not in embeddings]
+        embeddings = getattr(base, "embeddings", None)
+        if embeddings is None:
+            with suppress(NotImplementedError):  # of models of sounds
+                embeddings = model.get_input_embeddings()
+        kept = set() if embeddings is None else set(embeddings.parameters())
+        others = [p for p in model.parameters() if p not in kept]
         of_hidden = _trained(
             others, end_to_end_learning_rate, end_to_end_steps, rest, lambda batch: _hidden_loss(model, source, batch)
         )
@@ -126,7 +130,7 @@ def _layer_loss(model: nn.Module, source: nn.Module, layers: tuple[str, ...], ba
             hook = source.get_submodule(name).register_forward_hook(note, with_kwargs=True)
             stack.callback(hook.remove)
         source(**batch)
-    keep = _kept(batch)
+    keep = _kept(model, batch, calls[0][3].shape[1])
     losses = [
         relative_square(_vectors(model.get_submodule(name)(*args, **kwargs)), wanted, keep)
         for name, args, kwargs, wanted in calls
@@ -138,7 +142,7 @@ def _hidden_loss(model: nn.Module, source: nn.Module, batch: Mapping[str, Tensor
     with torch.no_grad():
         wanted = source(**batch, output_hidden_states=True).hidden_states[1:]
     found = model(**batch, output_hidden_states=True).hidden_states[1:]
-    keep = _kept(batch)
+    keep = _kept(model, batch, found[0].shape[1])
     return torch.stack([relative_square(one, other, keep) for one, other in zip(found, wanted, strict=True)]).mean()
 
 
@@ -148,6 +152,9 @@ def _vectors(output: Any) -> Tensor:
     return vectors
 
 
-def _kept(batch: Mapping[str, Tensor]) -> Tensor | None:
+def _kept(model: nn.Module, batch: Mapping[str, Tensor], length: int) -> Tensor | None:
+    """Bool (B, length), for the model's vectors."""
     mask = batch.get("attention_mask")
+    if mask is not None and mask.shape[1] != length:  # of a sound's samples, of which a frame has many
+        mask = model.base_model._get_feature_vector_attention_mask(length, mask)  # type: ignore[operator, union-attr]
     return None if mask is None else mask != 0

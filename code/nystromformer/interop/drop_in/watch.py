@@ -28,6 +28,7 @@ class _Calls(threading.local):
 _CALLS = _Calls()
 _BEFORE: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 """By model: how many there were when its forward began."""
+_WATCHED: Collection[str] = ()
 
 
 def count_call() -> None:
@@ -42,6 +43,8 @@ def watch_models(names: Collection[str]) -> None:
     transformers checks a name by `PreTrainedModel.get_correct_attn_implementation`, when a model is made and when
     another name is set; it does not look whether the model uses it.
     """
+    global _WATCHED
+    _WATCHED = names
     given: Callable[..., str] = PreTrainedModel.get_correct_attn_implementation
     if hasattr(given, "__wrapped__"):
         return
@@ -70,5 +73,6 @@ def _finish(model: PreTrainedModel, args: object, out: object) -> None:
             del hooks[key]
     # What is called in a compiled part is not counted.
     compiled = any(each._compiled_call_impl is not None for each in model.modules())
-    if _CALLS.number == _BEFORE.pop(model, -1) and not compiled:
-        logger.warning(NEVER_CALLS, type(model).__name__, model.config._attn_implementation)
+    name = model.config._attn_implementation  # another one may have been set since
+    if _CALLS.number == _BEFORE.pop(model, -1) and not compiled and name in _WATCHED:
+        logger.warning(NEVER_CALLS, type(model).__name__, name)

@@ -29,7 +29,7 @@ from nystromformer.runs.settings import Predict
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.recipe import Recipe, recipe_in
 from nystromformer.tasks.documents.targets import names_of, predicted, probabilities
-from nystromformer.tasks.experiment.folder import read_experiment
+from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.experiment.start import ENCODER, open_pretrained, pretrained_in
 from nystromformer.tasks.experiment.tokenizer import find_tokenizer
 from nystromformer.tasks.finetuning.examples import Examples, Texts
@@ -416,7 +416,7 @@ def load_encoder(folder: str | Path, device: str = "auto") -> Embedding:
         UserError: no checkpoint there, its tokenizer is gone, or weights are NaN or infinite, or not of config.json's
             model.
     """
-    experiment = read_experiment(Path(folder))
+    experiment = open_experiment(Path(folder))
     opened = open_pretrained(experiment, "last")
     check_finite_weights(opened.encoder, opened.path)
     config = experiment.config

@@ -22,7 +22,7 @@ from nystromformer.tasks.pretraining.batches import BatchSizes
 from nystromformer.tasks.pretraining.compiled import compiled_where_it_pays
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Device, Group, Trainer
-from nystromformer.training.checkpoint import choose_weights, epoch_name
+from nystromformer.training.checkpoint import choose_weights, epoch_name, find_checkpoints
 
 
 def phases_of(experiment: Experiment) -> list[Experiment]:
@@ -106,7 +106,7 @@ def pretrain(
         UserError: anything in the folder, the dataset or the checkpoints that does not fit.
     """
     *earlier, own = phases_of(experiment)
-    if any(experiment.checkpoints.glob("cp-*")):
+    if find_checkpoints(experiment.checkpoints):
         earlier = []  # its own training has begun
     if earlier:
         group.check(lambda: check_phases([*earlier, own], dataset_folder, device, group))

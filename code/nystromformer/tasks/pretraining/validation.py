@@ -27,6 +27,7 @@ from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Device
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.background import Background
+from nystromformer.training.checkpoint import set_aside
 from nystromformer.training.fitting import load_weights
 
 logger = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ def validate(
     verify: bool = False,
 ) -> Validation:
     """Score checkpoints on the same validation rows with the same masks every time; writes `validation.json`, and keeps
-    what another call wrote there as `validation.before.json`.
+    what another call wrote there as `validation.json.before`.
 
     Args:
         wanted: "last", "all", or an epoch's number.
@@ -164,9 +165,7 @@ def write_validation(result: Validation, path: Path) -> None:
     }
     with suppress(ValueError):  # a damaged file
         if read_checked(path) not in (None, json.loads(json.dumps(data))):
-            before = path.with_suffix(f".before{path.suffix}")
-            path.replace(before)
-            logger.info("%s: the scores of the call before", before)
+            logger.info("%s: the scores of the call before", set_aside(path, "before"))
     write_checked(path, data)
 
 
