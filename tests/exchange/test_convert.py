@@ -110,7 +110,7 @@ def test_a_converted_folder_has_weights_of_its_own(
 def test_rows_read_the_names_of_special_tokens_as_letters(place: Path) -> None:
     tokenizer = open_model(place / "softmax").tokenizer
     assert tokenizer is not None
-    special = set(special_tokens(tokenizer).model_dump().values())
+    special = set(vars(special_tokens(tokenizer)).values())
     (ids,) = rows._tokenize(iter([f"a text with {' '.join(special_names(tokenizer).values())}"]), tokenizer)
     assert not special & set(ids)
 
