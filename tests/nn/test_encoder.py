@@ -3,6 +3,7 @@
 Shapes: B batch, N tokens, K of their positions, E width.
 """
 
+import copy
 import re
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 from nystromformer.attention import AttentionMask
 from nystromformer.config import ModelConfig, NystromConfig, SoftmaxConfig
 from nystromformer.model import Encoder as TextEncoder
-from nystromformer.nn import Encoder, NystromAttention
+from nystromformer.nn import Encoder, NystromAttention, replace_attention
 from nystromformer.nn.multihead import MultiheadAttention
 
 B, N, E = 3, 20, 32
@@ -218,6 +219,15 @@ def test_torch_func_differentiates_a_layer_in_training(options: dict[str, Any]) 
     if "dropout" not in options:  # which draws other numbers
         (expected,) = torch.autograd.grad(encoder(x).square().sum(), x)
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_replaced_layer_draws_its_weights_anew_as_torch_does() -> None:
+    theirs = torch.nn.MultiheadAttention(E, 4)
+    ours = replace_attention(copy.deepcopy(theirs), num_landmarks=4)
+    for layer in (theirs, ours):
+        torch.manual_seed(3)
+        layer._reset_parameters()  # type: ignore[operator]
+    assert all(torch.equal(weight, theirs.state_dict()[name]) for name, weight in ours.state_dict().items())
 
 
 @pytest.mark.parametrize("attention", [[{"name": "nystrom"}], {"name": "nystrom"}], ids=str)

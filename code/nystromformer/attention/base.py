@@ -6,6 +6,7 @@ Shapes: B batch, H heads, N tokens, D head dim.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Self
 
 import torch
@@ -80,8 +81,8 @@ class Attention(nn.Module, ABC):
     def __init__(self, config: AttentionConfig, num_heads: int, head_dim: int) -> None:
         super().__init__()
         for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, found {value}")
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, found {value!r:.40}")
         if problems := config.impossible_with(num_heads):
             raise ValueError("; ".join(f"{key}: {text}" for key, text in problems))
         self.config = config

@@ -69,6 +69,13 @@ class MultiheadAttention(nn.MultiheadAttention):
         self.zeroes_masked = core.holds.masking
         self.train(replaced.training)
 
+    def _reset_parameters(self) -> None:
+        """nn's, whose own depends on `_qkv_same_embed_dim`."""
+        nn.init.xavier_uniform_(self.in_proj_weight)
+        for bias in (self.in_proj_bias, self.out_proj.bias):
+            if bias is not None:
+                nn.init.zeros_(bias)
+
     def forward(
         self,
         query: Tensor,
