@@ -37,11 +37,11 @@ def validation(
 
     # After the config was checked: importing torch takes seconds.
     from nystromformer.tasks.experiment.opening import run_device
-    from nystromformer.tasks.pretraining.validation import table, validate
+    from nystromformer.tasks.pretraining.validation import validate
     from nystromformer.training import Group
 
     chosen = run_device(experiment, device, Group())
-    typer.echo(table(validate(experiment, dataset, chosen, checkpoint, rows, baselines, verify)))
+    validate(experiment, dataset, chosen, checkpoint, rows, baselines, verify, typer.echo)
 
 
 if __name__ == "__main__":

@@ -27,9 +27,11 @@ from nystromformer.exchange.hf import export_hf
 from nystromformer.exchange.import_model import import_model
 from nystromformer.exchange.open_model import open_model
 from nystromformer.exchange.settings import ImportSettings
+from nystromformer.files.checked_json import write_checked
 from nystromformer.interop.distance import relative_square
 from nystromformer.tasks.experiment.folder import read_experiment
 from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.run_record import RunLock
 
 NEAR = "near_far,block_size=4,neighbours=0,num_landmarks=2,num_selected=1"
 
@@ -107,6 +109,24 @@ def test_a_converted_folder_has_weights_of_its_own(
     assert open_model(tmp_path / "new").path == tmp_path / "new" / "model" / "cp-0000.model"
 
 
+def test_what_an_interrupted_start_left_is_no_conversion_and_one_at_work_is_not_removed(
+    convert: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = tmp_path / f"new{WORK}"
+    work.mkdir()
+    (work / f"{RECORD}.tmp").touch()
+    assert convert("new", steps=0) == 0
+    work.mkdir()
+    write_checked(work / RECORD, {"id": "of another one"})
+    assert convert("new", "--set", "model.conv_kernel_size=3", "--force", steps=0) == 0
+    work.mkdir()
+    write_checked(work / RECORD, {"id": "of another one"})
+    with RunLock(work):
+        assert convert("new", "--force", steps=0) == 2
+        assert "is active" in capsys.readouterr().err
+        assert (work / RECORD).is_file()
+
+
 def test_rows_read_the_names_of_special_tokens_as_letters(place: Path) -> None:
     tokenizer = open_model(place / "softmax").tokenizer
     assert tokenizer is not None
@@ -179,6 +199,7 @@ def test_what_is_there_stays_until_all_is_done(
     assert not mine.exists()
     assert figures(tmp_path / "new")["settings"]["seed"] == 1
     (tmp_path / f"other{WORK}").mkdir()
+    (tmp_path / f"other{WORK}" / "mine.txt").touch()
     assert convert("other", "--force") == 2
     assert "found something else" in capsys.readouterr().err
 

@@ -16,6 +16,8 @@ from nystromformer.files.reading import JSON_BYTES, read_bytes
 from nystromformer.files.writing import write_json
 from nystromformer.training.archive import read_facts
 
+LOCK_FILE = "run.lock"
+
 
 class RunLock:
     """Holds a folder for one run, until the process ends however it ends; processes that it forked hold nothing.
@@ -25,7 +27,7 @@ class RunLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / "run.lock"
+        self.path = folder / LOCK_FILE
         # Where the disk has no locks, the soft one would be a file that a killed run leaves behind for good.
         self._lock = FileLock(self.path, blocking=False, fallback_to_soft=False, on_acquired=_sign)
 

@@ -33,7 +33,7 @@ from nystromformer.machine import machine_facts
 from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.run import held_folder, newest, resume
 from nystromformer.training import Device, Group, Trainer, TrainingSettings, choose_device
-from nystromformer.training.run_record import id_of
+from nystromformer.training.run_record import LOCK_FILE, id_of
 
 logger = logging.getLogger(__name__)
 
@@ -161,16 +161,18 @@ def _begin(work: Path, facts: Mapping[str, Any], force: bool) -> None:
             raise UserError(f"{record}: {error}: remove {work} to start the conversion again") from None
         if found == decides:
             return
-        if found is None:
+        others = [each.name for each in work.iterdir() if each.suffix != ".tmp" and each.name != LOCK_FILE]
+        if found is None and others:
             raise UserError(
                 f"{work}: expected nothing, or an unfinished conversion, found something else: move it away"
             )
-        if not force:
+        if found is not None and not force:
             raise UserError(
                 f"{work}: holds an unfinished conversion with other settings: choose another folder, or give --force "
                 "to start again"
             )
-        shutil.rmtree(work)
+        with held_folder(work, Group()):  # no other command is at work in it
+            shutil.rmtree(work)
     work.mkdir(parents=True)
     write_checked(record, decides)
 

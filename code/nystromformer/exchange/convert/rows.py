@@ -35,6 +35,8 @@ class TextRows:
     train: Sequence[Row]
     held_out: Sequence[Row]
     special: SpecialTokens
+    vocab_size: int
+    """Of the tokenizer; a model's may be larger."""
     fingerprint: str
     """Equal for equal rows."""
 
@@ -80,7 +82,7 @@ def read_text(
     train: list[Row] = []
     for number in order:
         (kept if len(kept) < held_out else train).extend(documents[number])
-    return _check(path, train, kept[:held_out], special, least, held_out)
+    return _check(path, train, kept[:held_out], special, tokenizer.get_vocab_size(), least, held_out)
 
 
 def _read_dataset(
@@ -101,11 +103,17 @@ def _read_dataset(
         valid = (np.asarray(rows.tokens[number]) for number in chosen)
         cut = (row[row != dataset.special.pad].astype(np.int32) for row in valid)
         parts.append([row for row in cut if len(row) >= least])
-    return _check(path, parts[0], parts[1], dataset.special, least, held_out)
+    return _check(path, parts[0], parts[1], dataset.special, dataset.manifest.vocab_size, least, held_out)
 
 
 def _check(
-    path: Path, train: Sequence[Row], kept: Sequence[Row], special: SpecialTokens, least: int, held_out: int
+    path: Path,
+    train: Sequence[Row],
+    kept: Sequence[Row],
+    special: SpecialTokens,
+    vocab_size: int,
+    least: int,
+    held_out: int,
 ) -> TextRows:
     if not train or len(kept) < held_out:
         raise UserError(
@@ -115,7 +123,7 @@ def _check(
     digest = hashlib.sha256()
     for row in (*train, *kept):
         digest.update(row.tobytes() + b"|")
-    return TextRows(train, kept, special, digest.hexdigest()[:16])
+    return TextRows(train, kept, special, vocab_size, digest.hexdigest()[:16])
 
 
 def _read_documents(path: Path, column: str) -> Iterator[str]:

@@ -73,9 +73,8 @@ class Stage:
     def _masked(self, tokens_BN: Tensor, step: int, numbers: Any) -> dict[str, Tensor]:
         tokens = tokens_BN.numpy()
         whole = np.zeros(len(tokens), dtype=np.int64)
-        vocabulary = self._student.encoder.embeddings.word.num_embeddings
         key = (self._seed, step)
-        rows = prepare_rows(tokens, whole, self.rows.special, vocabulary, MASKED, False, key, numbers)
+        rows = prepare_rows(tokens, whole, self.rows.special, self.rows.vocab_size, MASKED, False, key, numbers)
         return {
             "tokens_BN": torch.from_numpy(rows.tokens_BN),
             "positions_BK": torch.from_numpy(rows.positions_BK),

@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import time
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +94,7 @@ def validate(
     num_rows: int | None = None,
     baselines: bool = False,
     verify: bool = False,
+    show: Callable[[str], object] | None = None,
 ) -> Validation:
     """Score checkpoints on the same validation rows with the same masks every time; writes `validation.json`, and keeps
     what another call wrote there as `validation.json.before`.
@@ -101,6 +103,7 @@ def validate(
         wanted: "last", "all", or an epoch's number.
         num_rows: how many validation rows; None for all.
         baselines: also score the most frequent token and the bigram table.
+        show: gets the table before the file is written, for which there may be no room.
         verify: read and check the rows before anything else, known to be right or not; else beside the scoring.
 
     Raises:
@@ -113,6 +116,8 @@ def validate(
     with beside as verification, verification.explaining():
         result = _scored(opened, num_rows, baselines, verification)
         verification.require(opened.group)
+    if show is not None:
+        show(table(result))
     write_validation(result, experiment.checkpoints / RESULTS)
     return result
 
