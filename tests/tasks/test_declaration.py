@@ -41,7 +41,7 @@ def test_a_kind_that_is_not_known() -> None:
         ("classify", {"table": "reviews", "fold": 1, "folds": None}, "reviews"),
         ("classify", {"table": "my-fold-x", "fold": 2, "folds": 5}, "my-fold-x, fold 2 of 5"),
         ("lra", {"task": "image", "track": "spt", "as_published": False}, "image-spt"),
-        ("wikihop", {}, "WikiHop"),
+        ("wikihop", {"data": "WikiHop"}, "WikiHop"),
     ],
 )
 def test_what_a_task_is_called(kind: str, choices: dict[str, object], name: str) -> None:
