@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from largest import Largest
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from nystromformer.attention import Attention, AttentionMask, attention_class, create_attention
 from nystromformer.attention.skip import add_convolution
@@ -258,6 +259,16 @@ def test_second_derivatives_are_right_or_refused(case: Case) -> None:
     sides = [first(v.detach() + sign * 1e-5 * step, graph=False) for sign in (1, -1)]
     expected = (sides[0] - sides[1]) / 2e-5
     torch.testing.assert_close((second * step).sum(), expected, rtol=1e-3, atol=1e-5)
+
+
+@every_case
+def test_a_checkpointed_attention_has_first_derivatives_with_a_graph(case: Case) -> None:
+    x = qkv(1, 150)
+    wanted = gradients_of(case.build()(*x).sum(), x)
+    out = checkpoint(case.build(), *x, use_reentrant=False)
+    found = torch.autograd.grad(out.sum(), x, create_graph=True, allow_unused=True, materialize_grads=True)
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b)
 
 
 @every_case

@@ -30,10 +30,11 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(backward)
     def checked(ctx: Any, *gradients: Tensor | None) -> Any:
+        if not torch.is_grad_enabled():  # it is with create_graph=True
+            return backward(ctx, *gradients)
+        ctx = _Unpacked(ctx)
         with torch.no_grad():
             found = backward(ctx, *gradients)
-        if not torch.is_grad_enabled():  # it is with create_graph=True
-            return found
         sources = [x for x in (*ctx.saved_tensors, *gradients) if x is not None and x.requires_grad]
         sources = sources or [torch.zeros((), requires_grad=True)]  # where only what follows from the input was saved
         several = found if isinstance(found, tuple) else (found,)
@@ -41,6 +42,16 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
         return refusing if isinstance(found, tuple) else refusing[0]
 
     return checked
+
+
+class _Unpacked:
+    """The context of a backward pass whose saved tensors are read once: checkpointing gives them no second time."""
+
+    def __init__(self, ctx: Any) -> None:
+        self._ctx, self.saved_tensors = ctx, ctx.saved_tensors
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ctx, name)
 
 
 class _Refusal(torch.autograd.Function):
