@@ -50,6 +50,7 @@ class Row:
     settings: str
     length: int
     epochs: int
+    train_clients: int
     begun: str
     """The checkpoint that it began with; empty for initial weights."""
     seeds: list[int]
@@ -208,6 +209,7 @@ def _row(runs: Sequence[Run], tested: Tested, references: Mapping[tuple[Any, ...
         settings=", ".join([*(f"{key}={first.model[key]}" for key in keys), rate, *ways]),
         length=first.length,
         epochs=first.settings.epochs,
+        train_clients=first.rows["train"],
         begun=first.origin.checkpoint or "",
         seeds=[run.settings.seed for run in runs],
         gini=spread_of(runs, lambda run: run.test_metrics["gini"]),
@@ -232,7 +234,8 @@ def as_markdown(rows: Sequence[Row], baselines: Mapping[str, Mapping[str, Spread
     for row in rows:
         alike = [each for each in rows if _kind(each) == _kind(row)]
         is_alone = not row.begun and sum(not each.begun for each in alike) == 1
-        lecture = LECTURE.get((row.name.split(" ")[0], row.length), "") if is_alone and not _ways(row) else ""
+        is_comparable = is_alone and not _ways(row) and not row.warnings
+        lecture = LECTURE.get((row.name.split(" ")[0], row.length), "") if is_comparable else ""
         shared = set.intersection(*(set(_settings(each)) for each in alike))
         name = row.name + (", after pretraining or another run" if row.begun else "")
         name = ", ".join([name, *(each for each in _settings(row) if each not in shared or each in _ways(row))])
@@ -279,7 +282,7 @@ def _kind(row: Row) -> tuple[str, int, str]:
 
 
 def _settings(row: Row) -> list[str]:
-    return [*row.settings.split(", "), f"{row.epochs} epochs"]
+    return [*row.settings.split(", "), f"{row.epochs} epochs", f"{row.train_clients:,} training clients"]
 
 
 def _ways(row: Row) -> list[str]:

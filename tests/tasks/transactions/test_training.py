@@ -18,7 +18,7 @@ from small import ROOT, small_config
 
 from nystromformer.errors import UserError
 from nystromformer.model.events import EventModel, Hidden, MaskedEventModel, Network
-from nystromformer.report.transactions import clients_tested_in, difference_of
+from nystromformer.report.transactions import LECTURE, clients_tested_in, difference_of
 from nystromformer.runs.record import find_runs
 from nystromformer.tasks.transactions.boosting import aggregates
 from nystromformer.tasks.transactions.examples import ClientExamples, Features, mask_events, shift_cyclically
@@ -345,14 +345,16 @@ def test_no_prepared_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_report_puts_runs_beside_the_lecture_and_the_lstm(
-    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, other = experiment(tmp_path / "e"), experiment(tmp_path / "f")
     assert train(folder, stored, "--architecture", "lstm", "--seed", "0,1", "--baselines") == 0
     assert train(other, stored) == 0
+    monkeypatch.setitem(LECTURE, ("lstm", find_runs(folder / "model", "transactions")[0].length), "60.12")
     assert run("code/run_report.py", "transactions", folder, other, "--out", tmp_path / "t.md") == 0
     text = (tmp_path / "t.md").read_text()
     assert "boosting on aggregates, drawn" in text
+    assert "| 60.12 |" in text
     assert "Smallest difference from the LSTM" in text
     data = json.loads((tmp_path / "t.json").read_text())
     rows = {row["name"].split(" ")[0]: row for row in data["rows"]}
@@ -375,10 +377,14 @@ def test_a_report_puts_runs_beside_the_lecture_and_the_lstm(
     with pytest.raises(UserError, match="expected finished runs"):
         clients_tested_in(experiment(tmp_path / "g"))
     # An LSTM of other training clients, of more seeds, is not what others are compared with.
-    assert train(folder, stored, "--architecture", "lstm", "--seed", "0,1,2", "--train_rows", 20) == 0
-    assert run("code/run_report.py", "transactions", folder, other, "--out", tmp_path / "t.md") == 0
+    few = experiment(tmp_path / "few")
+    assert train(few, stored, "--architecture", "lstm", "--seed", "0,1,2", "--train_rows", 20) == 0
+    assert run("code/run_report.py", "transactions", folder, few, other, "--out", tmp_path / "t.md") == 0
     again = {row["name"].split(" ")[0]: row for row in json.loads((tmp_path / "t.json").read_text())["rows"]}
     assert again["nystrom"]["difference"] == rows["nystrom"]["difference"]
+    assert "| lstm, 20 training clients | 3 |" in (tmp_path / "t.md").read_text()
+    assert run("code/run_report.py", "transactions", few, "--out", tmp_path / "u.md") == 0
+    assert "60.12" not in (tmp_path / "u.md").read_text()
     assert run("code/run_report.py", "transactions", folder, "--out", tmp_path / "t.txt") == 2
     assert run("code/run_report.py", "transactions", tmp_path / "g", "--out", tmp_path / "u.md") == 2
     assert "expected finished runs of run_transactions.py" in capsys.readouterr().err
