@@ -185,7 +185,7 @@ BAD: dict[str, tuple[Callable[[pd.DataFrame, pd.DataFrame], Any], str]] = {
     ),
     "not a number": (
         lambda e, c: (e.assign(amount=e["amount"].astype(str).where(e.index % 9 > 0, "NA")), c),
-        "% of its values are numbers, others are texts",
+        "values are numbers, others are texts, such as 'NA'",
     ),
     "ids of events": (
         lambda e, c: (e.assign(id=[f"t{number}" for number in range(len(e))]), c),
@@ -206,6 +206,14 @@ BAD: dict[str, tuple[Callable[[pd.DataFrame, pd.DataFrame], Any], str]] = {
     "infinite": (lambda e, c: (e.assign(amount=np.inf), c), "row 1: amount: expected a number"),
     "no column": (lambda e, c: (e.drop(columns="time"), c), "expected the columns time, found none of that name"),
     "one class": (lambda e, c: (e, c.assign(default=0)), "in train, found only labels 0"),
+    "no time": (
+        lambda e, c: (e.assign(time=e["time"].astype(str).where(np.arange(len(e)) != 5, "2024-13-45")), c),
+        "row 6: time: expected a time such as 2026-01-31 12:30:00 or a number, as in the rows before, found '2024-13-",
+    ),
+    "a time zone": (
+        lambda e, c: (e.assign(time=e["time"].astype(str) + pd.Series(np.where(e.index == 7, "Z", ""), e.index)), c),
+        "row 8: time: expected a time",
+    ),
     "another label": (lambda e, c: (e, c.assign(default=2)), "default: expected 0, 1 or nothing, found 2"),
     "twice": (lambda e, c: (e, pd.concat([c, c.iloc[:1]])), "expected one row of each client"),
     "empty client": (lambda e, c: (e[e["client"] != c["client"][3]], c), "found none of 1 client: c0000003"),

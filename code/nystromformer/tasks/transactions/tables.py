@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -225,11 +226,13 @@ def _kind_of(place: str, column: Any) -> Kind:
     if not (types.is_string(column.type) or types.is_large_string(column.type)):
         raise UserError(f"{place}: has {kind}: name it in --categorical, --numerical or --ignore")
     texts = column.drop_null()
-    numbers = compute.sum(compute.match_substring_regex(texts, _NUMBER)).as_py() or 0
+    is_number = compute.match_substring_regex(texts, _NUMBER)
+    numbers = compute.sum(is_number).as_py() or 0
     if len(texts) / 2 < numbers < len(texts):
+        example = texts.filter(compute.invert(is_number))[0].as_py()
         raise UserError(
-            f"{place}: {100 * numbers / len(texts):.0f} % of its values are numbers, others are texts: correct those, "
-            "or name it in --categorical or --ignore"
+            f"{place}: {numbers:,} of its first {len(texts):,} values are numbers, others are texts, such as "
+            f"{example!r:.40}: correct those, or name it in --categorical or --ignore"
         )
     amounts = compute.and_not(
         compute.match_substring_regex(texts, _AMOUNT), compute.match_substring_regex(texts, "^[0-9]*$")
@@ -411,19 +414,31 @@ class _Cells:
 
     def _stamps(self, name: str, column: Any) -> Any:
         """A column of dates, in microseconds of UTC."""
-        arrow = self._arrow
-        for zone in (None, "UTC"):
-            try:
-                return self._compute.cast(column, arrow.timestamp("us", zone), safe=False)
-            except arrow.ArrowException as failure:
-                reason = first_line(failure)
-        raise UserError(f"{self._file}: {name}: expected times such as 2026-01-31 12:30:00, or numbers: {reason}")
+        kinds = [self._arrow.timestamp("us", zone) for zone in (None, "UTC")]
+        return self._cast(name, column, kinds, "a time such as 2026-01-31 12:30:00 or a number, as in the rows before")
 
     def _float(self, name: str) -> Any:
-        try:
-            return self._compute.cast(self._batch.column(name), self._arrow.float64())
-        except self._arrow.ArrowException as error:
-            raise UserError(f"{self._file}: {name}: expected numbers: {first_line(error)}") from None
+        return self._cast(name, self._batch.column(name), [self._arrow.float64()], "a number")
+
+    def _cast(self, name: str, column: Any, kinds: Sequence[Any], expected: str) -> Any:
+        """A column as the first type that takes all of it.
+
+        Raises:
+            UserError: none does; names the first value that differs from those before it.
+        """
+
+        def cast(count: int) -> Any:
+            for kind in kinds:
+                with suppress(self._arrow.ArrowException):
+                    return self._compute.cast(column[:count], kind, safe=False)
+            return None
+
+        found = cast(len(column))
+        if found is None:
+            place = bisect_left(range(len(column)), True, key=lambda place: cast(place + 1) is None)
+            where = self._arrow.array(np.arange(len(column)) == place)
+            raise self._refusal(name, where, expected, f"{column[place].as_py()!r:.40}")
+        return found
 
     def _refusal(self, name: str, where: Any, expected: str, found: str) -> UserError:
         row = "" if self._start is None else f", row {self._start + self._compute.index(where, True).as_py():,}"
