@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from small import LENGTH, VOCABULARY, small_config
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from nystromformer.config.size import encoder_weights
 from nystromformer.model import Encoder
@@ -167,3 +168,32 @@ def test_alternating_layers_are_written_out() -> None:
     assert [layer.name for layer in section.attentions] == ["softmax", "longformer", "longformer", "softmax"]
     again = type(section).model_validate(section.model_dump(mode="json", by_alias=True))
     assert again == section
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"feed_forward_chunk": 5},
+        {"gelu_grad_checkpointing": True},
+        {"attention_grad_checkpointing": True, "attn_type": "conv_linformer", **PLAIN},
+        {"reversible": True, "norm": "pre", "num_layers": 3},
+    ],
+    ids=str,
+)
+def test_weights_given_for_a_call_have_the_gradients_of_own_ones(changes: dict[str, Any]) -> None:
+    def total(out: Tensor) -> Tensor:
+        return (out * torch.linspace(-1, 1, out.shape[-1], dtype=out.dtype)).square().sum()
+
+    encoder = Encoder(config(dropout_prob=0.0, **changes)).double().train()
+    own = dict(encoder.named_parameters())
+    given = {name: weight.detach().clone().requires_grad_() for name, weight in own.items()}
+    expected = torch.autograd.grad(total(encoder(tokens())), list(own.values()), allow_unused=True)
+    for weight in own.values():
+        weight.data.zero_()
+    found = torch.autograd.grad(
+        total(functional_call(encoder, given, (tokens(),))), list(given.values()), allow_unused=True
+    )
+    for name, one, other in zip(own, found, expected, strict=True):
+        assert (one is None) == (other is None), name
+        if one is not None:
+            torch.testing.assert_close(one, other, msg=name)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def is_exporting() -> bool:
@@ -21,6 +21,13 @@ def is_transforming() -> bool:
 def is_plain() -> bool:
     """Whether a graph is traced or torch.func transforms: then all operations must be PyTorch's own."""
     return torch.compiler.is_compiling() or is_transforming()
+
+
+def has_own_weights(module: nn.Module) -> bool:
+    """Whether its weights are its own: `torch.func.functional_call` gives it others for one forward pass, and what the
+    backward pass computes again would not have them.
+    """
+    return all(isinstance(each, nn.Parameter) for each in module.parameters())
 
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:

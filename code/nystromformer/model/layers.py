@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nystromformer.attention import AttentionMask, create_attention
-from nystromformer.attention.tracing import is_transforming
+from nystromformer.attention.tracing import has_own_weights, is_transforming
 from nystromformer.config import AttentionConfig, ModelConfig
 from nystromformer.model.dropout import Dropout
 from nystromformer.model.norm import build_norm
@@ -47,7 +47,7 @@ class SelfAttention(nn.Module):
         own_k_BHND = own_q_BHND if self.key is None else self._split(self.key(x_BNE), rotation)
         v_BHND = self._split(self.value(x_BNE))
         q_BHND, k_BHND = (v_BHND if own is None else own for own in (own_q_BHND, own_k_BHND))
-        if self.recompute and self.training:
+        if self.recompute and self.training and has_own_weights(self.core):
             # Without random numbers in the attention there is no generator state to keep for the second run.
             keep_state = self.core.needs.random_numbers
             out_BHND = checkpoint(
@@ -93,14 +93,14 @@ class FeedForward(nn.Module):
         return torch.cat([self._one_chunk(part) for part in parts]).view(x_BNE.shape)
 
     def _one_chunk(self, x_TE: Tensor) -> Tensor:
-        if not self.training or is_transforming():
+        if not self.training or is_transforming() or not has_own_weights(self):
             return self._whole(x_TE)
         out: Tensor = checkpoint(self._whole, x_TE, use_reentrant=False, preserve_rng_state=self.dropout.p > 0)
         return out
 
     def _whole(self, x_BNE: Tensor) -> Tensor:
         hidden = self.up(x_BNE)
-        if self.recompute and self.training:
+        if self.recompute and self.training and has_own_weights(self):
             draws = self.dropout.p > 0
             out: Tensor = checkpoint(self._second_half, hidden, use_reentrant=False, preserve_rng_state=draws)
             return out

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from nystromformer.attention import AttentionMask
 from nystromformer.attention.decisions import recorded, repeated
-from nystromformer.attention.tracing import is_plain, once_differentiable
+from nystromformer.attention.tracing import has_own_weights, is_plain, once_differentiable
 from nystromformer.model.layers import Layer, at_positions
 from nystromformer.model.rotary import Rotation
 
@@ -40,8 +40,9 @@ def run_reversibly(
     x_BNE = x_BNE.to(torch.promote_types(x_BNE.dtype, torch.float32))
     *stack, last = layers
     x1, x2 = x_BNE, x_BNE
-    if stack and torch.is_grad_enabled() and not is_plain():
-        parameters = [p for p in nn.ModuleList(stack).parameters() if p.requires_grad]
+    modules = nn.ModuleList(stack)
+    if stack and torch.is_grad_enabled() and not is_plain() and has_own_weights(modules):
+        parameters = [p for p in modules.parameters() if p.requires_grad]
         x1, x2 = _Stack.apply(x_BNE, stack, mask, rotations, *parameters)  # type: ignore[no-untyped-call]
     else:
         for layer, rotation in zip(stack, rotations[:-1], strict=True):
