@@ -62,6 +62,11 @@ OF_UCI: Mapping[str, Mapping[str, Any]] = {
 LONG_MODELS = ("lstm", "softmax", "nystrom", "near_far", "conv_linformer")
 SHIFTED = ("linformer", "conv_linformer", "nystrom")
 """Trained with the cycle shift, too."""
+MORE_EPOCHS, LONGER_TRAINED = 10, ("lstm", "softmax", "linformer", "conv_linformer")
+"""Of more epochs on the short rows."""
+UNMATCHED = "--of_loan 0 --intercept -2.2"
+UNMATCHED_MODELS = ("lstm", "softmax", "nystrom", "linformer", "conv_linformer")
+"""Clients of whom as many default, but whatever loans they paid back: no event needs to be matched with another."""
 PRETRAINED = ("nystrom", "lstm")
 LABELLED = 1000
 """Clients to train on where pretraining is compared."""
@@ -92,6 +97,7 @@ class Transactions(Stages):
         self._draw("short", 300 if self.rehearse else CLIENTS, 24 if self.rehearse else SHORT)
         more = f"--out_of_time {LONG_TESTED}"
         self._draw("long", 300 if self.rehearse else LONG_CLIENTS, 48 if self.rehearse else LONG, more)
+        self._draw("unmatched", 300 if self.rehearse else CLIENTS, 24 if self.rehearse else SHORT, world=UNMATCHED)
         source = self.data / "uci_credit_default" / "UCI_Credit_Card.csv"
         self.run([self._prepared("uci", f"uci --source {source}")])
 
@@ -108,11 +114,22 @@ class Transactions(Stages):
     def boosting(self) -> None:
         """Its chances of the test clients, to compare with."""
         jobs = []
-        for data, length in (("short", SHORT), ("uci", UCI_LENGTH)):
+        for data, length in (("short", SHORT), ("unmatched", SHORT), ("uci", UCI_LENGTH)):
             out = self.out / f"boosting-{data}.csv"
             place = (self.out / "data" / data, out, f"--length {length}")
             jobs.append(job(f"boosting-{data}", "experiments/studies/transactions_boosting.py", *place, result=out))
         self.run(jobs)
+
+    def epochs(self) -> None:
+        """Some on the same rows for more epochs, one seed."""
+        self.run(
+            self._training("epochs", model, "short", self._flags(model, "0", epochs=MORE_EPOCHS))
+            for model in LONGER_TRAINED
+        )
+
+    def unmatched(self) -> None:
+        """Some on clients of whom no events need to be matched, three seeds."""
+        self.run(self._training("unmatched", model, "unmatched", self._flags(model)) for model in UNMATCHED_MODELS)
 
     def long(self) -> None:
         """Some on the newest 350 and the newest 1,500 of longer histories, one seed."""
@@ -181,11 +198,11 @@ class Transactions(Stages):
         flags = f"--clients {300 if self.rehearse else MILLION} --length 50"
         self.run([job("streamed", "experiments/studies/transactions_streamed.py", self.out, flags, result=out)])
 
-    def _draw(self, name: str, clients: int, length: int, more: str = "") -> None:
+    def _draw(self, name: str, clients: int, length: int, more: str = "", world: str = "") -> None:
         tables = self.out / "tables" / name
         if not (tables / "clients.csv").exists():
             shutil.rmtree(tables, ignore_errors=True)  # of an interrupted call
-        flags = f"draw --clients {clients} --length {length} --out"
+        flags = f"draw --clients {clients} --length {length} {world} --out"
         script = "experiments/transactions/prepare.py"
         self.run([job(f"draw-{name}", script, flags, tables, result=tables / "clients.csv")])
         place = ("long --events", tables / "events", "--clients", tables / "clients.csv", NAMED, more)
@@ -253,12 +270,18 @@ def best_rate(runs: Path, model: str, data: str) -> str:
     return min(tried, key=lambda rate: tried[rate])
 
 
-BESIDE = dict.fromkeys(("shifted", "projections", "search"), "short") | {"curriculum": "long"}
+BESIDE = dict.fromkeys(("shifted", "projections", "search", "epochs"), "short") | {"curriculum": "long"}
 """Tables in which the runs of another use stand, too, to compare with."""
-USES = ("short", "shifted", "projections", "search", "pretrained", "long", "curriculum", "uci")
+USES = ("short", "epochs", "unmatched", "shifted", "projections", "search", "pretrained", "long", "curriculum", "uci")
 _CURRICULUM = f"curriculum/conv_linformer-{LONG}"
 PAIRS: Mapping[str, Sequence[tuple[str, str]]] = {
     "short": [(f"short/{model}-{SHORT}", "boosting-short") for model in MODELS],
+    "epochs": [
+        *((f"epochs/{model}-{SHORT}", f"short/{model}-{SHORT}") for model in LONGER_TRAINED),
+        *((f"epochs/{model}-{SHORT}", f"epochs/lstm-{SHORT}") for model in LONGER_TRAINED[1:]),
+        *((f"epochs/{model}-{SHORT}", "boosting-short") for model in LONGER_TRAINED),
+    ],
+    "unmatched": [(f"unmatched/{model}-{SHORT}", "boosting-unmatched") for model in UNMATCHED_MODELS],
     "shifted": [(f"shifted/{model}-{SHORT}", f"short/{model}-{SHORT}") for model in SHIFTED],
     "projections": [
         *((f"projections/linformer-{SHORT}-{size}", f"short/linformer-{SHORT}") for size in (32, 64, 256)),
@@ -330,7 +353,7 @@ def collect(runs: Path = Path("runs/transactions")) -> None:
         write_json(page.with_suffix(".json"), {**studies.read_json(page.with_suffix(".json")), "began": began})
         for path in (page, page.with_suffix(".json")):
             studies.shorten_paths(path, runs, "transactions")
-    for name in ("short", "long", "uci", "million"):
+    for name in ("short", "unmatched", "long", "uci", "million"):
         manifest = runs / "data" / name / "manifest.json"
         if manifest.exists():
             data = studies.read_json(manifest)

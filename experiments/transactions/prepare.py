@@ -185,11 +185,25 @@ def draw(
     clients: Annotated[int, typer.Option(min=10, max=10**8, help="Number of clients.")] = 10_000,
     length: Annotated[int, typer.Option(min=8, max=100_000, help="Mean number of events of a client.")] = 350,
     seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Random seed.")] = 0,
+    of_loan: Annotated[
+        float,
+        typer.Option(
+            "--of_loan",
+            min=0,
+            max=10,
+            help="What each open loan, up to three, adds to the log-odds of default; 0: no event needs to be matched "
+            "with another one.",
+        ),
+    ] = World.of_loan,
+    intercept: Annotated[
+        float, typer.Option(min=-10, max=10, help="Log-odds of default of a calm client without open loans.")
+    ] = World.intercept,
 ) -> None:
     """Draw clients whose true chance of default is known."""
     if out.exists() and any(out.iterdir()):
         raise UserError(f"{out}: expected an empty folder or none, found files: choose another --out")
-    draw_clients(World(mean_length=length, most_events=12 * length), clients, seed, out)
+    world = World(mean_length=length, most_events=12 * length, of_loan=of_loan, intercept=intercept)
+    draw_clients(world, clients, seed, out)
     typer.echo(
         f"{clients:,} clients: {out}\nnext: python experiments/transactions/prepare.py long --events {out / EVENTS} "
         f"--clients {out / CLIENTS} --client client --time time --target default --date date --truth truth --out FOLDER"

@@ -393,6 +393,16 @@ def test_clients_are_drawn_alike_by_a_seed_and_default_as_often_as_is_true(tmp_p
     assert abs(clients["default"].mean() - clients["truth"].mean()) < 4 * error
 
 
+def test_loans_that_do_not_matter_change_the_chances_alone(tmp_path: Path) -> None:
+    for name, of_loan in (("matter", 1.6), ("not", 0)):
+        flags = ("--clients", 40, "--length", 14, "--of_loan", of_loan, "--out", tmp_path / name)
+        assert run(PREPARE, "draw", *flags) == 0
+    pd.testing.assert_frame_equal(*(events_of(tmp_path / name) for name in ("matter", "not")))
+    matter, without = (pd.read_csv(tmp_path / name / "clients.csv")["truth"] for name in ("matter", "not"))
+    added = np.log(matter / (1 - matter)) - np.log(without / (1 - without))
+    assert set((added / 1.6).round(2)) == {0, 1, 2, 3}
+
+
 TABFORMER = (
     "User,Card,Year,Month,Day,Time,Amount,Use Chip,Merchant Name,Merchant City,Merchant State,Zip,MCC,Errors?,Is Fraud?"
 )
