@@ -32,42 +32,6 @@ def test_columns_stand_below_each_other_and_are_as_wide_as_they_must_be() -> Non
     assert aligned([Column("x", 5), Column("y", 5, is_text=True)], [["1", "2"]]) == ["    x  y", "    1  2"]
 
 
-@pytest.mark.parametrize(
-    ("text", "places"),
-    [
-        ("", 0),
-        ("abc", 3),
-        ("Nyströmformer", 13),
-        ("Nystro\u0308mformer", 13),
-        ("実験", 4),
-        ("ｗｉｄｅ", 8),
-        ("ﾊﾝｶｸ", 4),
-        ("\u1112\u1161\u11ab", 2),
-        ("한국", 4),
-        ("🙂", 2),
-        ("क्ष", 2),
-        ("a\u200db", 2),
-    ],
-    ids=[
-        "nothing",
-        "ASCII",
-        "composed",
-        "combining",
-        "CJK",
-        "full-width",
-        "half-width",
-        "jamo",
-        "hangul",
-        "emoji",
-        "virama",
-        "joiner",
-    ],
-)
-def test_places_on_a_terminal(text: str, places: int) -> None:
-    assert display_width(text) == places
-    assert display_width(text + text) == 2 * places
-
-
 def test_wide_characters_keep_columns_below_each_other() -> None:
     names = ["実験", "e\u0301t\u0301", "🙂", "plain"]
     lines = aligned([Column("name", is_text=True), Column("n"), Column(is_text=True)], [[n, "1", "|"] for n in names])

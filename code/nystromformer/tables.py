@@ -3,7 +3,6 @@
 import shutil
 import sys
 import textwrap
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -81,20 +80,17 @@ def longest(lines: Iterable[str]) -> int:
 def display_width(text: str) -> int:
     """Places that a text takes on a terminal: two for a wide character, such as 語, none for one that combines with the
     one before."""
-    return len(text) if text.isascii() else sum(map(_places, text))
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # not there where the attention alone is installed
+
+    return cell_len(text)
 
 
 def printable(text: str) -> str:
     """A text on one line that leaves the terminal as it is: control characters, and those that turn the direction of
     writing, are as Python writes them."""
     return "".join(c if c.isprintable() or c in _JOINERS else c.encode("unicode_escape").decode() for c in text)
-
-
-def _places(character: str) -> int:
-    # The vowels and final consonants of Korean syllables that are written in parts join the first consonant.
-    if unicodedata.category(character) in ("Mn", "Me", "Cf") or "\u1160" <= character <= "\u11ff":
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
 
 
 def _line(columns: Sequence[Column], widths: Sequence[int], row: Sequence[str]) -> str:

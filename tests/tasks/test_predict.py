@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dying import Killed, dying_at
 from finetuning import copy_of, made_rows, sweep, write_imdb, write_sst2, write_stsb, write_table
 from pyarrow import parquet
 from small import CPU, run_here
@@ -178,24 +179,6 @@ def test_every_format_says_the_same(
         assert (spelt.split(";") if spelt else []) == record["prediction"] if name == "several" else True
         for label, chance in record["probabilities"].items():
             assert float(row[f"p_{label}"]) == chance == pytest.approx(column[f"p_{label}"], abs=1e-6)
-
-
-class Killed(BaseException):
-    """In the place of a signal that ends the process."""
-
-
-def dying_at(number: int) -> Callable[..., None]:
-    """What ends a new file, and at the one of that number, from 1, the process: it is not renamed."""
-    end, left = NewFile.__exit__, [number]
-
-    def die(self: NewFile, *args: Any) -> None:
-        left[0] -= 1
-        if not left[0]:
-            self._file.close()
-            raise Killed
-        end(self, *args)
-
-    return die
 
 
 @pytest.mark.parametrize("ending", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])

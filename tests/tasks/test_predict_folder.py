@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from dying import Killed, dying_at
 from finetuning import copy_of, made_rows
 from pyarrow import parquet
 from small import command, contents, run_here
@@ -105,24 +106,6 @@ def test_flags(
     if flags == ("--embed",):
         vectors = nystromformer.Predictor(finished, "cpu", embed=True)(texts)["vector"]
         assert np.asarray(found["vector"].to_pylist(), dtype=np.float32).tobytes() == vectors.tobytes()
-
-
-class Killed(BaseException):
-    """In the place of a signal that ends the process."""
-
-
-def dying_at(number: int) -> Callable[..., None]:
-    """What ends a new file, and at the one of that number, from 1, the process: it is not renamed."""
-    end, left = NewFile.__exit__, [number]
-
-    def die(self: NewFile, *args: Any) -> None:
-        left[0] -= 1
-        if not left[0]:
-            self._file.close()
-            raise Killed
-        end(self, *args)
-
-    return die
 
 
 def test_killed_anywhere_it_goes_on_to_the_same_bytes(

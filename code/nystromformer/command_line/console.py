@@ -8,22 +8,8 @@ from importlib.util import find_spec
 from nystromformer.command_line import interrupt
 from nystromformer.command_line.extras import how_to_install
 
-COMMANDS = {
-    "pretrain": "run_pretrain",
-    "validate": "run_validation",
-    "glue": "run_glue",
-    "imdb": "run_imdb",
-    "wikihop": "run_wikihop",
-    "lra": "run_lra",
-    "transactions": "run_transactions",
-    "classify": "run_classify",
-    "predict": "run_predict",
-    "explain": "run_explain",
-    "export": "run_export",
-    "serve": "run_serve",
-    "report": "run_report",
-    "benchmark": "run_benchmark",
-}
+_NAMES = "pretrain validate glue imdb wikihop lra transactions classify predict explain export serve report benchmark"
+COMMANDS = {name: f"run_{name}" for name in _NAMES.split()} | {"validate": "run_validation"}
 """What each runs: a script of `code/`, with its flags."""
 
 

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -198,33 +199,14 @@ def table3(results: Path) -> Section:
     return Section(title, [paper, paper_table, Table(*scores(arena))])
 
 
-def figure2(results: Path) -> Section:
-    """The three factors."""
-    return _pictured(
-        "Figure 2: a softmax matrix and the three factors of its approximation",
-        results / "approximation" / "factors.png",
-        "a true softmax matrix beside the three matrices whose product approximates it",
-        _APPROXIMATION,
-    )
-
-
-def figure3(results: Path) -> Section:
-    """True and approximated maps."""
-    return _pictured(
-        "Figure 3: approximated and true self-attention",
-        results / "approximation" / "maps.png",
-        "attention maps of softmax above those of the approximation",
-        _APPROXIMATION,
-    )
-
-
 def figure5(results: Path) -> Section:
     """Curves of pretraining."""
     section = _pictured(
         "Figure 5: masked language modelling and sentence order while pretraining",
-        results / "tiny" / "curves.png",
+        "tiny/curves.png",
         "loss and accuracies over the steps of pretraining",
         "python experiments/studies/tiny.py run --data DIR pretrain && python experiments/studies/tiny.py collect",
+        results,
     )
     blocks: list[Block] = [
         "The paper's models are of BERT-small's size; this project's have 4 layers of width 128.",
@@ -260,13 +242,34 @@ def figure6(results: Path) -> Section:
     return Section(title, [text, Table(*losses_table([Loss(**loss) for loss in data["losses"]]))], (missing,))
 
 
-SECTIONS: Sequence[Callable[[Path], Section]] = (table1, table2, table3, figure2, figure3, figure5, figure6)
-
-
-def _pictured(title: str, path: Path, shows: str, command: str) -> Section:
+def _pictured(title: str, name: str, shows: str, command: str, results: Path) -> Section:
+    path = results / name
     if not path.is_file():
         return Section(title, (), (f"`{command}`",))
     return Section(title, (Picture(path, shows),))
+
+
+SECTIONS: Sequence[Callable[[Path], Section]] = (
+    table1,
+    table2,
+    table3,
+    partial(
+        _pictured,
+        "Figure 2: a softmax matrix and the three factors of its approximation",
+        "approximation/factors.png",
+        "a true softmax matrix beside the three matrices whose product approximates it",
+        _APPROXIMATION,
+    ),
+    partial(
+        _pictured,
+        "Figure 3: approximated and true self-attention",
+        "approximation/maps.png",
+        "attention maps of softmax above those of the approximation",
+        _APPROXIMATION,
+    ),
+    figure5,
+    figure6,
+)
 
 
 def _read(path: Path) -> Any:

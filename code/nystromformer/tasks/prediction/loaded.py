@@ -126,14 +126,12 @@ class Finished(ABC, Generic[EncodedT, Told]):
         """Texts as the run learned from them."""
 
     @abstractmethod
-    def scores(self, examples: EncodedT, tokens_at_a_time: int | None = None) -> Tensor:
-        """In the texts' order, (n, outputs) float32 on the CPU."""
+    def scores(self, examples: EncodedT, tokens_at_a_time: int | None = None, *, independent: bool = False) -> Tensor:
+        """In the texts' order, (n, outputs) float32 on the CPU.
 
-    @abstractmethod
-    def independent_scores(self, examples: EncodedT, tokens_at_a_time: int | None = None) -> Tensor:
-        """The same, computed so that a text's scores do not depend on the others: every batch has one of a few shapes.
-
-        Few texts take longer than with `scores`, as batches are filled up.
+        Args:
+            independent: compute them so that a text's scores do not depend on the others: every batch has one of a few
+                shapes. Few texts take longer then, as batches are filled up.
         """
 
     @abstractmethod
@@ -163,7 +161,7 @@ class Finished(ABC, Generic[EncodedT, Told]):
         """The scores (n, outputs) of texts that were checked; as `predict`.
 
         Args:
-            independent: as `independent_scores`.
+            independent: as in `scores`.
         """
         for given in (texts, second) if second is not None else (texts,):
             check_texts(given)
@@ -175,7 +173,7 @@ class Finished(ABC, Generic[EncodedT, Told]):
         if not len(texts):
             return torch.zeros(0, self.outputs)
         examples = self.encode(texts, second)
-        return self.independent_scores(examples) if independent else self.scores(examples)
+        return self.scores(examples, independent=independent)
 
 
 class Predicting(Finished[EncodedT, Predictions]):
@@ -211,11 +209,8 @@ class LoadedRun(Network, Predicting[Examples]):
     def task(self) -> str:
         return self.result.task
 
-    def scores(self, examples: Examples, tokens_at_a_time: int | None = None) -> Tensor:
-        return self.computed(examples, tokens_at_a_time, whole=True)
-
-    def independent_scores(self, examples: Examples, tokens_at_a_time: int | None = None) -> Tensor:
-        return self.computed(examples, tokens_at_a_time, whole=True, independent=True)
+    def scores(self, examples: Examples, tokens_at_a_time: int | None = None, *, independent: bool = False) -> Tensor:
+        return self.computed(examples, tokens_at_a_time, whole=True, independent=independent)
 
     def read_weights(self, model: ClassificationModel) -> None:
         load_weights(model, decided(read_checkpoint(self.weights))["model"], self.weights)
@@ -274,11 +269,8 @@ class Embedding(Finished[Examples, Vectors]):
     def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> Examples:
         return self.network.encode(texts, second)
 
-    def scores(self, examples: Examples, tokens_at_a_time: int | None = None) -> Tensor:
-        return self.network.computed(examples, tokens_at_a_time, whole=False)
-
-    def independent_scores(self, examples: Examples, tokens_at_a_time: int | None = None) -> Tensor:
-        return self.network.computed(examples, tokens_at_a_time, whole=False, independent=True)
+    def scores(self, examples: Examples, tokens_at_a_time: int | None = None, *, independent: bool = False) -> Tensor:
+        return self.network.computed(examples, tokens_at_a_time, whole=False, independent=independent)
 
     def told(self, scores: Tensor, *, independent: bool = False) -> Vectors:
         return Vectors(scores.numpy())
@@ -326,11 +318,8 @@ class LoadedWords(Predicting[WordTexts]):
     def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> WordTexts:
         return WordTexts(self.recipe.texts_of(texts, second))
 
-    def scores(self, examples: WordTexts, tokens_at_a_time: int | None = None) -> Tensor:
+    def scores(self, examples: WordTexts, tokens_at_a_time: int | None = None, *, independent: bool = False) -> Tensor:
         return torch.from_numpy(self.words.scores(examples.texts))
-
-    def independent_scores(self, examples: WordTexts, tokens_at_a_time: int | None = None) -> Tensor:
-        return self.scores(examples)
 
 
 def check_texts(texts: Sequence[Any], skipped: Sequence[bool] | NDArray[np.bool_] = ()) -> None:

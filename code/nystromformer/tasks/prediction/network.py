@@ -93,7 +93,7 @@ class Network(ABC):
         Args:
             tokens_at_a_time: of a batch, padding included; None: as many as suit the device.
             whole: by the whole model; else by the encoder.
-            independent: as `Finished.independent_scores`.
+            independent: as in `Finished.scores`.
         """
         defaults = INDEPENDENT_TOKENS_AT_A_TIME if independent else TOKENS_AT_A_TIME
         tokens_at_a_time = tokens_at_a_time or defaults[self.device.device.type]

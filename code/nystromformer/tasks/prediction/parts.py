@@ -148,7 +148,7 @@ def _write(job: PartsJob, name: str, file: NewFile) -> tuple[int, int]:
     for each in encoded(run, _checked(table)):
         scores = np.full((len(each.window.texts), run.outputs), np.nan, dtype=np.float32)
         if each.examples is not None:
-            scores[each.full] = run.independent_scores(each.examples, job.tokens_at_a_time).numpy()
+            scores[each.full] = run.scores(each.examples, job.tokens_at_a_time, independent=True).numpy()
         output.write(each.window.ids, run.told(torch.from_numpy(scores), independent=True), each.window.empty)
         rows, tokens = rows + len(scores), tokens + each.tokens
     if not rows:  # it has columns all the same
