@@ -103,7 +103,7 @@ def queue(
     options: Annotated[LaunchOptions, Without("name", "restart")],
     dry_run: commands.DryRun = False,
 ) -> None:
-    """Run experiments on several GPUs, one after another on each. Started again, it goes on with those that wait."""
+    """Run experiments on several GPUs, one after another on each. Started again, it resumes with the waiting ones."""
     if experiments:
         check_values(command, context.obj)
     commands.run_queue(command, experiments or [], context.obj, options, gpus_each, dry_run)

@@ -1,4 +1,4 @@
-"""Fine-tune a model on a table of documents and labels; run again, it goes on where it was stopped."""
+"""Fine-tune a model on a table of documents and labels; resumes when it is started again."""
 
 import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
@@ -89,8 +89,8 @@ def classify(
         str | None,
         typer.Option(
             "--class_weights",
-            help="Weights in the loss: balanced (each class counts as much as the others), or such as "
-            "spam=3,other=1. Default: each example counts the same.",
+            help="Weights in the loss: balanced (each class counts as much as the others), or numbers, "
+            "such as spam=3,other=1. Default: each example counts the same.",
         ),
     ] = None,
     cut: Annotated[
@@ -98,8 +98,8 @@ def classify(
         typer.Option(
             "--cut",
             help="How to cut texts longer than --length: head (drop the end), head_and_tail (drop the middle), or "
-            "windows (drop nothing: read overlapping rows and classify their mean). Default: head; without --length "
-            "windows, where more than 5 % of the texts are longer than the model's rows.",
+            "windows (drop nothing: read overlapping rows and classify their mean). Default: head; windows if "
+            "--length is not given and more than 5 % of the texts are longer than the model's rows.",
         ),
     ] = None,
     overlap: Annotated[

@@ -25,8 +25,8 @@ def demo(
     """Train four small encoders on the docstrings of the Python packages on this machine, with Nyström, near_far and
     softmax attention, and compare what they learned and what they cost.
 
-    Ends with two pictures, a report to open in a browser, and results.json. Started again, it goes on where it was
-    stopped and keeps what is done.
+    Ends with two pictures, a report to open in a browser, and results.json. After an interruption the same
+    command resumes, and does not repeat what is finished.
     """
     from nystromformer.report.demo import run_demo
 

@@ -1,4 +1,4 @@
-"""Explain a prediction: which tokens a finished run's answer goes by, as a page and as numbers."""
+"""Explain a prediction: which tokens a finished run's answer depends on, as a page and as numbers."""
 
 import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
@@ -12,7 +12,7 @@ from nystromformer.command_line.flags import DeviceName
 
 
 def explain(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run of run_classify.py, run_glue.py, run_imdb.py.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run: run_classify.py, run_glue.py or run_imdb.py.")],
     text: Annotated[Path, typer.Option("--text", help="File with the text.")],
     second: Annotated[
         Path | None, typer.Option("--second", help="File with the second text, for runs on pairs.")
@@ -25,13 +25,13 @@ def explain(
     ] = Path("explained.html"),
     device: DeviceName = "auto",
 ) -> None:
-    """Shade a text by what a prediction goes by: attention of what is pooled, over layers, and gradient x input."""
+    """Shade a text by what a prediction depends on: the pooled vector's attention over layers, and gradient x input."""
     from nystromformer.errors import UserError
     from nystromformer.files.reading import JSON_BYTES, read_text
     from nystromformer.files.writing import check_new_file
 
     if out.suffix != ".html":
-        raise UserError(f"--out {out}: expected a name that ends in .html; a .json of the same name stands beside it")
+        raise UserError(f"--out {out}: expected a name that ends in .html; the numbers are written beside it as .json")
     numbers = out.with_suffix(".json")
     for path in (out, numbers):
         check_new_file("--out", path)

@@ -1,4 +1,4 @@
-"""Bring models of others into experiment folders, and experiments into what others load."""
+"""Import models of other libraries as experiment folders, and export experiments to other libraries."""
 
 import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
@@ -29,7 +29,7 @@ def import_(
     settings: ImportSettings,
     config: Annotated[
         Path | None,
-        typer.Option("--config", help="The authors' config.json. Default: beside their checkpoint or one above."),
+        typer.Option("--config", help="The authors' config.json. Default: beside their checkpoint, or a folder above."),
     ] = None,
     tokenizer: Annotated[
         str | None,
@@ -37,7 +37,7 @@ def import_(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Make an experiment folder of a model that others have trained."""
+    """Make an experiment folder from a model of transformers, sentence-transformers or the authors' code."""
     from nystromformer.exchange.import_model import import_model
 
     for line in import_model(source, dest, settings, config, tokenizer, force):
@@ -59,9 +59,9 @@ def convert(
     device: DeviceName = "auto",
     force: Force = False,
 ) -> None:
-    """Put another attention in softmax's place, and train it to be like the source.
+    """Replace softmax with another attention, and train it to reproduce the source's output.
 
-    Stopped and started again, it continues. The folder gets conversion.md, with the errors before and after.
+    It resumes when it is started again. DEST gets a conversion.md with the errors before and after.
     """
     from nystromformer.exchange.convert.convert import convert_model
 
@@ -88,7 +88,7 @@ def export(
         str | None,
         typer.Option(
             "--checkpoint",
-            help="Weights: last, an epoch's number, or, of a finished run, best. Default: best of a finished run, "
+            help="Weights: last, an epoch's number, or best (finished runs only). Default: best of a finished run, "
             "else last.",
         ),
     ] = None,
@@ -117,7 +117,7 @@ def push(
     name: Annotated[str, typer.Argument(help="Repository on the hub, owner/model.")],
     private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
 ) -> None:
-    """Upload an exported folder to the Hugging Face hub, with the user's own login."""
+    """Upload an exported folder to the Hugging Face hub, with your own login."""
     from nystromformer.exchange.hub import push as upload
 
     typer.echo(upload(folder, name, private))

@@ -1,4 +1,4 @@
-"""Fine-tune a pretrained model on tasks of GLUE; run again, it goes on where it was stopped."""
+"""Fine-tune a pretrained model on tasks of GLUE; resumes when it is started again."""
 
 import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 

@@ -1,4 +1,4 @@
-"""Fine-tune a pretrained model on IMDB reviews; run again, it goes on where it was stopped."""
+"""Fine-tune a pretrained model on IMDB reviews; resumes when it is started again."""
 
 import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
@@ -45,7 +45,7 @@ def imdb(
     *,
     shared: FinetuningFlags,
 ) -> None:
-    """Fine-tune on IMDB reviews, such as with --length 512 or 1024; one epoch's weights are tested, on all of test."""
+    """Fine-tune on IMDB reviews, e.g. with --length 512 or 1024; the chosen epoch is tested on the whole test set."""
     experiment, sweep = shared.open()
 
     # After the flags were checked: importing torch takes seconds.

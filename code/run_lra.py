@@ -1,4 +1,4 @@
-"""Train on a task of the Long Range Arena; run again, it goes on where it was stopped."""
+"""Train on a task of the Long Range Arena; resumes when it is started again."""
 
 import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
@@ -83,17 +83,17 @@ def lra(
     recipe: RecipeFlags,
     shared: FlagsBesideRecipe,
 ) -> None:
-    """Train an encoder with any attention on a task of the Long Range Arena; the best validation's weights are tested,
-    once, on all of test."""
+    """Train an encoder with any attention on a task of the Long Range Arena; the weights that are best on the
+    validation data are tested once, on the whole test set."""
     check_name("--task", task, TASKS)
     check_name("--track", track, TRACKS)
     chosen = TRACKS[track]
     if token_steps is not None and not chosen.pretrains:
-        raise UserError(f"--token_steps {token_steps}: expected --track spt beside it, found {track}")
+        raise UserError(f"--token_steps {token_steps}: expected --track spt with it, found {track}")
     if as_published and track != "paper":
-        raise UserError(f"--as_published: expected --track paper beside it, found {track}")
+        raise UserError(f"--as_published: expected --track paper with it, found {track}")
     if task == PATH and (track != "paper" or as_published):
-        raise UserError(f"--task {PATH}: expected --track paper and no --as_published beside it")
+        raise UserError(f"--task {PATH}: expected --track paper and no --as_published with it")
     folder = recipe.folder(EXPERIMENTS / "lra" / task)
     if not (folder / "config.json").exists():
         text = f"create it (copy the project's experiments/lra/{task}/config.json, say), or leave --model out"
@@ -105,7 +105,7 @@ def lra(
         recipe = recipe.with_usual_rate(CLASS_RATES[task])
     sweep = plan_sweep(experiment.config, recipe, shared.sweep(), steps=steps, every=every)
     if steps == 0 and not sweep.baselines:
-        raise UserError("--steps 0: expected --baselines beside it; nothing else is done without training")
+        raise UserError("--steps 0: expected --baselines with it; without training only baselines can be scored")
     if as_published:
         sweep = pad_as_published(sweep, experiment.config.model.max_seq_len)
         assert sweep.pad_to is not None

@@ -1,4 +1,4 @@
-"""Predict new rows with a finished fine-tuning run; run again, it goes on where it was stopped."""
+"""Predict new rows with a finished fine-tuning run; resumes when it is started again."""
 
 import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
@@ -27,7 +27,7 @@ def predict(
         str,
         typer.Option(
             "--input",
-            help="Input table, as of run_classify.py --train, or a folder of Parquet files on this machine or in "
+            help="Input table, as for run_classify.py --train, or a folder of Parquet files on this machine or in "
             "an S3 object store (s3://BUCKET/PREFIX); for run_transactions.py the folder that "
             "`experiments/transactions/prepare.py new` wrote.",
         ),
@@ -82,7 +82,7 @@ def predict(
     ] = None,
     engine: Annotated[
         str,
-        typer.Option("--engine", help="What predicts a folder: local (this process) or ray (a Ray cluster)."),
+        typer.Option("--engine", help="Where to predict a folder: local (this process) or ray (a Ray cluster)."),
     ] = "local",
     address: Annotated[
         str | None,
@@ -94,7 +94,7 @@ def predict(
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option("--workers", min=1, help="Workers of Ray. Default: one for each CPU or GPU of the cluster."),
+        typer.Option("--workers", min=1, help="Number of Ray workers. Default: one per CPU or GPU of the cluster."),
     ] = None,
     array_index: flags.ArrayIndex = None,
     array_size: flags.ArraySize = None,
@@ -102,14 +102,14 @@ def predict(
     *,
     reading: ReadingFlags,
 ) -> None:
-    """Predict a table of any size, in its order, or a folder of them: labels and their probabilities."""
+    """Predict labels and their probabilities for a table of any size, in its order, or a folder of tables."""
     from nystromformer.tasks.finetuning.settings import check_alone, predict_choice
     from nystromformer.tasks.prediction.engines import check_engine, is_experiment
 
     whose, chosen = predict_choice(weights or "best"), reading.chosen()
     check_alone(baseline, embed, whose)
     if weights is not None and embed and is_experiment(run):
-        raise UserError("--predict: expected a run; of an experiment the last checkpoint is used")
+        raise UserError("--predict: expected a run; for an experiment the last checkpoint is used")
     check_engine(engine, address, workers)
     part = flags.array_slice(array_index, array_size)
 

@@ -1,4 +1,4 @@
-"""Pretrain the model of an experiment folder; run again, it goes on where it was stopped."""
+"""Pretrain the model of an experiment folder; resumes when it is started again."""
 
 import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
@@ -21,7 +21,7 @@ def pretrain(
     verify: Verify = False,
     overrides: Overrides = None,
 ) -> None:
-    """Pretrain by masked language modelling, with sentence order where config.json's objectives say so."""
+    """Pretrain by masked language modelling, and sentence order if config.json's objectives include it."""
     from nystromformer.resources import check_processes
     from nystromformer.tasks.experiment.folder import open_experiment
 

@@ -24,7 +24,7 @@ def pretraining(
         "pretraining.png"
     ),
 ) -> None:
-    """Draw how runs learn: loss and accuracies over the steps, as in the paper's Figures 5 and 6."""
+    """Draw training curves: loss and accuracies over the steps, as in the paper's Figures 5 and 6."""
     from nystromformer.report.curves import draw_curves, read_curve
 
     draw_curves([read_curve(run) for run in runs], out)
@@ -42,7 +42,7 @@ def table2(
         Path, typer.Option("--out", help="Output table, ending in .md; a .json of the same name is written beside it.")
     ] = Path("table2.md"),
 ) -> None:
-    """Put the results of fine-tuning beside the paper's Table 2, with how each was reached."""
+    """Compare the results of fine-tuning with the paper's Table 2, and list the settings of each."""
     from nystromformer.report.table2 import for_terminal, write_table2
     from nystromformer.tables import terminal_width
 
@@ -69,13 +69,13 @@ def lra(
         ),
     ] = None,
 ) -> None:
-    """Put runs on the Long Range Arena beside the paper's Table 3: scores, time, memory, and score over speed."""
+    """Compare runs on the Long Range Arena with the paper's Table 3: scores, time, memory, and score over speed."""
     from nystromformer.report.lra import write_lra
 
     shipped = sorted(path.parents[1] for path in (EXPERIMENTS / "lra").glob("*/model/lra"))
     typer.echo(write_lra(experiments or shipped, out, span or ()))
     typer.echo(
-        f"table and figures: {out}, {out.with_suffix('.json')}; a picture of each column of several: {out.stem}-*.png"
+        f"table and figures: {out}, {out.with_suffix('.json')}; a picture of each compared column: {out.stem}-*.png"
     )
 
 
@@ -88,7 +88,7 @@ def transactions(
         Path, typer.Option("--out", help="Output table, ending in .md; a .json of the same name is written beside it.")
     ] = Path("transactions.md"),
 ) -> None:
-    """Put runs on clients' events beside the lecture's tables: Gini, differences, shifts, time and memory."""
+    """Compare runs on clients' events with a lecture's tables: Gini, differences, shifts, time and memory."""
     from nystromformer.report.transactions import write_transactions
 
     typer.echo(write_transactions(experiments or [EXPERIMENTS / "transactions" / "encoder"], out))
@@ -103,7 +103,7 @@ def paper(
         Path, typer.Option("--out", help="Output page, ending in .html; a .md of the same name is written beside it.")
     ] = Path("paper.html"),
 ) -> None:
-    """Put the paper's tables and figures beside what was measured here, on one page, with what is missing named."""
+    """Show the paper's tables and figures beside the results measured here, on one page, and list what is missing."""
     from nystromformer.report.paper import write_paper
 
     beside = write_paper(results, out)

@@ -63,7 +63,7 @@ def serve(
     ] = False,
     device: DeviceName = "auto",
 ) -> None:
-    """Answer texts by a trained model, on a page and as JSON (/docs describes the API)."""
+    """Serve a trained model: a local page, and a JSON API that /docs describes."""
     from nystromformer.serve.server import serve_run
 
     where = (host, port, most_bytes, waiting, together, allowed_hosts)

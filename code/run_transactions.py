@@ -1,4 +1,4 @@
-"""Train on clients' events; run again, it goes on where it was stopped."""
+"""Train on clients' events; resumes when it is started again."""
 
 import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
@@ -50,7 +50,7 @@ def transactions(
             "--pretrain_epoch",
             min=0,
             max=MOST,
-            help="Passes over the training clients, with or without a label, to guess masked events first; 0: none.",
+            help="Passes of pretraining on masked events over the training clients, with or without a label; 0: none.",
         ),
     ] = 0,
     from_run: Annotated[
@@ -71,7 +71,7 @@ def transactions(
     cycle_shift: Annotated[
         bool,
         typer.Option(
-            "--cycle_shift", help="Turn each training row by a random number of events (the newest follow the oldest)."
+            "--cycle_shift", help="Rotate the events of each training row cyclically by a random number of places."
         ),
     ] = False,
     *,
@@ -82,7 +82,7 @@ def transactions(
     the latest clients."""
     check_name("--architecture", architecture, ARCHITECTURES)
     if architecture != "encoder" and (recipe.attention is not None or recipe.conv is not None):
-        raise UserError(f"--architecture {architecture}: expected no --attention and no --conv beside it")
+        raise UserError(f"--architecture {architecture}: expected no --attention and no --conv with it")
     check_start(from_run, train_only, pretrain_epoch)
     folder = recipe.folder(EXPERIMENTS / "transactions" / "encoder")
     experiment = open_experiment(folder, recipe.overrides(folder / "config.json", shared.overrides or []))

@@ -1,4 +1,4 @@
-"""Fine-tune a pretrained model on WikiHop or MedHop; run again, it goes on where it was stopped."""
+"""Fine-tune a pretrained model on WikiHop or MedHop; resumes when it is started again."""
 
 import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 

@@ -165,7 +165,7 @@ def image(
     """CIFAR-10 in grey, pixel by pixel; a tenth of train is validation data."""
     folder = out or HERE / "image" / "data"
     if str(cifar) == "hub" and partial:
-        raise UserError("--partial: expected no --cifar hub beside it, where nothing is missing")
+        raise UserError("--partial: expected no --cifar hub with it, where nothing is missing")
     source = None if str(cifar) == "hub" else cifar
     typer.echo(describe(folder, read_image(folder, source, partial, seed, validate_on_last)))
 
@@ -192,7 +192,7 @@ def pathfinder(
     folder = out or HERE / "pathfinder" / f"data-{size}"
     if release is not None:
         if not distractors:
-            raise UserError("--no_distractors: expected no --release beside it, whose pictures are taken as they are")
+            raise UserError("--no_distractors: expected no --release with it, whose pictures are taken as they are")
         manifest = read_pathfinder(folder, release, size, contour, partial, seed)
     else:
         sizes = {"train": train, "validation": validation, "test": test}
@@ -231,7 +231,7 @@ def _check_source(
     if release is not None:
         refuse_given(context, of_drawing, f"--release: its {examples} are taken as they are")
     elif partial:
-        raise UserError("--partial: expected --release beside it; drawn data are always complete")
+        raise UserError("--partial: expected --release with it; drawn data are always complete")
 
 
 if __name__ == "__main__":

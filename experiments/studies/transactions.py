@@ -250,16 +250,20 @@ class Transactions(Stages):
         )
 
 
-def tried_rates(runs: Path, model: str, data: str) -> dict[str, float]:
-    """The lowest log loss on validation clients with each learning rate, of runs here or gathered earlier."""
+def tried_rates(runs: Path, model: str, data: str) -> dict[str, dict[str, list[float]]]:
+    """Log loss and Gini on validation clients after each epoch with each learning rate, of runs here or gathered
+    earlier.
+    """
     length = SHORT if data == "short" else UCI_LENGTH
     found = find_runs(runs / f"rates-{data}" / f"{model}-{length}" / "model", "transactions")
     path = RESULTS / "rates.json"
-    known: dict[str, float] = studies.read_json(path)[data].get(model, {}) if path.exists() else {}
-    lowest = {
-        f"{run.settings.learning_rate:g}": min(epoch.metrics["log_loss"] for epoch in run.epochs) for run in found
+    known: dict[str, dict[str, list[float]]] = studies.read_json(path)[data].get(model, {}) if path.exists() else {}
+    return known | {
+        f"{run.settings.learning_rate:g}": {
+            name: [epoch.metrics[name] for epoch in run.epochs] for name in ("log_loss", "gini")
+        }
+        for run in found
     }
-    return known | lowest
 
 
 def best_rate(runs: Path, model: str, data: str) -> str:
@@ -267,7 +271,7 @@ def best_rate(runs: Path, model: str, data: str) -> str:
     tried = tried_rates(runs, model if model in RATED else "softmax", data)
     if len(tried) != len(RATES.split(",")):
         raise SystemExit(f"{model}: expected {len(RATES.split(','))} runs of the stage rates, found {len(tried)}")
-    return min(tried, key=lambda rate: tried[rate])
+    return min(tried, key=lambda rate: min(tried[rate]["log_loss"]))
 
 
 BESIDE = dict.fromkeys(("shifted", "projections", "search", "epochs"), "short") | {"curriculum": "long"}
@@ -275,7 +279,10 @@ BESIDE = dict.fromkeys(("shifted", "projections", "search", "epochs"), "short") 
 USES = ("short", "epochs", "unmatched", "shifted", "projections", "search", "pretrained", "long", "curriculum", "uci")
 _CURRICULUM = f"curriculum/conv_linformer-{LONG}"
 PAIRS: Mapping[str, Sequence[tuple[str, str]]] = {
-    "short": [(f"short/{model}-{SHORT}", "boosting-short") for model in MODELS],
+    "short": [
+        *((f"short/{model}-{SHORT}", "boosting-short") for model in MODELS),
+        *((f"short/{model}-{SHORT}", f"short/softmax-{SHORT}") for model in ATTENTIONS if model != "softmax"),
+    ],
     "epochs": [
         *((f"epochs/{model}-{SHORT}", f"short/{model}-{SHORT}") for model in LONGER_TRAINED),
         *((f"epochs/{model}-{SHORT}", f"epochs/lstm-{SHORT}") for model in LONGER_TRAINED[1:]),

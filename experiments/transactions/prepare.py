@@ -101,7 +101,7 @@ class TableFlags:
         """
         columns = (self.client, self.target, self.date, self.split, self.truth)
         if self.split is not None and division != Division():
-            raise UserError("--split: expected no --out_of_time, --validation or --split_seed beside it")
+            raise UserError("--split: expected no --out_of_time, --validation or --split_seed with it")
         return read_clients(table, *columns, reader.unit_of_numbers)
 
 

@@ -167,7 +167,7 @@ def test_a_model_says_where_it_cannot_be() -> None:
     for words in [
         "model.attn_type.window: expected at most max_seq_len = 32, found 64",
         "model.attn_type.num_global_tokens: expected at most max_seq_len = 32, found 33",
-        "model.attn_type.dilation: expected a number, or 2 of them, one for each of the num_head, found 3",
+        "model.attn_type.dilation: expected a number, or 2 of them, one for each head, found 3",
     ]:
         assert words in text
 

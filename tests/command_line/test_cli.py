@@ -24,9 +24,9 @@ def flags_alone(overwrite: Annotated[bool, typer.Option("--overwrite")] = False)
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--overwrite", ""], "nothing is expected behind --overwrite, found ''"),
-        (["--overwrite", "yes"], "nothing is expected behind --overwrite, found 'yes'"),
-        (["x" * 300], f"nothing is expected here, found '{'x' * 59}… of 302 characters"),
+        (["--overwrite", ""], "expected no further argument after --overwrite, found ''"),
+        (["--overwrite", "yes"], "expected no further argument after --overwrite, found 'yes'"),
+        (["x" * 300], f"expected no further argument, found '{'x' * 59}… of 302 characters"),
     ],
 )
 def test_a_word_that_nothing_takes(words: list[str], expected: str) -> None:
@@ -75,10 +75,16 @@ class OutOfMemoryError(RuntimeError):
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (MemoryError(), "error: out of memory: take less"),
-        (RuntimeError(f"[enforce fail] {ROOM}\nframe 0"), f"error: out of memory ([enforce fail] {ROOM}): take less"),
-        (OutOfMemoryError("CUDA out of memory. Tried"), "error: out of memory (CUDA out of memory. Tried): take less"),
-        (RuntimeError("could not create a primitive"), "error: out of memory (could not create a primitive): take"),
+        (MemoryError(), "error: out of memory: compute"),
+        (
+            RuntimeError(f"[enforce fail] {ROOM}\nframe 0"),
+            f"error: out of memory ([enforce fail] {ROOM}): compute",
+        ),
+        (
+            OutOfMemoryError("CUDA out of memory. Tried"),
+            "error: out of memory (CUDA out of memory. Tried): compute",
+        ),
+        (RuntimeError("could not create a primitive"), "error: out of memory (could not create a primitive): compute"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "error: out of memory: Cannot allocate memory"),
         (OSError(errno.EMFILE, "Too many open files"), "error: opening a file (`ulimit -n`): Too many open files"),
         (OSError(errno.ENOSPC, "No space left on device"), "error: writing: No space left on device"),

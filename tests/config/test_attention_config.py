@@ -148,7 +148,7 @@ def test_a_parameter_of_another_attention_is_refused() -> None:
         (
             "performer",
             {"kernel": "relu", "as_in_table3": True},
-            'kernel: expected "softmax" beside',
+            'kernel: expected "softmax" with',
         ),
         ("reformer", {"num_hashes": 9}, "num_hashes: expected an integer from 1 to 8"),
         ("reformer", {"num_buckets": 5}, "num_buckets: expected an even integer"),
@@ -159,8 +159,8 @@ def test_a_parameter_of_another_attention_is_refused() -> None:
             {"pattern": "fixed", "stride": 4, "summary": 5},
             "summary: expected at most stride = 4",
         ),
-        ("synthesizer", {"rank": 4}, 'rank: expected null beside kind = "dense", found 4'),
-        ("synthesizer", {"kind": "random", "factor": 4}, 'factor: expected null beside kind = "random", found 4'),
+        ("synthesizer", {"rank": 4}, 'rank: expected null with kind = "dense", found 4'),
+        ("synthesizer", {"kind": "random", "factor": 4}, 'factor: expected null with kind = "random", found 4'),
     ],
     ids=str,
 )

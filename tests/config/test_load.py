@@ -46,7 +46,7 @@ class TestFile:
 
     def test_of_a_model_of_transformers(self, write_config: WriteConfig) -> None:
         message = refusal(write_config({"model_type": "bert", "hidden_size": 768}))
-        assert "make an experiment of it first, by run_export.py import" in message
+        assert "first import it with run_export.py import" in message
 
     def test_not_utf8(self, write_config: WriteConfig) -> None:
         assert "line 2: not UTF-8" in refusal(write_config(b'{\n"data_folder": "\xfc"}'))
@@ -58,9 +58,9 @@ class TestFile:
             (" \n", "not JSON: empty"),
             ("{", "line 1, column 2: expecting property name"),
             ('{\n  "model": 1\n  "a": 2}', "line 3, column 3: expecting ',' delimiter, found '\"a\": 2}'"),
-            ('{"a": 1,\n}', "no comma may stand before a closing bracket"),
-            ('{"a": [1, ]}', "no comma may stand before a closing bracket"),
-            ("{'a': 1}", "line 1, column 2: strings and keys stand in double quotes"),
+            ('{"a": 1,\n}', "no comma is allowed before a closing bracket"),
+            ('{"a": [1, ]}', "no comma is allowed before a closing bracket"),
+            ("{'a': 1}", "line 1, column 2: strings and keys must be in double quotes"),
             ('{"a": True}', "line 1, column 7: write true, false and null"),
             ('{\n  // why\n  "a": 1}', "line 2, column 3: JSON has no comments"),
             ("{} x", "line 1, column 4: extra data"),

@@ -228,7 +228,7 @@ class TestImpossible:
     @pytest.mark.parametrize("key", ["num_landmarks", "conv_kernel_size"])
     def test_flat_default_that_every_layer_overrules(self, valid: Data, key: str) -> None:
         own = {"name": "nystrom", "num_landmarks": 4, "conv_kernel_size": 3}
-        expected = f"model.{key}: no layer uses it: each that has {key} gives its own"
+        expected = f"model.{key}: no layer uses it: each layer that has {key} sets its own"
         self.check(valid, expected, attn_type=own, **{key: 9})
 
     def test_batch_that_is_no_multiple_of_what_a_device_takes(self, valid: Data) -> None:
@@ -244,7 +244,10 @@ class TestImpossible:
             ({"decay": 0.5}, 'decay: expected schedule "wsd" with it'),
             ({"schedule": "wsd", "warmup": 0.8, "decay": 0.5}, "decay: expected at most 1 together with warmup = 0.8"),
             ({"batch_size_start": 4}, "batch_growth_tokens: missing"),
-            ({"batch_size_start": 8, "batch_growth_tokens": 9}, "batch_size_start: expected a divisor of batch_size"),
+            (
+                {"batch_size_start": 8, "batch_growth_tokens": 9},
+                "batch_size_start: expected a smaller number that",
+            ),
             ({"mask_replace_prob": 0.9, "random_replace_prob": 0.2}, "random_replace_prob: expected at most 1"),
             ({"mask_replace_prob": 0, "random_replace_prob": 0}, "mask_replace_prob: expected mask_replace_prob or"),
         ],

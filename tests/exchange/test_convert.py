@@ -290,7 +290,7 @@ WRONG: dict[str, tuple[tuple[object, ...], dict[str, Any], str]] = {
     "attention": (("--attention", "nearfar"), {}, "nearfar"),
     "parameter": (("--attention", "linear,num_landmarks=3"), {}, "num_landmarks"),
     "goal": (("--end_to_end", "layers"), {}, "expected hidden or loss"),
-    "steps of no goal": (("--end_to_end_steps", 3), {}, "expected --end_to_end beside it"),
+    "steps of no goal": (("--end_to_end_steps", 3), {}, "expected --end_to_end with it"),
     "no steps": (("--end_to_end", "hidden"), {"steps": 0}, "expected --end_to_end_steps or --steps of at least 1"),
     "text": ((), {"text": "nothing.jsonl"}, "no such file"),
     "column": (("--text_column", "review"), {}, "found none of that name; it has the column text"),

@@ -157,7 +157,7 @@ def test_it_is_refused_where_no_query_meets_a_key(case: Case) -> None:
     if not (needs.no_query or needs.no_key):
         config(attn_type=attention, **ALONE)
         return
-    words = rf'model\.positions: expected "learned", found "rotary": .* no query meets a key in {case.name}$'
+    words = rf'model\.positions: expected "learned", found "rotary": .* which are not compared in {case.name}$'
     for attn_type in (attention, ["softmax", attention]):
         with pytest.raises(UserError, match=words):
             config(attn_type=attn_type, **ALONE)

@@ -289,9 +289,9 @@ def test_weights_that_change(
 
 def test_flags_that_say_nothing(refused: Refused, finished: Path, tmp_path: Path) -> None:
     assert "--engine spark: expected one of local, ray" in refused("--engine", "spark")
-    assert "--address: expected --engine ray beside it" in refused("--address", "127.0.0.1:1")
-    assert "--workers: expected --engine ray beside it" in refused("--workers", 2)
-    assert "--delimiter: expected a file beside it, found a folder of Parquet files" in refused("--delimiter", ";")
+    assert "--address: expected --engine ray with it" in refused("--address", "127.0.0.1:1")
+    assert "--workers: expected --engine ray with it" in refused("--workers", 2)
+    assert "--delimiter: expected a file with it, found a folder of Parquet files" in refused("--delimiter", ";")
 
 
 def test_an_engine_that_is_not_installed(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,4 +148,4 @@ def test_batches_that_processes_cannot_share(
     write_experiment(tmp_path)
     flags = ["--set", "pretraining_setting.batch_size_start=3", "--set", "pretraining_setting.batch_growth_tokens=99"]
     assert run_here(monkeypatch, "code/run_pretrain.py", "--model", tmp_path, "--dataset", dataset_folder, *flags) == 2
-    assert "expected a divisor of batch_size = 8 below it, found 3" in capsys.readouterr().err
+    assert "expected a smaller number that divides batch_size = 8, found 3" in capsys.readouterr().err

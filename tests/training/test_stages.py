@@ -190,8 +190,8 @@ def with_stages(*given: dict[str, Any]) -> ExperimentConfig:
     ("given", "expected"),
     [
         ([], "pretraining_setting.stages: expected at least one phase, or null for none"),
-        ([16, 8], "pretraining_setting.stages[0].max_seq_len: expected at most 8, as the phase after it has, found 16"),
-        ([64], "pretraining_setting.stages[0].max_seq_len: expected at most 32, as the phase after it has, found 64"),
+        ([16, 8], "pretraining_setting.stages[0].max_seq_len: expected at most 8, as in the next phase, found 16"),
+        ([64], "pretraining_setting.stages[0].max_seq_len: expected at most 32, as in the next phase, found 64"),
     ],
 )
 def test_phases_that_do_not_follow_on_each_other(given: list[int], expected: str) -> None:

@@ -16,11 +16,11 @@ HEAD_DIM = LANDMARKS = 64
 """Of the models whose steps are measured."""
 MOST_REPEATS = 10**6
 ATTENTIONS = (
-    "An attention, its parameters behind commas, such as nystrom,num_landmarks=32; may be given several times. "
+    "An attention, with parameters after commas, such as nystrom,num_landmarks=32; may be given several times. "
     "Default: all."
 )
 REPEATS = "Measurements of each method at up to 2048 tokens; fewer above."
-BATCHES = "Steps of a measurement where batches differ in length."
+BATCHES = "Steps of each measurement in which batches differ in length."
 CHECKPOINT = "Which weights: last, or an epoch's number."
 
 

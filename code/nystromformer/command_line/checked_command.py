@@ -67,7 +67,7 @@ def _unexpected(args: Sequence[str], word: str) -> str:
     """What to say of a word that no flag and no argument takes."""
     place = args.index(word)
     flag = args[place - 1] if place and args[place - 1].startswith("--") else None
-    return f"nothing is expected {f'behind {flag}' if flag else 'here'}, found {_shown(word)}"
+    return f"expected no further argument{f' after {flag}' if flag else ''}, found {_shown(word)}"
 
 
 def _each(value: object) -> Iterator[object]:

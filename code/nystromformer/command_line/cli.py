@@ -34,7 +34,7 @@ _OF_THE_MACHINE = {
     errno.ESTALE: "reading or writing",
 }
 """What went wrong where an error of the system names no file."""
-_LESS_MEMORY = "take less at a time (rows: gpu_setting.inst_per_gpu; --workers), or smaller sizes"
+_LESS_MEMORY = "compute fewer rows at a time (gpu_setting.inst_per_gpu), or use fewer --workers or a smaller model"
 
 
 def run(command: Callable[..., Any]) -> None:
@@ -110,7 +110,7 @@ def with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
 def _compiler_failed(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reason = f" ({type(error).__name__}: {lines[0]:.300})" if lines else ""
-    return f"model.compile: the layers could not be compiled{reason}: set model.compile to false to go on without"
+    return f"model.compile: the layers could not be compiled{reason}: set model.compile to false to run without it"
 
 
 def _memory_ran_out(error: BaseException) -> bool:

@@ -26,7 +26,7 @@ def main() -> None:
         sys.stderr.write(f"error: {asked}: expected one of {names}\n")
         sys.exit(2)
     if find_spec("typer") is None:
-        sys.stderr.write(f"error: the commands need more than the attention: {how_to_install('train,report')}\n")
+        sys.stderr.write(f"error: the commands need further packages: {how_to_install('train,report')}\n")
         sys.exit(2)
     module = COMMANDS[asked]
     found = find_spec(module)

@@ -42,7 +42,7 @@ ArrayIndex = Annotated[
     typer.Option(
         "--array_index",
         help="In an array job: number of the slice to process, from 0 to --array_size - 1. When all are finished, the "
-        "command without these two flags does what is missing and finishes the output.",
+        "command without these two flags processes missing slices and completes the output.",
     ),
 ]
 ArraySize = Annotated[int | None, typer.Option("--array_size", min=1, help="In an array job: number of slices.")]

@@ -109,14 +109,14 @@ def _launch(flags: Sequence[str], signals: OneSignal) -> int:
             raise
         rank, failure = error.get_first_failure()
         how = f"exit status {failure.exitcode}" if failure.exitcode > 0 else failure.signal_name()
-        _say(f"error: process {rank} ended with {how}, and the run with it. What it said stands above")
+        _say(f"error: process {rank} ended with {how}, which ended the run. Its messages are above")
         return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
     except RendezvousError as error:
         if signals.received is not None:
             raise
         _say(
-            "error: the machines did not meet, or lost each other. Does the same command run on each of them, as many "
-            f"as --nnodes says, and can all reach --rdzv_endpoint? ({first_line(error):.200})"
+            "error: the machines could not connect, or lost their connection. Run the same command on each of the "
+            f"--nnodes machines, and check that all can reach --rdzv_endpoint ({first_line(error):.200})"
         )
         return 1
     return 0

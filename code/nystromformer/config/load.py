@@ -39,8 +39,8 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     if isinstance(data, dict):
         if "model_type" in data and "model" not in data:
             raise UserError(
-                f"{path}: of a model of transformers: make an experiment of it first, by "
-                f"run_export.py import {path.parent} DEST, and name DEST here"
+                f"{path}: the config.json of a transformers model: first import it with "
+                f"run_export.py import {path.parent} DEST, then use DEST here"
             )
         problems += apply_overrides(data, overrides)
     named = [*map(quoted, overrides[:MOST_LISTED]), *(["…"] if len(overrides) > MOST_LISTED else [])]
@@ -105,7 +105,7 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         if not path.parent.exists():
-            raise UserError(f"{path.parent}: no such folder; expected an experiment's, with a config.json") from None
+            raise UserError(f"{path.parent}: no such folder; expected an experiment folder with config.json") from None
         advice = (
             "create it (copy nystrom-512/config.json, say), or name an experiment's folder: --model FOLDER, or "
             "with the launcher FOLDER alone"

@@ -155,8 +155,8 @@ def _type_words(node: Schema, root: Schema) -> str:
     if "every" in node.get("properties", {}):
         return 'an object {"every": ..., "global": ..., "local": ...}'
     if node["type"] == "array":
-        once = ", none twice" if node.get("uniqueItems") else ""
-        has = f", {quoted(node['contains']['const'])} among them" if "contains" in node else ""
+        once = ", without duplicates" if node.get("uniqueItems") else ""
+        has = f", including {quoted(node['contains']['const'])}" if "contains" in node else ""
         items = "these" if "oneOf" in node["items"] else _words(node["items"], root).replace("an integer", "integers")
         most = f"at most {node['maxItems']:,} " if "maxItems" in node else ""
         return f"a list of {most}{items}{once}{has}"

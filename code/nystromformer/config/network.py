@@ -73,7 +73,7 @@ class ModelConfig(BaseModel):
     mixed_precision: MixedPrecision = Field(
         default=True,
         description='Number format of the layers\' computation. "bf16" or "fp16": 16 bits (the weights stay '
-        "float32); true: the one that the device is fast at, else float32; false: float32.",
+        "float32); true: whichever of the two is fast on the device, else float32; false: float32.",
     )
     attention_grad_checkpointing: bool = Field(
         default=False,
@@ -91,7 +91,7 @@ class ModelConfig(BaseModel):
     )
     feed_forward_chunk: Size | None = Field(
         default=None,
-        description="Save memory: compute feed-forward blocks for this many tokens at a time, again in the backward "
+        description="Save memory: compute feed-forward blocks this many tokens at a time, and again in the backward "
         "pass; null: all at once.",
     )
     compile: Compile = Field(
@@ -174,8 +174,8 @@ class ModelConfig(BaseModel):
     )
     activation: Literal["gelu_tanh", "gelu", "silu"] = Field(
         default="gelu_tanh",
-        description="Function within each feed-forward block. gelu_tanh: GELU by its tanh approximation, as the "
-        "authors'; gelu: exact, as in BERT and in LRA's encoder; silu: x sigmoid(x).",
+        description="Function within each feed-forward block. gelu_tanh: GELU by its tanh approximation, as in the "
+        "authors' code; gelu: exact, as in BERT and in LRA's encoder; silu: x sigmoid(x).",
     )
     bias: bool = Field(
         default=True,
@@ -207,7 +207,7 @@ class ModelConfig(BaseModel):
     )
     rope_theta: RopeTheta = Field(
         default=10_000.0,
-        description="Base of the rotary angles: the larger, the slower the slowest angle grows with the distance.",
+        description="Base of the rotary angles; a larger one slows the growth of the slowest angle with the distance.",
     )
     rope_theta_local: RopeTheta | None = Field(
         default=None,
@@ -331,14 +331,14 @@ class ModelConfig(BaseModel):
     def _impossible_positions(self) -> list[Problem]:
         """What rotary positions exclude."""
         if self.positions != "rotary":
-            text = 'expected positions "rotary" with it, whose angles it is about, found "learned"'
+            text = 'expected positions "rotary" with it, since it sets their angles, found "learned"'
             return [Problem((key,), text) for key in ("rope_theta", "rope_theta_local") if self._is_set(key)]
         problems = []
         if self.rope_theta_local is not None and not any(layer.is_local for layer in self._layers()):
             text = "no layer uses it: none has a local attention (local, or longformer with num_global_tokens 0)"
             problems.append(Problem(("rope_theta_local",), text))
         if self.head_dim % 2:
-            text = 'expected an even number with positions "rotary", which turn pairs of a head\'s numbers, found '
+            text = 'expected an even number with positions "rotary", which rotate pairs of a head\'s dimensions, found '
             problems.append(Problem(("head_dim",), f"{text}{self.head_dim}"))
         default = type(self).model_fields["position_offset"].default
         if self.position_offset != default:
@@ -346,7 +346,7 @@ class ModelConfig(BaseModel):
             problems.append(Problem(("position_offset",), f"{text}{self.position_offset}"))
         blind = dict.fromkeys(layer.name for layer in self._layers() if not layer.compares_queries_and_keys)
         if blind:
-            text = 'expected "learned", found "rotary": it turns queries and keys, and no query meets a key in '
+            text = 'expected "learned", found "rotary": it rotates queries and keys, which are not compared in '
             problems.append(Problem(("positions",), text + " and ".join(blind)))
         return problems
 
@@ -367,20 +367,20 @@ class ModelConfig(BaseModel):
         """Ways to save memory that exclude each other, or that the rest of the network excludes."""
         problems = []
         if self.reversible and self.norm != "pre":
-            why = "between reversible layers nothing but a sum may stand, which a layer norm could not be taken out of"
+            why = "a norm after the sum cannot be undone in the backward pass"
             problems.append(Problem(("reversible",), f'expected norm "pre" with it, found "{self.norm}": {why}'))
         if self.reversible and self.compile is True:
-            why = 'a step computes each layer in two ways, for which nothing is compiled: set it to "auto" or false'
-            problems.append(Problem(("compile",), f"does not go with reversible layers: {why}"))
+            why = 'they compute each layer in two ways, which are not compiled: set it to "auto" or false'
+            problems.append(Problem(("compile",), f"cannot be combined with reversible layers: {why}"))
         if self.reversible:
-            text = "reversible layers are computed again in the backward pass as they are: set it to false"
+            text = "reversible layers are already recomputed in the backward pass: set it to false"
             problems += [
                 Problem((key,), text)
                 for key in ("attention_grad_checkpointing", "gelu_grad_checkpointing")
                 if getattr(self, key)
             ]
         elif self.feed_forward_chunk is not None and self.gelu_grad_checkpointing:
-            text = "with feed_forward_chunk the whole block is computed again in the backward pass: set it to false"
+            text = "with feed_forward_chunk the whole block is already recomputed in the backward pass: set it to false"
             problems.append(Problem(("gelu_grad_checkpointing",), text))
         return problems
 
@@ -432,6 +432,6 @@ NO_EFFECT = frozenset({"compile", "attention_grad_checkpointing", "gelu_grad_che
 
 def _why_unused(key: str, layers: tuple[AttentionConfig, ...]) -> str:
     if any(key in type(layer).model_fields for layer in layers):
-        return f"each that has {key} gives its own"
+        return f"each layer that has {key} sets its own"
     names = " and ".join(dict.fromkeys(layer.name for layer in layers))
     return f"attn_type is {names}, which has no {key}"

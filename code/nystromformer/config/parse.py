@@ -32,10 +32,10 @@ def parse_json(text: str) -> tuple[Any, list[Problem]]:
     except json.JSONDecodeError as error:
         raise ValueError(_not_json(text, error)) from None
     except RecursionError:
-        raise ValueError("not JSON that can be read: nested too deeply") from None
+        raise ValueError("JSON that cannot be read: nested too deeply") from None
     except ValueError:
         # Python refuses to convert integers of more than 4300 digits.
-        raise ValueError("not JSON that can be read: a number has thousands of digits") from None
+        raise ValueError("JSON that cannot be read: a number has thousands of digits") from None
 
 
 def _duplicates(node: object, path: Path) -> Iterator[Problem]:
@@ -70,10 +70,10 @@ def _complaint(text: str, error: json.JSONDecodeError) -> str:
     # Python 3.13 points at a trailing comma itself, earlier versions behind it.
     after_comma = rest[1:].lstrip() if rest.startswith(",") else rest if before.endswith(",") else ""
     if after_comma.startswith(("}", "]")):
-        return "no comma may stand before a closing bracket"
+        return "no comma is allowed before a closing bracket"
     habits = {
         ("//", "/*", "#"): "JSON has no comments",
-        ("'",): "strings and keys stand in double quotes",
+        ("'",): "strings and keys must be in double quotes",
         ("True", "False", "None"): "write true, false and null",
     }
     for starts, complaint in habits.items():

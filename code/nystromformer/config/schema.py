@@ -28,7 +28,7 @@ class PretrainingConfig(BaseModel):
     objectives: tuple[ObjectiveName, ...] = Field(
         default=("mlm",),
         description="Training objectives: mlm (predict masked tokens), which is required, and optionally sop (are "
-        "the two parts of a row in order or swapped?). The loss is the mean over masked tokens plus the mean "
+        "the two parts of a row in order or swapped?). The loss is the mean over masked tokens plus the sum "
         "over rows with an order, each weighted by 1 / (batch_size x their share of all rows), even in a step "
         "with few of them.",
         json_schema_extra={"uniqueItems": True, "contains": {"const": "mlm"}},
@@ -54,7 +54,7 @@ class PretrainingConfig(BaseModel):
     schedule: Schedule = Field(
         default="linear",
         description="How the learning rate falls to 0 after the warm-up. linear; cosine: half a cosine; wsd "
-        "(warm-up, stable, decay): constant, then linear over the last steps, the fraction decay of all; budget: "
+        "(warm-up, stable, decay): constant, then linear over the last steps, a fraction set by decay; budget: "
         "linear in the time spent in training, which ends the run after budget_minutes. Two runs with a budget "
         "differ, since step times vary.",
     )
@@ -201,7 +201,7 @@ class PretrainingConfig(BaseModel):
         if self.schedule == "budget" and self.budget_minutes is None:
             problems.append(Problem(("budget_minutes",), 'expected a number of minutes with schedule "budget"'))
         if self.schedule == "budget" and self.stages is not None:
-            problems.append(Problem(("schedule",), 'expected no "budget" with stages, whose phases have steps each'))
+            problems.append(Problem(("schedule",), 'expected no "budget" with stages, whose phases count in steps'))
         if self.schedule == "wsd" and self.warmup + self.decay_share > 1 + 1e-9:
             text = f"expected at most 1 together with warmup = {self.warmup:g}, found {self.decay_share:g}"
             problems.append(Problem(("decay",), text))
@@ -211,9 +211,9 @@ class PretrainingConfig(BaseModel):
         start, tokens = self.batch_size_start, self.batch_growth_tokens
         if (start is None) != (tokens is None):
             missing = "batch_size_start" if start is None else "batch_growth_tokens"
-            return [Problem((missing,), "missing: batch_size_start and batch_growth_tokens stand together")]
+            return [Problem((missing,), "missing: batch_size_start and batch_growth_tokens need each other")]
         if start is not None and (self.batch_size % start or start == self.batch_size):
-            text = f"expected a divisor of batch_size = {self.batch_size} below it, found {start}"
+            text = f"expected a smaller number that divides batch_size = {self.batch_size}, found {start}"
             return [Problem(("batch_size_start",), text)]
         if start is not None and self.stages is not None:
             return [Problem(("batch_size_start",), "expected null with stages, whose phases have a batch_size each")]
@@ -332,9 +332,7 @@ class ExperimentConfig(BaseModel):
             raise ImpossibleError([Problem(place, "expected at least one phase, or null for none")])
         lengths = [*(stage.max_seq_len for stage in stages), self.model.max_seq_len]
         problems = [
-            Problem(
-                (*place, number, "max_seq_len"), f"expected at most {after}, as the phase after it has, found {length}"
-            )
+            Problem((*place, number, "max_seq_len"), f"expected at most {after}, as in the next phase, found {length}")
             for number, (length, after) in enumerate(pairwise(lengths))
             if length > after
         ]
@@ -345,11 +343,11 @@ class ExperimentConfig(BaseModel):
     @model_validator(mode="after")
     def _whole_layers(self) -> Self:
         if self.model.reversible and self.gpu_setting.parallel == "fsdp":
-            text = 'expected "ddp" with model.reversible, found "fsdp": it computes layers again without their shards'
+            text = 'expected "ddp" with model.reversible, found "fsdp": recomputing layers needs their whole weights'
             raise ImpossibleError([Problem(("gpu_setting", "parallel"), text)])
         network = self.model
         sizes = network.num_head, network.head_dim, network.max_seq_len
         if self.gpu_setting.parallel == "fsdp" and any(each.num_shared_weights(*sizes) for each in network.attentions):
-            text = 'expected "ddp" with weights that all layers share (linformer), found "fsdp", which cuts each layer'
+            text = 'expected "ddp" with weights that all layers share (linformer), found "fsdp", which shards layers'
             raise ImpossibleError([Problem(("gpu_setting", "parallel"), text)])
         return self

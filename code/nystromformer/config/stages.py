@@ -15,7 +15,7 @@ class StageConfig(BaseModel):
     model_config = STRICT
 
     max_seq_len: Size = Field(description="Tokens of the phase's rows, no more than in the phase after it.")
-    data_folder: Folder = Field(description="Folder of the phase's dataset, with the tokenizer of the run's own.")
+    data_folder: Folder = Field(description="Folder of the phase's dataset, made with the same tokenizer as the run's.")
     epoch: Size = Field(description="Number of epochs of the phase.")
     batches_per_epoch: Size | None = Field(default=None, description="Steps of an epoch; null for the run's own.")
     batch_size: Size | None = Field(default=None, description="Rows of a step; null for the run's own.")

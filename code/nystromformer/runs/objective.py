@@ -68,7 +68,7 @@ def objective_of(
     others = {"--objective_method": method, "--beta": beta, "--target": target, "--warm_start": warm}
     if objective == "cross_entropy":
         if given := [flag for flag, value in others.items() if value is not None] + ["--stratify"] * stratify:
-            raise UserError(f"{given[0]}: expected another --objective than cross_entropy beside it")
+            raise UserError(f"{given[0]}: expected another --objective than cross_entropy with it")
         return None
     name = next((each for each in METHODS if each == objective), None)
     if name is None:
@@ -78,17 +78,17 @@ def objective_of(
         known = f"one of {', '.join(METHODS[name])} for {name}" if method in get_args(Method) else "eban or dual"
         raise UserError(f"--objective_method: expected {known}, found {method!r:.60}")
     if beta is not None and name != "f_beta":
-        raise UserError(f"--beta: expected --objective f_beta beside it, found {name}")
+        raise UserError(f"--beta: expected --objective f_beta with it, found {name}")
     if beta is not None and not 0 < beta < 1000:
         raise UserError(f"--beta: expected a number above 0 and below 1000, found {beta:g}")
     if target is None and name in WITH_TARGET:
-        raise UserError(f"--objective {name}: expected --target with a share between 0 and 1 beside it, such as 0.9")
+        raise UserError(f"--objective {name}: expected --target with a share between 0 and 1 with it, such as 0.9")
     if target is not None and name not in WITH_TARGET:
-        raise UserError(f"--target: expected --objective {' or '.join(WITH_TARGET)} beside it, found {name}")
+        raise UserError(f"--target: expected --objective {' or '.join(WITH_TARGET)} with it, found {name}")
     if target is not None and not 0 < target < 1:
         raise UserError(f"--target: expected a share between 0 and 1, found {target:g}")
     if warm is not None and chosen == "cross_entropy":
-        raise UserError("--warm_start: expected --objective_method eban or dual beside it, found cross_entropy")
+        raise UserError("--warm_start: expected --objective_method eban or dual with it, found cross_entropy")
     if warm is not None and not 0 <= warm <= 1:
         raise UserError(f"--warm_start: expected a share from 0 to 1, found {warm:g}")
     usual = 0.0 if chosen == "cross_entropy" else WARM_START

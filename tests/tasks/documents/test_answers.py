@@ -146,7 +146,7 @@ def test_an_order() -> None:
         answer_of(cells("low", "middle"), "ordered", ("low", "high"))
     with pytest.raises(UserError, match="--order: expected each class once"):
         answer_of(cells("low", "high"), "ordered", ("low", "low"))
-    with pytest.raises(UserError, match="--order: expected --kind ordered beside it, found classes"):
+    with pytest.raises(UserError, match="--order: expected --kind ordered with it, found classes"):
         answer_of(cells("low", "high"), None, ("low", "high"))
 
 

@@ -154,7 +154,7 @@ def test_the_head_gets_the_mean_over_an_examples_rows() -> None:
 def test_rules_that_cannot_be(tokenizer) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UserError, match="--cut middle: expected one of head, head_and_tail, windows"):
         check_rule("middle", None)
-    with pytest.raises(UserError, match="--overlap 3: expected --cut windows beside it, found head"):
+    with pytest.raises(UserError, match="--overlap 3: expected --cut windows with it, found head"):
         check_rule("head", 3)
     with pytest.raises(UserError, match="--overlap 20: expected windows of --length 24 to advance by at least 4"):
         encode_cut(Texts("t", ["a"]), tokenizer, 24, False, Cut("windows", 20))

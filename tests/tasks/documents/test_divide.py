@@ -107,8 +107,8 @@ def test_what_flags_exclude() -> None:
     assert check_division(None, None, 4, "author", None) == Division(folds=4)
     for flags, said in {
         ("v.csv", 5, None, None): "--validation v.csv: expected no --folds",
-        ("0.1", 5, None, "day"): "--time day: expected no --folds beside it",
-        ("0.1", None, "author", "day"): "--time day: expected no --group beside it",
+        ("0.1", 5, None, "day"): "--time day: expected no --folds with it",
+        ("0.1", None, "author", "day"): "--time day: expected no --group with it",
     }.items():
         validation, folds, group, time = flags
         with pytest.raises(UserError, match=said):

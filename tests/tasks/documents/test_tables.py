@@ -340,8 +340,8 @@ def test_flags_of_reading(flags: dict[str, str], expected: str) -> None:
         ("t.json", b"[1]", Reading(), "expected an array of JSON objects, found 1"),
         ("t.json", b"[{", Reading(), "expected an array of JSON objects, found"),
         ("t.xlsx", b"PK no", Reading(), "expected an Excel file, found something else"),
-        ("t.csv", b"a\n", Reading(sheet="x"), "expected a file that ends in .xlsx beside --sheet"),
-        ("t.jsonl", b"{}", Reading(delimiter=";"), "expected a file that ends in .csv, .tsv beside --delimiter"),
+        ("t.csv", b"a\n", Reading(sheet="x"), "expected a file that ends in .xlsx with --sheet"),
+        ("t.jsonl", b"{}", Reading(delimiter=";"), "expected a file that ends in .csv, .tsv with --delimiter"),
         ("folder/readme.txt", b"a", Reading(), "expected a folder for each class with .txt files in it, found none"),
     ],
 )

@@ -163,10 +163,10 @@ def test_a_frozen_run_is_not_a_trained_one(experiment: Experiment, tmp_path: Pat
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (("--lr", "1e-4"), "expected no --lr beside it"),
-        (("--seed", "0,1"), "expected no --seed beside it"),
-        (("--patience", 2), "expected no --patience beside it"),
-        (("--from_scratch",), "expected no --freeze beside it"),
+        (("--lr", "1e-4"), "expected no --lr with it"),
+        (("--seed", "0,1"), "expected no --seed with it"),
+        (("--patience", 2), "expected no --patience with it"),
+        (("--from_scratch",), "expected no --freeze with it"),
     ],
 )
 def test_what_freeze_does_not_stand_beside(

@@ -229,7 +229,7 @@ def test_reports_say_how_the_game_stands(decided: Run, source: Path, tables: Doc
         (["--objective", "auroc", "--warm_start", "2"], "--warm_start: expected a share from 0 to 1"),
         (["--stratify"], "--stratify: expected another --objective"),
         (["--target", "0.5"], "--target: expected another --objective"),
-        (["--objective", "iou"], "--objective iou: expected a task with a class of each token"),
+        (["--objective", "iou"], "--objective iou: expected a task with a class for each token"),
         (["--objective", "auroc", "--kind", "ordered", "--order", "no,yes"], "expected a task of two classes"),
         (["--objective", "auroc", "--class_weights", "balanced"], "expected no --class_weights"),
     ],

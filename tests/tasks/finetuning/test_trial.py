@@ -88,7 +88,7 @@ def test_the_rate_of_the_lowest_loss_is_taken(
     tried = find_runs(experiment.checkpoints / "documents" / "t" / "cache")
     assert not tried, "trials are no runs for reports"
     assert [each.folder for each in find_runs(experiment.checkpoints)] == [run.folder]
-    said = next(line for line in caplog.messages if "is taken" in line)
+    said = next(line for line in caplog.messages if "is used" in line)
     losses = [float(part.split()[1]) for part in said.split(": ")[1].split("; ")[0].split(", ")]
     assert losses[2] == math.inf
     assert run.settings.learning_rate == RATES[losses.index(min(losses))]
@@ -136,7 +136,7 @@ def test_folds_share_the_rate_of_the_first(
     flags = ("--train", table, "--text", "body", "--label", "label", "--folds", 2, "--batch_size", 4, "--epoch", 5)
     with caplog.at_level("INFO"):
         run_here(monkeypatch, "code/run_classify.py", "--model", experiment.folder, *flags, "--device", "cpu")
-    assert caplog.text.count("is taken") == 1
+    assert caplog.text.count("is used") == 1
     first, second = find_runs(experiment.checkpoints)
     assert first.settings == second.settings
 
@@ -147,7 +147,7 @@ def test_several_batch_sizes_need_a_rate(
     experiment = copy_of(source, tmp_path / "e")
     place = ("--model", experiment.folder, "--train", table, "--text", "body", "--label", "label")
     assert run_here(monkeypatch, "code/run_classify.py", *place, "--batch_size", "4,8") == 2
-    assert "expected --lr beside several batch sizes" in capsys.readouterr().err
+    assert "expected --lr with several batch sizes" in capsys.readouterr().err
     # Other commands have a rate.
     task = ("--model", experiment.folder, "--glue", write_sst2(tmp_path / "glue"), "--task", "SST-2", "--epoch", 1)
     assert run_here(monkeypatch, "code/run_glue.py", *task, "--batch_size", "4,8", "--device", "cpu") == 0

@@ -73,7 +73,7 @@ def test_what_is_damaged_is_not_read(name: str, tmp_path: Path) -> None:
     fit_words(Texts("rows", ROWS), *LEARNED["two"]).save(tmp_path)
     path = tmp_path / name
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(UserError, match="Remove the folder, and the same command of training makes it again"):
+    with pytest.raises(UserError, match="Remove the folder: the same training command creates it again"):
         Words.read(tmp_path)
 
 
@@ -111,7 +111,7 @@ def test_it_is_told_before_the_first_epoch_and_shown_in_the_table(
         assert run_here(monkeypatch, "code/run_classify.py", *place, *flags, "--length", length) == 0
         lines = caplog.messages
         out = capsys.readouterr().out
-        (bar,) = [number for number, line in enumerate(lines) if "to be beaten: tf-idf" in line]
+        (bar,) = [number for number, line in enumerate(lines) if "baseline: tf-idf" in line]
         (first,) = [number for number, line in enumerate(lines) if "parameters, cpu" in line]
         assert bar < first
         said.append(lines[bar].partition("tf-idf")[2].rpartition(" (")[0])
@@ -203,5 +203,5 @@ def test_what_has_no_baseline(
     assert "expected a run of run_classify.py" in capsys.readouterr().err
     for flags, named in ((("--embed",), "--embed"), (("--predict", "last"), "--predict")):
         assert run_here(monkeypatch, "code/run_predict.py", *place, "--baseline", *flags) == 2
-        assert f"--baseline: expected no {named} beside it" in capsys.readouterr().err
+        assert f"--baseline: expected no {named} with it" in capsys.readouterr().err
     assert not (tmp_path / "out.csv").exists()

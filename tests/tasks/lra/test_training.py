@@ -205,10 +205,10 @@ def test_another_attention_trains_with_the_papers_parameters(
         (("--attention", "softmax", "--set", "model.attn_type.num_landmarks=8"), "num_landmarks"),
         (("--lr", "fast"), "--lr: expected a number"),
         (("--track", "fast"), "--track fast: expected one of paper, modern, spt"),
-        (("--token_steps", 50), "--token_steps 50: expected --track spt beside it, found paper"),
+        (("--token_steps", 50), "--token_steps 50: expected --track spt with it, found paper"),
         (("--track", "spt", "--token_steps", 5000), "expected a multiple of --every 50 below --steps 5000"),
         (("--track", "spt", "--lr", "1e-3,1e-4"), "--track spt: expected one --batch_size and one --lr"),
-        (("--track", "modern", "--as_published"), "--as_published: expected --track paper beside it, found modern"),
+        (("--track", "modern", "--as_published"), "--as_published: expected --track paper with it, found modern"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_written(given: tuple[object, ...], expected: str, lra: Lra) -> None:

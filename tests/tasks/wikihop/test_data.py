@@ -123,7 +123,9 @@ class TestReading:
         assert check_size(["WH_dev_0"] * 5_129, "dev") == check_size(["WH_test_0"], "test") == []
         assert check_size(["MH_train_0"] * 1_620, "train") == []
         (warning,) = check_size(["MH_dev_1"] * 5, "dev")
-        assert warning.startswith("MedHop dev has 5 instances, the official one has 342: figures on it do not compare")
+        assert warning.startswith(
+            "MedHop dev has 5 instances, the official one has 342: figures on it are not comparable"
+        )
 
 
 @pytest.mark.parametrize(("ids", "name"), [("WH_train_", "WikiHop"), ("MH_train_", "MedHop")])

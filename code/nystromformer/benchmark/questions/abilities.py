@@ -16,7 +16,7 @@ class Abilities:
     tasks: list[str] = flag([], "A task; may be given several times. Default: all.", name="task")
     attentions: list[str] = flag(
         [],
-        "An attention, its parameters behind commas and several values of one with slashes, such as "
+        "An attention, with parameters after commas and several values of one separated by /, such as "
         "nystrom,num_landmarks=8/16; may be given several times. Default: all, with about a quarter of the keys.",
         name="attention",
     )
@@ -25,7 +25,7 @@ class Abilities:
     )
     pairs: Sequence[int] = numbers(
         (),
-        "Keys with values of lookup and recall, several numbers separated by commas. Default: for half and a quarter "
+        "Number of key-value pairs in lookup and recall, several separated by commas. Default: a half and a quarter "
         "of the tokens.",
     )
     taps: Sequence[int] = numbers(
@@ -35,14 +35,14 @@ class Abilities:
         name="conv_kernel_size",
     )
     seeds: int = flag(1, "Runs of each, with seeds from 0 on.", 1, MOST)
-    seconds: float = flag(120.0, "Time of one core after which a run that has not got there ends.", 1)
+    seconds: float = flag(120.0, "Seconds on one core after which a run ends that has not learned its task.", 1)
     workers: int = flag(2, "Runs at once, a process and a core each.", 1, most_processes())
 
 
 def abilities(settings: Abilities, results: Results) -> str:
     """Small tasks that softmax learns within minutes: which attention can look things up, shift, copy, find and count.
 
-    Stopped and started again, it continues; another command with the same --out adds to its tables.
+    It resumes when it is started again; another command with the same --out adds to its tables.
     """
     from nystromformer.benchmark.abilities.measure import measure_abilities
 

@@ -36,11 +36,11 @@ class Approximation:
     )
     ridges: Sequence[float] = numbers(
         (1e-2, 1e-3, 1e-4, 1e-5),
-        "Ridges in the place of the iterations (pinv_ridge), separated by commas.",
+        "Ridges to use instead of the iterations (pinv_ridge), separated by commas.",
         *(LEAST_RIDGE, MOST_RIDGE),
         kind=float,
     )
-    score_rows: int = flag(256, "Validation rows that losses are means over.", 1, MOST)
+    score_rows: int = flag(256, "Number of validation rows over which losses are averaged.", 1, MOST)
     adapt: int = flag(200, "Steps of pretraining with each attention in softmax's place; 0: none.", 0, MOST)
     repeats: int = flag(9, REPEATS, 1, MOST_REPEATS)
     threads: int = threads()

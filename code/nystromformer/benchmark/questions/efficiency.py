@@ -38,7 +38,7 @@ class Efficiency:
     encoder_layers: int = flag(2, "Layers of the encoder.", 1, MOST_LAYERS)
     encoder_heads: int = flag(2, "Heads of the encoder.", 1, MOST)
     encoder_width: int = flag(64, "Width of the encoder, which its heads divide.", 1, MOST)
-    budget: float = flag(1800.0, "Seconds that all may take; what they do not allow is left out, and named.", 0)
+    budget: float = flag(1800.0, "Time limit in seconds; measurements that do not fit are left out and listed.", 0)
 
     def __post_init__(self) -> None:
         if self.encoder_width % self.encoder_heads:

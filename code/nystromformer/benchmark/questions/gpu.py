@@ -16,13 +16,13 @@ class Gpu:
     """Sections and their time."""
 
     sections: Sequence[str] = names(SECTIONS, "What to measure: all of the default or some, separated by commas.")
-    minutes: float = flag(8.3, "Time limit; what matters least is left out, and named in the report.", 0.001)
-    seed: int | None = flag(None, "Of the inputs that results are compared on; default: a new one.", 0)
+    minutes: float = flag(8.3, "Total minutes; the least important parts are left out and listed in the report.", 0.001)
+    seed: int | None = flag(None, "Random seed of the inputs on which results are compared. Default: a new one.", 0)
     dry_run: bool = flag(False, "Try the command on a CPU, in tiny sizes: its figures mean nothing.")
 
 
 def gpu(settings: Gpu, results: Results) -> str:
-    """The fused kernels on a GPU: are they right, how fast are they, and what do they bring in training.
+    """The fused kernels on a GPU: are they correct, how fast are they, and what do they gain in training.
 
     The exit status is 1 where a measurement failed, or the kernels' results differ too much from float64's.
     """

@@ -14,7 +14,7 @@ class LinformerConfig(AttentionConfig):
 
     name: Literal["linformer"] = Field(
         default="linformer",
-        description="Linformer: keys and values projected along the length, which is learned up to max_seq_len (Wang "
+        description="Linformer: keys and values projected along the length, by weights for max_seq_len tokens (Wang "
         "et al. 2020).",
     )
     projected_length: Size = Field(default=256, description="Number of projected keys and values; k in the paper.")
@@ -33,7 +33,7 @@ class LinformerConfig(AttentionConfig):
 
     def impossible_together(self) -> list[tuple[str, str]]:
         if self.as_in_table3 and self.sharing != "head":
-            text = f'expected "head" beside as_in_table3 = true, found {quoted(self.sharing)}: each head has its own'
+            text = f'expected "head" with as_in_table3 = true, found {quoted(self.sharing)}: each head has its own'
             return [("sharing", text)]
         return []
 

@@ -63,7 +63,7 @@ class LongformerConfig(AttentionConfig):
     def impossible_with(self, num_heads: int) -> list[tuple[str, str]]:
         if isinstance(self.dilation, int) or len(self.dilation) == num_heads:
             return []
-        text = f"expected a number, or {num_heads} of them, one for each of the num_head, found {len(self.dilation)}"
+        text = f"expected a number, or {num_heads} of them, one for each head, found {len(self.dilation)}"
         return [("dilation", text)]
 
     @property

@@ -71,40 +71,38 @@ class NystromConfig(AttentionConfig):
     def impossible_together(self) -> list[tuple[str, str]]:
         problems = []
         if self.ignore_mask and self.segments != "padded":
-            text = f'expected "padded" beside ignore_mask = true, found {quoted(self.segments)}: where padding counts'
-            problems.append(("segments", f"{text} like any token, segments cannot go by the mask"))
+            text = f'expected "padded" with ignore_mask = true, found {quoted(self.segments)}: if padding counts'
+            problems.append(("segments", f"{text} like any token, segments cannot depend on the mask"))
         if self.ignore_mask and self.implementation == "triton":
-            text = 'expected "torch" or "auto" beside ignore_mask = true, found "triton": the kernels take their mask'
+            text = 'expected "torch" or "auto" with ignore_mask = true, found "triton": the kernels apply the mask'
             problems.append(("implementation", text))
         if self.landmarks != "segment_means" and self.segments != "valid":
-            text = f'expected "segment_means" beside segments = {quoted(self.segments)}, found {quoted(self.landmarks)}'
-            problems.append(("landmarks", f"{text}: the others are of each row's own valid tokens"))
+            text = f'expected "segment_means" with segments = {quoted(self.segments)}, found {quoted(self.landmarks)}'
+            problems.append(("landmarks", f"{text}: the others are computed from each row's valid tokens"))
         for key, value, kernels in (("segments", self.segments, "valid"), ("pinv_start", self.pinv_start, "matrix")):
             if self.implementation == "triton" and value != kernels and not self.ignore_mask:
-                text = f'expected "torch" or "auto" beside {key} = {quoted(value)}, found "triton": the kernels have'
-                problems.append(("implementation", f"{text} {quoted(kernels)} alone"))
+                text = f'expected "torch" or "auto" with {key} = {quoted(value)}, found "triton": the kernels accept'
+                problems.append(("implementation", f"{text} only {quoted(kernels)}"))
         if self.landmarks != "segment_means" and self.implementation == "triton":
-            text = (
-                f'expected "torch" or "auto" beside landmarks = {quoted(self.landmarks)}, found "triton": the kernels'
-            )
-            problems.append(("implementation", f"{text} have segment means alone"))
+            text = f'expected "torch" or "auto" with landmarks = {quoted(self.landmarks)}, found "triton": the kernels'
+            problems.append(("implementation", f"{text} support only segment means"))
         if self.landmarks != "kmeans" and self.kmeans_iterations is not None:
-            text = f"expected no iterations beside landmarks = {quoted(self.landmarks)}, found {self.kmeans_iterations}"
+            text = f"expected no iterations with landmarks = {quoted(self.landmarks)}, found {self.kmeans_iterations}"
             problems.append(("kmeans_iterations", f'{text}: only "kmeans" has them'))
         return problems + self._impossible_beside_a_ridge()
 
     def _impossible_beside_a_ridge(self) -> list[tuple[str, str]]:
         if self.pinv_ridge is None:
             return []
-        beside = f"beside pinv_ridge = {self.pinv_ridge:g}, found"
+        beside = f"with pinv_ridge = {self.pinv_ridge:g}, found"
         problems = []
         for key in ("pinv_iterations", "pinv_start"):
             default = type(self).model_fields[key].default
             if (value := getattr(self, key)) != default:
-                text = f"expected {quoted(default)} {beside} {quoted(value)}: it takes the iterations' place"
+                text = f"expected {quoted(default)} {beside} {quoted(value)}: it replaces the iterations"
                 problems.append((key, text))
         if self.implementation == "triton":
-            text = f'expected "torch" or "auto" {beside} "triton": the kernels have the iterations alone'
+            text = f'expected "torch" or "auto" {beside} "triton": the kernels support only the iterations'
             problems.append(("implementation", text))
         return problems
 

@@ -40,6 +40,6 @@ class PerformerConfig(AttentionConfig):
 
     def impossible_together(self) -> list[tuple[str, str]]:
         if self.as_in_table3 and self.kernel != "softmax":
-            text = f'expected "softmax" beside as_in_table3 = true, found {quoted(self.kernel)}'
+            text = f'expected "softmax" with as_in_table3 = true, found {quoted(self.kernel)}'
             return [("kernel", text)]
         return []

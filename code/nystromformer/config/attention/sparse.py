@@ -49,7 +49,7 @@ class SparseConfig(AttentionConfig):
     def impossible_with(self, num_heads: int) -> list[tuple[str, str]]:
         if self.heads == "merged" or num_heads > 1:
             return []
-        return [("heads", 'expected "merged" where num_head is 1, found "separate": half of the heads are none')]
+        return [("heads", 'expected "merged" where num_head is 1, found "separate": one head has no half')]
 
     @property
     def longest_exact(self) -> float:

@@ -23,7 +23,7 @@ class SynthesizerConfig(AttentionConfig):
 
     name: Literal["synthesizer"] = Field(
         default="synthesizer",
-        description="Synthesizer: scores without keys, learned up to max_seq_len (Tay et al. 2021).",
+        description="Synthesizer: scores without keys, learned for up to max_seq_len tokens (Tay et al. 2021).",
     )
     kind: Literal["dense", "factorized_dense", "random", "factorized_random"] = Field(
         default="dense",
@@ -43,7 +43,7 @@ class SynthesizerConfig(AttentionConfig):
 
     def impossible_together(self) -> list[tuple[str, str]]:
         return [
-            (key, f'expected null beside kind = "{self.kind}", found {found}: it belongs to {quoted(kind)}')
+            (key, f'expected null with kind = "{self.kind}", found {found}: it belongs to {quoted(kind)}')
             for key, kind in _FACTORISED.items()
             if (found := getattr(self, key)) is not None and kind != self.kind
         ]

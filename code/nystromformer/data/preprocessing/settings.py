@@ -92,7 +92,7 @@ class DatasetSettings:
             )
         if self.vocab_size is not None and self.tokenizer != TRAIN:
             raise UserError(
-                f"--vocab_size {self.vocab_size}: expected --tokenizer {TRAIN} beside it, because another tokenizer "
+                f"--vocab_size {self.vocab_size}: expected --tokenizer {TRAIN} with it, because another tokenizer "
                 f"has a size of its own; found {self.tokenizer}"
             )
         parse_mixture(self.mixture)

@@ -62,7 +62,7 @@ def convert_model(
     if asked.end_to_end not in (None, "hidden", "loss"):
         raise UserError(f"--end_to_end: expected hidden or loss, found {asked.end_to_end!r}")
     if asked.end_to_end is None and asked.end_to_end_steps is not None:
-        raise UserError("--end_to_end_steps: expected --end_to_end beside it")
+        raise UserError("--end_to_end_steps: expected --end_to_end with it")
     if asked.end_to_end is not None and not _steps_of(asked)[1]:
         raise UserError(f"--end_to_end {asked.end_to_end}: expected --end_to_end_steps or --steps of at least 1")
     check_free(dest, force, source)

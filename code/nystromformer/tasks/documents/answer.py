@@ -54,7 +54,7 @@ def answer_of(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = ()
     if len(labels.columns) > 1 and kind != "several":
         raise UserError(f"--kind {kind}: expected one column of labels, found {', '.join(labels.columns)}")
     if order and kind != "ordered":
-        raise UserError(f"--order: expected --kind ordered beside it, found {kind}")
+        raise UserError(f"--order: expected --kind ordered with it, found {kind}")
     if kind == "several":
         return _answer_several(labels)
     if kind == "value":

@@ -54,7 +54,7 @@ def check_rule(text: str | None, overlap: int | None) -> Cut | None:
     for rule in RULES:
         if text == rule:
             if overlap is not None and rule != "windows":
-                raise UserError(f"--overlap {overlap}: expected --cut windows beside it, found {rule}")
+                raise UserError(f"--overlap {overlap}: expected --cut windows with it, found {rule}")
             return Cut(rule, overlap)
     raise UserError(f"--cut {text}: expected one of {', '.join(RULES)}")
 

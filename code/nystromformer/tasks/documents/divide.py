@@ -81,9 +81,9 @@ def check_division(
         )
     beside = {"--folds": folds, "--group": group, "--split_seed": seed}
     if time is not None and (found := [flag for flag, value in beside.items() if value is not None]):
-        raise UserError(f"--time {time}: expected no {found[0]} beside it")
+        raise UserError(f"--time {time}: expected no {found[0]} with it")
     if folds is not None and validation is not None:
-        raise UserError(f"--folds {folds}: expected no --validation beside it, found {validation}")
+        raise UserError(f"--folds {folds}: expected no --validation with it, found {validation}")
     return Division(None, share, seed or 0, folds)
 
 

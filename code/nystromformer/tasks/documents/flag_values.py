@@ -40,7 +40,7 @@ def check_separator(text: str | None, kind: Kind | None) -> str:
     if text is None:
         return ","
     if kind != "several":
-        raise UserError(f"--separator {text!r}: expected --kind several beside it")
+        raise UserError(f"--separator {text!r}: expected --kind several with it")
     if not text.isprintable() or not text:
         raise UserError(f"--separator {text!r}: expected characters that can be shown, such as ;")
     return text

@@ -34,14 +34,14 @@ def check_scratch(from_scratch: bool, vocab_size: int | None, shared: Finetuning
         UserError: flags that have no use beside it, or none without it.
     """
     if not from_scratch and vocab_size is not None:
-        raise UserError(f"--vocab_size {vocab_size}: expected --from_scratch beside it; a checkpoint has a tokenizer")
+        raise UserError(f"--vocab_size {vocab_size}: expected --from_scratch with it; a checkpoint has a tokenizer")
     given = {
         "--checkpoint": shared.checkpoint != FinetuningFlags.checkpoint,
         "--tokenizer": shared.tokenizer is not None,
         "--freeze": shared.freeze,
     }
     if from_scratch and (found := [flag for flag, is_given in given.items() if is_given]):
-        raise UserError(f"--from_scratch: expected no {found[0]} beside it")
+        raise UserError(f"--from_scratch: expected no {found[0]} with it")
 
 
 def run_documents(

@@ -62,7 +62,7 @@ def open_place(
     """
     if place.startswith(PREFIX):
         if reading.given:
-            raise UserError(f"{reading.given[0]}: expected a file beside it, found {place}")
+            raise UserError(f"{reading.given[0]}: expected a file with it, found {place}")
         return open_hub(place, split)
     path = Path(place)
     if folder is not None:

@@ -134,7 +134,7 @@ def open_table(path: Path, reading: Reading = Reading(), header: Sequence[str] |
         raise UserError(f"{path}: expected a file that ends in {', '.join(ENDINGS)}, found {ending or 'no ending'}")
     for flag in reading.given:
         if ending not in _ENDINGS_OF[flag]:
-            raise UserError(f"{path}: expected a file that ends in {', '.join(_ENDINGS_OF[flag])} beside {flag}")
+            raise UserError(f"{path}: expected a file that ends in {', '.join(_ENDINGS_OF[flag])} with {flag}")
     if not path.is_file():
         raise UserError(f"{path}: expected a file, found something else" if path.exists() else f"{path}: no such file")
     try:
@@ -258,7 +258,7 @@ def _is_cp1252(path: Path) -> bool:
 def _open_folder(path: Path, reading: Reading) -> Table:
     """Text files in a folder for each class, as IMDB's are: columns text, label and file."""
     if wrong := [flag for flag in reading.given if flag != "--encoding"]:
-        raise UserError(f"{path}: expected a file beside {wrong[0]}, found a folder")
+        raise UserError(f"{path}: expected a file with {wrong[0]}, found a folder")
     files = [file for folder in sorted(path.iterdir()) if folder.is_dir() for file in sorted(folder.glob("*.txt"))]
     files = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
     if not files:

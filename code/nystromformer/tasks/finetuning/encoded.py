@@ -170,7 +170,7 @@ def at_least(texts: Texts, tokens: int, tokenizer: Tokenizer) -> Texts:
 
 
 def size_warning(
-    name: str, found: int, noun: str, official: int, why: str = "figures on it do not compare with published ones"
+    name: str, found: int, noun: str, official: int, why: str = "figures on it are not comparable with published ones"
 ) -> list[str]:
     """A warning where a split has not as many rows as the official one, and why that matters."""
     if found == official:
@@ -183,7 +183,7 @@ def describe(examples: EncodedTexts) -> str:
     lengths, rows = examples.lengths, int(examples.rows.sum())
     texts, cut = "", f"{examples.truncated:,} cut" if examples.truncated else "none cut"
     if rows > len(examples):
-        texts, cut = f"{number_of(len(examples), 'text')} in ", f"{examples.truncated:,} in several"
+        texts, cut = f"{number_of(len(examples), 'text')} in ", f"{examples.truncated:,} in several rows"
     return (
         f"{examples.name}: {texts}{number_of(rows, 'row')} of {lengths.min()} to {lengths.max()} tokens "
         f"(median {int(np.median(lengths))}), {cut}"

@@ -47,14 +47,14 @@ def check_suits(settings: ObjectiveSettings, target: Target, config: ExperimentC
     """
     if settings.name == "iou":
         if not isinstance(target, TokenLabels):
-            raise UserError("--objective iou: expected a task with a class of each token, such as pathfinder_path")
+            raise UserError("--objective iou: expected a task with a class for each token, such as pathfinder_path")
         if settings.stratified:
-            raise UserError("--stratify: expected a label of each example, found one of each token")
+            raise UserError("--stratify: expected a label for each example, found one for each token")
     elif not isinstance(target, Classes) or target.count != 2:
         classes = f"{target.count} classes" if isinstance(target, Classes) else "another kind of label"
         raise UserError(f"--objective {settings.name}: expected a task of two classes, found {classes}")
     if getattr(target, "weights", None):
-        raise UserError(f"--objective {settings.name}: expected no --class_weights beside it")
+        raise UserError(f"--objective {settings.name}: expected no --class_weights with it")
     if processes > 1 and config.gpu_setting.parallel == "fsdp":
         raise UserError(
             f'--objective {settings.name}: expected gpu_setting.parallel "ddp", found "fsdp", which would cut the '

@@ -112,7 +112,7 @@ class RecipeFlags:
         if self.conv is not None:
             if not isinstance(chosen, dict):
                 raise UserError(
-                    f"--conv {self.conv}: expected --attention beside it, or an attn_type that is an object in "
+                    f"--conv {self.conv}: expected --attention with it, or an attn_type that is an object in "
                     f"{config_file}"
                 )
             chosen = {key: value for key, value in chosen.items() if key != "conv_kernel_size"}

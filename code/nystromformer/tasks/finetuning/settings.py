@@ -96,7 +96,7 @@ def check_alone(baseline: bool, embed: bool, weights: str) -> None:
     """
     given = {"--embed": embed, "--predict": weights != "best"}
     if baseline and (found := [flag for flag, is_given in given.items() if is_given]):
-        raise UserError(f"--baseline: expected no {found[0]} beside it: it has no encoder")
+        raise UserError(f"--baseline: expected no {found[0]} with it: the baseline has no encoder")
 
 
 def numbers(flag: str, text: str, kind: Callable[[str], T], least: T, most: T) -> tuple[T, ...]:
@@ -150,7 +150,7 @@ class FinetuningFlags:
         typer.Option(
             "--lr",
             help="Peak learning rate. With several, such as 2e-5,3e-5, each is tried with each batch size. Default: "
-            "3e-5; of run_classify.py the best of three in short trials.",
+            "3e-5; in run_classify.py the best of three, chosen by short trials.",
         ),
     ] = None
     epoch: Annotated[int, typer.Option("--epoch", min=1, max=MOST, help="Passes over the training examples.")] = 4
@@ -181,8 +181,8 @@ class FinetuningFlags:
             "--length",
             min=8,
             max=MOST,
-            help="Tokens of the longest row; longer ones are cut. Default: config.json's max_seq_len; of "
-            "run_classify.py what 95 % of the texts need, up to that.",
+            help="Tokens of the longest row; longer ones are cut. Default: config.json's max_seq_len; in "
+            "run_classify.py the length that suffices for 95 % of the texts, at most max_seq_len.",
         ),
     ] = None
     pad_to: Annotated[
@@ -238,7 +238,7 @@ class FinetuningFlags:
         typer.Option(
             "--objective",
             help="Metric to train for: cross_entropy; for two classes f_beta, auroc, average_precision, "
-            "precision_at_recall or recall_at_precision; for a class of each token iou. It also selects the best "
+            "precision_at_recall or recall_at_precision; for token classes iou. It also selects the best "
             "epoch and the decision threshold.",
         ),
     ] = "cross_entropy"
@@ -246,16 +246,16 @@ class FinetuningFlags:
         str | None,
         typer.Option(
             "--objective_method",
-            help="eban (bounds and multipliers), dual (soft counts, beside cross-entropy), or cross_entropy (train "
+            help="eban (bounds and multipliers), dual (soft counts, added to cross-entropy), or cross_entropy (train "
             "with it, and only select by the metric). Default: eban where it applies, else dual.",
         ),
     ] = None
     beta: Annotated[
-        float | None, typer.Option("--beta", help="With f_beta: how much recall counts beside precision. Default: 1.")
+        float | None, typer.Option("--beta", help="With f_beta: weight of recall relative to precision. Default: 1.")
     ] = None
     target: Annotated[
         float | None,
-        typer.Option("--target", help="With precision_at_recall the recall, with recall_at_precision the precision."),
+        typer.Option("--target", help="Required recall (precision_at_recall) or precision (recall_at_precision)."),
     ] = None
     warm_start: Annotated[
         float | None,
@@ -272,7 +272,7 @@ class FinetuningFlags:
         typer.Option(
             "--freeze",
             help="Keep the pretrained encoder as it is: compute each text's vector once and fit a linear head to them, "
-            "in minutes instead of hours. The flags of training have no use beside it.",
+            "in minutes instead of hours. Flags of training, such as --lr, are rejected.",
         ),
     ] = False
     device: flags.DeviceName = "auto"
@@ -307,8 +307,8 @@ class FinetuningFlags:
         tries = tries_rates and self.lr is None
         if tries and len(batch_sizes) > 1:
             raise UserError(
-                f"--batch_size {self.batch_size}: expected --lr beside several batch sizes; without it a learning rate "
-                "is chosen for a single one"
+                f"--batch_size {self.batch_size}: expected --lr with several batch sizes; without --lr a learning rate "
+                "is chosen for a single batch size"
             )
         return Sweep(
             batch_sizes=batch_sizes,
@@ -343,6 +343,6 @@ class FinetuningFlags:
         given = [name for name in (*unused, "stratify") if getattr(self, name) != getattr(FinetuningFlags, name)]
         if given:
             raise UserError(
-                f"--freeze: expected no --{given[0]} beside it: the head is fitted at once, without steps, learning "
+                f"--freeze: expected no --{given[0]} with it: the head is fitted directly, without steps, learning "
                 "rates or random numbers"
             )

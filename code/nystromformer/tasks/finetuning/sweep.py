@@ -392,4 +392,4 @@ def _tell_words(setup: Setup, splits: Splits, folder: Path) -> None:
     (figures,) = words_baseline(words, {"": held_out}, setup.definition.metrics).values()
     text = ", ".join(f"{name} {shown(name, spread)}" for name, spread in figures.items())
     seconds = time.monotonic() - began
-    logger.info("to be beaten: tf-idf of words and word pairs: %s on the validation data (%.1f s)", text, seconds)
+    logger.info("baseline: tf-idf of words and word pairs: %s on the validation data (%.1f s)", text, seconds)

@@ -14,7 +14,7 @@ _WIDTH = 100
 _SETTINGS = (Column("batch", 5), Column("lr", 8, gap=1), Column("seeds", 5, gap=1))
 
 RESAMPLED = (
-    "The bag of words and tf-idf are fitted to all training rows; their ± is that of fits to resamples of them, "
+    "The bag of words and tf-idf are fitted to all training rows; their ± is over fits to resamples of these rows, "
     "one for each seed."
 )
 """What varies in the baselines that have a deviation, for below a table."""
@@ -59,7 +59,7 @@ def table(results: Sequence[Run], baselines: Baselines | None = None, width: int
     every = first.settings.every
     counted = "epochs count from 0, as in cp-0000.model"
     if every is not None:
-        counted = f"validated every {number_of(every, 'step')}, cp-0000.model for the first time"
+        counted = f"validated every {number_of(every, 'step')}; cp-0000.model is from the first validation"
     in_units = "".join(f", {name} in {UNITS[kind]}" for name in names for kind in UNITS if name.startswith(kind))
     text = f"in percent{in_units}, on the validation data; {counted}; {validated}"
     narrow = _WIDTH if width is None else min(_WIDTH, max(width, LEAST_WIDTH))
@@ -96,10 +96,10 @@ def _below(groups: Sequence[Sequence[Run]], baselines: Baselines, width: int) ->
     """What is said below the table; paragraphs in lines of at most so many characters."""
     chosen, lines = groups[0], []
     if len(groups) > 1:
-        lines.append("the first combination made the predictions")
+        lines.append("the predictions are those of the first combination")
     if fewer := sum(len(runs) < len(chosen) for runs in groups):
         have = "1 combination has" if fewer == 1 else f"{fewer} combinations have"
-        lines.append(f"{have} fewer finished seeds than the first one, and so stand below it whatever their means")
+        lines.append(f"{have} fewer finished seeds than the first one, and so are listed below it whatever their means")
     for name in chosen[0].test_metrics:
         spread = Spread.of([result.test_metrics[name] for result in chosen])
         figure = _marked(name, spread, baselines, chosen[0].tested_rows(name), "_test")

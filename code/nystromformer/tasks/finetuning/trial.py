@@ -68,7 +68,7 @@ def choose_rate(setup: Setup, splits: Splits) -> Setup | Signals:
     held_out = splits.validation[""]
     steps, scored = trial_size(splits.train, held_out, batch_size, sweep.epochs, len(rates))
     if steps < _LEAST_STEPS:
-        say(group, "the run is too short to try learning rates: %g is taken (--lr chooses another)", rates[1])
+        say(group, "the run is too short to try learning rates: %g is used (--lr sets another)", rates[1])
         return with_rate(setup, rates[1])
     trying = replace(setup, is_trial=True)
     shortened = replace(splits, validation={"": Some(held_out, subset(len(held_out), scored))})
@@ -93,7 +93,7 @@ def choose_rate(setup: Setup, splits: Splits) -> Setup | Signals:
             group.on_main(files.discard_weights)
     best = min(losses, key=lambda rate: (losses[rate], rate))
     told = ", ".join(f"{rate:g} {loss:.4f}" for rate, loss in losses.items())
-    say(group, "loss on %s after a trial by learning rate: %s; %g is taken", number_of(scored, "text"), told, best)
+    say(group, "loss on %s after a trial of each learning rate: %s; %g is used", number_of(scored, "text"), told, best)
     return with_rate(setup, best)
 
 

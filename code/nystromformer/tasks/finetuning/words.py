@@ -92,8 +92,8 @@ class Words:
             return cls(vectorizers, arrays["weight"], arrays["bias"], float(facts["strength"]))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(
-                f"{folder}: damaged: expected a regression on words ({error}). Remove the folder, and the same command "
-                "of training makes it again"
+                f"{folder}: damaged: expected a regression on words ({error}). Remove the folder: the same training "
+                "command creates it again"
             ) from error
 
 

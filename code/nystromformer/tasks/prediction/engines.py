@@ -23,7 +23,7 @@ def check_engine(engine: str, address: str | None, workers: int | None) -> None:
         importlib.import_module("ray")
         return
     if given := [flag for flag, value in {"--address": address, "--workers": workers}.items() if value is not None]:
-        raise UserError(f"{given[0]}: expected --engine ray beside it")
+        raise UserError(f"{given[0]}: expected --engine ray with it")
 
 
 def is_experiment(folder: Path) -> bool:

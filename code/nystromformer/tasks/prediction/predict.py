@@ -67,7 +67,7 @@ def run_predict(
         return
     if (source := parquet_folder(place)) is not None:
         if reading.given:
-            raise UserError(f"{reading.given[0]}: expected a file beside it, found a folder of Parquet files: {place}")
+            raise UserError(f"{reading.given[0]}: expected a file with it, found a folder of Parquet files: {place}")
         predictor = Predictor(folder, device, weights, embed, baseline)
         engine = local_engine()
         if on_ray:

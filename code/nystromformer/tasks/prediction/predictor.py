@@ -63,7 +63,7 @@ class Predictor:
         if weights not in get_args(Predict):
             raise ValueError(f"weights: expected one of {', '.join(get_args(Predict))}, found {weights!r:.40}")
         if baseline and (embed or weights != "best"):
-            raise ValueError("baseline=True: expected neither embed nor weights beside it: it has no encoder")
+            raise ValueError("baseline=True: expected neither embed nor weights with it: it has no encoder")
         names = (text,) if isinstance(text, str) else None if text is None else tuple(text)
         if names is not None and not 1 <= len(names) <= 2:
             raise ValueError(f"text: expected one column or two, found {len(names)}")

@@ -22,13 +22,13 @@ def check_start(from_run: object, train_only: str | None, pretrain_epoch: int) -
     """
     if from_run is not None and pretrain_epoch:
         raise UserError(
-            "--from_run: expected no --pretrain_epoch beside it, because each of the two provides the initial encoder"
+            "--from_run: expected no --pretrain_epoch with it, because each of the two provides the initial encoder"
         )
     if train_only not in (None, "attention"):
         raise UserError(f"--train_only {train_only}: expected attention")
     if train_only is not None and from_run is None and not pretrain_epoch:
         raise UserError(
-            "--train_only attention: expected --from_run or --pretrain_epoch beside it, because the other weights are "
+            "--train_only attention: expected --from_run or --pretrain_epoch with it, because the other weights are "
             "not trained"
         )
 

@@ -27,7 +27,7 @@ def begin_with(folder: Path, labels: Transactions) -> Begin:
             f"{labels.folder}"
         )
     if run.choices["network"] != labels.network:
-        raise UserError(f"--from_run {folder}: expected --architecture {run.choices['network']} beside it")
+        raise UserError(f"--from_run {folder}: expected --architecture {run.choices['network']} with it")
     path = folder / f"{epoch_name(run.best.epoch)}.model"
     if not path.is_file():
         raise UserError(f"{path}: no such weights: the run discarded them (--discard_weights) or they were moved")
