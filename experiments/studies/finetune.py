@@ -355,6 +355,7 @@ def figures_of(run: Run) -> dict[str, Any]:
         "main_metric": run.main_metric,
         "metrics": dict(metrics),
         "loss": run.last.metrics["loss"],
+        "validation": run.last.metrics[run.main_metric],
         "rows": rows,
         "exact_share": dict(run.exact_share),
     }

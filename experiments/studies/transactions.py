@@ -60,6 +60,8 @@ OF_UCI: Mapping[str, Mapping[str, Any]] = {
     "conv_linformer": {"stride": 2},
 }
 LONG_MODELS = ("lstm", "softmax", "nystrom", "near_far", "conv_linformer")
+BEGUN = ("conv_linformer", "softmax", "nystrom", "near_far")
+"""Trained on short rows first, too."""
 SHIFTED = ("linformer", "conv_linformer", "nystrom")
 """Trained with the cycle shift, too."""
 MORE_EPOCHS, LONGER_TRAINED = 10, ("lstm", "softmax", "linformer", "conv_linformer")
@@ -153,17 +155,18 @@ class Transactions(Stages):
         )
 
     def curriculum(self) -> None:
-        """Rows of 1,500 begun with the encoder of rows of 350, all of it trained or the convolution alone, for half the
-        epochs of a run from initial weights.
+        """Rows of 1,500 begun with the encoder of rows of 350, for half the epochs of a run from initial weights; of
+        one also the convolution alone is trained.
         """
-        model = "conv_linformer"
-        begun = self.out / "long" / f"{model}-{SHORT}" / "model"
-        (found,) = find_runs(begun, "transactions")
-        start = f"{self._flags(model, '0', epochs=BEGUN_EPOCHS)} --from_run {found.folder}"
-        ways = {"": start, "-attention": f"{start} --train_only attention"}
-        self.run(
-            self._training("curriculum", model, "long", flags, end=end, length=LONG) for end, flags in ways.items()
-        )
+        jobs = []
+        for model in BEGUN:
+            (found,) = find_runs(self.out / "long" / f"{model}-{SHORT}" / "model", "transactions")
+            start = f"{self._flags(model, '0', epochs=BEGUN_EPOCHS)} --from_run {found.folder}"
+            jobs.append(self._training("curriculum", model, "long", start, length=LONG))
+            if model == "conv_linformer":
+                alone = f"{start} --train_only attention"
+                jobs.append(self._training("curriculum", model, "long", alone, end="-attention", length=LONG))
+        self.run(jobs)
 
     def search(self) -> None:
         """Longformer with other heads, widths, windows, layers and dropout, one seed."""
@@ -304,7 +307,8 @@ PAIRS: Mapping[str, Sequence[tuple[str, str]]] = {
         *((f"long/{model}-{LONG}", f"long/lstm-{LONG}") for model in LONG_MODELS[1:]),
     ],
     "curriculum": [
-        (_CURRICULUM, f"long/conv_linformer-{LONG}"),
+        *((f"curriculum/{model}-{LONG}", f"long/{model}-{LONG}") for model in BEGUN),
+        *((f"curriculum/{model}-{LONG}", f"long/{model}-{SHORT}") for model in BEGUN),
         (f"{_CURRICULUM}-attention", f"long/conv_linformer-{LONG}"),
         (_CURRICULUM, f"{_CURRICULUM}-attention"),
     ],
