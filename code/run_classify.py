@@ -10,7 +10,7 @@ import typer
 from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.config.ranges import MOST, MOST_SEED
-from nystromformer.tasks.documents.reading import ReadingFlags
+from nystromformer.tasks.documents.reading import Reading
 from nystromformer.tasks.finetuning.settings import FinetuningFlags
 
 
@@ -146,7 +146,7 @@ def classify(
         ),
     ] = None,
     *,
-    reading: ReadingFlags,
+    reading: Reading,
     shared: FinetuningFlags,
 ) -> None:
     """Fine-tune on your own texts: classes, several labels at once, values, or ordered classes."""
@@ -158,7 +158,6 @@ def classify(
         name_of,
     )
 
-    chosen = reading.chosen()
     experiment, sweep = shared.open(tries_rates=True)
     wanted, weights, called = check_kind(kind), check_weights(class_weights), name_of(task, train)
     between = check_separator(separator, wanted)
@@ -179,7 +178,7 @@ def classify(
         test=test,
         folder=documents,
         default=experiment.path(experiment.config.documents_folder),
-        reading=chosen,
+        reading=reading,
         separator=between,
         id=id,
         group=group,

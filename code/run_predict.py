@@ -11,7 +11,7 @@ from nystromformer.command_line import cli, flags
 from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
-from nystromformer.tasks.documents.reading import ReadingFlags
+from nystromformer.tasks.documents.reading import Reading
 
 
 @with_flag_groups
@@ -100,13 +100,13 @@ def predict(
     array_size: flags.ArraySize = None,
     device: flags.DeviceName = "auto",
     *,
-    reading: ReadingFlags,
+    reading: Reading,
 ) -> None:
     """Predict labels and their probabilities for a table of any size, in its order, or a folder of tables."""
     from nystromformer.tasks.finetuning.settings import check_alone, predict_choice
     from nystromformer.tasks.prediction.engines import check_engine, is_experiment
 
-    whose, chosen = predict_choice(weights or "best"), reading.chosen()
+    whose = predict_choice(weights or "best")
     check_alone(baseline, embed, whose)
     if weights is not None and embed and is_experiment(run):
         raise UserError("--predict: expected a run; for an experiment the last checkpoint is used")
@@ -117,7 +117,7 @@ def predict(
     from nystromformer.tasks.prediction.predict import run_predict
 
     run_predict(
-        *(run, input, out, text, id, whose, chosen, skip_empty, tokens_at_a_time, device),
+        *(run, input, out, text, id, whose, reading, skip_empty, tokens_at_a_time, device),
         baseline=baseline,
         embed=embed,
         on_ray=engine == "ray",

@@ -15,7 +15,7 @@ from finetuning import write_table
 from nystromformer.errors import UserError
 from nystromformer.tasks.documents.hub import open_hub
 from nystromformer.tasks.documents.question import Question
-from nystromformer.tasks.documents.reading import Reading, ReadingFlags
+from nystromformer.tasks.documents.reading import Reading
 from nystromformer.tasks.documents.source import open_place, read_rows
 from nystromformer.tasks.documents.table import columns_named, open_table
 
@@ -148,7 +148,7 @@ def test_quotes_that_quote_nothing(tmp_path: Path) -> None:
     """As GLUE's files have them."""
     path = tmp_path / "t.tsv"
     path.write_bytes(UNQUOTED)
-    rows = list(open_table(path, Reading(quotes=False)).rows(("body", "label")))
+    rows = list(open_table(path, Reading(no_quotes=True)).rows(("body", "label")))
     assert rows == [('"Aye', "x"), ('6" long', "y"), ('""', "x")]
     with pytest.raises(UserError, match=r"row 1: .*, or a quote is not doubled\. Add --no_quotes if"):
         list(open_table(path).rows(("body",)))
@@ -157,7 +157,7 @@ def test_quotes_that_quote_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["t.jsonl", "hub:some/reviews"])
 def test_no_quotes_where_there_are_none(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match="no_quotes"):
-        open_place(name, None, tmp_path, "train", Reading(quotes=False))
+        open_place(name, None, tmp_path, "train", Reading(no_quotes=True))
 
 
 def test_parquet_that_ends_early(tmp_path: Path) -> None:
@@ -329,8 +329,8 @@ def test_sheets(tmp_path: Path) -> None:
 )
 def test_flags_of_reading(flags: dict[str, str], expected: str) -> None:
     with pytest.raises(UserError, match=re.escape(expected)):
-        ReadingFlags(**flags).chosen()  # type: ignore[arg-type]
-    assert ReadingFlags(delimiter="tab", encoding="CP1252").chosen() == Reading(delimiter="\t", encoding="cp1252")
+        Reading(**flags)  # type: ignore[arg-type]
+    assert Reading(delimiter="tab", encoding="CP1252") == Reading(delimiter="\t", encoding="cp1252")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from nystromformer.runs.figures import Spread, _student, power_note, smallest_difference
+from nystromformer.runs.figures import Spread, power_note, smallest_difference
 
 FIGURES = [(Spread(0.80, 0.01), 3), (Spread(0.82, 0.02), 3), (Spread(0.81, 0.015), 3)]
 
@@ -60,10 +60,3 @@ def test_where_there_is_nothing_to_say(metric: str, figures: list[tuple[Spread, 
     found = smallest_difference(metric, figures, rows)
     assert found is None
     assert power_note({"": found}) == ""
-
-
-def test_quantiles_are_students() -> None:
-    t = pytest.importorskip("scipy.stats").t
-    for freedom in (1, 1.5, 3, 5.5, 20, 1e6, math.inf):
-        for probability in (0.8, 0.975):
-            assert _student(probability, freedom) == pytest.approx(t.ppf(probability, freedom), rel=1e-4)

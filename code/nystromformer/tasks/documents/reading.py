@@ -6,7 +6,7 @@ The launcher imports this too, on machines that have neither torch nor numpy.
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated
 
 import typer
@@ -16,32 +16,11 @@ from nystromformer.errors import UserError
 
 @dataclass(frozen=True)
 class Reading:
-    """How a table is read.
+    """How a table is read; each field is a flag.
 
-    Args:
-        quotes: whether cells of CSV and TSV may be in quotes; else a quote is a character like any other, as in GLUE's
-            files.
-        delimiter: of CSV and TSV; None: a tab in .tsv; in .csv a comma, or a semicolon where the header has no comma.
-        encoding: of text files.
-        sheet: of an Excel file; None: its only one.
+    Raises:
+        UserError: a delimiter of several characters, or an unknown encoding.
     """
-
-    quotes: bool = True
-    delimiter: str | None = None
-    encoding: str = "utf-8"
-    sheet: str | None = None
-
-    @property
-    def given(self) -> list[str]:
-        """The flags that say something else than usual."""
-        usual = Reading()
-        flags = {"--no_quotes": "quotes", "--delimiter": "delimiter", "--encoding": "encoding", "--sheet": "sheet"}
-        return [flag for flag, name in flags.items() if getattr(self, name) != getattr(usual, name)]
-
-
-@dataclass(frozen=True)
-class ReadingFlags:
-    """Each field is a flag; for `with_flag_groups`."""
 
     no_quotes: Annotated[
         bool,
@@ -63,12 +42,7 @@ class ReadingFlags:
     ] = "utf-8"
     sheet: Annotated[str | None, typer.Option("--sheet", help="Sheet of an Excel file that has several.")] = None
 
-    def chosen(self) -> Reading:
-        """What the flags say.
-
-        Raises:
-            UserError: a delimiter of several characters, or an unknown encoding.
-        """
+    def __post_init__(self) -> None:
         delimiter = {"tab": "\t", r"\t": "\t"}.get(self.delimiter or "", self.delimiter)
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
             raise UserError(f"--delimiter {delimiter!r:.40}: expected one character, such as ';', or tab")
@@ -82,4 +56,10 @@ class ReadingFlags:
                 f"--encoding {self.encoding}: expected an encoding whose line ends are single bytes, such as utf-8 or "
                 "cp1252: convert the file, such as by iconv"
             )
-        return Reading(not self.no_quotes, delimiter, codec.name, self.sheet)
+        object.__setattr__(self, "delimiter", delimiter)
+        object.__setattr__(self, "encoding", codec.name)
+
+    @property
+    def given(self) -> list[str]:
+        """The flags that say something else than usual."""
+        return [f"--{field.name}" for field in fields(self) if getattr(self, field.name) != field.default]

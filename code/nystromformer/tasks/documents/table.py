@@ -164,7 +164,7 @@ def _open_delimited(path: Path, reading: Reading, given_header: Sequence[str] | 
         except UserError:  # as of "text";"label" by commas
             return 0
 
-    delimiter, quotes = reading.delimiter or _DELIMITERS[path.suffix.lower()], reading.quotes
+    delimiter, quotes = reading.delimiter or _DELIMITERS[path.suffix.lower()], not reading.no_quotes
     if reading.delimiter is None and delimiter == "," and count_cells(",") < 2 <= count_cells(";"):
         logger.info("%s: its cells are separated by semicolons", path)
         delimiter = ";"
@@ -197,7 +197,7 @@ def _records(file: Any, path: Path, delimiter: str, reading: Reading) -> Iterato
     Raises:
         UserError: a row is not of the encoding or ends early; names the row.
     """
-    quotes = reading.quotes
+    quotes = not reading.no_quotes
     csv.field_size_limit(LONGEST)
     number = 0
 

@@ -80,10 +80,10 @@ def read_split(task: GlueTask, folder: Path, split: str, skip_bad_rows: bool = F
     if path is None:
         raise UserError(f"{_place(home, wanted.files[0])}: missing; {_what_is_there(home)}. {_HOW_TO_GET}")
     needed = [*task.sentences, *([task.label] if wanted.has_labels else [])]
-    quotes = path.suffix != ".tsv"
-    table = open_table(path, Reading(quotes=quotes))
+    reading = Reading(no_quotes=path.suffix == ".tsv")
+    table = open_table(path, reading)
     if task.headerless and wanted.has_labels and not set(needed) <= set(table.columns):
-        table = open_table(path, Reading(quotes=quotes), task.headerless)
+        table = open_table(path, reading, task.headerless)
     sentences: list[tuple[str, ...]] = []
     labels: list[float] = []
     ids: list[str] = []
