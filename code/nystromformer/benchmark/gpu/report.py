@@ -7,15 +7,14 @@ from typing import Any, TypeVar
 
 import matplotlib  # noqa: F401  # before the minutes of measuring: it may be missing
 
+from nystromformer.benchmark import attention
 from nystromformer.benchmark.attention import AttentionRow
 from nystromformer.benchmark.gpu.attention import COPY, MATMUL, METHODS, OURS, CeilingRow, ProfileRow
 from nystromformer.benchmark.gpu.check import CheckRow, largest_ratio
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.gpu.training import SOFTMAX, TrainingRow
 from nystromformer.benchmark.pieces import FAILED, LEFT_OUT, Outcome
-from nystromformer.benchmark.results import new_figure
 from nystromformer.benchmark.timing import figure
-from nystromformer.files.writing import write_figure
 from nystromformer.tables import markdown
 
 DRY_RUN = "dry run: figures mean nothing"
@@ -23,7 +22,6 @@ MOVED = {"forward": 6, "both": 16}
 """What Nyström attention must move, in units of the N·D numbers of Q. Forward Q | K, V | Q, V, out, because its
 landmarks need all of Q and K before an output can be written; backward Q, d_out | K, V, d_out, d_K, d_V | Q, d_out,
 d_Q."""
-PANELS = {"forward": "forward, ms", "both": "forward and backward, ms", "memory": "peak memory of both, MiB"}
 
 R = TypeVar("R")
 
@@ -120,7 +118,7 @@ def _attention(outcomes: Sequence[Outcome], settings: GpuBenchmark) -> Iterator[
     lines = []
     for row in rows:
         line = [str(row.length), str(sizes.rows(row.length)), row.method]
-        for name in PANELS:
+        for name in attention.FIGURES:
             value, mine = figure(row, name), ours.get(row.length)
             line.append(f"{value:,.1f}" if name == "memory" else format(getattr(row, name), ".3f"))
             line.append("-" if mine is None else f"{value / figure(mine, name):.2f}")
@@ -166,21 +164,9 @@ def _training(outcomes: Sequence[Outcome], settings: GpuBenchmark) -> Iterator[s
 
 
 def draw(outcomes: Sequence[Outcome], path: Path, header: str) -> None:
-    """Times and memory of the attention over the length."""
-    rows = sorted(rows_of(outcomes, AttentionRow), key=lambda row: row.length)
-    if not rows:
-        return
-    picture = new_figure(15, 4.6)
-    picture.suptitle(header, fontsize=7)
-    for axis, (name, title) in zip(picture.subplots(1, len(PANELS)), PANELS.items(), strict=True):
-        for method in METHODS:
-            if mine := [row for row in rows if row.method == method]:
-                heights = [figure(row, name) for row in mine]
-                axis.loglog([row.length for row in mine], heights, "o-", markersize=3, label=method)
-        axis.set(xlabel="tokens", title=title)
-        axis.grid(alpha=0.25)
-    picture.axes[0].legend(fontsize=8, frameon=False)
-    write_figure(path, picture, dpi=110)
+    """Times and memory of the attention over the length, where there are any."""
+    if rows := sorted(rows_of(outcomes, AttentionRow), key=lambda row: row.length):
+        attention.draw(rows, path, header)
 
 
 def _listed(lines: Iterable[str]) -> Iterator[str]:
