@@ -5,7 +5,6 @@ uci_credit_default/UCI_Credit_Card.csv. What is drawn follows from the generator
 are in the commit that the stage `clients` names.
 """
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 import pandas as pd
 
 from nystromformer import studies
-from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.files.writing import write_json, write_text
 from nystromformer.report.transactions import Tested, clients_tested_in, difference_of, write_transactions
 from nystromformer.runs.record import find_runs
@@ -236,14 +234,10 @@ class Transactions(Stages):
         length: int = SHORT,
     ) -> Job:
         name = f"{model}-{length}{end}"
-        folder = self.out / use / name
-        if not (folder / "config.json").exists():
-            config = json.loads((EXPERIMENTS / "transactions" / "encoder" / "config.json").read_text())
-            config["model"] |= {"max_seq_len": length, **keys}
-            parameters = PARAMETERS.get(model, {}) | dict(attention)
-            # A recurrent network has none.
-            config["model"]["attn_type"] = {"name": ATTENTIONS.get(model, "softmax"), **parameters}
-            write_json(folder / "config.json", config)
+        # A recurrent network has no attention.
+        chosen = {"name": ATTENTIONS.get(model, "softmax"), **PARAMETERS.get(model, {}), **attention}
+        changed = {"max_seq_len": length, **keys, "attn_type": chosen}
+        folder = studies.write_experiment(self.out / use / name, "transactions/encoder", changed)
         network = "" if model in ATTENTIONS else f"--architecture {model}"
         fewer = "--epoch 1 --seed 0 --train_rows 32" if self.rehearse else ""
         place = ("--model", folder, "--data", self.out / "data" / data, "--task", data, flags, network)
