@@ -425,7 +425,7 @@ def test_an_experiment_that_changes(
     experiment.config_file.write_text(config)
     predictor._open.cache_clear()
     assert run_here(monkeypatch, SCRIPT, experiment.folder, *flags, "--predict", "last") == 2
-    assert "--predict: expected a run; of an experiment the last checkpoint is used" in capsys.readouterr().err
+    assert "--predict: expected a run; for an experiment the last checkpoint is used" in capsys.readouterr().err
     with pytest.raises(UserError, match="other weights than at the start"):
         parts.check_weights(experiment.checkpoints / "cp-0001.model", "0" * 64)
     assert run_here(monkeypatch, SCRIPT, experiment.folder, *flags) == 0
