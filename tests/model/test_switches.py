@@ -197,3 +197,19 @@ def test_weights_given_for_a_call_have_the_gradients_of_own_ones(changes: dict[s
         assert (one is None) == (other is None), name
         if one is not None:
             torch.testing.assert_close(one, other, msg=name)
+
+
+@pytest.mark.parametrize(
+    "saving",
+    [{"feed_forward_chunk": 5}, {"gelu_grad_checkpointing": True}, {"attention_grad_checkpointing": True}],
+    ids=str,
+)
+def test_a_layer_that_saves_memory_is_differentiated_by_torch_func(saving: dict[str, Any]) -> None:
+    layer = Encoder(config(dropout_prob=0.0, **saving)).double().train().layers[0]
+    x = torch.randn(2, LENGTH, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+    def total(x: Tensor) -> Tensor:
+        return layer.fed_forward(layer.attended(x, None)).pow(3).sum()
+
+    (expected,) = torch.autograd.grad(total(x), x)
+    torch.testing.assert_close(torch.func.grad(total)(x.detach()), expected)

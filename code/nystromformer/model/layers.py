@@ -47,7 +47,7 @@ class SelfAttention(nn.Module):
         own_k_BHND = own_q_BHND if self.key is None else self._split(self.key(x_BNE), rotation)
         v_BHND = self._split(self.value(x_BNE))
         q_BHND, k_BHND = (v_BHND if own is None else own for own in (own_q_BHND, own_k_BHND))
-        if self.recompute and self.training and has_own_weights(self.core):
+        if self.recompute and _may_recompute(self):
             # Without random numbers in the attention there is no generator state to keep for the second run.
             keep_state = self.core.needs.random_numbers
             out_BHND = checkpoint(
@@ -93,14 +93,14 @@ class FeedForward(nn.Module):
         return torch.cat([self._one_chunk(part) for part in parts]).view(x_BNE.shape)
 
     def _one_chunk(self, x_TE: Tensor) -> Tensor:
-        if not self.training or is_transforming() or not has_own_weights(self):
+        if not _may_recompute(self):
             return self._whole(x_TE)
         out: Tensor = checkpoint(self._whole, x_TE, use_reentrant=False, preserve_rng_state=self.dropout.p > 0)
         return out
 
     def _whole(self, x_BNE: Tensor) -> Tensor:
         hidden = self.up(x_BNE)
-        if self.recompute and self.training and has_own_weights(self):
+        if self.recompute and _may_recompute(self):
             draws = self.dropout.p > 0
             out: Tensor = checkpoint(self._second_half, hidden, use_reentrant=False, preserve_rng_state=draws)
             return out
@@ -114,6 +114,11 @@ class FeedForward(nn.Module):
             hidden = self.activation(hidden)
         out: Tensor = self.down(self.dropout(hidden))
         return out
+
+
+def _may_recompute(module: nn.Module) -> bool:
+    """Whether the backward pass may compute a part of the module again; torch.func allows no hooks for it."""
+    return module.training and not is_transforming() and has_own_weights(module)
 
 
 class Layer(nn.Module):

@@ -40,8 +40,8 @@ def run_reversibly(
     x_BNE = x_BNE.to(torch.promote_types(x_BNE.dtype, torch.float32))
     *stack, last = layers
     x1, x2 = x_BNE, x_BNE
-    modules = nn.ModuleList(stack)
-    if stack and torch.is_grad_enabled() and not is_plain() and has_own_weights(modules):
+    can_save = stack and torch.is_grad_enabled() and not is_plain()
+    if can_save and has_own_weights(modules := nn.ModuleList(stack)):
         parameters = [p for p in modules.parameters() if p.requires_grad]
         x1, x2 = _Stack.apply(x_BNE, stack, mask, rotations, *parameters)  # type: ignore[no-untyped-call]
     else:
