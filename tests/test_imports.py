@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "files.checked_json": ("errors", "files", "config"),
     "command_line": ("errors", "files", "resources", "wording"),
     "__main__": ("command_line",),
-    "machine": (),
+    "machine": ("command_line",),
     "tables": (),
     "wording": (),
     "resources": ("errors",),

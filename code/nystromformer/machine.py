@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from nystromformer.command_line.runtime import OPENMP_WAITING
+
 # A process' peak begins with that of the one that started it: so a small one stands between, and tells its children's.
 _LAUNCHER = """
 import resource, subprocess, sys
@@ -27,6 +29,7 @@ def machine_facts() -> dict[str, Any]:
         "commit": commit_of(Path(__file__).parent),
         "processor": _processor(),
         "threads": torch.get_num_threads(),
+        "openmp": " ".join(f"{name}={os.environ[name]}" for name in OPENMP_WAITING if name in os.environ) or "default",
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "torch": torch.__version__,
         "python": platform.python_version(),

@@ -26,7 +26,7 @@ from authors import ATTENTIONS, AUTHORS, BLOCKS, KIND, LONGEST, WHOLE, Encoder
 import nystromformer
 from nystromformer import studies
 from nystromformer.benchmark.timing import Timing, peak_memory, repeats_at, time_side_by_side
-from nystromformer.command_line.allocator import keep_freed_memory
+from nystromformer.command_line.runtime import keep_freed_memory
 from nystromformer.files.paths import EXPERIMENTS, PROJECT
 from nystromformer.model import ClassificationModel
 from nystromformer.studies import RESULTS

@@ -11,18 +11,14 @@ from typing import Any
 import typer
 
 from nystromformer.command_line import interrupt
-from nystromformer.command_line.allocator import keep_freed_memory
 from nystromformer.command_line.checked_command import CheckedCommand
 from nystromformer.command_line.extras import what_is_missing
+from nystromformer.command_line.runtime import keep_freed_memory, set_environment
 from nystromformer.command_line.torchrun import tell_launcher_of_mistake
 from nystromformer.errors import UserError
 from nystromformer.files.writing import DISK_FULL
 
-# Huge pages for torch's large CPU tensors, read when torch is imported: without them a third of a CPU step's time goes
-# into mapping fresh pages.
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-# PyTorch's profiler, by which benchmarks count memory, would print two lines each time.
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+set_environment()
 
 
 _OF_THE_MACHINE = {
