@@ -13,8 +13,6 @@ from nystromformer.command_line.flags import DeviceName
 from nystromformer.exchange.settings import Conversion, ImportSettings
 from nystromformer.runs.call import this_call
 
-Force = Annotated[bool, typer.Option("--force", help="Replace the content of a target folder that is not empty.")]
-
 
 @with_flag_groups
 def import_(
@@ -35,12 +33,11 @@ def import_(
         str | None,
         typer.Option("--tokenizer", help="Folder of the tokenizer, or none for the weights alone. Default: SOURCE."),
     ] = None,
-    force: Force = False,
 ) -> None:
     """Make an experiment folder from a model of transformers, sentence-transformers or the authors' code."""
     from nystromformer.exchange.import_model import import_model
 
-    for line in import_model(source, dest, settings, config, tokenizer, force):
+    for line in import_model(source, dest, settings, config, tokenizer):
         typer.echo(line)
     typer.echo(f"imported: {dest}")
 
@@ -57,15 +54,14 @@ def convert(
     dest: Annotated[Path, typer.Argument(help="Experiment folder to create.")],
     conversion: Conversion,
     device: DeviceName = "auto",
-    force: Force = False,
 ) -> None:
     """Replace softmax with another attention, and train it to reproduce the source's output.
 
-    It resumes when it is started again. DEST gets a conversion.md with the errors before and after.
+    It resumes when it is started again. DEST gets a conversion.json with the errors before and after.
     """
-    from nystromformer.exchange.convert.convert import convert_model
+    from nystromformer.exchange.convert import convert_model
 
-    told, stopped_by = convert_model(source, dest, conversion, device, str(this_call()), force)
+    told, stopped_by = convert_model(source, dest, conversion, device, str(this_call()))
     typer.echo(told)
     if stopped_by is not None:
         raise typer.Exit(128 + stopped_by)
@@ -104,12 +100,11 @@ def export(
             "weights; auto: transformers' own modules if they give the same output for all input.",
         ),
     ] = "auto",
-    force: Force = False,
 ) -> None:
     """Write a model for transformers, onnxruntime or torch.export."""
     from nystromformer.exchange.export_model import export_model
 
-    typer.echo(export_model(folder, checkpoint, form, out, code, force))
+    typer.echo(export_model(folder, checkpoint, form, out, code))
 
 
 def push(

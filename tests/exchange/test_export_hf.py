@@ -35,7 +35,7 @@ from nystromformer.training.archive import read_checkpoint, write_checkpoint
 @pytest.mark.parametrize("case", MADE)
 def test_masked_tokens(tmp_path: Path, dataset_folder: Path, case: str) -> None:
     made = experiment(tmp_path / "ours", dataset_folder, **MADE[case])
-    export_model(made.folder, "0", "hf", tmp_path / "hf", "auto", False)
+    export_model(made.folder, "0", "hf", tmp_path / "hf", "auto")
     has_file = (tmp_path / "hf" / MODULE_FILE).is_file()
     assert has_file == (case not in WITHOUT_FILE)
     theirs, loading = AutoModelForMaskedLM.from_pretrained(
@@ -77,7 +77,7 @@ def test_a_round_trip_gives_the_same_bits(tmp_path: Path, kind: str) -> None:
     if kind == "classification":
         folder = folder / "model" / "classification"
     # Of softmax with a convolution transformers' own module has padding in it, and is asked for.
-    export_model(folder, "last", "hf", tmp_path / "back", "transformers", False)
+    export_model(folder, "last", "hf", tmp_path / "back", "transformers")
     assert not (tmp_path / "back" / MODULE_FILE).exists()
     back = type(source) if kind != "roberta" else AutoModelForMaskedLM
     again = back.from_pretrained(tmp_path / "back")
@@ -109,7 +109,7 @@ def test_a_round_trip_gives_the_same_bits(tmp_path: Path, kind: str) -> None:
 def test_an_exported_file_is_imported_again(tmp_path: Path, dataset_folder: Path, attention: dict[str, Any]) -> None:
     changes = {"model__attn_type": attention, "model__num_landmarks": None} if attention else {}
     made = experiment(tmp_path / "ours", dataset_folder, pretraining_setting__objectives=["mlm"], **changes)
-    export_model(made.folder, "last", "hf", tmp_path / "hf", "auto", False)
+    export_model(made.folder, "last", "hf", tmp_path / "hf", "auto")
     import_model(tmp_path / "hf", tmp_path / "again", ImportSettings())
     first, second = (read_checkpoint(tmp_path / each / "model" / "cp-0000.model") for each in ("ours", "again"))
     assert first["model"].keys() == second["model"].keys()
@@ -133,7 +133,7 @@ print([guess["token_str"] for guess in found])
 @pytest.mark.parametrize("case", ["nystrom", "softmax"])
 def test_a_users_flow_by_transformers_alone(tmp_path: Path, dataset_folder: Path, case: str) -> None:
     made = pretrained(tmp_path / "ours", dataset_folder, **MADE[case])
-    export_model(made.folder, "1", "hf", tmp_path / "hf", "auto", False)
+    export_model(made.folder, "1", "hf", tmp_path / "hf", "auto")
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     how = "transformers" if case in WITHOUT_FILE else "file"
@@ -154,7 +154,7 @@ def test_a_users_flow_by_transformers_alone(tmp_path: Path, dataset_folder: Path
 
 def test_the_tokenizer_gives_the_rows_of_pretraining(tmp_path: Path, dataset_folder: Path) -> None:
     made = pretrained(tmp_path / "ours", dataset_folder)
-    export_model(made.folder, "1", "hf", tmp_path / "hf", "auto", False)
+    export_model(made.folder, "1", "hf", tmp_path / "hf", "auto")
     theirs = AutoTokenizer.from_pretrained(tmp_path / "hf")
     opened = open_model(made.folder)
     assert opened.tokenizer is not None
@@ -167,7 +167,7 @@ def test_the_tokenizer_gives_the_rows_of_pretraining(tmp_path: Path, dataset_fol
 
 def test_the_model_card(tmp_path: Path, dataset_folder: Path) -> None:
     made = pretrained(tmp_path / "ours", dataset_folder)
-    export_model(made.folder, "1", "hf", tmp_path / "hf", "auto", False)
+    export_model(made.folder, "1", "hf", tmp_path / "hf", "auto")
     card = (tmp_path / "hf" / "README.md").read_text()
     history = read_checkpoint(made.checkpoints / "cp-0001.model")["history"]
     loss = history[-1]["metrics"]["loss"]
@@ -181,8 +181,8 @@ def test_the_model_card(tmp_path: Path, dataset_folder: Path) -> None:
     shutil.copytree(dataset_folder, tmp_path / "rows")
     config = json.loads((made.folder / "config.json").read_text()) | {"data_folder": str(tmp_path / "rows")}
     (made.folder / "config.json").write_text(json.dumps(config))
-    export_model(made.folder, "1", "hf", tmp_path / "hf", "auto", True)
-    assert "tokens from made-up (" in (tmp_path / "hf" / "README.md").read_text()
+    export_model(made.folder, "1", "hf", tmp_path / "with-data", "auto")
+    assert "tokens from made-up (" in (tmp_path / "with-data" / "README.md").read_text()
 
 
 def test_an_imported_classification(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_an_imported_classification(tmp_path: Path) -> None:
     source = foreign.nystromformer(classes=3)
     import_model(foreign.stored(source, tmp_path / "theirs"), tmp_path / "ours", ImportSettings())
     folder = tmp_path / "ours" / "model" / "classification"
-    export_model(folder, "last", "hf", tmp_path / "hf", "auto", False)
+    export_model(folder, "last", "hf", tmp_path / "hf", "auto")
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf", trust_remote_code=True)
     inputs = rows(3, 20)
     with torch.no_grad():
@@ -205,7 +205,7 @@ def test_labels_keep_their_numbers_and_kind(tmp_path: Path) -> None:
     config |= {"id2label": named, "problem_type": "multi_label_classification"}
     (folder / "config.json").write_text(json.dumps(config))
     import_model(folder, tmp_path / "ours", ImportSettings())
-    export_model(tmp_path / "ours" / "model" / "classification", "last", "hf", tmp_path / "hf", "auto", False)
+    export_model(tmp_path / "ours" / "model" / "classification", "last", "hf", tmp_path / "hf", "auto")
     theirs = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert theirs["id2label"] == {"0": "zero", "1": "one", "2": "two"}
     assert theirs["problem_type"] == "multi_label_classification"
@@ -225,7 +225,7 @@ def test_a_finetuned_run(tmp_path: Path, dataset_folder: Path, kind: str, case: 
     labels = {"classes": "no yes", "several": "a a;b", "value": "100.5 300"}[kind].split()
     task = of_table(tmp_path, [(text, labels[n % 2]) for n, text in enumerate(texts)], kind)
     (result,) = finetune(made, task, sweep(epochs=1), CPU).results
-    export_model(result.folder, "best", "hf", tmp_path / "hf", "auto", False)
+    export_model(result.folder, "best", "hf", tmp_path / "hf", "auto")
     has_file = (tmp_path / "hf" / MODULE_FILE).is_file()
     assert has_file == (case not in WITHOUT_FILE)
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf", trust_remote_code=has_file)
@@ -262,7 +262,7 @@ def test_windows_are_not_part_of_an_exported_form(tmp_path: Path, dataset_folder
     task = of_table(tmp_path, [(text, "12"[n % 2]) for n, (text, _) in enumerate(made_rows(24))])
     in_windows = Documents(replace(task.question, cut=Cut("windows")))
     (result,) = finetune(made, in_windows, sweep(epochs=1, length=16), CPU).results
-    said = export_model(result.folder, "best", "hf", tmp_path / "hf", "auto", False)
+    said = export_model(result.folder, "best", "hf", tmp_path / "hf", "auto")
     sentence = "over a longer text's windows; this form reads only a text's first tokens, 16 at most."
     assert sentence in said
     assert sentence in (tmp_path / "hf" / "README.md").read_text()
@@ -331,14 +331,11 @@ def test_bad_folders(tmp_path: Path, dataset_folder: Path) -> None:
 
     def refused(folder: Path, message: str, dest: Path = tmp_path / "new") -> None:
         with pytest.raises(UserError, match=message):
-            export_model(folder, "last", "hf", dest, "auto", False)
+            export_model(folder, "last", "hf", dest, "auto")
         assert not (tmp_path / "new").exists()
 
-    refused(made.folder, "not empty: choose another folder, or give --force", out)
+    refused(made.folder, "not an empty folder", out)
     refused(tmp_path / "nowhere", "no such folder")
-    for above in (made.folder, tmp_path):
-        with pytest.raises(UserError, match="the input of this command: choose another folder"):
-            export_model(made.folder, "last", "hf", above, "auto", True)
     refused(out, "expected an experiment's folder, with a config.json, or a run's, with checkpoints")
     tokenizer = made.checkpoints / "tokenizer" / "tokenizer.json"
     whole = tokenizer.read_text()
@@ -365,7 +362,7 @@ def test_a_tokenizer_that_has_more_tokens_than_the_model(tmp_path: Path) -> None
     checkpoint = tmp_path / "ours" / "model" / "cp-0000.model"
     write_checkpoint(read_checkpoint(checkpoint) | {"tokenizer": sha256_of(path)}, checkpoint)
     with pytest.raises(UserError, match="its tokenizer does not fit the vocabulary: ids up to"):
-        export_model(tmp_path / "ours", "last", "hf", tmp_path / "hf", "auto", False)
+        export_model(tmp_path / "ours", "last", "hf", tmp_path / "hf", "auto")
 
 
 def test_the_file_is_short_and_plain() -> None:

@@ -25,7 +25,7 @@ from nystromformer.tasks.prediction.loaded import load_run
 def test_what_transformers_users_ask_of_a_model(tmp_path: Path, dataset_folder: Path, case: str) -> None:
     """Hidden states, vectors in the place of tokens, and a new head for classes on a model that guesses tokens."""
     made = experiment(tmp_path / "ours", dataset_folder, **MADE[case])
-    export_model(made.folder, "0", "hf", tmp_path / "hf", "auto", False)
+    export_model(made.folder, "0", "hf", tmp_path / "hf", "auto")
     model, inputs = open_model(made.folder).build(), rows(3, 21)
     types = made.config.model.num_sen_type > 1
     options = given(inputs, types)
@@ -69,7 +69,7 @@ def test_a_run_from_scratch_has_its_tokenizer(tmp_path: Path) -> None:
             made, of_table(tmp_path, texts), first, "cpu", lambda line: None, from_scratch=True, vocab_size=300
         )
     (result,) = (tmp_path / "ours").rglob("result.json")
-    export_model(result.parent, None, "hf", tmp_path / "hf", "auto", False)
+    export_model(result.parent, None, "hf", tmp_path / "hf", "auto")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf", trust_remote_code=True)
     chosen = [text for text, _ in texts[:3]]
@@ -84,5 +84,5 @@ def test_a_run_from_scratch_has_its_tokenizer(tmp_path: Path) -> None:
 def test_the_readme_of_a_model_without_a_tokenizer_runs(tmp_path: Path) -> None:
     foreign.stored(foreign.nystromformer(), tmp_path / "theirs")
     import_model(tmp_path / "theirs", tmp_path / "ours", ImportSettings(), tokenizer="none")
-    export_model(tmp_path / "ours", None, "hf", tmp_path / "hf", "auto", False)
+    export_model(tmp_path / "ours", None, "hf", tmp_path / "hf", "auto")
     assert readme_prints(tmp_path / "hf") == f"torch.Size([1, 3, {foreign.VOCABULARY}])\n"

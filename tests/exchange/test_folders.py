@@ -23,11 +23,8 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-@pytest.mark.parametrize("force", [False, True])
-def test_a_folder_is_whole_or_as_it_was(place: Path, force: bool) -> None:
+def test_a_folder_is_whole_or_not_there(place: Path) -> None:
     place.mkdir()
-    if force:
-        (place / "before.txt").touch()
     before = listing(place.parent)
 
     def fails(folder: Path) -> None:
@@ -35,10 +32,12 @@ def test_a_folder_is_whole_or_as_it_was(place: Path, force: bool) -> None:
         raise UserError("no")
 
     with pytest.raises(UserError, match="no"):
-        write_folder(place, fails, force, place.parent / "source")
+        write_folder(place, fails)
     assert listing(place.parent) == before
-    assert write_folder(place, ours, force, place.parent / "source") == "written"
+    assert write_folder(place, ours) == "written"
     assert listing(place.parent) == ["out", "out/ours.txt", "source"]
+    with pytest.raises(UserError, match="not an empty folder"):
+        write_folder(place, ours)
 
 
 def test_what_appears_meanwhile_stays(place: Path) -> None:
@@ -48,5 +47,5 @@ def test_what_appears_meanwhile_stays(place: Path) -> None:
         (place / "theirs.txt").touch()
 
     with pytest.raises(UserError, match="out: cannot be written: Directory not empty"):
-        write_folder(place, write, False, place.parent / "source")
+        write_folder(place, write)
     assert listing(place.parent) == ["out", "out/theirs.txt", "source"]

@@ -65,7 +65,7 @@ def test_there_and_back(tmp_path: Path, case: str) -> None:
     opened = open_model(tmp_path / "ours")
     assert opened.config.pooling == ("mean" if "local" in case else "first")
     assert_equal_logits(opened.build(), source)
-    layout = export_model(tmp_path / "ours", "last", "hf", tmp_path / "back", "auto", False)
+    layout = export_model(tmp_path / "ours", "last", "hf", tmp_path / "back", "auto")
     assert "transformers' own ModernBERT" in layout
     assert not (tmp_path / "back" / MODULE_FILE).exists()
     again, loading = AutoModelForMaskedLM.from_pretrained(tmp_path / "back", output_loading_info=True)
@@ -92,7 +92,7 @@ def test_a_type_of_sentences_is_part_of_the_tokens(tmp_path: Path) -> None:
     content = read_checkpoint(path)
     content["model"]["encoder.embeddings.sentence_type.weight"] += 0.3
     write_checkpoint(content, path)
-    export_model(tmp_path / "ours", "last", "hf", tmp_path / "back", "auto", False)
+    export_model(tmp_path / "ours", "last", "hf", tmp_path / "back", "auto")
     theirs = AutoModelForMaskedLM.from_pretrained(tmp_path / "back")
     assert_equal_logits(open_model(tmp_path / "ours").build(), theirs)
     import_model(tmp_path / "back", tmp_path / "again", ImportSettings())
@@ -117,7 +117,7 @@ def test_special_tokens_are_the_tokenizers_or_none(tmp_path: Path) -> None:
     roles = ("bos", "pad", "eos", "cls", "sep")
     for name, given in (("with", None), ("without", "none")):
         import_model(tmp_path / "theirs", tmp_path / name, ImportSettings(), tokenizer=given)
-        export_model(tmp_path / name, "last", "hf", tmp_path / f"{name}-back", "auto", False)
+        export_model(tmp_path / name, "last", "hf", tmp_path / f"{name}-back", "auto")
         config = AutoModelForMaskedLM.from_pretrained(tmp_path / f"{name}-back").config
         ids = [getattr(config, f"{role}_token_id") for role in roles]
         assert all(each is not None and each < VOCABULARY for each in ids) if given is None else ids == [None] * 5
@@ -165,7 +165,7 @@ def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
 def test_transformers_loads_the_encoder_alone(tmp_path: Path) -> None:
     foreign.stored(foreign.modernbert(), tmp_path / "theirs")
     import_model(tmp_path / "theirs", tmp_path / "ours", ImportSettings())
-    export_model(tmp_path / "ours", "last", "hf", tmp_path / "back", "auto", False)
+    export_model(tmp_path / "ours", "last", "hf", tmp_path / "back", "auto")
     tokens, mask = rows(2, 9)
     with torch.no_grad():
         found = AutoModel.from_pretrained(tmp_path / "back")(input_ids=tokens, attention_mask=mask.long())

@@ -59,7 +59,7 @@ def test_onnx(tmp_path: Path, dataset_folder: Path, case: str) -> None:
     import onnx
 
     made = experiment(tmp_path / "ours", dataset_folder, **MADE[case])
-    said = export_model(made.folder, "last", "onnx", tmp_path / "onnx", "auto", False)
+    said = export_model(made.folder, "last", "onnx", tmp_path / "onnx", "auto")
     assert "its logits differ from the model's by" in said
     path = tmp_path / "onnx" / ONNX_FILE
     assert {each.version for each in onnx.load(path).opset_import if each.domain == ""} == {OPSET}
@@ -73,14 +73,14 @@ def test_a_classification_in_onnx(tmp_path: Path) -> None:
     foreign.stored(foreign.nystromformer(classes=3), tmp_path / "theirs")
     import_model(tmp_path / "theirs", tmp_path / "ours", ImportSettings())
     folder = tmp_path / "ours" / "model" / "classification"
-    export_model(folder, "last", "onnx", tmp_path / "onnx", "auto", False)
+    export_model(folder, "last", "onnx", tmp_path / "onnx", "auto")
     assert_serves_all(open_model(folder), programs._in_onnxruntime(tmp_path / "onnx" / ONNX_FILE))
 
 
 @pytest.mark.parametrize("case", [pytest.param("nystrom", marks=pytest.mark.slow), "softmax"])
 def test_a_program(tmp_path: Path, dataset_folder: Path, case: str) -> None:
     made = experiment(tmp_path / "ours", dataset_folder, **MADE[case])
-    export_model(made.folder, "last", "torch", tmp_path / "torch", "auto", False)
+    export_model(made.folder, "last", "torch", tmp_path / "torch", "auto")
     with zipfile.ZipFile(tmp_path / "torch" / TORCH_FILE) as file:
         for name in file.namelist():
             content = file.read(name)
@@ -93,7 +93,7 @@ def test_what_has_no_program(tmp_path: Path, dataset_folder: Path) -> None:
     made = pretrained(tmp_path / "ours", dataset_folder, model__attn_type={"name": "nystrom", "segments": "padded"})
     for form in ("torch", "onnx"):
         with pytest.raises(UserError, match=r"layer 0's attention .nystrom, in this configuration. cannot be exported"):
-            export_model(made.folder, "last", form, tmp_path / "out", "auto", False)
+            export_model(made.folder, "last", form, tmp_path / "out", "auto")
     assert not (tmp_path / "out").exists()
 
 

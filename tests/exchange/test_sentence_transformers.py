@@ -36,7 +36,7 @@ CASES: dict[str, dict[str, Any]] = {
 def test_the_vectors_are_the_encoders_own(tmp_path: Path, dataset_folder: Path, case: str) -> None:
     changes = {"model__pooling": "mean", "model__num_sen_type": 1} | CASES[case]
     made = experiment(tmp_path / "ours", dataset_folder, **changes)
-    export_model(made.folder, "0", "sentence-transformers", tmp_path / "out", "auto", False)
+    export_model(made.folder, "0", "sentence-transformers", tmp_path / "out", "auto")
     model, tokenizer = from_pretrained(made.folder, checkpoint=0)
     expected = []
     for text in TEXTS:  # one by one: neighbours and padding change nothing
@@ -50,7 +50,7 @@ def test_the_vectors_are_the_encoders_own(tmp_path: Path, dataset_folder: Path, 
 
 def test_what_was_written_is_imported_again(tmp_path: Path, dataset_folder: Path) -> None:
     made = experiment(tmp_path / "ours", dataset_folder, **SOFTMAX, model__pooling="mean")
-    export_model(made.folder, "0", "sentence-transformers", tmp_path / "out", "auto", False)
+    export_model(made.folder, "0", "sentence-transformers", tmp_path / "out", "auto")
     import_model(tmp_path / "out", tmp_path / "again", ImportSettings(attention="softmax"))
     again = open_model(tmp_path / "again")
     assert again.config.pooling == "mean"
@@ -93,16 +93,16 @@ def test_parts_lie_where_their_list_says(tmp_path: Path, place: str) -> None:
 
 def test_without_a_tokenizer_there_is_no_such_folder(tmp_path: Path, dataset_folder: Path) -> None:
     made = experiment(tmp_path / "ours", dataset_folder, **SOFTMAX)
-    export_model(made.folder, "0", "hf", tmp_path / "hf", "auto", False)
+    export_model(made.folder, "0", "hf", tmp_path / "hf", "auto")
     import_model(tmp_path / "hf", tmp_path / "bare", ImportSettings(attention="softmax"), tokenizer="none")
     with pytest.raises(UserError, match="imported without a tokenizer"):
-        export_model(tmp_path / "bare", "last", "sentence-transformers", tmp_path / "out", "auto", False)
+        export_model(tmp_path / "bare", "last", "sentence-transformers", tmp_path / "out", "auto")
     assert not (tmp_path / "out").exists()
 
 
 def test_lengths_are_the_models(tmp_path: Path, dataset_folder: Path) -> None:
     made = experiment(tmp_path / "ours", dataset_folder, **SOFTMAX)
-    export_model(made.folder, "0", "sentence-transformers", tmp_path / "out", "auto", False)
+    export_model(made.folder, "0", "sentence-transformers", tmp_path / "out", "auto")
     assert read_json(tmp_path / "out" / "sentence_bert_config.json") == {
         "max_seq_length": made.config.model.max_seq_len
     }

@@ -13,7 +13,7 @@ from nystromformer.exchange.programs import export_checked
 FORMATS = ("hf", "sentence-transformers", "onnx", "torch")
 
 
-def export_model(folder: Path, checkpoint: str | None, form: str, out: Path | None, code: str, force: bool) -> str:
+def export_model(folder: Path, checkpoint: str | None, form: str, out: Path | None, code: str) -> str:
     """Write it; returns what to say.
 
     Raises:
@@ -27,13 +27,13 @@ def export_model(folder: Path, checkpoint: str | None, form: str, out: Path | No
     if code != "auto" and not (form == "hf" or for_sentences):
         raise UserError(f"--code {code} is for --format hf and sentence-transformers, found --format {form}")
     dest = out or folder / f"export-{form}"
-    check_free(dest, force, folder)
+    check_free(dest)
     if form == "onnx":
         import onnx  # noqa: F401  # at once, as they may be missing
     opened = open_model(folder, checkpoint)
     if form == "hf" or for_sentences:
-        said = export_hf(opened, dest, cast(Code, code), force, for_sentences).same
+        said = export_hf(opened, dest, cast(Code, code), for_sentences).same
     else:
-        worst = export_checked(opened, dest, form, force)
+        worst = export_checked(opened, dest, form)
         said = f"its logits differ from the model's by {worst:.1e} of the largest at most, on rows of three lengths"
     return "\n".join([said, *filter(None, [opened.unlike_the_run]), f"exported: {dest}"])

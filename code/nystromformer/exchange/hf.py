@@ -15,9 +15,7 @@ from nystromformer.exchange.open_model import Opened
 from nystromformer.files.writing import NewFile, write_json, write_text
 
 
-def export_hf(
-    opened: Opened, dest: Path, code: Code = "auto", force: bool = False, for_sentences: bool = False
-) -> Layout:
+def export_hf(opened: Opened, dest: Path, code: Code = "auto", for_sentences: bool = False) -> Layout:
     """Write the folder: config.json, model.safetensors, the tokenizer, README.md, and where needed a file of code.
 
     Args:
@@ -49,7 +47,7 @@ def export_hf(
             _write_modules(opened, folder)
         write_text(folder / "README.md", model_card(opened, layout, for_sentences))
 
-    write_folder(dest, write, force, opened.path)
+    write_folder(dest, write)
     return layout
 
 

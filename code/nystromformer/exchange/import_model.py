@@ -43,7 +43,6 @@ def import_model(
     settings: ImportSettings,
     config: Path | None = None,
     tokenizer: str | None = None,
-    force: bool = False,
 ) -> list[str]:
     """Import into a new experiment folder; returns what was found and done, a line each.
 
@@ -55,7 +54,7 @@ def import_model(
         UserError: as of `open_source`; a tokenizer that is not there or does not fit; a folder that is not empty.
             Nothing is written then.
     """
-    check_free(dest, force, source)
+    check_free(dest)
     opened = open_source(find_source(source), config)
     notes = list(opened.notes)
     if not opened.is_warm_start and settings.replaces:
@@ -79,7 +78,7 @@ def import_model(
             (folder / CHECKPOINTS / HEAD_FOLDER).mkdir()
             write_checkpoint(classifier, folder / CHECKPOINTS / HEAD_FOLDER / WEIGHTS)
 
-    write_folder(dest, write, force, source)
+    write_folder(dest, write)
     if opened.head is not None:
         notes.append(f"its classification is {dest / CHECKPOINTS / HEAD_FOLDER}")
     return notes

@@ -110,7 +110,7 @@ def refuse_fixed(opened: Opened) -> None:
         raise UserError(f"{opened.path}: reversible layers cannot be exported")
 
 
-def export_checked(opened: Opened, dest: Path, form: str, force: bool = False) -> float:
+def export_checked(opened: Opened, dest: Path, form: str) -> float:
     """Write model.pt2 or model.onnx, and the tokenizer; returns the largest difference of the program's logits from the
     model's on rows of several lengths.
 
@@ -144,7 +144,7 @@ def export_checked(opened: Opened, dest: Path, form: str, force: bool = False) -
         write_json(folder / "about.json", about)
         return difference
 
-    return write_folder(dest, write, force, opened.path)
+    return write_folder(dest, write)
 
 
 def _convert_to_onnx(opened: Opened, program: torch.export.ExportedProgram) -> Any:

@@ -66,8 +66,8 @@ class Conversion:
         Path,
         typer.Option(
             "--text",
-            help="Unlabelled text: a table (.csv, .tsv, .jsonl, .parquet), a .txt file of paragraphs, a folder of "
-            ".txt files, or a dataset of this project with the model's tokenizer.",
+            help="Unlabelled text: a table (.csv, .tsv, .jsonl, .parquet), a .txt file of paragraphs, or a folder of "
+            ".txt files.",
         ),
     ]
     steps: Annotated[
@@ -76,20 +76,15 @@ class Conversion:
             "--steps", min=0, max=MOST, help="Steps that train each layer's attention towards the source's output."
         ),
     ]
-    end_to_end: Annotated[
-        str | None,
-        typer.Option(
-            "--end_to_end",
-            help="Then train the whole model. hidden: towards the source's hidden vectors; loss: to guess masked "
-            "tokens.",
-        ),
-    ] = None
     end_to_end_steps: Annotated[
-        int | None,
+        int,
         typer.Option(
-            "--end_to_end_steps", min=1, max=MOST, help="Steps of --end_to_end. Default: the same as --steps."
+            "--end_to_end_steps",
+            min=0,
+            max=MOST,
+            help="Steps that then train the whole model towards the source's hidden vectors.",
         ),
-    ] = None
+    ] = 0
     overrides: Overrides = None
     text_column: Annotated[str, typer.Option("--text_column", help="Text column of the table.")] = "text"
     rows: Annotated[int, typer.Option("--rows", min=1, max=MOST, help="Rows of a step.")] = 8
@@ -112,7 +107,9 @@ class Conversion:
     ] = 2e-4
     end_to_end_learning_rate: Annotated[
         float,
-        typer.Option("--end_to_end_learning_rate", min=LEAST_RATE, max=1, help="Peak learning rate of --end_to_end."),
+        typer.Option(
+            "--end_to_end_learning_rate", min=LEAST_RATE, max=1, help="Peak learning rate of --end_to_end_steps."
+        ),
     ] = 3e-5
     validate_every: Annotated[
         int, typer.Option("--validate_every", min=1, max=MOST, help="Steps between two measurements and checkpoints.")

@@ -37,8 +37,8 @@ DOCUMENTS = Command(
 WIKIHOP = Command("code/run_wikihop.py", ("--wikihop", "wikihop", *_TUNING))
 TABLE = Command("code/run_report.py", ("table2", "model", "--out", "table2.md"))
 CURVES = Command("code/run_report.py", ("pretraining", "model", "--out", "curves.png"))
-EXPORT = Command("code/run_export.py", ("export", "model", "--format", "hf", "--out", "exported", "--force"))
-IMPORT = Command("code/run_export.py", ("import", "exported", "imported", "--force"))
+EXPORT = Command("code/run_export.py", ("export", "model", "--format", "hf", "--out", "exported"))
+IMPORT = Command("code/run_export.py", ("import", "exported", "imported"))
 PREDICT = Command(
     "code/run_predict.py",
     ("finished", "--input", "new.csv", "--text", "body", "--id", "key", "--out", "predictions.csv", *DEVICE),

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,9 @@ from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel
 
-from nystromformer.interop.distance import relative_square
+from nystromformer.interop.conversion import WARM_UP, attention_loss, hidden_loss, recorded
 from nystromformer.interop.drop_in.names import REGISTERED, register
 from nystromformer.interop.drop_in.report import check, evaluating
-
-_WARM_UP = 0.05
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ def _trained(
     loss_of: Callable[[Mapping[str, Tensor]], Tensor],
 ) -> tuple[float, ...]:
     optimizer = AdamW(parameters, lr=rate, weight_decay=0.0)
-    warm_up = max(1, round(_WARM_UP * steps))
+    warm_up = max(1, round(WARM_UP * steps))
     schedule = LambdaLR(optimizer, lambda step: min((step + 1) / warm_up, (steps - step) / max(1, steps - warm_up)))
     losses = []
     for _ in range(steps):
@@ -120,36 +118,16 @@ def _trained(
 
 
 def _layer_loss(model: nn.Module, source: nn.Module, layers: tuple[str, ...], batch: Mapping[str, Tensor]) -> Tensor:
-    calls: list[tuple[str, tuple[Any, ...], dict[str, Any], Tensor]] = []
-    with ExitStack() as stack, torch.no_grad():
-        for name in layers:
-
-            def note(module: nn.Module, args: Any, kwargs: Any, output: Any, name: str = name) -> None:
-                calls.append((name, args, kwargs, _vectors(output)))
-
-            hook = source.get_submodule(name).register_forward_hook(note, with_kwargs=True)
-            stack.callback(hook.remove)
+    with recorded(source, layers) as calls, torch.no_grad():
         source(**batch)
-    keep = _kept(model, batch, calls[0][3].shape[1])
-    losses = [
-        relative_square(_vectors(model.get_submodule(name)(*args, **kwargs)), wanted, keep)
-        for name, args, kwargs, wanted in calls
-    ]
-    return torch.stack(losses).mean()
+    return attention_loss(model, calls, _kept(model, batch, calls[0].output_BNE.shape[1]))
 
 
 def _hidden_loss(model: nn.Module, source: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
     with torch.no_grad():
         wanted = source(**batch, output_hidden_states=True).hidden_states[1:]
     found = model(**batch, output_hidden_states=True).hidden_states[1:]
-    keep = _kept(model, batch, found[0].shape[1])
-    return torch.stack([relative_square(one, other, keep) for one, other in zip(found, wanted, strict=True)]).mean()
-
-
-def _vectors(output: Any) -> Tensor:
-    """The attention's output among all that a layer's module returns."""
-    vectors: Tensor = output if isinstance(output, Tensor) else output[0]
-    return vectors
+    return hidden_loss(found, wanted, _kept(model, batch, found[0].shape[1]))
 
 
 def _kept(model: nn.Module, batch: Mapping[str, Tensor], length: int) -> Tensor | None:

@@ -1,1 +1,0 @@
-"""From a softmax model to another attention, with a little training."""
