@@ -155,7 +155,6 @@ def test_a_module_of_our_own_that_is_missing_is_no_mistake_of_the_user() -> None
 def test_extras_have_what_they_are_named_for() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     distributions = {"sklearn": "scikit-learn", "pyarrow": "datasets", "safetensors": "transformers"}
-    distributions |= {"fastapi_offline": "fastapi-offline", "prometheus_client": "prometheus-client"}
     for module, extra in EXTRAS.items():
         name = distributions.get(module, module)
         assert any(re.split(r"[\[>=]", wanted)[0] == name for wanted in extras[extra]), (module, extra)

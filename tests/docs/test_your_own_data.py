@@ -64,7 +64,7 @@ def test_the_five_commands_lead_from_a_table_to_a_served_model(tmp_path: Path, m
     assert len((project / "by-words.csv").read_text().splitlines()) == 8
     assert len((project / "predictions.csv").read_text().splitlines()) == 8
     assert "predicted: " in run(of_run(explain), project).stdout
-    assert 'class="shaded"' in (project / "explained.html").read_text()
+    assert "Gradient × input" in (project / "explained.html").read_text()
     served = [sys.executable, *of_run(serve)[1:]]
     served[served.index("8000")] = "0"
     environment = {**os.environ, "PYTHONPATH": str(project / "code")}

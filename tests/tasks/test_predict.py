@@ -20,7 +20,7 @@ from small import CPU, run_here
 import nystromformer
 from nystromformer.errors import UserError
 from nystromformer.files.writing import NewFile
-from nystromformer.report.explain_run import explain_text
+from nystromformer.report.explanation import explain_text
 from nystromformer.runs.record import Run
 from nystromformer.runs.store import Store
 from nystromformer.tasks.documents.cut import Cut
@@ -276,8 +276,8 @@ def test_explaining_ordered_classes(fine_tuned: Callable[[str], Run]) -> None:
     assert run.recipe.answer.outputs == len(run.recipe.answer.names) - 1
     text = made_rows_of_texts(3)[2][0]
     made = explain_text(run, text)
-    assert made.label == run.predict([text]).labels[0] == made.facts["predicted"]
-    steep = [explain_text(run, text, label=name).explained.steepness_N for name in run.recipe.answer.names]
+    assert made.facts["explained"] == run.predict([text]).labels[0] == made.facts["predicted"]
+    steep = [explain_text(run, text, label=name).steepness_N for name in run.recipe.answer.names]
     np.testing.assert_allclose(sum(steep), 0.0, atol=1e-6)
     assert all(np.abs(each).max() > 1e-5 for each in steep)
 

@@ -6,7 +6,7 @@ EXTRAS = {
     "docker": "docker",
     "ray": "ray",
     "datatrove": "datatrove",
-    **dict.fromkeys(("fastapi", "fastapi_offline", "prometheus_client", "uvicorn"), "serve"),
+    **dict.fromkeys(("fastapi", "uvicorn"), "serve"),
     **dict.fromkeys(("onnx", "onnxscript", "onnxruntime"), "export"),
     **dict.fromkeys(
         (

@@ -1,1 +1,1 @@
-"""A trained model behind a local page and a JSON API."""
+"""A finished run behind a local page and a JSON API."""

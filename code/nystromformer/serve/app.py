@@ -1,220 +1,152 @@
 """The service: a page, and JSON."""
 
 import asyncio
+import logging
+import os
+import queue
+import re
+import signal
+import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from enum import Enum
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Self
 
-from fastapi import Body, FastAPI, Request, Response
+import uvicorn
+from fastapi import Body, FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
-from fastapi_offline import FastAPIOffline
-from starlette.exceptions import HTTPException
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 import nystromformer
-from nystromformer.files.reading import half_character
-from nystromformer.serve.answers import Answer, Model
-from nystromformer.serve.batching import FULL, Batcher, Full
-from nystromformer.serve.limits import LOOPBACK, BodyLimit, HostCheck
-from nystromformer.serve.metrics import CountedApp, Metrics
+from nystromformer.errors import UserError
+from nystromformer.serve.batching import Batcher
+from nystromformer.serve.model import Answer, ServedModel
 from nystromformer.serve.page import page
-from nystromformer.serve.requests import JsonRoute, Refused, while_asked
-from nystromformer.serve.schemas import Prediction, Status, Texts, Version, error_responses, text_response
+from nystromformer.tasks.prediction.loaded import check_texts
 
-_RETRY_SECONDS = "1"
-_TEXTS: list[str | Enum] = ["texts"]
-_SERVICE: list[str | Enum] = ["service"]
-_REFUSALS = (400, 408, 413, 422, 503)
-"""Statuses of the errors of what reads texts."""
-
-T = TypeVar("T")
+MOST_BYTES = 1 << 20
+"""Of a request's body."""
+MOST_TEXTS, WAITING, TOGETHER = 64, 256, 16
+"""Texts of a request, that may wait, and that are computed together."""
+_HOST = re.compile(r"\*|(\*\.)?[\w.:-]+")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What the service takes."""
-
-    most_bytes: int = 1 << 20
-    """Of a request."""
-    most_texts: int = 64
-    """Of a request."""
-    waiting: int = 256
-    """Texts that may wait."""
-    together: int = 16
-    """Texts that are computed together."""
-    hosts: Collection[str] = LOOPBACK
-    """Names that a request may call the service, beside the address at which it arrives."""
+def _checked(text: str) -> str:
+    check_texts([text])
+    return text
 
 
-def create_app(model: Model, limits: Limits, seconds_of: Mapping[str, Callable[[int, int], float]]) -> Any:
-    """The ASGI app.
+Text = Annotated[str, AfterValidator(_checked)]
+
+
+class Texts(BaseModel):
+    """One text, or several."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: Text | None = None
+    texts: list[Text] | None = Field(default=None, min_length=1, max_length=MOST_TEXTS)
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        if (self.text is None) == (self.texts is None):
+            raise ValueError('expected either {"text": "…"} or {"texts": ["…", "…"]}')
+        return self
+
+
+class Prediction(BaseModel):
+    """The answers to a request's texts in their order, and the seconds that they waited and were computed."""
+
+    answers: list[Answer]
+    seconds: float
+
+
+def create_app(model: ServedModel, hosts: Sequence[str] = (), waiting: int = WAITING) -> FastAPI:
+    """The app.
 
     Args:
-        seconds_of: what is told of a text of so many tokens in so many rows beside the time that the answer took, by
-            name: fields of `Prediction`.
+        hosts: names that a request may call the service beside loopback's; `*` for any.
     """
-    batcher: Batcher[Answer] = Batcher(model.answer, limits.together, limits.waiting)
-    metrics = Metrics(model.source, lambda: batcher.waiting)
-
-    @asynccontextmanager
-    async def running(app: FastAPI) -> AsyncIterator[None]:
-        work = asyncio.create_task(batcher.run())
-        yield
-        work.cancel()
-
-    app = FastAPIOffline(
-        redoc_url=None,
-        title="Nyströmformer",
-        description=f"{model.does} Errors are JSON with the key `error`.",
-        version=nystromformer.__version__,
-        lifespan=running,
-        # Else the page of the documentation may ask a site of Swagger's whether the schema is valid.
-        swagger_ui_parameters={"validatorUrl": None},
-    )
-    app.router.route_class = JsonRoute
-    _answer_errors(app)
-    _add_questions(app, model, batcher, metrics, limits, seconds_of)
-    _add_probes(app, model, batcher, metrics)
-    paths = [path for route in app.routes if (path := getattr(route, "path", None)) is not None]
-    return CountedApp(HostCheck(BodyLimit(app, limits.most_bytes), limits.hosts), metrics, paths)
-
-
-def _answer_errors(app: FastAPI) -> None:
-    @app.exception_handler(Refused)
-    async def refused(request: Request, error: Refused) -> JSONResponse:
-        headers = {"Retry-After": _RETRY_SECONDS} if error.status == 503 else None
-        return JSONResponse({"error": error.text}, error.status, headers)
-
-    @app.exception_handler(HTTPException)
-    async def wrong(request: Request, error: HTTPException) -> JSONResponse:
-        return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
+    # The pages of the documentation would load files from another site.
+    app = FastAPI(title="Nyströmformer", docs_url=None, redoc_url=None, max_body_size=MOST_BYTES)
+    # A page of the web whose name is made to lead to this machine (DNS rebinding) could otherwise read the answers.
+    names = ["localhost", "127.0.0.1", "[::1]", *hosts]
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False)
+    batcher: Batcher[Answer] = Batcher(model.answer, TOGETHER, waiting)
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+    async def refuse(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
-        text = f'{place}: {first["msg"]}; expected JSON such as {{"text": "…"}} or {{"texts": ["…", "…"]}}'
-        return JSONResponse({"error": text}, 400)
+        return JSONResponse({"detail": f"{'.'.join(map(str, first['loc']))}: {first['msg']}"}, 422)
 
-
-def _add_questions(
-    app: FastAPI,
-    model: Model,
-    batcher: Batcher[Answer],
-    metrics: Metrics,
-    limits: Limits,
-    seconds_of: Mapping[str, Callable[[int, int], float]],
-) -> None:
-    one = {"summary": "One text", "value": {"text": model.example}}
-    several = {"summary": "Several texts", "value": {"texts": [model.example, model.example]}}
-
-    @app.post(
-        "/predict",
-        tags=_TEXTS,
-        summary="Predict",
-        response_model_exclude_none=True,
-        responses=error_responses(*_REFUSALS),
-    )
-    async def predict(
-        texts: Annotated[Texts, Body(openapi_examples={"one": one, "several": several})], request: Request
-    ) -> Prediction:
+    @app.post("/predict", response_model_exclude_none=True)
+    async def predict(asked: Texts) -> Prediction:
         """The model's answers to one text, or to several."""
-        asked = _asked(texts, limits)
         began = time.perf_counter()
-        answers = await while_asked(request, _answered(batcher, asked))
-        seconds = time.perf_counter() - began
-        costs = {name: sum(of(each.tokens, each.rows) for each in answers) for name, of in seconds_of.items()}
-        found = Prediction(answers=answers, seconds=seconds, **costs)
-        metrics.count_texts(answers)
-        return found
+        try:
+            futures = batcher.submit(asked.texts or [asked.text or ""])
+        except queue.Full:
+            raise HTTPException(503, "too many texts wait", {"Retry-After": "1"}) from None
+        answers = await asyncio.gather(*map(asyncio.wrap_future, futures))
+        return Prediction(answers=answers, seconds=time.perf_counter() - began)
 
-    # A response class with a media type would have the errors documented as pages, too.
-    @app.post(
-        "/explain",
-        tags=_TEXTS,
-        summary="Explain",
-        response_class=Response,
-        responses=text_response("text/html", "A page without scripts") | error_responses(*_REFUSALS, 404),
-    )
-    async def explain(texts: Annotated[Texts, Body(openapi_examples={"one": one})], request: Request) -> HTMLResponse:
-        """A page that shades the tokens of one text by what they count for the answer."""
-        (text,) = _asked(texts, Limits(most_texts=1))
-        made = await while_asked(request, _understood(batcher.alone(lambda: model.explain(text))))
-        if made is None:
-            raise Refused(404, "this model's answers have no explanation")
-        return HTMLResponse(made)
+    @app.post("/explain", response_class=HTMLResponse)
+    def explain(text: Annotated[Text, Body(embed=True)]) -> str:
+        """A page that shades the tokens of a text by what they count for the answer."""
+        try:
+            with batcher.alone:
+                return model.explain(text)
+        except ValueError as error:
+            raise HTTPException(404, str(error)) from None
 
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """200 as long as the service runs."""
+        return {"status": "ok", "version": nystromformer.__version__, "model": model.name, "run": str(model.folder)}
 
-def _add_probes(app: FastAPI, model: Model, batcher: Batcher[Answer], metrics: Metrics) -> None:
-    told = Version.of(model)
-
-    @app.get("/", tags=_TEXTS, response_class=HTMLResponse, summary="The page")
+    @app.get("/", response_class=HTMLResponse)
     async def show() -> str:
         """A page on which people try the model."""
         return page(model)
 
-    @app.get("/health", tags=_SERVICE, summary="Liveness")
-    async def health() -> Status:
-        """200 as long as the service runs."""
-        return Status(status="ok")
-
-    @app.get("/ready", tags=_SERVICE, summary="Readiness", responses=error_responses(503))
-    async def ready() -> Status:
-        """200 if a text would be accepted; 503 while the queue is full."""
-        if (obstacle := batcher.obstacle) is not None:
-            raise Refused(503, obstacle)
-        return Status(status="ready")
-
-    @app.get("/version", tags=_SERVICE, summary="Version")
-    async def version() -> Version:
-        """What is served, and by which version."""
-        return told
-
-    @app.get(
-        "/metrics",
-        tags=_SERVICE,
-        summary="Metrics",
-        response_class=Response,
-        responses=text_response("text/plain", "Prometheus' text format, or OpenMetrics where Accept asks for it"),
-    )
-    async def figures(request: Request) -> Response:
-        """Figures for Prometheus."""
-        content, media_type = metrics.exposed(request.headers.get("accept", ""))
-        return Response(content, headers={"content-type": media_type})
+    return app
 
 
-def _asked(texts: Texts, limits: Limits) -> list[str]:
-    if (texts.text is None) == (texts.texts is None):
-        raise Refused(400, 'expected either "text" or "texts"')
-    asked = [texts.text] if texts.text is not None else list(texts.texts or ())
-    # More than may wait would be refused for ever.
-    most = min(limits.most_texts, limits.waiting)
-    if len(asked) > most:
-        raise Refused(413, f"expected at most {most} texts, found {len(asked)}")
-    if not all(text.strip() for text in asked):
-        raise Refused(422, "a text is empty")
-    if any(half_character(text) is not None for text in asked):
-        raise Refused(422, "a text has half of a surrogate pair")
-    return asked
+def serve_run(run: Path, host: str, port: int, allowed_hosts: str, device: str, show: Callable[[str], None]) -> None:
+    """Serve a finished run until stopped.
 
+    Args:
+        allowed_hosts: names that requests may call the service beside loopback's and `host`, with commas between them.
+        show: prints the address.
 
-async def _answered(batcher: Batcher[Answer], texts: Sequence[str]) -> list[Answer]:
-    tasks = [asyncio.create_task(_understood(batcher(text))) for text in texts]
+    Raises:
+        UserError: nothing to serve there, an address that cannot be listened on, or a wrong host name.
+    """
+    hosts = [host, *(name.strip() for name in allowed_hosts.split(",") if allowed_hosts)]
+    if wrong := [name for name in hosts if not _HOST.fullmatch(name)]:
+        raise UserError(f"--allowed_hosts: expected names such as models.example,10.0.0.7, or *; found {wrong[0]!r}")
     try:
-        return await asyncio.gather(*tasks)
-    finally:
-        # Where one is refused, the others are of no use.
-        for task in tasks:
-            task.cancel()
-
-
-async def _understood(work: Awaitable[T]) -> T:
-    try:
-        return await work
-    except Full:
-        raise Refused(503, FULL) from None
-    except ValueError as error:
-        raise Refused(422, str(error)) from None
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family)
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"--host {host} --port {port}: {getattr(error, 'strerror', None) or error}") from None
+    with listener:
+        model = ServedModel(run, device)
+        shown = f"[{host}]" if ":" in host else host
+        show(f"{model.name}: http://{shown}:{listener.getsockname()[1]}/ (Ctrl-C ends it)")
+        app = create_app(model, [shown, *hosts])
+        # Of what clients do wrong nothing is logged: it could fill the disk.
+        config = uvicorn.Config(
+            app, log_level="error", limit_concurrency=512, timeout_keep_alive=5, timeout_graceful_shutdown=5
+        )
+        # Requests that are cut off when it stops are no faults.
+        logging.getLogger("uvicorn.error").addFilter(
+            lambda record: not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+        )
+        try:
+            uvicorn.Server(config).run(sockets=[listener])
+        except KeyboardInterrupt:
+            # A computation that nobody waits for any more would hold up the end; SIGTERM's default ends it, too.
+            os._exit(128 + signal.SIGINT)

@@ -170,9 +170,6 @@ def _use() -> Iterable[Scene]:
     for name, stop in (("predict", None), ("predict-stopped", "00000001")):
         needs, out = ("finished", "new.csv"), ("predictions.csv",)
         yield Scene(name, (world.PREDICT,), needs, out, (), stop, edited=("new.csv",))
-    for name, source in (("serve", "model"), ("serve-run", "model/model/glue/SST-2/cp-*")):
-        command = Command("tests/support/ask_service.py", (source, "--port", "0", *world.DEVICE))
-        yield Scene(name, (command,), ("model",), ("served.json",), edited=("model/config.json",))
 
 
 def _arena() -> Iterable[Scene]:

@@ -14,7 +14,6 @@ from small import CPU, run_here
 
 from nystromformer.errors import UserError
 from nystromformer.runs.record import Run
-from nystromformer.serve.server import open_served
 from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.task import Documents
@@ -150,18 +149,6 @@ def test_it_predicts_without_the_encoder(
     with (folder / "later.csv").open(newline="") as file:
         told = load_words(run.folder).predict([row["body"] for row in csv.DictReader(file)])
     assert [row["prediction"] for row in rows] == told.labels
-
-
-def test_it_is_served(finished: tuple[Experiment, Run, Path]) -> None:
-    words = load_words(finished[1].folder)
-    model, seconds = open_served(finished[1].folder, None, None, "cpu", baseline=True)
-    assert seconds == {}
-    texts = ["a softmax row", "the query " * 3000]
-    found, told = model.answer(texts), words.predict(texts)
-    assert [answer.choices[0].label for answer in found] == told.labels
-    assert [(answer.tokens, answer.cut) for answer in found] == [(3, False), (6000, False)]
-    assert model.explain(texts[0]) is None
-    assert model.source.checkpoint == "words.json"
 
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])

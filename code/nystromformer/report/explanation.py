@@ -1,0 +1,135 @@
+"""Which tokens of a text a finished run's prediction goes by: numbers, and a page that needs nothing beside it.
+
+Shapes: N tokens, L layers.
+"""
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from nystromformer.errors import UserError
+from nystromformer.model.explain import explain
+from nystromformer.tasks.documents.targets import class_scores
+from nystromformer.tasks.finetuning.encoded import EncodedTexts, literal
+from nystromformer.tasks.prediction.loaded import LoadedRun
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Explanation</title>
+<meta name="viewport" content="width=device-width">
+<style>
+:root {{ color-scheme: light dark; background: Canvas }}
+body {{ font: 16px/1.9 system-ui, sans-serif; max-width: 62rem; margin: 1rem auto; padding: 0 1rem }}
+div {{ white-space: pre-wrap; overflow-wrap: anywhere }}
+small {{ opacity: .55 }}
+</style></head><body>
+<div>{facts}</div>
+<h3>Attention: weight in the pooled vector, mean over heads and layers</h3><div>{attention}</div>
+<h3>Gradient × input: for the prediction (green), against it (red)</h3><div>{steepness}</div>
+</body></html>
+"""
+_BLUE, _GREEN, _RED = "76 120 168", "84 162 75", "228 87 86"
+_BETWEEN = "\n\n"
+"""The two texts of a pair, on the page."""
+
+
+@dataclass(frozen=True)
+class ExplainedText:
+    """A text, and what its tokens counted for a prediction."""
+
+    text: str
+    facts: dict[str, str]
+    """What was predicted, and whose score is explained."""
+    names: Sequence[str]
+    """Of each token."""
+    offsets: Sequence[tuple[int, int]]
+    """Of each token in the text, (begin, end); the same number twice for a token that stands for nothing in it."""
+    attention_LN: NDArray[np.float32]
+    """Weights by layer, see `model/explain.py`; those of an approximated softmax may be negative."""
+    steepness_N: NDArray[np.float32]
+
+    @property
+    def page(self) -> str:
+        """The text, shaded, as a page of HTML."""
+        facts = html.escape("\n".join(f"{name}: {value}" for name, value in self.facts.items()))
+        attention_N = np.maximum(self.attention_LN.mean(0), 0)
+        steepness = self._shaded(self.steepness_N, _GREEN, _RED)
+        return _PAGE.format(facts=facts, attention=self._shaded(attention_N, _BLUE, _BLUE), steepness=steepness)
+
+    def _shaded(self, values_N: NDArray[np.float32], positive: str, negative: str) -> str:
+        # One heavy token shall not make all others white.
+        highest = float(np.quantile(np.abs(values_N), 0.995)) or 1.0
+        parts, at = [], 0
+        for (begin, end), name, value in zip(self.offsets, self.names, values_N.tolist(), strict=True):
+            color, strength = negative if value < 0 else positive, min(75 * abs(value) / highest, 75)
+            shown = (
+                html.escape(self.text[max(begin, at) : end]) if end > begin else f"<small>{html.escape(name)}</small>"
+            )
+            # Tokens may overlap, such as the bytes of one character.
+            parts.append(_between(self.text[at:begin]))
+            parts.append(f'<span style="background: rgb({color} / {strength:.0f}%)">{shown}</span>')
+            at = max(at, end)
+        return "".join([*parts, _between(self.text[at:])])
+
+
+def _between(text: str) -> str:
+    """What no token stands for: blanks, or what was cut out."""
+    return f"<small>{html.escape(text)} (cut off, not read)</small>" if text.strip() else html.escape(text)
+
+
+def explain_text(run: LoadedRun, text: str, second: str | None = None, label: str | None = None) -> ExplainedText:
+    """Explain what a run predicts of a text, or of a pair.
+
+    Args:
+        label: whose score is explained; None: that of the predicted class, or of the likeliest of several labels.
+
+    Raises:
+        UserError: no such label, or a pair where the run learned single texts.
+        ValueError: an empty text.
+    """
+    others, answer = None if second is None else [second], run.recipe.answer
+    if label is not None and label not in answer.names:
+        raise UserError(
+            f"--label {label}: expected one of {', '.join(answer.names) or 'none: the run predicts values'}"
+        )
+    told, encoded = run.predict([text], others), run.encode([text], others)
+    assert isinstance(encoded, EncodedTexts)
+    # Of ordered classes the middle one of the chances is predicted, which need not be the likeliest.
+    wanted = told.labels[0] if label is None and answer.kind == "ordered" else label
+    classes_I = None if wanted is None else torch.tensor([answer.names.index(wanted)], device=run.device.device)
+    batch = {name: each.to(run.device.device) for name, each in encoded.batch(np.array([0]), run.pad_to).items()}
+    rows = run.rows_at_a_time(batch["tokens_BN"].shape[1])
+    with run.device.autocast():
+        scores = partial(class_scores, answer)
+        found = explain(run.model, **batch, classes_I=classes_I, class_scores=scores, rows_at_a_time=rows)
+    names = [run.tokenizer.id_to_token(token) or str(token) for token in encoded.tokens_of(0).tolist()]
+    attention_LN = np.zeros((found.attention_BLN.shape[1], len(names)), dtype=np.float32)
+    steepness_N = np.zeros(len(names), dtype=np.float32)
+    # A token that stands in several windows has what it counts in all of them.
+    for row, at in enumerate(encoded.places_of(0)):
+        attention_LN[:, at] += found.attention_BLN[row, :, : len(at)].float().cpu().numpy()
+        steepness_N[at] += found.steepness_BN[row, : len(at)].cpu().numpy()
+    predicted = told.labels[0]
+    facts = {"predicted": ", ".join(predicted) or "none" if told.has_lists else str(predicted)}
+    if told.probabilities is not None:
+        order = np.argsort(-told.probabilities[0])[:5].tolist()
+        facts["probabilities"] = ", ".join(f"{told.names[n]} {100 * told.probabilities[0, n]:.1f} %" for n in order)
+        facts["explained"] = told.names[int(found.classes_I[0])]
+    if encoded.rows[0] > 1:
+        facts["windows"] = f"{encoded.rows[0]:,}, whose pooled vectors' mean is classified; each token's sum over them"
+    # Where each token stands in the texts, one after the other: those of `<s> A </s>`, or of `<s> A </s> B </s>`.
+    encoder = literal(run.tokenizer)
+    encoder.no_truncation()
+    texts = [run.recipe.cleaned(each) for each in [text, *(others or [])]]
+    places = [encoder.encode(each, add_special_tokens=False).offsets for each in texts]
+    left = encoded.left_of(len(places[0]), len(places[1]) if others else 0)
+    offsets, begin = [(0, 0)], 0
+    for each, own, kept in zip(texts, places, left, strict=False):
+        offsets += [(begin + own[number][0], begin + own[number][1]) for number in kept.tolist()]
+        begin += len(each) + len(_BETWEEN)
+        offsets.append((begin - len(_BETWEEN),) * 2)
+    return ExplainedText(_BETWEEN.join(texts), facts, names, offsets, attention_LN, steepness_N)
