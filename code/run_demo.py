@@ -23,16 +23,16 @@ def demo(
     ] = False,
 ) -> None:
     """Train four small encoders on the docstrings of the Python packages on this machine, with Nyström, near_far and
-    softmax attention, and compare what they learned and what they cost.
+    softmax attention, and compare what they learned.
 
-    Ends with two pictures, a report to open in a browser, and results.json. After an interruption the same
+    Ends with a picture, a report to open in a browser, and results.json. After an interruption the same
     command resumes, and does not repeat what is finished.
     """
     from nystromformer.report.demo import run_demo
 
     result = run_demo(out or Path("demo-quick" if quick else "demo"), quick)
     typer.echo(result.summary)
-    typer.echo(f"\npictures: {', '.join(map(str, result.pictures))}\nreport:   {result.page}")
+    typer.echo(f"\npicture: {result.picture}\nreport:  {result.page}")
 
 
 if __name__ == "__main__":

@@ -95,20 +95,5 @@ def transactions(
     typer.echo(f"table and figures: {out}, {out.with_suffix('.json')}")
 
 
-def paper(
-    results: Annotated[
-        Path, typer.Option("--results", help="Folder with results, laid out like this project's results/.")
-    ] = Path("results"),
-    out: Annotated[
-        Path, typer.Option("--out", help="Output page, ending in .html; a .md of the same name is written beside it.")
-    ] = Path("paper.html"),
-) -> None:
-    """Show the paper's tables and figures beside the results measured here, on one page, and list what is missing."""
-    from nystromformer.report.paper import write_paper
-
-    beside = write_paper(results, out)
-    typer.echo(f"page: {out}, {beside}")
-
-
 if __name__ == "__main__":
-    cli.run_one_of(pretraining, table2, lra, transactions, paper)
+    cli.run_one_of(pretraining, table2, lra, transactions)

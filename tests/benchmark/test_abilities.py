@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nystromformer.benchmark.abilities.learning import Cell, Setting, learn
 from nystromformer.benchmark.abilities.measure import list_combinations, measure_abilities, read_cells
-from nystromformer.benchmark.abilities.report import find_budgets, tabulate, to_read
+from nystromformer.benchmark.abilities.report import tabulate, to_read
 from nystromformer.benchmark.abilities.tasks import KINDS, NO_ANSWER, TASKS, VALUES, Rows
 from nystromformer.benchmark.questions.abilities import Abilities
 from nystromformer.config import ATTENTIONS
@@ -132,7 +132,7 @@ def test_finished_cells_stay_and_more_time_begins_anew_what_did_not_get_there(tm
     assert {cell.setting.seconds for cell in more} == {0.1}
     assert commands == ["first", "third"]
     assert json.loads((tmp_path / "abilities.json").read_text())["machine"]["processor"]
-    assert {path.name for path in tmp_path.glob("*.png")} == {"abilities.png", "budgets.png"}
+    assert (tmp_path / "abilities.png").read_bytes().startswith(b"\x89PNG")
     (tmp_path / "abilities.json").write_text("{}")
     with pytest.raises(UserError, match="Move the file away"):
         read_cells(tmp_path / "abilities.json")
@@ -144,18 +144,13 @@ def cell(landmarks: int, solved: bool, seed: int = 0, taps: int | None = None) -
     return Cell(setting, 0.995 if solved else 0.5, 0.1, solved, 100, 3.0, "learned", "abc")
 
 
-def test_the_least_budget_is_that_from_which_on_every_seed_gets_there() -> None:
-    cells = [cell(8, True), cell(8, False, 1), cell(16, False), cell(16, True, 1), cell(32, True), cell(32, True, 1)]
-    (found,) = find_budgets(tabulate([*cells, cell(32, True, taps=9)]))
-    assert found.enough == 32
-    assert found.parameter == "num_landmarks"
-    (none,) = find_budgets(tabulate([cell(8, True), cell(16, False)]))
-    assert none.enough is None
-    page = to_read(tabulate(cells), "here", ["a command"])
-    for part in ("**32** (8, 16, 32)", "**99.5 (99.5 to 99.5)** (3 s)", "commits abc"):
+def test_the_table_has_means_spreads_and_who_got_there() -> None:
+    cells = [cell(8, True), cell(8, False, 1), cell(32, True), cell(32, True, 1)]
+    page = to_read(tabulate([*cells, cell(32, True, taps=9)]), "here", ["a command"])
+    for part in ("| 74.8 (50.0 to 99.5) |", "**99.5 (99.5 to 99.5)** (3 s)", "commits abc", "convolution of 9 taps"):
         assert part in page
     longer = replace(cells[0], setting=replace(cells[0].setting, task="copy", pairs=None, seconds=30.0))
-    assert "after 120 (30 for copy) seconds" in to_read(tabulate([*cells, longer]), "here", ["a command"])
+    assert "after 30 or 120 seconds" in to_read(tabulate([*cells, longer]), "here", ["a command"])
 
 
 def test_default_has_every_attention_and_slashes_give_several_values() -> None:
@@ -163,9 +158,6 @@ def test_default_has_every_attention_and_slashes_give_several_values() -> None:
     assert {setting.attention["name"] for setting in settings} == set(ATTENTIONS)
     grid = list_combinations(Abilities(["lookup"], ["local,block_size=4/8,neighbours=1/2"], (32,), (4, 8), (0, 9), 2))
     assert len(grid) == 2 * 2 * 2 * 2 * 2
-    lists = ['{"name": "longformer", "window": 4, "dilation": [1, 2]}'] * 2
-    (listed,) = list_combinations(Abilities(["lookup"], lists, (32,)))
-    assert find_budgets(tabulate([Cell(listed, 1.0, 0.1, True, 100, 3.0, "learned", "abc")])) == []
 
 
 @pytest.mark.slow

@@ -1,9 +1,10 @@
 """The comparison of all attentions: what it measures, leaves out, computes of the figures, and refuses."""
 
-import csv
 import json
 import math
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nystromformer.benchmark.efficiency import measure as measuring
-from nystromformer.benchmark.efficiency.measure import PartMeasurement, carry_on
+from nystromformer.benchmark.efficiency.measure import carry_on, measure_at
 from nystromformer.benchmark.efficiency.methods import (
     CONTROL,
+    MASKED,
     SDPA,
     WRITTEN_OUT,
     Method,
@@ -31,15 +33,14 @@ from nystromformer.benchmark.efficiency.report import (
     as_data,
     crossing_text,
     crossover,
-    csv_text,
     describe_omissions,
     exponent,
     to_read,
 )
+from nystromformer.benchmark.peers import elementwise, is_installed
 from nystromformer.benchmark.questions.efficiency import Efficiency
 from nystromformer.benchmark.timing import Passes, Timing
 from nystromformer.config import ATTENTIONS
-from nystromformer.errors import UserError
 from nystromformer.training.device import choose_device
 
 CPU = choose_device("cpu", mixed_precision=False)
@@ -81,7 +82,6 @@ def test_costs_are_carried_on() -> None:
     assert carry_on({512: 1.0}, 1024) == pytest.approx(4.0), "with the square, from one"
     assert carry_on({512: 1.0, 1024: 1.1}, 4096) == pytest.approx(4.4), "proportional at least"
     assert carry_on({512: 10.0, 1024: 30.0}, 4096) == pytest.approx(30 * 3**2), "as it grew"
-    assert carry_on({512: 10.0, 1024: 30.0}, 512) == pytest.approx(15.0), "proportional to shorter ones"
 
 
 def test_all_attentions_are_compared_unless_some_are_asked_for() -> None:
@@ -89,27 +89,26 @@ def test_all_attentions_are_compared_unless_some_are_asked_for() -> None:
     assert names[:2] == [SDPA, WRITTEN_OUT]
     assert set(ATTENTIONS) - {"softmax"} < set(names)
     assert "nystrom (num_landmarks 32)" in names
-    assert [method.name for method in choose_methods(["softmax", "linear", "linear"])] == [SDPA, WRITTEN_OUT, "linear"]
+    chosen = choose_methods(["softmax", "linear", "linear"])
+    assert [method.name for method in chosen] == [SDPA, WRITTEN_OUT, "linear", CONTROL]
     with_object = parse_method('{"name": "longformer", "window": 8, "dilation": [1, 2]}')
     assert with_object.config is not None
     assert with_object.config.model_dump()["window"] == 8
 
 
 def test_all_methods_of_a_part_compute_the_same_shapes() -> None:
-    methods = [
-        *choose_methods(["linear", "reformer,chunk_length=8", "linformer,projected_length=8"]),
-        Method(CONTROL, None),
-    ]
+    methods = choose_methods(["linear", "reformer,chunk_length=8", "linformer,projected_length=8"])
     sizes = {"encoder_batch": 2, "encoder_layers": 1, "encoder_heads": 2, "encoder_width": 16}
     settings = Efficiency(batch=2, heads=2, head_dim=8, **sizes)
-    passes = attention_part(settings, CPU).passes(methods, 16, 2)
+    passes = attention_part(settings, CPU).passes(methods, 16)
     assert list(passes) == [method.name for method in methods]
     torch.testing.assert_close(passes[SDPA].forward(), passes[WRITTEN_OUT].forward())
     for each in passes.values():
         out = each.forward()
         assert isinstance(out, torch.Tensor)
         assert out.shape == (2, 2, 16, 8)
-    encoder = encoder_part(settings, CPU).passes(methods, 16, 2)
+    part = encoder_part(settings, CPU)
+    encoder = part.passes([method for method in methods if part.takes(method)], 16)
     assert CONTROL not in encoder
     torch.testing.assert_close(encoder[SDPA].forward(), encoder[WRITTEN_OUT].forward())
     before = encoder["linear"].forward()
@@ -121,7 +120,7 @@ RAN: list[tuple[str, int]] = []
 """Methods and lengths of the works of `slow` that have run."""
 
 
-def slow_passes(methods: list[Method], length: int, batch: int) -> dict[str, Passes]:
+def slow_passes(methods: list[Method], length: int) -> dict[str, Passes]:
     """Of methods that take, in clocks that do not run, what `timings` says."""
 
     def work(name: str) -> Passes:
@@ -130,69 +129,51 @@ def slow_passes(methods: list[Method], length: int, batch: int) -> dict[str, Pas
     return {method.name: work(method.name) for method in methods}
 
 
-def slow(*lengths: int) -> Part:
-    return Part("attention", 1, lengths, slow_passes)
+SLOW = Part("attention", (1000, 2000, 100_000), 12, slow_passes)
+METHODS = [Method(name, None, lambda heads, head_dim, length: elementwise) for name in ("one", "two")]
 
 
-def timings(monkeypatch: pytest.MonkeyPatch, milliseconds: float, memory: float) -> None:
-    """Every pass takes so long and so much a token."""
+@pytest.fixture
+def timings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pass takes a millisecond a token."""
 
-    def side_by_side(works: dict[str, object], repeats: int, warmup: int = 2) -> dict[str, Timing]:
+    def side_by_side(works: dict[str, Callable[[], object]], repeats: int, warmup: int = 2) -> dict[str, Timing]:
         for work in works.values():
-            work()  # type: ignore[operator]
+            work()
         last = RAN[-1][1] if RAN else 1
-        return {name: Timing(*[milliseconds * last] * 3) for name in works}
-
-    def peak(work: Callable[[], object]) -> float:
-        work()
-        return memory * RAN[-1][1]
+        return {name: Timing(*[float(last)] * 3) for name in works}
 
     RAN.clear()
     monkeypatch.setattr(measuring, "time_side_by_side", side_by_side)
-    monkeypatch.setattr(measuring, "peak_memory", peak)
+    monkeypatch.setattr(measuring, "peak_memory", lambda work: 1.0)
 
 
-METHODS = [Method("one", None), Method("two", None)]
+def measured(methods: list[Method], seconds: float) -> Measurements:
+    found = Measurements()
+    for length in SLOW.lengths:
+        measure_at(SLOW, methods, length, 3, time.monotonic() + seconds, found)
+    return found
 
 
-def test_what_the_budget_does_not_allow_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    timings(monkeypatch, milliseconds=1.0, memory=0.1)
-    found = list(PartMeasurement(slow(1000, 100_000), METHODS, 3, seconds=60, free=1e9).run())
-    assert [len(each.cells) for each in found] == [2, 0]
-    assert {one.method for one in found[1].left_out} == {"one", "two"}
-    assert all(one.why.startswith("budget: some ") for one in found[1].left_out)
-
-
-def test_without_time_the_shortest_length_alone_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    timings(monkeypatch, milliseconds=1.0, memory=0.1)
-    with pytest.raises(UserError, match="could be measured: two at 3000 tokens: budget"):
-        list(PartMeasurement(slow(1000, 2000, 3000), METHODS, 3, seconds=0, free=1e9).run())
-    assert RAN == [("one", 1000)], "longer ones would take the longer to find out the same"
-
-
-def test_what_would_not_fit_is_never_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    timings(monkeypatch, milliseconds=0.001, memory=1.0)
-    found = list(PartMeasurement(slow(1000, 2000), METHODS, 3, seconds=60, free=3000).run())
-    assert [one.why for one in found[1].left_out] == ["memory: about 3.9 GiB, of 2.9 that were free"] * 2
-    assert 2000 not in {length for _, length in RAN}
-    timings(monkeypatch, milliseconds=0.001, memory=1.0)
-    with pytest.raises(UserError, match=r"no case of the part 'attention' could be measured.*raise --budget"):
-        list(PartMeasurement(slow(8192), METHODS, 3, seconds=60, free=3000).run())
-    assert {length for _, length in RAN} == {1024, 2048}, "tried on shorter input alone"
-
-
-def test_a_method_that_runs_out_of_memory_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    timings(monkeypatch, milliseconds=0.001, memory=0.001)
-
-    def fails() -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    part = Part("attention", 1, (512,), lambda *given: slow_passes(*given) | {"two": Passes(fails, fails)})
-    (found,) = PartMeasurement(part, METHODS, 3, seconds=60, free=3000).run()
-    assert [cell.method for cell in found.cells] == ["one"]
-    assert [(one.method, one.why) for one in found.left_out] == [
-        ("two", "memory: it was tried, and there was too little")
+@pytest.mark.usefixtures("timings")
+def test_what_the_budget_does_not_allow_is_left_out() -> None:
+    found = measured(METHODS, 70)
+    assert [(cell.length, cell.method) for cell in found.cells] == [
+        (n, m) for n in (1000, 2000) for m in ("one", "two")
     ]
+    assert {(one.length, one.method) for one in found.left_out} == {(100_000, "one"), (100_000, "two")}
+    assert all(one.why.startswith("budget: some ") for one in found.left_out)
+    # The shortest length tells what the others take.
+    assert [cell.length for cell in measured(METHODS, 0).cells] == [1000, 1000]
+
+
+@pytest.mark.usefixtures("timings")
+def test_matrices_that_do_not_fit_are_never_made() -> None:
+    written_out = replace(METHODS[0], name=WRITTEN_OUT)
+    found = Measurements()
+    measure_at(SLOW, [written_out], 10**7, 3, time.monotonic() + 60, found)
+    assert found.left_out[0].why.startswith("memory: its N x N matrices take 1,117,587.1 GiB of ")
+    assert RAN == []
 
 
 def cell(length: int, method: str, cost: float) -> Cell:
@@ -220,12 +201,27 @@ def test_tables_say_the_ratios_the_growth_and_what_is_missing() -> None:
         describe_omissions(FOUND)[1]
         == f"- attention, {WRITTEN_OUT}: 2048 (memory: about 9.0 GiB, of 1.0 that were free)"
     )
-    lines = list(csv.DictReader(csv_text(FOUND).splitlines()))
-    assert [line["both_over_sdpa"] for line in lines if line["method"] == "linear"] == ["1.9531", "0.4883", "0.2441"]
-    assert [line["left_out"] for line in lines if line["tokens"] == "2048"][-1].startswith("memory")
     (scaling,) = [each for each in as_data(FOUND)["scaling"] if each["method"] == "linear"]
     assert scaling["both_crossover"] == pytest.approx(1000)
     assert scaling["memory_exponent"] == pytest.approx(1)
+
+
+def test_peers_of_the_papers_nystrom_take_its_settings() -> None:
+    methods = {
+        method.name: method for method in choose_methods(["nystrom,num_landmarks=8,conv_kernel_size=5"], peers=True)
+    }
+    label = "nystrom (num_landmarks 8, conv_kernel_size 5)"
+    assert {f"{SDPA}{MASKED}", label, f"{label}{MASKED}", "authors' formulation, 8", "transformers, 8"} <= set(methods)
+    assert methods["transformers, 8"].why_not(20) == "expected a multiple of 8 landmarks, larger than it"
+    settings = Efficiency(batch=2, heads=2, head_dim=8)
+    passes = attention_part(settings, CPU).passes(list(methods.values()), 40)
+    shapes = {name: each.forward().shape for name, each in passes.items()}  # type: ignore[attr-defined]
+    assert set(shapes.values()) <= {(2, 2, 40, 8), (2, 40, 16)}
+    (padded,) = [passes[name].forward() for name in shapes if name == f"{label}{MASKED}"]
+    assert not torch.as_tensor(padded)[:, :, 36:].any()
+    assert "local-attention" in [method.name for method in choose_methods(["local"], peers=True)] or not is_installed(
+        "local_attention"
+    )
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import torch
 from interpreting import ON_GPU
 
 from nystromformer.attention.kernels import plan
-from nystromformer.benchmark.attention import AttentionRow
+from nystromformer.benchmark.efficiency.report import Cell
 from nystromformer.benchmark.gpu import check as gpu_check
 from nystromformer.benchmark.gpu import settings as gpu_settings
 from nystromformer.benchmark.gpu.attention import COPY, FLASH, MATMUL, METHODS, OURS, CeilingRow, attention_pieces
@@ -186,8 +186,8 @@ def test_the_report_has_shares_ratios_failures_and_omissions() -> None:
     milliseconds = 1e3 * 6 * UNIT / 2e12  # half of the copy's 4 TB/s
     rows = [
         *(check(), check("float32", ours=1.0), CeilingRow(COPY, 4e12, took(2.0)), CeilingRow(MATMUL, 800e12, took(1))),
-        AttentionRow(4096, OURS, took(milliseconds), took(4 * milliseconds), 100.0),
-        AttentionRow(4096, FLASH, took(8 * milliseconds), took(30 * milliseconds), 90.0),
+        Cell("attention", 4096, OURS, took(milliseconds), took(4 * milliseconds), 100.0, 50.0),
+        Cell("attention", 4096, FLASH, took(8 * milliseconds), took(30 * milliseconds), 90.0, 50.0),
         TrainingRow(512, 64, "nystrom", False, took(100.0), 20000.0, flops=20e12),
         TrainingRow(512, 64, "softmax", False, took(150.0), 20000.0, flops=20e12),
     ]

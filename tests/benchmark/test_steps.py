@@ -1,62 +1,65 @@
-"""The benchmarks of steps of pretraining and fine-tuning: their rows, their models and their batches."""
+"""The benchmark of steps of training: its rows, models and batches."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from nystromformer.benchmark import finetune, pretrain
-from nystromformer.benchmark.models import lengths_of_sentences, made_up_batch, masked_lm_step, our_config
-from nystromformer.benchmark.pretrain import PretrainRow, SparseHead, peer_model, table
-from nystromformer.benchmark.questions.finetune import Finetuning
-from nystromformer.benchmark.questions.pretrain import Pretraining
+from nystromformer.benchmark import step
+from nystromformer.benchmark.models import made_up_batch
+from nystromformer.benchmark.questions.step import Step
+from nystromformer.benchmark.step import SparseHead, StepRow, finetuning_ways, our_config, peer_model, table
 from nystromformer.benchmark.timing import Timing
 from nystromformer.data.masking import IGNORED_LABEL
-from nystromformer.model import ClassificationModel, PretrainingModel, count_parameters
+from nystromformer.model import PretrainingModel, count_parameters
 from nystromformer.training.device import Device
 
-SMALL = Pretraining(vocab_size=500, width=64, num_layers=2)
+SMALL = Step(vocab_size=500, width=64, num_layers=2, batch=4, batches=3, pad_to=128)
 CPU = torch.device("cpu")
 FEW = ("--width", 64, "--layers", 1, "--vocab_size", 500, "--repeats", 1, "--threads", 1)
 
 
-def test_the_pretraining_step_beside_transformers(tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
-    shown = run_benchmark("pretrain", "--sizes", "128x2", *FEW, "--out", tmp_path)
-    assert "128 x 2: nystromformer, rows 96% full with their mask" in shown
-    rows = {row["method"]: row for row in json.loads((tmp_path / "pretrain.json").read_text())["rows"]}
-    both = [name for full, padded in pretrain.PADDED.items() for name in (full, padded)]
-    assert list(rows) == [*both, pretrain.PEER, pretrain.SPARSE]
-    assert rows[pretrain.OURS]["memory"] < rows[pretrain.SPARSE]["memory"] < rows[pretrain.PEER]["memory"]
-    assert rows[pretrain.PADDED["softmax"]]["tokens"] < rows["softmax"]["tokens"] == 256
+@pytest.fixture
+def masked_lm() -> torch.nn.Module:
+    return peer_model(SMALL, 128, "NystromformerForMaskedLM")
 
 
-def test_fine_tuning_steps_beside_transformers(tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
-    shown = run_benchmark("finetune", *FEW, "--pad_to", 128, "--batch", 4, "--batches", 2, "--out", tmp_path)
-    assert "transformers, padded" in shown
-    rows = json.loads((tmp_path / "finetune.json").read_text())["rows"]
-    assert [row["rows"] for row in rows] == [8, 4, 4]
-    assert rows[0]["tokens"] < 66 < 128 == rows[1]["tokens"] == rows[2]["tokens"]
+def test_steps_beside_transformers(tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
+    flags = ("--sizes", "128x2", "--pad_to", 128, "--batch", 4, "--batches", 2)
+    assert "| pretraining | 2 x 128 | transformers, our head |" in run_benchmark(
+        "step", *flags, *FEW, "--out", tmp_path
+    )
+    data = json.loads((tmp_path / "step.json").read_text())
+    rows = {(row["task"], row["method"]): row for row in data["rows"]}
+    assert list(rows) == [
+        *((step.PRETRAINING, name) for name in (step.OURS, step.SOFTMAX, step.PEER, step.SPARSE)),
+        *((step.FINETUNING, name) for name in (step.BY_LENGTH, step.PADDED, step.PADDED_PEER)),
+    ]
+    memory = [rows[step.PRETRAINING, name]["memory"] for name in (step.OURS, step.SPARSE, step.PEER)]
+    assert memory == sorted(memory)
+    tokens = [rows[step.FINETUNING, name]["tokens"] for name in (step.BY_LENGTH, step.PADDED, step.PADDED_PEER)]
+    assert tokens[0] < 67 < 128 == tokens[1] == tokens[2]
+    assert data["machine"]["commit"]
 
 
-def test_the_models_that_are_compared_are_of_one_size() -> None:
+def test_the_models_that_are_compared_are_of_one_size(masked_lm: torch.nn.Module) -> None:
     ours = PretrainingModel(our_config(SMALL, 128), ["mlm"])
-    theirs = peer_model(SMALL, 128)
     # transformers has two sentence types at least, and a bias that its decoder shares.
-    assert count_parameters(theirs) - count_parameters(ours) in range(2 * 64 + 1)
-    assert count_parameters(SparseHead(theirs, our_config(SMALL, 128))) == count_parameters(theirs)
+    assert count_parameters(masked_lm) - count_parameters(ours) in range(2 * 64 + 1)
+    assert count_parameters(SparseHead(masked_lm, our_config(SMALL, 128))) == count_parameters(masked_lm)
     softmax = PretrainingModel(our_config(SMALL, 128, "softmax"), ["mlm"])
     assert count_parameters(ours) - count_parameters(softmax) == 2 * 33, "the convolution of each layer's one head"
-    settings = Finetuning(vocab_size=500, width=64, num_layers=2)
-    classifying, other = ClassificationModel(our_config(settings, settings.pad_to), 2), finetune.peer_model(settings)
-    assert count_parameters(other) - count_parameters(classifying) in range(2 * 64 + 1)
+    ways = finetuning_ways(SMALL, Device(CPU, None))
+    by_length, padded, peer = (count_parameters(way.model) for way in ways.values())
+    assert by_length == padded
+    assert peer - padded in range(2 * 64 + 1)
 
 
-def test_their_encoder_under_our_head_has_their_loss() -> None:
+def test_their_encoder_under_our_head_has_their_loss(masked_lm: torch.nn.Module) -> None:
     torch.manual_seed(0)
-    peer = peer_model(SMALL, 128).eval()
+    peer = masked_lm.eval()
     sparse = SparseHead(peer, our_config(SMALL, 128)).eval()
     head = peer.cls.predictions
     with torch.no_grad():
@@ -69,62 +72,25 @@ def test_their_encoder_under_our_head_has_their_loss() -> None:
     torch.testing.assert_close(sums[0] / sums[2], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_made_up_rows_are_as_long_as_sst2s() -> None:
-    rows = finetune.MadeUpRows(5000, 500)
-    assert 3 <= rows.lengths.min() < rows.lengths.max() <= 66
-    assert 8 <= np.median(rows.lengths) <= 13
-    batch = rows.batch(np.arange(4), 70)
-    assert batch["mask_BN"].sum(1).tolist() == rows.lengths[:4].tolist()
-    assert (batch["tokens_BN"][~batch["mask_BN"]] == 1).all()
+def test_made_up_rows_are_as_in_pretraining_and_as_long_as_sst2s() -> None:
+    batch = made_up_batch(500, 512, 8, CPU)
+    assert batch["positions_BK"].shape == (8, int(0.15 * 512 + 0.5))
+    assert torch.equal(batch["tokens_BN"].gather(1, batch["positions_BK"]), batch["labels_BK"])
+    assert (batch["labels_BN"] != IGNORED_LABEL).sum() == batch["labels_BK"].numel()
+    lengths = step.made_up_lengths(5000)
+    assert 3 <= lengths.min() < lengths.max() <= 66
+    assert 8 <= lengths.median() <= 13
 
 
-@pytest.mark.parametrize(("length", "rows"), [(512, 8), (4096, 1), (512, 3), (128, 2)])
-def test_padded_rows_are_filled_as_sentences_fill_them(length: int, rows: int) -> None:
-    lengths = lengths_of_sentences(length, rows)
-    assert len(lengths) == rows
-    assert all(0.8 * length <= n <= length for n in lengths)
-    assert sum(lengths) / (rows * length) == pytest.approx(0.96, abs=0.002)
-    full, padded = (made_up_batch(500, length, rows, CPU, padded=each) for each in (False, True))
-    assert "mask_BN" not in full
-    assert padded["mask_BN"].sum(1).tolist() == lengths
-    assert (padded["tokens_BN"] == 1).logical_xor(padded["mask_BN"]).all()
-    # As many masked positions as in pretraining, in as many columns as for full rows; the rest does not count.
-    assert padded["positions_BK"].shape == full["positions_BK"].shape == (rows, int(0.15 * length + 0.5))
-    counted = padded["labels_BK"] != IGNORED_LABEL
-    assert counted.sum(1).tolist() == [int(0.15 * n + 0.5) for n in lengths]
-    for row, n in enumerate(lengths):
-        chosen = padded["positions_BK"][row][counted[row]]
-        assert chosen.max() < n
-        assert len(chosen.unique()) == len(chosen)
-    at_positions = padded["tokens_BN"].gather(1, padded["positions_BK"])
-    assert torch.equal(at_positions[counted], padded["labels_BK"][counted])
-    assert (padded["labels_BN"] != IGNORED_LABEL).sum() == counted.sum()
+def test_ratios_are_of_the_same_rows() -> None:
+    def row(task: str, rows: int, tokens: float, method: str, milliseconds: float) -> StepRow:
+        return StepRow(task, rows, tokens, method, Timing(*[milliseconds] * 3), 10 * milliseconds)
+
+    found = [row(step.PRETRAINING, 8, n, name, ms * n / 512) for n in (512, 1024) for name, ms in SPEEDS.items()]
+    found += [row(step.FINETUNING, 8, 12.3, step.BY_LENGTH, 2), row(step.FINETUNING, 8, 512, step.PADDED_PEER, 40)]
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table(found).splitlines()[2:]]
+    assert [line[4] for line in lines] == ["0.20", "1.00", "0.20", "1.00", "0.05", "1.00"]
+    assert lines[4] == ["fine-tuning", "8 x 12.3", step.BY_LENGTH, "2.0 (2.0-2.0)", "0.05", "20", "0.05"]
 
 
-def test_a_step_on_padded_rows_has_their_mask() -> None:
-    batch = made_up_batch(500, 128, 2, CPU, padded=True)
-    trained = []
-    for padding in (1, 7):
-        torch.manual_seed(0)
-        model = PretrainingModel(our_config(SMALL, 128, dropout=0.0), ["mlm"])
-        tokens_BN = torch.where(batch["mask_BN"], batch["tokens_BN"], padding)
-        masked_lm_step(model, {**batch, "tokens_BN": tokens_BN}, Device(CPU, None))()
-        trained.append(model.state_dict())
-    for name, weight in trained[0].items():
-        torch.testing.assert_close(trained[1][name], weight, rtol=0, atol=0, msg=name)
-
-
-def test_the_table_says_what_the_speed_is_made_of_and_what_padding_costs() -> None:
-    def row(method: str, milliseconds: float, tokens: int = 4096) -> PretrainRow:
-        return PretrainRow(512, 8, tokens, method, Timing(milliseconds, milliseconds, milliseconds), 100.0)
-
-    padded_ours, padded_softmax = pretrain.PADDED.values()
-    rows = [row(pretrain.OURS, 200), row(padded_ours, 210, 3932), row(pretrain.SOFTMAX, 300)]
-    rows += [row(padded_softmax, 330, 3932), row(pretrain.PEER, 1000), row(pretrain.SPARSE, 400)]
-    *_, parts, ours, softmax = table(rows).splitlines()
-    assert parts.startswith("512 x 8: 5.00 times as fast as transformers: 2.50 by logits at the masked positions alone")
-    assert parts.endswith("2.00 by all else")
-    assert ours.endswith(
-        "rows 96% full with their mask: 210 ms, full rows 200 ms, ratio 1.05 (goal: at most 1.08, kept)"
-    )
-    assert softmax.endswith("330 ms, full rows 300 ms, ratio 1.10 (goal: at most 1.08, missed)")
+SPEEDS = {step.OURS: 10.0, step.PEER: 50.0}

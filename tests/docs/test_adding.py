@@ -145,4 +145,4 @@ def test_a_question_to_the_benchmarks_is_one_file(project: Path) -> None:
     apply(examples, project)
     assert " passed" in run([*tests, "-k", "benchmark"], project).stdout
     assert "| 512 | RMSNorm | " in run([*measure, "--rows", "4", "--repeats", "1"], project).stdout
-    assert {path.name for path in (project / "results" / "norms").iterdir()} == {"norms.json", "norms.txt"}
+    assert {path.name for path in (project / "results" / "norms").iterdir()} == {"norms.json", "norms.md"}

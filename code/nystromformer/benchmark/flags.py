@@ -4,23 +4,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import typer
 
-from nystromformer.config.ranges import MOST, MOST_LAYERS
-from nystromformer.errors import UserError
-from nystromformer.resources import most_processes
+from nystromformer.config.ranges import MOST
 
-HEAD_DIM = LANDMARKS = 64
-"""Of the models whose steps are measured."""
 MOST_REPEATS = 10**6
+MOST_PROCESSES = 1024
 ATTENTIONS = (
     "An attention, with parameters after commas, such as nystrom,num_landmarks=32; may be given several times. "
     "Default: all."
 )
 REPEATS = "Measurements of each method at up to 2048 tokens; fewer above."
-BATCHES = "Steps of each measurement in which batches differ in length."
 CHECKPOINT = "Which weights: last, or an epoch's number."
 
 
@@ -81,7 +77,7 @@ def names(allowed: Sequence[str], text: str) -> Any:
 
 def threads() -> Any:
     """The flag of the threads that PyTorch computes with."""
-    return flag(2, "CPU threads that PyTorch computes with.", 1, most_processes())
+    return flag(2, "CPU threads that PyTorch computes with.", 1, MOST_PROCESSES)
 
 
 @dataclass(frozen=True)
@@ -91,29 +87,3 @@ class Results:
     out: Path = flag(
         Path("results/tmp"), "Folder for the results: figures as JSON, tables, and pictures if there are any."
     )
-
-
-@dataclass(frozen=True)
-class BertSmall:
-    """Sizes of the model whose steps are measured; by default the paper's BERT-small with RoBERTa's vocabulary.
-
-    Raises:
-        UserError: a width that heads do not divide.
-    """
-
-    threads: int = threads()
-    num_layers: int = flag(4, "Layers of the model.", 1, MOST_LAYERS, name="layers")
-    width: int = flag(512, f"Width of the model: {HEAD_DIM} for each attention head.", HEAD_DIM, HEAD_DIM * 10**5)
-    vocab_size: int = flag(50265, "Tokens of the vocabulary.", 300, MOST)
-    precision: Literal["float32", "bf16", "fp16"] = flag(
-        "float32", "What models compute in: float32, or bf16 or fp16 under autocast."
-    )
-
-    def __post_init__(self) -> None:
-        if self.width % HEAD_DIM:
-            raise UserError(f"--width: expected a multiple of the heads' {HEAD_DIM}, found {self.width}")
-
-    @property
-    def mixed_precision(self) -> bool | str:
-        """As of a config.json."""
-        return False if self.precision == "float32" else self.precision

@@ -1,13 +1,12 @@
 """What a benchmark leaves: its files, its pictures' canvas, and what it says at its end."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nystromformer.files.writing import write_json, write_text
 from nystromformer.machine import machine_facts
-from nystromformer.tables import Column, aligned
 
 R = TypeVar("R")
 
@@ -17,43 +16,26 @@ def on_one_line(facts: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in facts.items())
 
 
-def write_figures(
-    folder: Path, name: str, facts: Mapping[str, Any], settings: Mapping[str, Any], rows: Sequence[Any], table: str
-) -> None:
-    """Write `<name>.json` and `<name>.txt`, both with the facts of the machine.
-
-    Args:
-        rows: dataclasses.
-    """
-    data = {"machine": facts, "settings": settings, "rows": [asdict(row) for row in rows]}
-    write_json(folder / f"{name}.json", data)
-    write_text(folder / f"{name}.txt", f"{on_one_line(facts)}\n{on_one_line(settings)}\n\n{table}\n")
-
-
 def measure_and_write(
     folder: Path,
     name: str,
     measure: Callable[[], list[R]],
     table: Callable[[list[R]], str],
     settings: Mapping[str, Any],
-    facts: Mapping[str, Any] | None = None,
 ) -> str:
-    """Measure, write as `write_figures`, and return what to print.
+    """Measure, write `<name>.json` and `<name>.md`, both with the facts of the machine, and return what to print.
 
     Args:
-        table: of the rows.
-        facts: of the machine; None: all.
+        measure: gives dataclasses.
+        table: of these, in Markdown.
     """
     folder.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring
-    rows = measure()
+    rows, facts = measure(), machine_facts()
     text = table(rows)
-    write_figures(folder, name, machine_facts() if facts is None else facts, settings, rows, text)
+    data = {"machine": facts, "settings": settings, "rows": [asdict(row) for row in rows]}  # type: ignore[call-overload]
+    write_json(folder / f"{name}.json", data)
+    write_text(folder / f"{name}.md", f"{on_one_line(facts)}\n\n{on_one_line(settings)}\n\n{text}\n")
     return with_place(text, folder)
-
-
-def table_of(rows: Iterable[R], *columns: tuple[Column, Callable[[R], str]]) -> list[str]:
-    """Lines, the headings first: columns, each with what it shows of a row."""
-    return aligned([column for column, _ in columns], [[show(row) for _, show in columns] for row in rows])
 
 
 def with_place(table: str, folder: Path) -> str:

@@ -12,8 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.benchmark import Timer
 
-from nystromformer.resources import check_room, free_memory
-
 Work = Callable[[], object]
 
 
@@ -156,24 +154,6 @@ def passes_side_by_side(
         name: attention_passes(call, inputs, call.to(device).parameters() if isinstance(call, nn.Module) else ())
         for name, call in methods.items()
     }
-
-
-def check_memory(batch: int, lengths: Sequence[int], width: int) -> None:
-    """Check that there is memory for queries, keys, values, their gradients and that of the output.
-
-    Raises:
-        UserError: says how much they take, and how much there is.
-    """
-    length = max(lengths)
-    size = 7.0 * 4 * batch * length * width
-    on_gpu = torch.cuda.is_available()
-    check_room(
-        f"--batch {batch} --lengths {length}: this",
-        {"queries, keys, values and gradients": size},
-        free_memory(torch.device("cuda")) if on_gpu else free_memory(swap=True),
-        "on the GPU" if on_gpu else "on this machine",
-        "lower one of the two",
-    )
 
 
 def peak_memory(work: Work) -> float:

@@ -1,5 +1,6 @@
-"""The demonstration: from the docstrings of this machine to four trained encoders, what they cost, and a page."""
+"""The demonstration: from the docstrings of this machine to four trained encoders, a picture and a page."""
 
+import html
 import json
 import logging
 import shlex
@@ -10,31 +11,26 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from nystromformer.config import ExperimentConfig, load_config
+from nystromformer.config import load_config
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.files.checked_json import write_checked
 from nystromformer.files.paths import EXPERIMENTS, PROJECT
-from nystromformer.files.writing import write_text
+from nystromformer.files.writing import write_json, write_text
 from nystromformer.machine import machine_facts
-from nystromformer.report.cost import Cost, CostSettings, kept_or_measured
-from nystromformer.report.cost_report import cost_findings, cost_table, draw_cost, what_is_measured
+from nystromformer.report import document
 from nystromformer.report.curves import draw_curves, read_curve
-from nystromformer.report.page import PageFigures, write_page
 from nystromformer.runs.figures import Spread, power_note, smallest_difference
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.experiment.folder import open_experiment, read_experiment
-from nystromformer.tasks.experiment.opening import OpenedScoring, open_scoring, run_device
+from nystromformer.tasks.experiment.opening import open_scoring, run_device
 from nystromformer.tasks.pretraining.guess import Guess, top_guesses
 from nystromformer.tasks.pretraining.validation import RESULTS, Validation, load_checkpoint, read_validation
 from nystromformer.training import Group
 
 logger = logging.getLogger(__name__)
 
-RESULTS_FILE = "results.json"
 KINDS = ("nystrom-demo-conv", "near_far-demo-noconv", "softmax-demo-noconv", "nystrom-demo-noconv")
 """The shipped experiments that the demo runs: attentions without the convolution, and Nyström's with it. The first one
 is shown at work."""
@@ -50,8 +46,6 @@ SENTENCES = (
 )
 GOAL = 3.0
 """The demo's aim: this many times the accuracy of always guessing the most frequent token."""
-COST = CostSettings()
-QUICK_COST = CostSettings(lengths=(512, 1024, 2048), seconds=10, repeats=3)
 
 
 @dataclass(frozen=True)
@@ -59,12 +53,12 @@ class DemoResult:
     """What the demo ends with."""
 
     summary: str
-    pictures: tuple[Path, ...]
+    picture: Path
     page: Path
 
 
 def run_demo(folder: Path, quick: bool = False) -> DemoResult:
-    """Prepare text, train, validate, measure, draw; every part that is done already is kept.
+    """Prepare text, train, validate, draw; every part that is done already is kept.
 
     Args:
         quick: a few steps on little text: shows that everything runs, learns nothing.
@@ -73,10 +67,9 @@ def run_demo(folder: Path, quick: bool = False) -> DemoResult:
         UserError: a part failed, or the folder holds a demo with other settings.
     """
     started = time.monotonic()
-    dataset = folder / "dataset"
+    dataset, corpora = folder / "dataset", folder / "corpora"
     runs = _write_configs(folder, quick)
     model = load_config(runs[0] / "config.json").model
-    corpora = folder / "corpora"
     # More text than the steps will read would only cost time.
     limit = "1" if quick else "10"
     _command(
@@ -89,10 +82,7 @@ def run_demo(folder: Path, quick: bool = False) -> DemoResult:
         _command("code/run_pretrain.py", "--model", run, "--dataset", dataset)
     for run in runs:
         _command("code/run_validation.py", "--model", run, "--dataset", dataset, "--rows", "500", "--baselines")
-    first = open_experiment(runs[0])
-    opened = open_scoring(first, dataset, run_device(first, "auto", Group()), "last")
-    cost = kept_or_measured(folder / RESULTS_FILE, opened, QUICK_COST if quick else COST)
-    return _report(folder, quick, runs, opened, cost, time.monotonic() - started)
+    return _report(folder, quick, runs, dataset, started)
 
 
 def _write_configs(folder: Path, quick: bool) -> list[Path]:
@@ -122,15 +112,20 @@ def _shipped_config(name: str) -> dict[str, Any]:
 
 def _command(*words: str | Path) -> None:
     """Run one of the project's own commands, as a user would."""
-    script, *flags = (str(word) for word in words)
+    script, *flags = map(str, words)
     logger.info("$ python %s", shlex.join([script, *flags]))
     # In a session of its own: Ctrl-C reaches it once, through this process, and it writes its checkpoint.
     process = subprocess.Popen([sys.executable, str(PROJECT / script), *flags], start_new_session=True)
-    status = _wait_and_forward_signals(process)
-    if status in _TERMINATED:
-        sys.exit(128 + signal.SIGTERM)
-    if status in _INTERRUPTED:
-        raise KeyboardInterrupt
+    stops = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda sent, frame: process.send_signal(sent)) for number in stops}
+    try:
+        status = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for number in stops:
+        if status in (-number, 128 + number):
+            sys.exit(128 + number)
     if status:
         raise UserError(
             f"{script} failed with status {status}; its output above states the reason. Run the same demo again to "
@@ -138,57 +133,36 @@ def _command(*words: str | Path) -> None:
         )
 
 
-def _wait_and_forward_signals(process: subprocess.Popen[bytes]) -> int:
-    def forward(number: int, frame: FrameType | None) -> None:
-        process.send_signal(number)
-
-    before = {number: signal.signal(number, forward) for number in _FORWARDED}
-    try:
-        return process.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_TERMINATED = {128 + signal.SIGTERM, -signal.SIGTERM, 128 + signal.SIGHUP, -signal.SIGHUP}
-_INTERRUPTED = {128 + signal.SIGINT, -signal.SIGINT}
-
-
-def _report(
-    folder: Path, quick: bool, runs: list[Path], opened: OpenedScoring, cost: Cost, seconds: float
-) -> DemoResult:
+def _report(folder: Path, quick: bool, runs: Sequence[Path], dataset: Path, started: float) -> DemoResult:
     results = {run.name: read_validation(read_experiment(run).checkpoints / RESULTS) for run in runs}
     shown = results[KINDS[0]]
-    pictures = curves, cost_curves = folder / "curves.png", folder / "cost.png"
-    page = folder / "report.html"
+    seconds = round(time.monotonic() - started)
+    curves, page = folder / "curves.png", folder / "report.html"
     draw_curves([read_curve(run) for run in runs], curves, shown.baselines)
-    draw_cost(cost, cost_curves)
-    guesses = _guesses(opened)
-    learned = PageFigures(_results(results, shown.baselines), _differences(results, shown.baselines), curves)
-    costs = PageFigures(cost_table(cost), cost_findings(cost), cost_curves)
-    write_checked(
-        folder / RESULTS_FILE,
-        {
-            "machine": machine_facts(),
-            "seconds": round(seconds),
-            "runs": {name: asdict(r) for name, r in results.items()},
-            "cost": asdict(cost),
-        },
-    )
-    write_page(page, learned, costs, what_is_measured(cost), guesses, _facts(opened.config, shown, seconds))
-    lines = [*_summary(learned, guesses, shown, quick), *_why(costs)]
-    return DemoResult("\n".join(lines), pictures, page)
+    table, findings = _table(results), find_differences(results)
+    guesses = _guess(runs[0], dataset)
+    facts = {"machine": machine_facts(), "seconds": seconds}
+    write_json(folder / "results.json", facts | {"runs": {name: asdict(each) for name, each in results.items()}})
+    write_text(page, render_page(table, findings, curves, guesses, _facts(runs[0], shown, seconds)))
+    lines = [*aligned([Column(table[0][0], is_text=True), *map(Column, table[0][1:])], table[1:]), "", *findings, ""]
+    for sentence, tokens in guesses.items():
+        lines.append(f"{sentence}\n    " + ", ".join(f"{g.token} {100 * g.probability:.0f} %" for g in tokens))
+    lines += ["", _goal(shown, quick)]
+    return DemoResult("\n".join(lines), curves, page)
 
 
-def _guesses(opened: OpenedScoring) -> dict[str, list[Guess]]:
-    dataset = opened.dataset
-    model, _ = load_checkpoint(opened.experiment, opened.checkpoints[-1], opened.device)
-    tokenizer = load_tokenizer(dataset.tokenizer_folder)
-    return {sentence: top_guesses(model, tokenizer, dataset.special, sentence) for sentence in SENTENCES}
+def _guess(run: Path, dataset: Path) -> dict[str, list[Guess]]:
+    """The likeliest tokens for each masked sentence."""
+    experiment = open_experiment(run)
+    opened = open_scoring(experiment, dataset, run_device(experiment, "auto", Group()), "last")
+    model, _ = load_checkpoint(experiment, opened.checkpoints[-1], opened.device)
+    tokenizer = load_tokenizer(opened.dataset.tokenizer_folder)
+    return {sentence: top_guesses(model, tokenizer, opened.dataset.special, sentence) for sentence in SENTENCES}
 
 
-def _results(results: dict[str, Validation], baselines: dict[str, float]) -> list[list[str]]:
+def _table(results: Mapping[str, Validation]) -> list[list[str]]:
+    """A row for each encoder and baseline, after a header."""
+    baselines = results[KINDS[0]].baselines
     frequent = baselines["most_frequent_token"]
     rows = [["", "masked-token accuracy", "relative to the most frequent token", "loss"]]
     for name, result in results.items():
@@ -200,18 +174,17 @@ def _results(results: dict[str, Validation], baselines: dict[str, float]) -> lis
     return rows
 
 
-def _differences(results: Mapping[str, Validation], baselines: Mapping[str, float]) -> list[str]:
+def find_differences(results: Mapping[str, Validation]) -> list[str]:
     """Who rises above the bigram table, what differs, and by how much: pairs that differ in one thing."""
     accuracies = {name: result.scores[-1].metrics["mlm_accuracy"] for name, result in results.items()}
 
     def points(more: str, less: str) -> str:
         return f"{100 * (accuracies[more] - accuracies[less]):+.2f}"
 
-    bigram = baselines["bigram_table"]
-    above = [name for name in KINDS if accuracies[name] > bigram]
     conv, near_far, softmax, nystrom = KINDS
+    bigram, tokens = results[conv].baselines["bigram_table"], results[conv].masked_tokens
+    above = [name for name in KINDS if accuracies[name] > bigram]
     reached = [(Spread(accuracy, None), 1) for accuracy in accuracies.values()]
-    tokens = results[conv].masked_tokens
     return [
         f"Above the bigram table ({100 * bigram:.2f} %): {', '.join(above) or 'none'}.",
         f"What differs: {WHAT_DIFFERS}",
@@ -222,52 +195,51 @@ def _differences(results: Mapping[str, Validation], baselines: Mapping[str, floa
     ]
 
 
-def _facts(config: ExperimentConfig, result: Validation, seconds: float) -> dict[str, str]:
-    model, setting = config.model, config.pretraining_setting
-    return {
-        "encoder": f"{model.num_layers} layers, width {model.transformer_dim}, {model.num_head} heads",
-        "attention": f"Nyström with {model.num_landmarks} landmarks, with a convolution over {model.conv_kernel_size} "
-        "tokens of the values and without it; near_far and softmax without it; rotary positions",
-        "training": f"{setting.num_steps} steps of {setting.batch_size} rows of {model.max_seq_len} tokens",
-        "validation": f"{result.rows} rows of packages that are not in the training text",
-        "this command": f"{seconds:.0f} s (without parts that were already finished)",
-    }
-
-
-def _summary(
-    learned: PageFigures, guesses: Mapping[str, Sequence[Guess]], result: Validation, quick: bool
-) -> list[str]:
-    """How the encoders did, in lines for a terminal."""
-    lines = ["", *_columns(learned.table), "", *learned.findings, ""]
-    for sentence, tokens in guesses.items():
-        lines.append(f"{sentence}\n    " + ", ".join(f"{g.token} {100 * g.probability:.0f} %" for g in tokens))
+def _goal(result: Validation, quick: bool) -> str:
+    if quick:
+        return "A quick run: too few steps to learn from. `make demo` is the real one."
     accuracy = result.scores[-1].metrics["mlm_accuracy"]
     times, bigram = accuracy / result.baselines["most_frequent_token"], result.baselines["bigram_table"]
-    if quick:
-        return [*lines, "", "A quick run: too few steps to learn from. `make demo` is the real one."]
     reached = "reached" if times >= GOAL and accuracy > bigram else "missed"
-    return [
-        *lines,
-        "",
+    return (
         f"Goal ({GOAL:.0f} times the accuracy of the most frequent token, and above the bigram table): {reached}, "
-        f"with {times:.2f} times and {100 * accuracy:.2f} % against {100 * bigram:.2f} %.",
-    ]
+        f"with {times:.2f} times and {100 * accuracy:.2f} % against {100 * bigram:.2f} %."
+    )
 
 
-def _why(costs: PageFigures) -> list[str]:
-    """What the method is for, in lines for a terminal."""
+def _facts(run: Path, result: Validation, seconds: int) -> list[list[str]]:
+    config = load_config(run / "config.json")
+    model, setting = config.model, config.pretraining_setting
     return [
-        "",
-        "Time and peak memory of Nyström attention: a forward of the trained encoder (no gradients, one row), and of "
-        "encoders with softmax and the same weights:",
-        "",
-        *_columns(costs.table),
-        "",
-        *costs.findings,
+        ["encoder", f"{model.num_layers} layers, width {model.transformer_dim}, {model.num_head} heads"],
+        ["convolution", f"over {model.conv_kernel_size} tokens of the values; {model.num_landmarks} landmarks"],
+        ["training", f"{setting.num_steps} steps of {setting.batch_size} rows of {model.max_seq_len} tokens"],
+        ["validation", f"{result.rows} rows of packages that are not in the training text"],
+        ["this command", f"{seconds} s (without parts that were already finished)"],
     ]
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The first column to the left, the others to the right."""
-    first, *others = rows[0]
-    return aligned([Column(first, is_text=True), *map(Column, others)], rows[1:])
+def render_page(
+    table: Sequence[Sequence[str]],
+    findings: Sequence[str],
+    curves: Path,
+    guesses: Mapping[str, Sequence[Guess]],
+    facts: Sequence[Sequence[str]],
+) -> str:
+    """The report, a page that needs nothing beside it."""
+    body = [
+        "<h1>A Nyströmformer on the docstrings of this machine</h1>",
+        "<p>Four small encoders of the same size were trained for the same number of steps to fill in masked tokens of "
+        "English docstrings: with softmax, near_far and Nyström attention, and with Nyström attention and a "
+        "convolution over the values. They were scored on packages that are not in the training text.</p>",
+        document.table(table[0], table[1:]),
+        "<ul>" + "".join(f"<li>{html.escape(sentence)}</li>" for sentence in findings) + "</ul>",
+        document.picture(curves, "training and validation curves"),
+        "<h2>What it guesses</h2>",
+    ]
+    for sentence, tokens in guesses.items():
+        marked = html.escape(sentence).replace("&lt;mask&gt;", "<mark>mask</mark>")
+        shown = [[guess.token, f"{100 * guess.probability:.1f} %"] for guess in tokens]
+        body += [f"<p>{marked}</p>", document.table(["token", "probability"], shown)]
+    body += ["<h2>How it was made</h2>", document.table(["", ""], facts, is_text=True)]
+    return document.document("Nyströmformer demo", body)

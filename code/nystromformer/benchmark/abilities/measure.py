@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from nystromformer.benchmark.abilities.learning import HEADS, Cell, Setting, learn
-from nystromformer.benchmark.abilities.report import draw_budgets, draw_table, find_budgets, tabulate, to_read
+from nystromformer.benchmark.abilities.report import draw_table, tabulate, to_read
 from nystromformer.benchmark.abilities.tasks import MOST_PAIRS, TASKS
 from nystromformer.benchmark.efficiency.methods import parse_method
 from nystromformer.benchmark.pieces import MEASURED, Piece, measure_in_processes
@@ -52,7 +52,7 @@ _OTHERS = ("near_far,num_blocks=1", "nystrom,num_landmarks=1")
 
 
 def measure_abilities(flags: Abilities, folder: Path, command: str) -> str:
-    """Measure what the folder does not have yet, and write `abilities.json`, `.md` and pictures of all that it has.
+    """Measure what the folder does not have yet, and write `abilities.json`, `.md` and a picture of all that it has.
 
     Args:
         command: what repeats it.
@@ -69,7 +69,7 @@ def measure_abilities(flags: Abilities, folder: Path, command: str) -> str:
     missing = [setting for setting in settings if setting.key not in done]
     if len(missing) < len(settings):
         logger.info("%d of %d cells are already measured", len(settings) - len(missing), len(settings))
-    facts = _facts_beside(earlier) if missing else earlier
+    facts = {key: str(value) for key, value in machine_facts().items()} if missing else earlier
     commit = commit_of(Path(__file__).parent)
     pieces = [Piece("abilities", _title(setting), 0.0, _learn, (setting,)) for setting in missing]
     failed = []
@@ -88,18 +88,7 @@ def measure_abilities(flags: Abilities, folder: Path, command: str) -> str:
     header, table = on_one_line(facts), tabulate(cells)
     write_text(folder / "abilities.md", to_read(table, header, commands))
     draw_table(table, folder / "abilities.png", header)
-    if find_budgets(table):
-        draw_budgets(table, folder / "budgets.png", header)
     return with_place(f"{to_read(table, '', []).strip()}\n", folder)
-
-
-def _facts_beside(earlier: Mapping[str, str]) -> dict[str, str]:
-    """This machine's facts, after those of the machines and days of earlier cells where they differ."""
-    facts = {key: str(value) for key, value in machine_facts().items() if key not in ("commit", "threads")}
-    return {
-        key: "; ".join(dict.fromkeys([*filter(None, earlier.get(key, "").split("; ")), value]))
-        for key, value in facts.items()
-    }
 
 
 def read_cells(path: Path) -> tuple[list[Cell], list[str], dict[str, str]]:

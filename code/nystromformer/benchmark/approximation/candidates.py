@@ -32,7 +32,7 @@ class Candidate:
 
     config: AttentionConfig
     name: str
-    """Of the method, without its width: what one line of a picture is called."""
+    """Of the method, without its width."""
     width: int | None = None
     """Of its setting in WIDTHS, or the number of its landmarks; None where the name says all."""
 

@@ -1,27 +1,24 @@
 """`run_benchmark.py approximation`: what is computed, and the files."""
 
 import logging
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
-from nystromformer.benchmark.approximation.candidates import Candidate, choose_candidates
+from nystromformer.benchmark.approximation.candidates import choose_candidates
 from nystromformer.benchmark.approximation.errors import (
     Inverse,
     forward_times,
     nystrom_errors,
-    nystrom_times,
     output_errors,
     ridge_name,
 )
-from nystromformer.benchmark.approximation.losses import check_is_softmax, score_adapted, score_untrained
-from nystromformer.benchmark.approximation.picture import draw_factors, draw_maps, draw_methods, draw_nystrom
+from nystromformer.benchmark.approximation.losses import check_is_softmax, score_untrained
 from nystromformer.benchmark.approximation.report import Findings, to_read
-from nystromformer.benchmark.checkpoints import Inputs, capture_inputs, draw_like, open_one_checkpoint
+from nystromformer.benchmark.checkpoints import capture_inputs, draw_like, open_one_checkpoint
 from nystromformer.benchmark.questions.approximation import Approximation
-from nystromformer.benchmark.results import on_one_line
+from nystromformer.benchmark.results import on_one_line, with_place
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json, write_text
 from nystromformer.machine import machine_facts
@@ -32,9 +29,6 @@ from nystromformer.training.device import Device
 
 logger = logging.getLogger(__name__)
 
-_USUAL = 64
-"""The width that is trained with, or that nearest to it."""
-
 
 def measure_approximation(
     experiment: Experiment,
@@ -44,7 +38,7 @@ def measure_approximation(
     folder: Path,
     command: str,
 ) -> str:
-    """Compute all, write `approximation.json`, `.md` and pictures, and return what to print.
+    """Compute all, write `approximation.json` and `.md`, and return what to print.
 
     Args:
         dataset: the rows; None: config.json's `data_folder`.
@@ -77,56 +71,23 @@ def measure_approximation(
         write_json(folder / "approximation.json", {"machine": facts, "settings": described} | asdict(found))
         write_text(folder / "approximation.md", to_read(found, _header(opened, settings, header, command)))
 
-    if {"errors", "maps"} & set(settings.parts):
+    if "errors" in settings.parts:
         model, _ = load_checkpoint(experiment, opened.checkpoints[0], device)
         layers = capture_inputs(opened, model, settings.rows)
         layers.append(draw_like(layers[0]))
-        if "maps" in settings.parts:
-            _maps(layers, settings.landmarks, folder, header)
-        if "errors" in settings.parts:
-            _errors(found, chosen, layers, settings)
+        found.forward_ms = forward_times(chosen, layers[0], settings.repeats)
+        found.output_errors += output_errors(chosen, layers)
+        write()
+        if any(one.config.name == "nystrom" for one in chosen):
+            inverses: list[Inverse] = [*settings.iterations, *map(ridge_name, settings.ridges)]
+            for inputs in layers:
+                found.nystrom_errors += nystrom_errors([inputs], settings.landmarks, inverses)
+                logger.info("%s: landmarks and inverses compared", inputs.name)
             write()
-            draw_methods(found, folder / "methods.png", header)
-            if found.nystrom_errors:
-                draw_nystrom(found, folder / "nystrom.png", header)
     if "loss" in settings.parts:
         found.losses += score_untrained(opened, chosen, settings.score_rows)
         write()
-        if settings.adapt:
-            usual = _usual(chosen)
-            for loss in score_adapted(opened, usual, settings.score_rows, settings.adapt, folder / "adapted"):
-                found.losses.append(loss)
-                write()
-    text = to_read(found, []).strip()
-    return f"{text}\n\nresults: {folder}" if text else f"results: {folder}"
-
-
-def _errors(found: Findings, chosen: Sequence[Candidate], layers: Sequence[Inputs], settings: Approximation) -> None:
-    # Those that a model can compute with.
-    inverses: list[Inverse] = [*settings.iterations, *map(ridge_name, settings.ridges)]
-    found.forward_ms = forward_times(chosen, layers[0], settings.repeats)
-    logger.info("%d settings timed", len(found.forward_ms))
-    found.output_errors += output_errors(chosen, layers)
-    if any(one.config.name == "nystrom" for one in chosen):
-        found.nystrom_ms = nystrom_times(layers[0], settings.landmarks, inverses, settings.repeats)
-        logger.info("%d settings of Nyström attention timed", len(found.nystrom_ms))
-        for inputs in layers:
-            found.nystrom_errors += nystrom_errors([inputs], settings.landmarks, inverses)
-            logger.info("%s: landmarks and inverses compared", inputs.name)
-
-
-def _maps(layers: Sequence[Inputs], landmarks: Sequence[int], folder: Path, header: str) -> None:
-    count = max((each for each in landmarks if each <= _USUAL), default=min(landmarks))
-    draw_maps(layers, count, folder / "maps.png", header)
-    draw_factors(layers[0], count, folder / "factors.png", header)
-
-
-def _usual(chosen: Sequence[Candidate]) -> list[Candidate]:
-    """Of each method the setting that is trained: the one of the usual width, or the nearest."""
-    by_name: dict[str, list[Candidate]] = {}
-    for one in chosen:
-        by_name.setdefault(one.name, []).append(one)
-    return [min(ones, key=lambda one: abs((one.width or _USUAL) - _USUAL)) for ones in by_name.values()]
+    return with_place(to_read(found, []).strip() + "\n", folder)
 
 
 def _header(opened: OpenedScoring, settings: Approximation, on: str, command: str) -> list[str]:

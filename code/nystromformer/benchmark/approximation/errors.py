@@ -5,15 +5,16 @@ Shapes: B rows, H heads, N tokens, M landmarks, D head dim.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nystromformer.attention import Attention, NystromAttention, create_attention
 from nystromformer.benchmark.approximation.candidates import RULES, SOFTMAX, Candidate
 from nystromformer.benchmark.checkpoints import Inputs, factors_product
-from nystromformer.benchmark.timing import Timing, Work, time_side_by_side
+from nystromformer.benchmark.timing import Timing, time_side_by_side
 from nystromformer.config import AttentionConfig, attention_config
 
 Inverse = int | str
@@ -55,20 +56,6 @@ class NystromError:
     """‖A Z A − A‖ / ‖A‖, the mean over rows and heads."""
     negative: float
     """The share of Ŝ's absolute values that is of negative weights."""
-
-
-@dataclass(frozen=True)
-class NystromTime:
-    """Of one setting of the Nyström method, a forward pass."""
-
-    rule: str
-    landmarks: int
-    inverse: Inverse
-    ms: Timing
-
-    @property
-    def setting(self) -> tuple[str, int, Inverse]:
-        return self.rule, self.landmarks, self.inverse
 
 
 def exact_weights(inputs: Inputs) -> Tensor:
@@ -161,23 +148,8 @@ def _squares(x: Tensor) -> float:
 @torch.no_grad()
 def forward_times(candidates: Sequence[Candidate], inputs: Inputs, repeats: int) -> Mapping[str, Timing]:
     """Milliseconds of a forward pass over one layer's input, all in turn; softmax's under its name."""
-    works = {one.label: _forward(core_of(one, inputs), inputs) for one in (SOFTMAX, *candidates)}
+    works = {
+        one.label: partial(core_of(one, inputs), inputs.q, inputs.k, inputs.v, inputs.mask)
+        for one in (SOFTMAX, *candidates)
+    }
     return time_side_by_side(works, repeats)
-
-
-@torch.no_grad()
-def nystrom_times(
-    inputs: Inputs, landmarks: Sequence[int], inverses: Sequence[Inverse], repeats: int
-) -> list[NystromTime]:
-    """Of each way to pick landmarks, their number and each inverse that a model can compute with, all in turn."""
-    settings = [(rule, count, inverse) for rule in RULES for count in landmarks for inverse in inverses]
-    works = {}
-    for number, (rule, count, inverse) in enumerate(settings):
-        candidate = Candidate(_nystrom(rule, count, inverse), "nystrom")
-        works[str(number)] = _forward(core_of(candidate, inputs), inputs)
-    times = time_side_by_side(works, repeats)
-    return [NystromTime(*setting, times[str(number)]) for number, setting in enumerate(settings)]
-
-
-def _forward(core: nn.Module, inputs: Inputs) -> Work:
-    return lambda: core(inputs.q, inputs.k, inputs.v, inputs.mask)

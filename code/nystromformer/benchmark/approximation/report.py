@@ -7,7 +7,7 @@ from statistics import fmean
 import pandas as pd
 
 from nystromformer.benchmark.approximation.candidates import RULES, label
-from nystromformer.benchmark.approximation.errors import EXACT, Inverse, NystromError, NystromTime, OutputError
+from nystromformer.benchmark.approximation.errors import EXACT, Inverse, NystromError, OutputError
 from nystromformer.benchmark.approximation.losses import Loss
 from nystromformer.benchmark.checkpoints import RANDOM
 from nystromformer.benchmark.timing import Timing
@@ -25,7 +25,6 @@ class Findings:
 
     output_errors: list[OutputError] = field(default_factory=list)
     nystrom_errors: list[NystromError] = field(default_factory=list)
-    nystrom_ms: list[NystromTime] = field(default_factory=list)
     forward_ms: Mapping[str, Timing] = field(default_factory=dict)
     losses: list[Loss] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -67,10 +66,8 @@ def to_read(found: Findings, header: Sequence[str]) -> str:
     if found.nystrom_errors:
         blocks += ["## Nyström: landmarks", _landmarks_table(found.nystrom_errors)]
         blocks += ["## Nyström: iterations of eq. 14, and ridges", _inverses_table(found.nystrom_errors)]
-    if found.nystrom_ms:
-        blocks += ["## Nyström: the most exact for their time", _frontier_table(found)]
     if found.losses:
-        blocks += ["## What the error costs", markdown(*losses_table(found.losses))]
+        blocks += ["## What the error costs", losses_table(found.losses)]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -112,17 +109,6 @@ def inverse_label(inverse: Inverse) -> str:
     return number_of(inverse, "iteration") if isinstance(inverse, int) else inverse
 
 
-def find_frontier(found: Findings) -> list[tuple[NystromTime, float]]:
-    """Settings than which no other is both as fast and as exact, the fastest first, with the output's error."""
-    errors = mean_figures(found.nystrom_errors)
-    best: list[tuple[NystromTime, float]] = []
-    for one in sorted(found.nystrom_ms, key=lambda one: one.ms.median):
-        error = errors[one.setting]["output_error"]
-        if not best or error < best[-1][1]:
-            best.append((one, error))
-    return best
-
-
 def _inverses_table(errors: Sequence[NystromError]) -> str:
     means = mean_figures(errors)
     counts = list(dict.fromkeys(landmarks for _, landmarks, _ in means))
@@ -137,39 +123,9 @@ def _inverses_table(errors: Sequence[NystromError]) -> str:
     return f"{note}\n\n{markdown(['rule', 'inverse', *(f'{count} landmarks' for count in counts)], rows)}"
 
 
-def _frontier_table(found: Findings) -> str:
-    errors = mean_figures(found.nystrom_errors)
-    usual = [
-        (one, errors[one.setting]["output_error"])
-        for one in found.nystrom_ms
-        if (one.rule, one.inverse) == (RULES[0], PAPERS_ITERATIONS)
-    ]
+def losses_table(losses: Sequence[Loss]) -> str:
+    """Of each attention the loss and the accuracy."""
     rows = [
-        [kind, one.rule, str(one.landmarks), inverse_label(one.inverse), str(one.ms), f"{error:.3f}"]
-        for kind, ones in (("frontier", find_frontier(found)), ("the paper's", usual))
-        for one, error in ones
+        [label(each.method, each.width), f"{each.mlm_loss:.3f}", f"{100 * each.mlm_accuracy:.2f}"] for each in losses
     ]
-    header = ["", "rule", "landmarks", "inverse", "ms", "output's error"]
-    note = (
-        "Settings than which no other was both as fast and as exact, and the paper's. Times within their quartiles of "
-        "one another decide nothing."
-    )
-    return f"{note}\n\n{markdown(header, rows)}"
-
-
-def losses_table(losses: Sequence[Loss]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: of each attention the loss and the accuracy after each number of steps."""
-    steps = sorted({each.steps for each in losses})
-    header = ["attention in softmax's place"]
-    for count in steps:
-        after = "untrained" if not count else f"after {count} steps"
-        header += [f"loss, {after}", f"masked tokens right, {after}, %"]
-    by_key = {(each.method, each.width, each.steps): each for each in losses}
-    rows = []
-    for method, width in dict.fromkeys((each.method, each.width) for each in losses):
-        cells = []
-        for count in steps:
-            one = by_key.get((method, width, count))
-            cells += ["", ""] if one is None else [f"{one.mlm_loss:.3f}", f"{100 * one.mlm_accuracy:.2f}"]
-        rows.append([label(method, width), *cells])
-    return header, rows
+    return markdown(["attention in softmax's place, untrained", "loss", "masked-token accuracy, %"], rows)

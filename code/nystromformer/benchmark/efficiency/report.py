@@ -7,13 +7,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from nystromformer.benchmark.efficiency.methods import BASELINES, CONTROL, SDPA, WRITTEN_OUT
-from nystromformer.benchmark.results import new_figure, table_of
+from nystromformer.benchmark.results import new_figure
 from nystromformer.benchmark.timing import Timing, figure
 from nystromformer.files.writing import write_figure
-from nystromformer.tables import Column, markdown
+from nystromformer.tables import markdown
 
 FROM = 2048
 """Tokens from which on exponents are fitted: below, what a call costs whatever its length counts, too."""
@@ -120,32 +118,6 @@ def crossing_text(crossing: float | None, lengths: Sequence[int]) -> str:
     return f"from {min(lengths)} or less" if crossing <= min(lengths) else f"from {crossing:,.0f}"
 
 
-def csv_text(found: Measurements) -> str:
-    """A line for each cell, what was left out included, with ratios to both softmaxes."""
-    table = pd.json_normalize([asdict(cell) for cell in found.cells])
-    table.columns = [_csv_name(name) for name in table.columns]
-    timing = [f"{name}_ms{suffix}" for name in ("forward", "both") for suffix in ("", "_low", "_high")]
-    place = ["part", "tokens"]
-    for name in ("forward_ms", "both_ms", "forward_memory_mib", "memory_mib"):
-        for baseline, short in zip(BASELINES, ("sdpa", "written_out"), strict=True):
-            others = table[table.method == baseline].set_index(place)[name]
-            ratio = table[name] / others.reindex(pd.MultiIndex.from_frame(table[place])).to_numpy()
-            table[f"{name.rpartition('_')[0]}_over_{short}"] = ratio
-    left_out = pd.DataFrame([asdict(one) for one in found.left_out], columns=["part", "length", "method", "why"])
-    table = pd.concat([table, left_out.rename(columns={"length": "tokens", "why": "left_out"})])
-    first = [*place, "method", *timing, "forward_memory_mib", "memory_mib"]
-    ratios = [name for name in table.columns if "_over_" in name]
-    text = table[[*first, *ratios, "left_out"]].to_csv(index=False, float_format="%.4f", lineterminator="\n")
-    return str(text)
-
-
-def _csv_name(name: str) -> str:
-    """Of a cell's field, such as `both.low`, in the CSV file."""
-    if name.endswith("memory"):
-        return f"{name}_mib"
-    return {"length": "tokens"}.get(name, name.replace(".median", "_ms").replace(".", "_ms_"))
-
-
 def as_data(found: Measurements) -> dict[str, Any]:
     """Cells and what was left out, and of each method exponents and crossovers."""
     scaling: dict[tuple[str, str], dict[str, Any]] = {}
@@ -212,29 +184,6 @@ def describe_omissions(found: Measurements) -> list[str]:
         why.setdefault((one.part, one.method), []).append(f"{one.length} ({one.why})")
     lines = [f"- {part}, {method}: {'; '.join(each)}" for (part, method), each in why.items()]
     return ["**Left out**, at these numbers of tokens:", "\n".join(lines)]
-
-
-def for_terminal(found: Measurements) -> str:
-    """The same figures, a line for each cell."""
-    fused = {(cell.part, cell.length): cell for cell in found.cells if cell.method == SDPA}
-
-    def ratio(cell: Cell, name: str) -> str:
-        other = fused.get((cell.part, cell.length))
-        return "" if other is None else f"{figure(cell, name) / figure(other, name):.2f}"
-
-    lines = table_of(
-        found.cells,
-        (Column("part", is_text=True), lambda cell: cell.part),
-        (Column("tokens", 6), lambda cell: str(cell.length)),
-        (Column("method", is_text=True), lambda cell: cell.method),
-        (Column("forward ms"), lambda cell: str(cell.forward)),
-        (Column("/SDPA", gap=1), lambda cell: ratio(cell, "forward")),
-        (Column("fwd+bwd ms"), lambda cell: str(cell.both)),
-        (Column("/SDPA", gap=1), lambda cell: ratio(cell, "both")),
-        (Column("MiB"), lambda cell: f"{cell.memory:.1f}"),
-        (Column("/SDPA", gap=1), lambda cell: ratio(cell, "memory")),
-    )
-    return "\n".join([*lines, *(["", *omissions] if (omissions := describe_omissions(found)) else [])])
 
 
 def draw(found: Measurements, part: str, path: Path, header: str) -> None:

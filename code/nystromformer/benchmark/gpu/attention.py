@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 
 from nystromformer.attention import AttentionMask, create_attention
-from nystromformer.benchmark.attention import AttentionRow
+from nystromformer.benchmark.efficiency.report import Cell
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.peers import (
     NystromAttentionPackage,
@@ -105,7 +105,7 @@ def attention_pieces(settings: GpuBenchmark) -> Iterator[Piece]:
     yield Piece("attention", f"profile, {length} tokens", 5.0, measure_profile, (length,))
 
 
-def measure_attention(settings: GpuBenchmark, length: int, method: str) -> Sequence[AttentionRow]:
+def measure_attention(settings: GpuBenchmark, length: int, method: str) -> Sequence[Cell]:
     """One method on a batch.
 
     Raises:
@@ -115,7 +115,8 @@ def measure_attention(settings: GpuBenchmark, length: int, method: str) -> Seque
     try:
         passes = build(method, settings, draw_inputs(settings, length))
         forward, both = time_repeatedly(passes.forward, seconds), time_repeatedly(passes.both, seconds)
-        return [AttentionRow(length, method, forward, both, peak_memory(passes.both))]
+        memory = peak_memory(passes.both), peak_memory(passes.forward)
+        return [Cell("attention", length, method, forward, both, *memory)]
     except RuntimeError as error:
         is_memory = isinstance(error, torch.OutOfMemoryError)
         if method != OURS and (is_memory or "No available kernel" in str(error)):

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import matplotlib  # noqa: F401  # before the minutes of measuring: it may be missing
 
-from nystromformer.benchmark import attention
-from nystromformer.benchmark.attention import AttentionRow
+from nystromformer.benchmark.efficiency import report as efficiency
+from nystromformer.benchmark.efficiency.report import Cell, Measurements
 from nystromformer.benchmark.gpu.attention import COPY, MATMUL, METHODS, OURS, CeilingRow, ProfileRow
 from nystromformer.benchmark.gpu.check import CheckRow, largest_ratio
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
@@ -104,7 +104,7 @@ def _ceilings(outcomes: Sequence[Outcome], settings: GpuBenchmark) -> Iterator[s
 
 
 def _attention(outcomes: Sequence[Outcome], settings: GpuBenchmark) -> Iterator[str]:
-    rows = sorted(rows_of(outcomes, AttentionRow), key=lambda row: (row.length, METHODS.index(row.method)))
+    rows = sorted(rows_of(outcomes, Cell), key=lambda row: (row.length, METHODS.index(row.method)))
     if not rows:
         return
     sizes, copy = settings.sizes, _ceiling(outcomes, COPY)
@@ -118,7 +118,7 @@ def _attention(outcomes: Sequence[Outcome], settings: GpuBenchmark) -> Iterator[
     lines = []
     for row in rows:
         line = [str(row.length), str(sizes.rows(row.length)), row.method]
-        for name in attention.FIGURES:
+        for name in ("forward", "both", "memory"):
             value, mine = figure(row, name), ours.get(row.length)
             line.append(f"{value:,.1f}" if name == "memory" else format(getattr(row, name), ".3f"))
             line.append("-" if mine is None else f"{value / figure(mine, name):.2f}")
@@ -165,8 +165,8 @@ def _training(outcomes: Sequence[Outcome], settings: GpuBenchmark) -> Iterator[s
 
 def draw(outcomes: Sequence[Outcome], path: Path, header: str) -> None:
     """Times and memory of the attention over the length, where there are any."""
-    if rows := sorted(rows_of(outcomes, AttentionRow), key=lambda row: row.length):
-        attention.draw(rows, path, header)
+    if rows := sorted(rows_of(outcomes, Cell), key=lambda row: row.length):
+        efficiency.draw(Measurements(rows), "attention", path, header)
 
 
 def _listed(lines: Iterable[str]) -> Iterator[str]:

@@ -26,9 +26,7 @@ class Approximation:
 
     checkpoint: str = flag("last", CHECKPOINT)
     attentions: list[str] = flag([], ATTENTIONS, name="attention")
-    parts: Sequence[str] = names(
-        ("errors", "maps", "loss"), "What to look at: errors, maps, loss, separated by commas."
-    )
+    parts: Sequence[str] = names(("errors", "loss"), "What to look at: errors, loss, separated by commas.")
     rows: int = flag(8, "Validation rows whose queries and keys are looked at.", 1, MOST)
     landmarks: Sequence[int] = numbers((8, 16, 32, 64, 128, 256), "Numbers of landmarks, separated by commas.")
     iterations: Sequence[int] = numbers(
@@ -41,7 +39,6 @@ class Approximation:
         kind=float,
     )
     score_rows: int = flag(256, "Number of validation rows over which losses are averaged.", 1, MOST)
-    adapt: int = flag(200, "Steps of pretraining with each attention in softmax's place; 0: none.", 0, MOST)
     repeats: int = flag(9, REPEATS, 1, MOST_REPEATS)
     threads: int = threads()
 

@@ -2,12 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
-
-import typer
 
 from nystromformer.benchmark.flags import ATTENTIONS, MOST_REPEATS, REPEATS, Results, flag, names, numbers, threads
-from nystromformer.command_line.flags import refuse_given
 from nystromformer.config.ranges import MOST, MOST_LAYERS
 from nystromformer.errors import UserError
 from nystromformer.runs.call import this_call
@@ -39,6 +35,7 @@ class Efficiency:
     encoder_heads: int = flag(2, "Heads of the encoder.", 1, MOST)
     encoder_width: int = flag(64, "Width of the encoder, which its heads divide.", 1, MOST)
     budget: float = flag(1800.0, "Time limit in seconds; measurements that do not fit are left out and listed.", 0)
+    peers: bool = flag(False, "Also measure the installed public implementations of each attention, and padded rows.")
 
     def __post_init__(self) -> None:
         if self.encoder_width % self.encoder_heads:
@@ -48,23 +45,8 @@ class Efficiency:
             )
 
 
-Peers = Annotated[
-    bool,
-    typer.Option("--peers", help="Instead, compare one attention with the installed public implementations of it."),
-]
-_NOT_BESIDE_PEERS = (
-    *("parts", "encoder_lengths", "encoder_batch", "encoder_layers", "encoder_heads", "encoder_width", "budget"),
-)
-"""What --peers takes no part of."""
-
-
-def efficiency(context: typer.Context, settings: Efficiency, results: Results, peers: Peers = False) -> str:
+def efficiency(settings: Efficiency, results: Results) -> str:
     """Time and memory of every attention over the length, alone and in a small encoder, beside softmax."""
-    if peers:
-        from nystromformer.benchmark.attention import measure_beside_peers
-
-        refuse_given(context, _NOT_BESIDE_PEERS, "--peers: the attention alone is measured, at every length")
-        return measure_beside_peers(settings, results.out, str(this_call()))
     from nystromformer.benchmark.efficiency.measure import measure_efficiency
 
     return measure_efficiency(settings, results.out, str(this_call()))

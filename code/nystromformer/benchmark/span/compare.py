@@ -5,7 +5,7 @@ Shapes: B rows, H heads, N tokens.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,10 +18,10 @@ from torch import Tensor
 from nystromformer.attention import Attention, AttentionMask, NystromAttention, create_attention
 from nystromformer.benchmark.checkpoints import factors_product, watch_attention
 from nystromformer.benchmark.questions.span import Span
-from nystromformer.benchmark.results import new_figure, on_one_line
+from nystromformer.benchmark.results import on_one_line, with_place
 from nystromformer.benchmark.span.sources import Source, open_sources
 from nystromformer.errors import UserError
-from nystromformer.files.writing import write_figure, write_json, write_text
+from nystromformer.files.writing import write_json, write_text
 from nystromformer.machine import machine_facts
 from nystromformer.model import Encoder
 from nystromformer.tables import markdown
@@ -147,7 +147,7 @@ def summarise(source: Source, found: Sequence[RowSpan]) -> Spans:
 
 
 def measure_spans(settings: Span, dataset: Path | None, device: Device, folder: Path, command: str) -> str:
-    """Measure, write `span.json`, `span.md` and `span.png`, and return what to print.
+    """Measure, write `span.json` and `span.md`, and return what to print.
 
     Args:
         dataset: rows of the pretrained models; None: each config.json's `data_folder`.
@@ -170,26 +170,18 @@ def measure_spans(settings: Span, dataset: Path | None, device: Device, folder: 
         logger.info("%s: %d rows", source.name, found[-1].rows)
         folder.mkdir(parents=True, exist_ok=True)
         _write(found, folder, facts, command)
-    return f"{table(found)}\n\nresults: {folder} (span.json, span.md, span.png)"
+    return with_place(f"{table(found)}\n", folder)
 
 
 def table(found: Iterable[Spans]) -> str:
     """Markdown, a row for each model."""
-    columns: list[tuple[str, Callable[[Spans], str]]] = [
-        ("model", lambda each: each.name),
-        ("trained on", lambda each: each.trained),
-        ("attention", lambda each: each.attention),
-        ("rows", lambda each: str(each.rows)),
-        ("tokens of a row", lambda each: f"{each.tokens:.0f}"),
-        (
-            "span",
-            lambda each: f"{each.span:.1f}" + (f" ± {each.span_error:.1f}" if each.span_error is not None else ""),
-        ),
-        ("softmax's, same Q and K", lambda each: f"{each.softmax:.1f}"),
-        ("of all alike", lambda each: f"{each.even:.1f}"),
-        ("negative weight, %", lambda each: f"{100 * each.negative:.1f}"),
-    ]
-    return markdown([heading for heading, _ in columns], ([show(each) for _, show in columns] for each in found))
+    header = ["model", "trained on", "attention", "rows", "tokens of a row", "span", "softmax's, same Q and K"]
+    lines = []
+    for each in found:
+        span = f"{each.span:.1f}" + ("" if each.span_error is None else f" ± {each.span_error:.1f}")
+        figures = [str(each.rows), f"{each.tokens:.0f}", span, f"{each.softmax:.1f}", f"{each.even:.1f}"]
+        lines.append([each.name, each.trained, each.attention, *figures, f"{100 * each.negative:.1f}"])
+    return markdown([*header, "of all alike", "negative weight, %"], lines)
 
 
 def _write(found: Sequence[Spans], folder: Path, facts: Mapping[str, Any], command: str) -> None:
@@ -203,26 +195,3 @@ def _write(found: Sequence[Spans], folder: Path, facts: Mapping[str, Any], comma
         f"{on}.\n\n{table(found)}\n\n`{command}`\n"
     )
     write_text(folder / "span.md", text)
-    _draw(found, folder / "span.png", on)
-
-
-def _draw(found: Sequence[Spans], path: Path, header: str) -> None:
-    """Of each model the span of its layers, as a share of that of attention to all alike."""
-
-    figure = new_figure(9, 4.8)
-    axis = figure.subplots()
-    for number, each in enumerate(found):
-        places = range(1, len(each.layers) + 1)
-        for key, style in (("span", "o-"), ("softmax", "x:")):
-            heights = [layer[key] / each.even for layer in each.layers]
-            label = f"{each.name}, {each.trained}" if key == "span" else None
-            axis.plot(places, heights, style, color=f"C{number}", label=label)
-    highest = max(
-        1.0, *(layer[key] / each.even for each in found for layer in each.layers for key in ("span", "softmax"))
-    )
-    axis.axhline(1, color="gray", linewidth=1)
-    axis.set_xticks(range(1, 1 + max(len(each.layers) for each in found)))
-    axis.set(xlabel="layer", ylabel="span over that of attention to all alike", ylim=(0, 1.1 * highest))
-    axis.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
-    figure.suptitle(f"dotted: exact softmax with the same queries and keys\n{header}", fontsize=8)
-    write_figure(path, figure, dpi=110)

@@ -75,9 +75,7 @@ def open_finetuned(folder: Path, data: Mapping[str, Path | None], device: Device
             f"--run {folder}: its weights {path.name} are missing: fine-tune it again without --discard_weights"
         )
     if result.choices.get("as_published"):
-        raise UserError(
-            f"--run {folder}: expected a run without --as_published, whose attention to a row depends on its padding"
-        )
+        raise UserError(f"--run {folder}: expected a run without --as_published, which attends to padding")
     task = _task(result, data)
     content = read_checkpoint(path)
     config = ModelConfig.model_validate(content["config"]["model"])
