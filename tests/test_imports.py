@@ -32,7 +32,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "wording": (),
     "resources": ("errors",),
     "progress": (),
-    "studies": ("errors", "files", "machine"),
     # The library: one way, each only what stands before it.
     "config": PLAIN,
     "attention": ("config",),

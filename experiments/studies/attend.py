@@ -1,138 +1,138 @@
-"""Small encoders that attend, from initial weights, and attentions in the place of a trained softmax.
+"""Small encoders that attend: each attention with the convolution and without, rows of 512, 256 and 128 tokens; how far
+they attend, and other attentions in the place of the trained softmax (docs/results/encoders.md).
 
-`python experiments/studies/attend.py run --data DIR [STAGE ...]`, then `collect`. DIR holds wiki and bookcorpus as they
-are downloaded. What an earlier `collect` gathered stays until a run of the same name takes its place.
+DIR holds wiki and bookcorpus as they are downloaded. Some twelve core-hours in all.
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nystromformer import studies
-from nystromformer.files.writing import write_json, write_text
-from nystromformer.report.curves import Curve, draw_curves, read_curve
-from nystromformer.studies import Job, Stages, job
-from nystromformer.tables import markdown
+from outcomes import Record
+from study import Line, Stage, main
 
-RESULTS = studies.RESULTS / "attend"
-LENGTH, TOKENS = 256, 8192
-"""Of a row, and of a step."""
-STEPS, LONG_STEPS = 1000, 2000
-SOURCE = "softmax-source"
-"""The softmax encoder that other attentions are put into; it is trained for more steps."""
+Keys = Mapping[str, Any]
 CONV = {"conv_kernel_size": 33}
-NYSTROM = {"attn_type": "nystrom", "num_landmarks": LENGTH // 8}
-NEAR_FAR = {"attn_type": {"name": "near_far", "block_size": 16, "num_landmarks": 32, "num_selected": 16}}
-LOCAL = {"attn_type": {"name": "local", "block_size": 16}}
-INITIAL: Mapping[str, Mapping[str, Any]] = {
-    "softmax-noconv": {"attn_type": "softmax"},
-    "nystrom-noconv": NYSTROM,
-    "near_far-noconv": NEAR_FAR,
-    "local-noconv": LOCAL,
-    "softmax-conv": {"attn_type": "softmax", **CONV},
-    "nystrom-conv": NYSTROM | CONV,
-    "nystrom-1-conv": {"attn_type": "nystrom", "num_landmarks": 1, **CONV},
-    "near_far-conv": NEAR_FAR | CONV,
-    "local-conv": LOCAL | CONV,
-}
-"""What differs between the encoders. A single landmark shows what the convolution does alone."""
-PUT_IN = (
-    "near_far,block_size=16,num_landmarks=32",
-    "near_far,block_size=16,num_landmarks=32,num_selected=0",
-    "near_far,block_size=16,num_landmarks=32,num_blocks=2",
-    "nystrom,num_landmarks=32",
-    "nystrom,num_landmarks=64",
-    "local,block_size=16",
-    "mra,block_size=16",
-    "linear",
-)
-"""In the place of a trained softmax."""
+SEVERAL = ("softmax", "nystrom", "near_far")
+"""Of three seeds at 512 tokens."""
 
 
-class Attend(Stages):
-    """The runs."""
+def attentions(block: int, landmarks: int) -> dict[str, Keys]:
+    """What differs between the encoders. A single landmark shows what the convolution does alone."""
+    near_far = {"name": "near_far", "block_size": block, "num_landmarks": landmarks, "num_selected": 16}
+    found: dict[str, Keys] = {
+        "softmax": {"attn_type": "softmax"},
+        "near_far": {"attn_type": near_far},
+        "local": {"attn_type": {"name": "local", "block_size": block}},
+        "nystrom": {"attn_type": "nystrom", "num_landmarks": landmarks},
+        "linear": {"attn_type": "linear"},
+    }
+    with_conv = {**found, "nystrom-1": {"attn_type": "nystrom", "num_landmarks": 1}}
+    return {f"{name}-noconv": keys for name, keys in found.items()} | {
+        f"{name}-conv": {**keys, **CONV} for name, keys in with_conv.items()
+    }
 
-    study = "attend"
-    needs = "wiki and bookcorpus"
 
-    def prepared(self) -> None:
-        """All of Wikipedia and the books, a tokenizer of 8,192 tokens, and rows of 256."""
-        studies.make_rows(self, LENGTH)
-
-    def put_in(self) -> None:
-        """A softmax encoder of more steps, and other attentions in its place, untrained."""
-        self.run([self._pretraining(SOURCE, LONG_STEPS, INITIAL["softmax-noconv"])])
-        out = self.out / "put-in"
-        place = ("--model", self.out / SOURCE, "--dataset", self.out / "rows", "--out", out)
-        flags = "--parts loss --score_rows 1024 --adapt 0 --landmarks 32 --repeats 1 --threads 1 "
-        flags += " ".join(f"--attention {each}" for each in PUT_IN)
-        result = out / "approximation.json"
-        self.run([job("put-in", "code/run_benchmark.py", "approximation", *place, flags, result=result)])
-
-    def initial(self) -> None:
-        """Encoders that begin with initial weights."""
-        self.run(self._pretraining(name, STEPS, network) for name, network in INITIAL.items())
-
-    def _pretraining(self, name: str, steps: int, network: Mapping[str, Any]) -> Job:
-        """Of an encoder with rotary positions and without dropout."""
-        steps = 8 if self.rehearse else steps
-        own = {"num_landmarks": None, "conv_kernel_size": None, **network}
-        setting = {
-            "batch_size": TOKENS // LENGTH,
-            "learning_rate": 2e-3,
-            "epoch": 4,
-            "batches_per_epoch": steps // 4,
-            "batches_per_report": max(1, steps // 40),
-            "validate_batches_per_epoch": 200_000 // TOKENS,
-        }
-        folder = studies.write_experiment(
-            self.out / name,
-            "nystrom-tiny-conv",
-            {"max_seq_len": LENGTH, "dropout_prob": 0.0, "positions": "rotary", **own},
-            setting,
-            gpu_setting={"inst_per_gpu": TOKENS // LENGTH},
+def text_stages(*lengths: int) -> dict[str, Stage]:
+    """All of Wikipedia and the books as documents, and rows with a tokenizer of 8,192 tokens in {out}/rows/LENGTH."""
+    unify = [
+        Line(
+            name,
+            f"data-preprocessing/{name}/preprocess.py --source {{data}}/{name} --out {{out}}/corpora/{name}/unified",
         )
-        return job(name, "code/run_pretrain.py", "--model", folder, "--dataset", self.out / "rows")
-
-
-def validations(run: Curve) -> dict[str, dict[str, float]]:
-    """By step: accuracy in percent, and loss."""
-    steps, accuracies = run.series("validation", "mlm_accuracy")
-    _, losses = run.series("validation", "loss")
-    rows = zip(steps, accuracies, losses, strict=True)
-    return {str(step): {"mlm_accuracy": accuracy, "loss": loss} for step, accuracy, loss in rows}
-
-
-def collect(runs: Path = Path("runs/attend")) -> None:
-    """Write attend.json, attend.md, curves.png, and the tables of the stage `put_in`."""
-    data = studies.read_json(RESULTS / "attend.json")
-    if found := [read_curve(log.parents[1]) for log in sorted(runs.glob("*/model/log.jsonl"))]:
-        data["began"] += [stage for stage in studies.read_stages(runs) if stage not in data["began"]]
-        data["encoders"] |= {run.name: validations(run) for run in found}
-        draw_curves([run for run in found if run.name != SOURCE], RESULTS / "curves.png")
-    write_json(RESULTS / "attend.json", data)
-    encoders = data["encoders"]
-    steps = sorted({int(step) for one in encoders.values() for step in one})
-    lines = [
-        [name, *(f"{one[str(step)]['mlm_accuracy']:.1f}" if str(step) in one else "" for step in steps)]
-        for name, one in sorted(encoders.items())
+        for name in ("wiki", "bookcorpus")
     ]
-    machines = studies.describe_machines(data["began"], ("date", "commit", "processor", "torch"))
-    command = "`python experiments/studies/attend.py run --data DIR`, `python experiments/studies/attend.py collect`"
-    studies.write_page(
-        RESULTS / "attend.md",
-        "# Small encoders that attend",
-        "4 layers of width 128, 2 heads, rows of 256 tokens, rotary positions, no dropout, learning rate 2e-3, 8,192 "
-        f"tokens a step, one seed. Masked-token accuracy on validation rows in % after so many steps. "
-        f"{SOURCE}: softmax without the convolution, for 2,000 steps.",
-        markdown(["encoder", *map(str, steps)], lines),
-        f"{machines}. {command}",
-    )
-    for name in ("approximation.json", "approximation.md"):
-        if (runs / "put-in" / name).exists():
-            write_text(RESULTS / name, (runs / "put-in" / name).read_text(encoding="utf-8"))
-            studies.shorten_paths(RESULTS / name, runs, "attend")
+    corpora = "--corpora {out}/corpora --corpus wiki --corpus bookcorpus --validation 0.1"
+    rows = f"data-preprocessing/preprocess_data_512.py {corpora} --tokenizer train --vocab_size 8192"
+    lines = [Line(str(each), f"{rows} --length {each} --out {{out}}/rows/{each}") for each in lengths]
+    return {"corpora": Stage(unify), "rows": Stage(lines)}
 
+
+def pretrain(length: int, validated: str = "") -> str:
+    """Train, and score the last weights where rows to score are named."""
+    place = f"--model {{here}} --dataset {{out}}/rows/{length} --device cpu"
+    train = f"code/run_pretrain.py {place}"
+    return f"{train} && code/run_validation.py {place} {validated}" if validated else train
+
+
+def read_validation(folder: Path) -> list[Record]:
+    """What run_validation.py found for the last weights."""
+    found = json.loads((folder / "model" / "validation.json").read_text())
+    metrics = {name: found["scores"][-1][name] for name in ("mlm_accuracy", "loss")}
+    baselines = {name.replace("_", " "): {"mlm_accuracy": one} for name, one in found["baselines"].items()}
+    return [Record(metrics, rows=found["masked_tokens"], baselines=baselines)]
+
+
+def encoder_512(name: str, keys: Keys, seed: int) -> Line:
+    """By the recipe of modern-tiny: 1,000 steps of 16 rows, batches that grow over a fifth of the tokens."""
+    setting = {"epoch": 4, "batches_per_epoch": 250, "batches_per_report": 25, "batch_growth_tokens": 1_638_400}
+    model = {"max_seq_len": 512, **keys}
+    config = {"model": model, "pretraining_setting": {**setting, "validate_batches_per_epoch": 12, "seed": seed}}
+    guesses = "--rows 800 --baselines" if (name, seed) == ("softmax-noconv", 0) else "--rows 800"
+    return Line(f"{name}/{seed}", pretrain(512, guesses), "modern-tiny", config)
+
+
+def encoder_256(name: str, keys: Keys) -> Line:
+    """Rotary positions, no dropout, 8,192 tokens a step, masked tokens and sentence order."""
+    model = {"max_seq_len": 256, "dropout_prob": 0.0, "positions": "rotary", **keys}
+    setting = {"batch_size": 32, "learning_rate": 2e-3, "epoch": 4, "batches_per_epoch": 250}
+    more = {"batches_per_report": 25, "validate_batches_per_epoch": 24}
+    config = {"model": model, "pretraining_setting": setting | more, "gpu_setting": {"inst_per_gpu": 32}}
+    return Line(name, pretrain(256, "--rows 768"), "softmax-tiny-noconv", config)
+
+
+def encoder_128(name: str, keys: Keys) -> Line:
+    """4,000 steps of 64 rows, no dropout, learned positions, masked tokens: softmax attends after some 2,000."""
+    model = {"max_seq_len": 128, "dropout_prob": 0.0, **keys}
+    setting = {"objectives": ["mlm"], "batch_size": 64, "learning_rate": 2e-3, "epoch": 8, "batches_per_epoch": 500}
+    config = {"model": model, "pretraining_setting": setting, "gpu_setting": {"inst_per_gpu": 64}}
+    return Line(name, pretrain(128, "--rows 1536"), "softmax-tiny-noconv", config)
+
+
+ENCODERS = attentions(block=32, landmarks=64)
+SEEDS = {
+    name: (0, 1, 2) if name.partition("-")[0] in SEVERAL and name != "nystrom-1-conv" else (0,) for name in ENCODERS
+}
+
+
+def stage_512(ending: str) -> Stage:
+    """All encoders, with the convolution or without."""
+    own = {name: keys for name, keys in ENCODERS.items() if name.endswith(ending)}
+    lines = [encoder_512(name, keys, seed) for name, keys in own.items() for seed in SEEDS[name]]
+    curves = " ".join(f"{{out}}/512{ending}/{name}/0" for name in own if name != "nystrom-1-conv")
+    report = f"code/run_report.py pretraining {curves} --out {{results}}/512{ending}.png"
+    return Stage(lines, base=f"softmax{ending}", reports=[report], **SCORED)
+
+
+SOURCE = "512-noconv/softmax-noconv/0"
+SPANNED = (
+    *(SOURCE, "512-noconv/near_far-noconv/0", "512-noconv/nystrom-noconv/0"),
+    *("512-conv/softmax-conv/0", "512-conv/nystrom-conv/0"),
+)
+MODELS = " ".join(f"--model {{out}}/{each}" for each in SPANNED)
+PUT_IN = (
+    *("near_far,num_landmarks=64", "near_far,num_landmarks=64,num_blocks=2", "mra", "local,block_size=32"),
+    *("local,block_size=64", "nystrom,num_landmarks=64", "nystrom,num_landmarks=128", "linear"),
+)
+LOSS = "--parts loss --score_rows 800 --adapt 0 --repeats 1 " + " ".join(f"--attention {each}" for each in PUT_IN)
+ROWS = "--dataset {out}/rows/512 --out {results}"
+SCORED: Mapping[str, Any] = {"metrics": ("mlm_accuracy", "loss"), "read": read_validation}
+STAGES = {
+    **text_stages(512, 256, 128),
+    "512-noconv": stage_512("-noconv"),
+    "512-conv": stage_512("-conv"),
+    "512-attend": Stage([
+        Line("span", f"code/run_benchmark.py span {MODELS} {ROWS}/span --rows 500"),
+        Line("put-in", f"code/run_benchmark.py approximation --model {{out}}/{SOURCE} {ROWS}/put-in {LOSS}"),
+    ]),
+    "256": Stage([encoder_256(*each) for each in attentions(16, 32).items()], base="softmax-noconv", **SCORED),
+    "128": Stage(
+        [encoder_128("softmax", {}), encoder_128("nystrom", {"attn_type": "nystrom", "num_landmarks": 16})],
+        base="softmax",
+        **SCORED,
+    ),
+}  # fmt: skip
 
 if __name__ == "__main__":
-    studies.run_commands(studies.command_of(Attend), collect)
+    main(STAGES)

@@ -95,7 +95,6 @@ def test_all_files_are_written_by_what_names_them() -> None:
         "verification.py",
         "folder.py",
         "stages.py",
-        "studies.py",
     }
     writes = re.compile(r"\.write_text\(|\.write_bytes\(|\.savefig\(|open\([^)]*[\"'][wax]b?\+?[\"']")
     lines = [

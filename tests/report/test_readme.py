@@ -120,7 +120,7 @@ def test_the_attentions_table_is_what_was_measured() -> None:
 @pytest.mark.slow
 def test_the_picture_is_drawn_from_the_results(tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
-    done = run_command("experiments/studies/attention_time.py", "--picture", picture)
+    done = run_command("experiments/studies/speed.py", "picture", "--out", picture)
     assert done.returncode == 0, done.stderr
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert (ROOT / "docs" / "attention-time.png").is_file()
