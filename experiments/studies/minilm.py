@@ -33,7 +33,7 @@ UNTRAINED = (
 )
 TRAINED, TESTED = 2000, 1000
 """Reviews to fine-tune on, a tenth of them for validation, and others to measure on; the rest is converted on."""
-STEPS = "--steps 100 --end_to_end hidden --end_to_end_steps 300 --end_to_end_learning_rate 1e-4"
+STEPS = "--steps 100 --end_to_end_steps 300 --end_to_end_learning_rate 1e-4"
 
 
 def convert(chosen: str, steps: str = STEPS, length: int = 512) -> str:
