@@ -1,7 +1,5 @@
 """Run experiments in containers: one for each folder with a config.json."""
 
-import nystromformer.command_line.interrupt  # first of all: for Ctrl-C within the imports below
-
 import re
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -127,5 +125,4 @@ def launcher() -> typer.Typer:
 
 
 if __name__ == "__main__":
-    with nystromformer.command_line.interrupt.ignored_afterwards():
-        launcher()()
+    launcher()()

@@ -1,7 +1,5 @@
 """Measure attention, training steps and preprocessing, each beside its alternatives."""
 
-import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
-
 from nystromformer.benchmark.questions import find_commands
 from nystromformer.command_line import cli
 

@@ -1,7 +1,5 @@
 """Explain a prediction: which tokens a finished run's answer depends on, as text and as a page."""
 
-import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Import models of other libraries as experiment folders, and export experiments to other libraries."""
 
-import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Train on a task of the Long Range Arena; resumes when it is started again."""
 
-import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Pretrain the model of an experiment folder; resumes when it is started again."""
 
-import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
-
 from pathlib import Path
 from typing import Annotated
 
@@ -22,10 +20,8 @@ def pretrain(
     overrides: Overrides = None,
 ) -> None:
     """Pretrain by masked language modelling, and sentence order if config.json's objectives include it."""
-    from nystromformer.resources import check_processes
     from nystromformer.tasks.experiment.folder import open_experiment
 
-    check_processes("--workers", workers)
     experiment = open_experiment(model, overrides or [])
 
     # After the config was checked: importing torch takes seconds.

@@ -1,7 +1,5 @@
 """Pictures and tables of finished and running experiments."""
 
-import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
-
 from pathlib import Path
 from typing import Annotated
 

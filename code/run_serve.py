@@ -1,7 +1,5 @@
 """Serve a trained model: a local page, and a JSON API."""
 
-import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
-
 from pathlib import Path
 from typing import Annotated
 

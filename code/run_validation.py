@@ -1,7 +1,5 @@
 """Score the checkpoints of an experiment folder on the validation rows, with the same masks every time."""
 
-import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Make a pretraining dataset of rows of 4096 tokens, with a third of Stories and of RealNews added."""
 
-import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
-
 from pathlib import Path
 
 from nystromformer.command_line import cli

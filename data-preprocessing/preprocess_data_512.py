@@ -1,7 +1,5 @@
 """Make the paper's pretraining dataset of rows of 512 tokens: Wikipedia and BookCorpus."""
 
-import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
-
 from pathlib import Path
 
 from nystromformer.command_line import cli

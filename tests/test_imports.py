@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = "nystromformer"
 
-PLAIN = ("errors", "files", "resources", "wording")
+PLAIN = ("errors", "files", "wording")
 LIBRARY = ("config", "attention", "model", "interop")
 TASKS = (
     *("tasks.declaration", "tasks.experiment", "tasks.pretraining", "tasks.finetuning", "tasks.documents"),
@@ -25,12 +25,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
     "files": ("errors",),
     "files.checked_json": ("errors", "files", "config"),
-    "command_line": ("errors", "files", "resources", "wording"),
+    "command_line": ("errors", "files", "wording"),
     "__main__": ("command_line",),
     "machine": ("command_line",),
     "tables": (),
     "wording": (),
-    "resources": ("errors",),
     "progress": (),
     # The library: one way, each only what stands before it.
     "config": PLAIN,
@@ -104,7 +103,7 @@ with."""
 NOT_WHEN_IMPORTED = {"torch", "transformers", "datasets", "triton", "sklearn", "matplotlib", "tensorboard"}
 """Libraries that take a second or more to import."""
 QUICK = (
-    *("resources", "command_line", "errors", "files", "config", "container"),
+    *("command_line", "errors", "files", "config", "container"),
     *("data", "data.preprocessing", "runs", "benchmark.questions"),
 )
 """Rooms and packages that import none of these before one of their functions is called, nor anything that does:

@@ -1,7 +1,5 @@
 """English docstrings of the installed Python packages, in the unified format."""
 
-import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
-
 from pathlib import Path
 from typing import Annotated
 

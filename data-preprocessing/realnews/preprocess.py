@@ -1,7 +1,5 @@
 """RealNews, one article a JSON line, in the unified format."""
 
-import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
-
 from pathlib import Path
 
 from nystromformer.command_line import cli

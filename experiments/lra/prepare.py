@@ -1,7 +1,5 @@
 """Prepare the data of a task of the Long Range Arena: from its release, from the data it is made of, or drawn."""
 
-import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
-
 import logging
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Prepare clients' events for run_transactions.py: one's own tables, public data, or clients who are drawn."""
 
-import nystromformer.command_line.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
-
 import logging
 from dataclasses import dataclass
 from pathlib import Path

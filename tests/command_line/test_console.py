@@ -1,8 +1,6 @@
 """The scripts under one name, and what the attention alone needs."""
 
-import runpy
 import shutil
-import signal
 import subprocess
 import sys
 import tomllib
@@ -61,14 +59,10 @@ def test_every_script_is_installed_and_has_a_command() -> None:
 def run(monkeypatch: pytest.MonkeyPatch, *words: object) -> object:
     monkeypatch.syspath_prepend(str(ROOT / "code"))
     monkeypatch.setattr(sys, "argv", ["nystromformer", *map(str, words)])
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    before = signal.getsignal(signal.SIGINT)
     try:
         console.main()
     except SystemExit as ended:
         return ended.code
-    finally:
-        signal.signal(signal.SIGINT, before)
     return 0
 
 
@@ -81,14 +75,6 @@ def test_a_command_is_its_script(
     assert Path(sys.argv[0]) == ROOT / "code" / "run_pretrain.py"
 
 
-def test_ctrl_c_is_handled_before_the_script_imports_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    handlers: list[object] = []
-    monkeypatch.setattr(runpy, "run_module", lambda *args, **kwargs: handlers.append(signal.getsignal(signal.SIGINT)))
-    assert run(monkeypatch, "pretrain") == 0
-    assert handlers
-    assert handlers[0] is not signal.default_int_handler
-
-
 def test_help_and_mistakes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(monkeypatch) == 0
     assert "pretrain, validate, glue" in capsys.readouterr().out
@@ -97,12 +83,6 @@ def test_help_and_mistakes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     monkeypatch.setattr(console, "find_spec", lambda name: None)
     assert run(monkeypatch, "glue") == 2
     assert '`pip install -e ".[train,report]"` in a clone' in capsys.readouterr().err
-
-
-def test_it_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["nystromformer", "--help"])
-    runpy.run_module("nystromformer", run_name="__main__")
-    assert "pretrain, validate, glue" in capsys.readouterr().out
 
 
 def test_beside_the_other_package_of_this_name_an_import_says_so(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
                 optional={
                     "dropout_prob": probability,
                     "mixed_precision": st.sampled_from([True, False, "fp16"]),
-                    "compile": st.sampled_from([True, False, "auto"]),
+                    "compile": st.booleans(),
                     "positions": st.sampled_from(["learned", "rotary"] if turns else ["learned"]),
                 },
             )

@@ -32,7 +32,7 @@ def test_defaults_are_the_authors(valid: Data) -> None:
     config = experiment_config(valid, "here")
     model, setting = config.model, config.pretraining_setting
     assert (model.mixed_precision, model.dropout_prob, model.num_sen_type) == (True, 0.1, 1)
-    assert model.compile == "auto"
+    assert model.compile is False
     assert (model.norm, model.activation, model.layer_norm_eps) == ("post", "gelu_tanh", 1e-5)
     assert (model.positions, model.position_offset) == ("learned", 2)
     assert (model.embedding_norm, model.pooling) == (True, "first")
@@ -110,7 +110,7 @@ INF, NAN = float("inf"), float("nan")
     ("path", "values"),
     [
         ("model.mixed_precision", [1, 0, 1.0, "true", "bf8", None]),
-        ("model.compile", [1, 0, 1.0, "true", "Auto", None]),
+        ("model.compile", [1, 0, "true", None]),
         ("model.attention_grad_checkpointing", [1, "true", None]),
         ("model.embedding_norm", [0, None]),
         ("model.dropout_prob", [1, 1.0, 0.999, -0.1, True, "0.1", NAN, INF]),
@@ -157,7 +157,6 @@ def test_wrong_values_are_refused_with_what_was_found(valid: Data, path: str, va
         ("model.mixed_precision", "bf16"),
         ("model.compile", True),
         ("model.compile", False),
-        ("model.compile", "auto"),
         ("model.dropout_prob", 0),
         ("model.dropout_prob", 0.95),
         ("model.position_offset", 0),
@@ -239,8 +238,6 @@ class TestImpossible:
     @pytest.mark.parametrize(
         ("setting", "expected"),
         [
-            ({"budget_minutes": 5}, 'budget_minutes: expected schedule "budget" with it, found "linear"'),
-            ({"schedule": "budget"}, "budget_minutes: expected a number of minutes"),
             ({"decay": 0.5}, 'decay: expected schedule "wsd" with it'),
             ({"schedule": "wsd", "warmup": 0.8, "decay": 0.5}, "decay: expected at most 1 together with warmup = 0.8"),
             ({"batch_size_start": 4}, "batch_growth_tokens: missing"),

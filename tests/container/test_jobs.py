@@ -115,7 +115,7 @@ def test_the_time_of_its_start(text: str | None, seconds: float | None) -> None:
         ("python3 /code/run_pretrain.py > /model/pretrain.txt 2>&1", "pretrain", "/model/pretrain.txt"),
         ("python3 /code/run_glue.py >>'/model/my log.txt' 2>>/model/errors.txt", "glue", "/model/my log.txt"),
         ('python3 /code/run_imdb.py 2>&1 >> "/model/my log.txt"', "imdb", "/model/my log.txt"),
-        ("python3 /code/torchrun.py --standalone --nproc_per_node 2 /code/run_wikihop.py", "wikihop", None),
+        ("torchrun --standalone --nproc_per_node 2 /code/run_wikihop.py", "wikihop", None),
         ("python3 -m nystromformer.container.per_gpu /code/run_pretrain.py 2>&1", "pretrain", None),
         ("exec python3 /code/run_glue.py --set 'a=b > /c' >> /model/glue.txt 2>&1", "glue", "/model/glue.txt"),
         ("python3 /code/run_validation.py --rows 8 | tee /model/x.txt", "validate", None),

@@ -7,7 +7,7 @@ import pytest
 
 from nystromformer.container import per_gpu
 
-TORCHRUN = ("python3", "/code/torchrun.py", "--standalone")
+TORCHRUN = ("torchrun", "--standalone")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from small import LENGTH, VOCABULARY, small_config
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from nystromformer.config.size import encoder_weights
 from nystromformer.model import Encoder
 from nystromformer.model.build import PretrainingModel
 from nystromformer.model.layers import FeedForward
@@ -56,9 +55,8 @@ def tokens(batch: int = 2, length: int = LENGTH) -> Tensor:
     ],
     ids=lambda changes: "-".join(map(str, list(changes)[-2:])),
 )
-def test_a_models_size_is_known_by_its_config(changes: dict[str, Any]) -> None:
+def test_models_with_these_options_run(changes: dict[str, Any]) -> None:
     encoder = Encoder(config(**changes))
-    assert sum(weight.numel() for weight in encoder.parameters()) == sum(encoder_weights(config(**changes)).values())
     out = encoder(tokens())
     assert torch.isfinite(out).all()
     assert out.shape == (2, LENGTH, 16)

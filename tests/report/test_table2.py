@@ -254,7 +254,7 @@ def test_the_command_repeats_what_was_chosen(tmp_path: Path) -> None:
     ((column, runs),) = row.tasks.items()
     assert column.key == "glue/SST-2"
     assert runs.command == (
-        "python code/torchrun.py --standalone --nproc_per_node 2 code/run_glue.py --task SST-2 --model 'my model' "
+        "torchrun --standalone --nproc_per_node 2 code/run_glue.py --task SST-2 --model 'my model' "
         "--seed 0,2 --batch_size 16 --lr 3e-05 --warmup 0.1 --checkpoint 2 --baselines"
     )
 

@@ -192,7 +192,7 @@ class Checks:
         folder = self.folder / "speed"
         self._write_experiment(folder, steps=120)
         flags = ["--standalone", "--nproc_per_node", "2", ROOT / "code/run_pretrain.py"]
-        words = [sys.executable, ROOT / "code/torchrun.py", *flags, "--model", folder, "--dataset", self.rows]
+        words = [sys.executable, "-m", "torch.distributed.run", *flags, "--model", folder, "--dataset", self.rows]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         _expect(done.returncode == 0, "the run that measures the speed failed", done.stderr)
         times = {r["step"]: r["time"] for r in records(folder, "train")}

@@ -1,11 +1,11 @@
-"""Runs with the switches of a modern recipe: stopped and started again, and ended by a budget of time."""
+"""Runs with the switches of a modern recipe: stopped and started again."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from run_files import assert_same_weights, records, weights
+from run_files import assert_same_weights, records
 from small import CPU, run_here, stop_at, write_experiment
 
 from nystromformer.tasks.experiment.folder import open_experiment
@@ -38,7 +38,6 @@ MODERN: dict[str, Any] = {
     "pretraining_setting__batch_size_start": 4,
     "pretraining_setting__batch_growth_tokens": 1000,
 }
-BUDGET = {"pretraining_setting__schedule": "budget", "pretraining_setting__budget_minutes": 15 / 60}
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "wsd"])
@@ -57,55 +56,6 @@ def test_a_modern_run_that_was_stopped_ends_in_the_same_bits(
     losses = [[(line["step"], line["loss"]) for line in records(tmp_path / name)[:-1] if "loss" in line]
               for name in ("whole", "stopped")]  # fmt: skip
     assert losses[0] == losses[1]
-
-
-@pytest.fixture
-def a_second_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look at the loop's clock finds a second gone since the step before, and none within validations."""
-    from nystromformer.training import loop
-
-    now = [0.0]
-    step, validate = loop.Trainer._step, loop.Trainer.validate
-
-    def timed_step(self: loop.Trainer, *args: Any) -> Any:
-        now[0] += 1
-        return step(self, *args)
-
-    def timed_validation(self: loop.Trainer) -> dict[str, float]:
-        now[0] += 1000
-        return validate(self)
-
-    monkeypatch.setattr(loop.Trainer, "_step", timed_step)
-    monkeypatch.setattr(loop.Trainer, "validate", timed_validation)
-    monkeypatch.setattr(loop.time, "monotonic", lambda: now[0])
-
-
-@pytest.mark.usefixtures("a_second_a_step")
-def test_a_budget_ends_the_run_within_an_epoch_whenever_it_was_stopped(
-    tmp_path: Path, dataset_folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    experiment = write_experiment(tmp_path, **BUDGET)
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at(11, patch)  # in the second epoch: after a validation, which does not count
-        assert pretrain(experiment, dataset_folder, CPU) is not None
-    assert pretrain(experiment, dataset_folder, CPU) is None
-    assert [line["step"] for line in records(tmp_path, "validation")] == [10, 15]
-    assert weights(tmp_path, "cp-0001.model")
-    rates = [rate for line in records(tmp_path, "rates") for rate in line["learning_rates"]]
-    expected = [min(n / 15 / 0.1, (1 - n / 15) / 0.9) * 2e-3 for n in range(14)]
-    assert rates[:11] == pytest.approx(expected[:11]), "each that was applied"
-    assert len(rates) == 15, "once"
-    with caplog.at_level("INFO"):
-        assert pretrain(experiment, dataset_folder, CPU) is None
-    assert "done: 15 of 30 steps, budget_minutes spent" in caplog.text
-
-
-@pytest.mark.usefixtures("a_second_a_step")
-def test_a_budget_that_is_raised_goes_on(tmp_path: Path, dataset_folder: Path) -> None:
-    assert pretrain(write_experiment(tmp_path, **BUDGET), dataset_folder, CPU) is None
-    more = {**BUDGET, "pretraining_setting__budget_minutes": 22 / 60}
-    assert pretrain(write_experiment(tmp_path, **more), dataset_folder, CPU) is None
-    assert records(tmp_path, "validation")[-1]["step"] == 22
 
 
 def test_validation_masks_are_berts_whatever_training_masks(tmp_path: Path, dataset_folder: Path) -> None:

@@ -1,7 +1,6 @@
 """How the learning rate falls, what StableAdamW clips, and how batches grow."""
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -36,18 +35,6 @@ def test_warm_up_stable_decay() -> None:
     rates = [learning_rate(step, settings(schedule="wsd", decay=0.25)) for step in range(100)]
     assert rates[9:76] == pytest.approx([1.0] * 67)
     assert rates[76:] == pytest.approx([n / 25 for n in range(24, 0, -1)])
-
-
-def test_a_budgets_rate_falls_with_the_time() -> None:
-    budget = settings(schedule="budget", budget_minutes=10.0)
-    rates = [learning_rate(7, budget, seconds) for seconds in (0, 30, 60, 330, 600, 700)]
-    assert rates == pytest.approx([0, 0.5, 1, 0.5, 0, 0])
-    assert [budget.is_over(7, seconds) for seconds in (599.9, 600.0)] == [False, True]
-    assert budget.is_over(100, 0.0), "its steps are done"
-
-
-def test_other_schedules_end_with_their_steps_whatever_the_time() -> None:
-    assert not settings().is_over(99, 1e9)
 
 
 def stable_adamw(gradients: list[Tensor], lr: float, betas: tuple[float, float], eps: float, decay: float) -> Tensor:
@@ -111,10 +98,6 @@ def test_batches_grow_by_tokens_and_see_every_row_once(start: int, times: int, t
 
 def test_batches_of_one_size() -> None:
     assert [BatchSizes.of(small_config().pretraining_setting, 32).of_step(step) for step in (0, 5)] == [(0, 8), (40, 8)]
-
-
-def test_a_budget_needs_no_steps_of_its_own() -> None:
-    assert replace(settings(), budget_seconds=1.0).is_over(3, 1.5)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "stable_adamw"])

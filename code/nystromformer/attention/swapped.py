@@ -33,8 +33,7 @@ def learned_parts(config: AttentionConfig) -> str | None:
     """What of the method would have to be learned first; None where it has no weights of its own."""
     if config.conv_kernel_size is not None:
         return f"its convolution of {config.conv_kernel_size} taps is learned"
-    heads, head_dim, length = 1, 1, 512
-    if config.num_weights(heads, head_dim, length) or config.num_shared_weights(heads, head_dim, length):
+    if config.learns_weights:
         return "it has weights of its own, which are learned"
     return None
 

@@ -1,11 +1,9 @@
 """`nystromformer COMMAND …`: the scripts under one name, where the package is installed."""
 
 import runpy
-import signal
 import sys
 from importlib.util import find_spec
 
-from nystromformer.command_line import interrupt
 from nystromformer.command_line.extras import how_to_install
 
 _NAMES = "pretrain validate glue imdb wikihop lra transactions classify predict explain export serve report benchmark"
@@ -15,8 +13,6 @@ COMMANDS = {name: f"run_{name}" for name in _NAMES.split()} | {"validate": "run_
 
 def main() -> None:
     """Run the script that the first argument names, as `python code/SCRIPT.py` does."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        interrupt.install()  # for Ctrl-C within the script's imports, as scripts do it themselves
     names = ", ".join(COMMANDS)
     asked = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if asked in ("-h", "--help"):

@@ -38,7 +38,6 @@ def with_flag_groups(command: Callable[..., R]) -> Callable[..., R]:
 
     Raises:
         ValueError: two parameters have one name.
-        TypeError: `Without` names no field.
     """
     groups: dict[str, _Group] = {}
     parameters: list[inspect.Parameter] = []
@@ -83,8 +82,6 @@ def _group_of(parameter: inspect.Parameter) -> _Group | None:
         return None
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     left_out = {field for note in notes if isinstance(note, Without) for field in note.fields}
-    if unknown := left_out - fields.keys():
-        raise TypeError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
     hints = get_type_hints(kind, include_extras=True)
     has_own_default = parameter.default is not parameter.empty
     flags = [

@@ -16,7 +16,6 @@ from .messages import ImpossibleError, Path, Problem
 from .ranges import MOST_DROPOUT, MOST_LAYERS, Layers, Size, as_tuple
 
 MixedPrecision = Literal[True, False, "bf16", "fp16"]
-Compile = Literal[True, False, "auto"]
 Dropout = Annotated[float, Field(ge=0, le=MOST_DROPOUT)]
 RopeTheta = Annotated[float, Field(gt=1, le=1e12)]
 
@@ -94,11 +93,10 @@ class ModelConfig(BaseModel):
         description="Save memory: compute feed-forward blocks this many tokens at a time, and again in the backward "
         "pass; null: all at once.",
     )
-    compile: Compile = Field(
-        default="auto",
-        description="Compile the layers with torch.compile: a minute or two at the start, then faster steps. auto: "
-        "in pretraining on a GPU, if the run is long enough and a trial gives the same result; true: whenever "
-        "there is a compiler; false: never.",
+    compile: bool = Field(
+        default=False,
+        description="Compile the layers with torch.compile where there is a compiler: a minute or two at the start, "
+        "then faster steps on a GPU.",
     )
     vocab_size: Size = Field(description="Tokens in the vocabulary; the tokenizer must not have more.")
     num_sen_type: Size = Field(
@@ -230,7 +228,7 @@ class ModelConfig(BaseModel):
         "first token; mean: the mean over all tokens without padding.",
     )
 
-    @field_validator("mixed_precision", "compile", mode="before")
+    @field_validator("mixed_precision", mode="before")
     @classmethod
     def _no_number_as_bool(cls, value: object) -> object:
         # pydantic's Literal[True] takes 1, since 1 == True.
@@ -369,8 +367,8 @@ class ModelConfig(BaseModel):
         if self.reversible and self.norm != "pre":
             why = "a norm after the sum cannot be undone in the backward pass"
             problems.append(Problem(("reversible",), f'expected norm "pre" with it, found "{self.norm}": {why}'))
-        if self.reversible and self.compile is True:
-            why = 'they compute each layer in two ways, which are not compiled: set it to "auto" or false'
+        if self.reversible and self.compile:
+            why = "they compute each layer in two ways, which are not compiled: set it to false"
             problems.append(Problem(("compile",), f"cannot be combined with reversible layers: {why}"))
         if self.reversible:
             text = "reversible layers are already recomputed in the backward pass: set it to false"

@@ -1,6 +1,5 @@
 """What a config.json may say: the authors' sections and keys, each with a sentence and checked where it is declared."""
 
-from itertools import pairwise
 from typing import Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
@@ -9,13 +8,9 @@ from .attention import STRICT
 from .messages import ImpossibleError, Problem
 from .network import ModelConfig
 from .ranges import LEAST_RATE, MOST_RATE, MOST_TOKENS, Folder, Seed, Size, as_tuple
-from .stages import StageConfig
 
-ObjectiveName = Literal[
-    "mlm",
-    "sop",
-]
-Schedule = Literal["linear", "cosine", "wsd", "budget"]
+ObjectiveName = Literal["mlm", "sop"]
+Schedule = Literal["linear", "cosine", "wsd"]
 Resize = Literal["none", "lossless", "lossy"]
 Positions = Literal["repeat", "continue", "interpolate"]
 
@@ -54,9 +49,7 @@ class PretrainingConfig(BaseModel):
     schedule: Schedule = Field(
         default="linear",
         description="How the learning rate falls to 0 after the warm-up. linear; cosine: half a cosine; wsd "
-        "(warm-up, stable, decay): constant, then linear over the last steps, a fraction set by decay; budget: "
-        "linear in the time spent in training, which ends the run after budget_minutes. Two runs with a budget "
-        "differ, since step times vary.",
+        "(warm-up, stable, decay): constant, then linear over the last steps, a fraction set by decay.",
     )
     decay: float | None = Field(
         default=None,
@@ -64,18 +57,10 @@ class PretrainingConfig(BaseModel):
         le=1,
         description="With schedule wsd: fraction of all steps in which the rate falls; null: 0.2.",
     )
-    budget_minutes: float | None = Field(
-        default=None,
-        gt=0,
-        le=5_256_000,
-        description="With schedule budget: minutes of training after which the run ends. Validations, checkpoints "
-        "and the time between two starts do not count; the end of the last epoch ends the run too.",
-    )
     warmup: float = Field(
         ge=0,
         le=1,
-        description="Fraction of all steps, or of budget_minutes, in which the learning rate rises linearly from 0 "
-        "to its peak.",
+        description="Fraction of all steps in which the learning rate rises linearly from 0 to its peak.",
     )
     batches_per_report: Size = Field(default=10, description="Steps between two lines of log.jsonl.")
     batches_per_epoch: Size = Field(description="Steps of an epoch, which ends with a validation and a checkpoint.")
@@ -156,14 +141,7 @@ class PretrainingConfig(BaseModel):
         description="Minutes between two checkpoints within an epoch.",
     )
 
-    stages: tuple[StageConfig, ...] | None = Field(
-        default=None,
-        description="Phases before this training, each a run with its own schedule, stored in stage-0, stage-1, … "
-        "below the checkpoints. Each starts from the weights of the one before it, and this training from the "
-        "last. Rows get longer from phase to phase. null: none.",
-    )
-
-    @field_validator("stages", "objectives", mode="before")
+    @field_validator("objectives", mode="before")
     @classmethod
     def _list_as_tuple(cls, value: object) -> object:
         return as_tuple(value)
@@ -194,14 +172,8 @@ class PretrainingConfig(BaseModel):
 
     def _impossible_schedule(self) -> list[Problem]:
         problems = []
-        for key, schedule in (("decay", "wsd"), ("budget_minutes", "budget")):
-            if getattr(self, key) is not None and self.schedule != schedule:
-                text = f'expected schedule "{schedule}" with it, found "{self.schedule}"'
-                problems.append(Problem((key,), text))
-        if self.schedule == "budget" and self.budget_minutes is None:
-            problems.append(Problem(("budget_minutes",), 'expected a number of minutes with schedule "budget"'))
-        if self.schedule == "budget" and self.stages is not None:
-            problems.append(Problem(("schedule",), 'expected no "budget" with stages, whose phases count in steps'))
+        if self.decay is not None and self.schedule != "wsd":
+            problems.append(Problem(("decay",), f'expected schedule "wsd" with it, found "{self.schedule}"'))
         if self.schedule == "wsd" and self.warmup + self.decay_share > 1 + 1e-9:
             text = f"expected at most 1 together with warmup = {self.warmup:g}, found {self.decay_share:g}"
             problems.append(Problem(("decay",), text))
@@ -215,8 +187,6 @@ class PretrainingConfig(BaseModel):
         if start is not None and (self.batch_size % start or start == self.batch_size):
             text = f"expected a smaller number that divides batch_size = {self.batch_size}, found {start}"
             return [Problem(("batch_size_start",), text)]
-        if start is not None and self.stages is not None:
-            return [Problem(("batch_size_start",), "expected null with stages, whose phases have a batch_size each")]
         return []
 
     @property
@@ -231,7 +201,7 @@ class PretrainingConfig(BaseModel):
 
     @property
     def num_steps(self) -> int:
-        """Optimiser steps of the whole run; a budget may end it earlier."""
+        """Optimiser steps of the whole run."""
         return self.epoch * self.batches_per_epoch
 
     @property
@@ -323,31 +293,11 @@ class ExperimentConfig(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _ascending_stages(self) -> Self:
-        stages = self.pretraining_setting.stages
-        if stages is None:
-            return self
-        place = ("pretraining_setting", "stages")
-        if not stages:
-            raise ImpossibleError([Problem(place, "expected at least one phase, or null for none")])
-        lengths = [*(stage.max_seq_len for stage in stages), self.model.max_seq_len]
-        problems = [
-            Problem((*place, number, "max_seq_len"), f"expected at most {after}, as in the next phase, found {length}")
-            for number, (length, after) in enumerate(pairwise(lengths))
-            if length > after
-        ]
-        if problems:
-            raise ImpossibleError(problems)
-        return self
-
-    @model_validator(mode="after")
     def _whole_layers(self) -> Self:
         if self.model.reversible and self.gpu_setting.parallel == "fsdp":
             text = 'expected "ddp" with model.reversible, found "fsdp": recomputing layers needs their whole weights'
             raise ImpossibleError([Problem(("gpu_setting", "parallel"), text)])
-        network = self.model
-        sizes = network.num_head, network.head_dim, network.max_seq_len
-        if self.gpu_setting.parallel == "fsdp" and any(each.num_shared_weights(*sizes) for each in network.attentions):
+        if self.gpu_setting.parallel == "fsdp" and any(each.is_of_all_layers for each in self.model.attentions):
             text = 'expected "ddp" with weights that all layers share (linformer), found "fsdp", which shards layers'
             raise ImpossibleError([Problem(("gpu_setting", "parallel"), text)])
         return self

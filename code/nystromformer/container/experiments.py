@@ -116,12 +116,12 @@ def _add_named(mounts: Mounts, experiment: Experiment, name: str) -> None:
 
 
 def _add_what_a_run_begins_with(mounts: Mounts, experiment: Experiment) -> None:
-    """Mount the rows of earlier phases and the weights of another model, where they are there.
+    """Mount the weights of another model, where they are there.
 
     Where they are not the run says so, if it needs them at all: one that goes on reads its own checkpoints.
     """
     config = experiment.config
-    names = [stage.data_folder for stage in config.pretraining_setting.stages or ()]
+    names: list[str] = []
     if config.from_cp is not None:
         # The authors' checkpoints are described by a file beside them or in the folder above.
         near = [posixpath.join(posixpath.dirname(config.from_cp), up, "config.json") for up in ("", "..")]

@@ -25,7 +25,7 @@ _EXPECT = "--expect"
 def torchrun(processes: int) -> tuple[str, ...]:
     """The beginning of a command line that runs a script in several processes."""
     count = ("--nproc_per_node", str(processes), "--shutdown_timeout", str(SHUTDOWN_SECONDS))
-    return ("python3", "/code/torchrun.py", "--standalone", *count)
+    return ("torchrun", "--standalone", *count)
 
 
 def expecting(gpus: int) -> tuple[str, ...]:

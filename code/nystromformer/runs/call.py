@@ -31,10 +31,10 @@ class Call:
 
     def in_processes(self, count: int) -> str:
         """The line that starts it in so many processes."""
-        launcher = ["code/torchrun.py", "--standalone", "--nproc_per_node", str(count)] if count > 1 else []
+        launcher = ["torchrun", "--standalone", "--nproc_per_node", str(count)] if count > 1 else ["python"]
         words = [word for flag, values in self.flags.items() for value in values for word in (flag, value)]
         alone = [flag for flag, values in self.flags.items() if not values]
-        return shlex.join(["python", *launcher, self.script, *self.arguments, *words, *alone])
+        return shlex.join([*launcher, self.script, *self.arguments, *words, *alone])
 
     def __str__(self) -> str:
         return self.in_processes(1)

@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
-from nystromformer.command_line.torchrun import tell_launcher
 from nystromformer.errors import UserError, first_line
 
 log = logging.getLogger(__name__)
@@ -122,11 +121,9 @@ class Group:
 
         One of several ends at once, with its group as it is: while groups and interpreter are taken down, threads that
         collectives left behind now and then abort the process (torch 2.13, FSDP2 over gloo), and what started it takes
-        that for a failed run. Of a stop it is told, so that it starts nothing again.
+        that for a failed run.
         """
         if self.size > 1:
-            if status > 128:
-                tell_launcher(status - 128)
             logging.shutdown()
             sys.stdout.flush()
             sys.stderr.flush()

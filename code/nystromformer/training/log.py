@@ -63,19 +63,8 @@ class RunLog:
         """A line of the record without numbers to plot."""
         self._write({"type": kind, "step": step, **values})
 
-    def train(
-        self,
-        step: int,
-        epoch: int,
-        metrics: dict[str, float],
-        speed: dict[str, float],
-        seconds_left: float | None = None,
-    ) -> None:
-        """A report of the steps since the last one.
-
-        Args:
-            seconds_left: where a budget of time says it; None: guessed by the steps that are left.
-        """
+    def train(self, step: int, epoch: int, metrics: dict[str, float], speed: dict[str, float]) -> None:
+        """A report of the steps since the last one."""
         self._write({"type": "train", "step": step, "epoch": epoch, **metrics, **speed})
         self._plot("train", step, {**metrics, **speed})
         memory = f"peak memory {speed['memory_mib'] / 1024:,.2f} GiB"
@@ -83,7 +72,7 @@ class RunLog:
         if left_out := speed.get("steps_left_out"):
             text += f", {left_out:.0f} steps left out (float16 overflow, loss scale {speed['loss_scale']:g})"
         if self._bar.disable:
-            logger.info("step %d/%d: %s, %s left", step, self._num_steps, text, self._time_left(step, seconds_left))
+            logger.info("step %d/%d: %s, %s left", step, self._num_steps, text, self._time_left(step))
         else:
             self._bar.set_postfix_str(text)
 
@@ -132,9 +121,9 @@ class RunLog:
             for name, value in values.items():
                 self._board.add_scalar(f"{prefix}/{name}", value, step)
 
-    def _time_left(self, step: int, of_budget: float | None) -> str:
+    def _time_left(self, step: int) -> str:
         seconds = (time.monotonic() - self._started) / max(1, step - self._first_step) * (self._num_steps - step)
-        return str(tqdm.format_interval(seconds if of_budget is None else max(0.0, min(seconds, of_budget))))
+        return str(tqdm.format_interval(seconds))
 
 
 class SilentLog:
@@ -144,14 +133,7 @@ class SilentLog:
 
     def event(self, kind: str, step: int, **values: Any) -> None: ...
 
-    def train(
-        self,
-        step: int,
-        epoch: int,
-        metrics: dict[str, float],
-        speed: dict[str, float],
-        seconds_left: float | None = None,
-    ) -> None: ...
+    def train(self, step: int, epoch: int, metrics: dict[str, float], speed: dict[str, float]) -> None: ...
 
     def validation(self, step: int, epoch: int, metrics: dict[str, float]) -> None: ...
 

@@ -81,10 +81,6 @@ class Trainer:
         self._pending: Tensor | None = None
         self._gradient_norms: Tensor | None = None
         self._left_out: Tensor | None = None
-        self._rates: list[float] = []
-        """Those of the steps since the last report, where they depend on the time."""
-        self._mark = 0.0
-        """When the time in training was last counted."""
         # Attentions that draw random numbers anew every so many steps.
         self._told_of_steps: list[Any] = [each for each in trainable.model.modules() if hasattr(each, "at_step")]
 
@@ -145,11 +141,9 @@ class Trainer:
             if self._is_over:
                 return self._stopped_at_its_end(stop, log)
             clock = Clock(self.state.tokens)
-            self._mark = time.monotonic()
             for step in clock.waiting_for(copy_steps(self.trainable.steps(first, last), self.device.device)):
                 gradient_norm = self._step(step)
                 log.advance()
-                self._count_time()
                 if self._is_report_due():
                     self._collect_sums()  # waits for the device, so that the clock is read when the work is done
                     self._report(log, gradient_norm, clock.speed(self.state.tokens))
@@ -180,7 +174,6 @@ class Trainer:
                         self._save_between(log)  # a kill during the validation shall not cost it
                     self._end_epoch(log)
                     clock.restart(self.state.tokens)
-                    self._mark = time.monotonic()
                     if self._is_over:
                         if self.state.step < last and self.state.has_stalled(self.settings.patience):
                             log.say(
@@ -190,7 +183,6 @@ class Trainer:
                         return self._stopped_at_its_end(stop, log)
                 elif is_due and not is_pending:
                     self._save_between(log)
-                    self._mark = time.monotonic()
         return None
 
     def _stopped_at_its_end(self, stop: StopSignal, log: RunLog | SilentLog) -> Signals | None:
@@ -201,15 +193,6 @@ class Trainer:
         log.event("stop", self.state.step, signal=Signals(signal).name)
         log.say(f"stopped by {Signals(signal).name} after step {self.state.step}, the last")
         return Signals(signal)
-
-    def _count_time(self) -> None:
-        """Add the time since it was last counted to a budget's; all processes count the slowest one's."""
-        if self.settings.budget_seconds is None:
-            return
-        passed = time.monotonic() - self._mark
-        self._mark += passed
-        (microseconds,) = self.group.highest(round(1e6 * passed))
-        self.state.seconds += microseconds / 1e6
 
     def _given_up(self, stop: StopSignal, log: RunLog | SilentLog) -> Signals | None:
         """Wait for the background; the signal that ends the run where one came and it takes too long for that."""
@@ -243,7 +226,7 @@ class Trainer:
     def _is_over(self) -> bool:
         if self.state.has_stalled(self.settings.patience):
             return True
-        return self.settings.is_over(self.state.step, self.state.seconds)
+        return self.state.step >= self.settings.num_steps
 
     def _owes_an_epochs_end(self) -> bool:
         """Whether the run stands at an epoch's or its own end without the validation and checkpoint that belong there.
@@ -259,9 +242,7 @@ class Trainer:
         """One optimizer step over a global batch; returns the gradient's norm before clipping."""
         model, count = self.trainable.model.train(), len(step.micro_batches)
         number = self.state.step
-        rate = self._set_rate(number)
-        if self.settings.budget_seconds is not None:
-            self._rates.append(rate)
+        self._set_rate(number)
         for module in self._told_of_steps:
             module.at_step(number)
         self.optimizer.zero_grad(set_to_none=True)
@@ -294,11 +275,10 @@ class Trainer:
         self.state.tokens += step.tokens
         return gradient_norm
 
-    def _set_rate(self, step: int) -> float:
-        rate = learning_rate(step, self.settings, self.state.seconds)
+    def _set_rate(self, step: int) -> None:
+        rate = learning_rate(step, self.settings)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("rate_factor", 1.0)
-        return rate
 
     def _add_sums(self, sums: Tensor) -> None:
         """Sums stay on the device until somebody reads them, so that no step waits for it."""
@@ -342,17 +322,8 @@ class Trainer:
         }
         if self.scaler.is_enabled():
             state |= {"loss_scale": self.scaler.get_scale(), "steps_left_out": float(self.state.left_out)}
-        self._log_rates(log)
-        budget = self.settings.budget_seconds
-        left = None if budget is None else budget - self.state.seconds
-        log.train(self.state.step, self._epoch, metrics, state, left)
+        log.train(self.state.step, self._epoch, metrics, state)
         self.state.sums, self.state.reported_at, self.state.left_out = [], self.state.step, 0
-
-    def _log_rates(self, log: RunLog | SilentLog) -> None:
-        """Those that a budget has led to since they were last written: nothing else can tell them again."""
-        if self._rates:
-            log.event("rates", self.state.step, seconds=self.state.seconds, learning_rates=self._rates)
-            self._rates = []
 
     def _end_epoch(self, log: RunLog | SilentLog) -> None:
         self._check_before_saving()
@@ -371,7 +342,6 @@ class Trainer:
 
     def _save(self, log: RunLog | SilentLog, is_end: bool) -> None:
         """Write the checkpoint of where the run stands, with its `.model` at an epoch's end, and remove old ones."""
-        self._log_rates(log)
         log.flush()
         name = epoch_name(self._epoch) if is_end else between_name(self._epoch, self.state.step)
         path, content, settings = self.folder / f"{name}.cp", self._content(), self.settings

@@ -78,17 +78,9 @@ class StableAdamW(Optimizer):
         parameter.sub_(mean / (1 - beta1**step) / (unbiased.sqrt() + group["eps"]) * rate)
 
 
-def learning_rate(step: int, settings: TrainingSettings, seconds: float = 0.0) -> float:
-    """The rate of a step (from 0): linear warm-up to the peak, then what the schedule says, towards zero at the end.
-
-    Args:
-        seconds: in training so far, which count with the schedule "budget" alone.
-    """
+def learning_rate(step: int, settings: TrainingSettings) -> float:
+    """The rate of a step (from 0): linear warm-up to the peak, then what the schedule says, towards zero at the end."""
     peak = settings.learning_rate
-    if settings.schedule == "budget":
-        assert settings.budget_seconds is not None
-        done, warmup = seconds / settings.budget_seconds, settings.budget_warmup
-        return peak * (done / warmup if done < warmup else max(0.0, 1 - done) / max(1 - warmup, 1e-9))
     if step < settings.warmup_steps:
         return peak * (step + 1) / settings.warmup_steps
     falling = settings.num_steps - settings.warmup_steps

@@ -29,17 +29,9 @@ class TrainingSettings:
     patience: int | None = None
     """Where a best metric is named: how many epochs without a better one end the run; None: none do."""
     optimizer: Literal["adamw", "stable_adamw"] = "adamw"
-    schedule: Literal["linear", "cosine", "wsd", "budget"] = "linear"
+    schedule: Literal["linear", "cosine", "wsd"] = "linear"
     decay_steps: int = 0
     """The last steps, in which the rate of schedule "wsd" falls."""
-    budget_seconds: float | None = None
-    """Of schedule "budget": the time in training after which the run ends."""
-    budget_warmup: float = 0.0
-    """The share of it in which the rate rises."""
-
-    def is_over(self, step: int, seconds: float) -> bool:
-        """Whether a run that stands at a step, after so many seconds in training, is at its end."""
-        return step >= self.num_steps or (self.budget_seconds is not None and seconds >= self.budget_seconds)
 
 
 class Validated(TypedDict):
@@ -64,8 +56,6 @@ class RunState:
     """Steps since the last report that float16's loss scaler left out; they are not in the sums."""
     tokens: int = 0
     """Tokens seen since the start."""
-    seconds: float = 0.0
-    """Spent in training, where the settings name a budget; validations and checkpoints do not count."""
     best: list[float] = field(default_factory=list)
     """The best epoch so far and its value, where the settings name a best metric."""
 

@@ -18,7 +18,6 @@ from nystromformer.data.preprocessing.stages import StageOutput, Stages
 from nystromformer.data.preprocessing.units import Unit, run_units
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json
-from nystromformer.resources import usable_cores
 
 
 @dataclass(frozen=True)
@@ -91,16 +90,6 @@ def test_the_first_error_counts_whatever_the_timing() -> None:
     with pytest.raises(UserError, match="number 1"):
         dict(run_works(works, 3, Sum()))
     assert time.monotonic() - begin < 10, "units after the error are stopped"
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a process' affinity")
-def test_cores_are_those_that_the_process_may_use() -> None:
-    allowed = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(allowed)})
-        assert usable_cores() == 1
-    finally:
-        os.sched_setaffinity(0, allowed)
 
 
 def kill_this_process(report: Report) -> int:

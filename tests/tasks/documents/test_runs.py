@@ -3,6 +3,8 @@
 import csv
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 import torch
 from finetuning import copy_of, imdb_as_table, made_rows, sweep, write_imdb, write_table
 from records import a_run
-from small import CPU, ROOT, run_command, run_here, stop_at
+from small import CPU, ROOT, run_here, stop_at
 
 from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.errors import UserError
@@ -376,11 +378,11 @@ def test_two_processes_make_the_same_run(experiment: Experiment, source: Path, t
     flags = ("--train", train, "--text", "body", "--label", "label", "--cut", "windows", "--length", 16)
     flags = (*flags, *QUICK, "--set", "model.dropout_prob=0.0", "--discard_weights")
     figures = []
-    for launcher in ((), ("--standalone", "--nproc_per_node", 2)):
+    for launcher in ((), ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")):
         folder = tmp_path / f"by-{len(launcher)}"
         shutil.copytree(experiment.folder, folder)
-        script = ("code/torchrun.py", *launcher, str(ROOT / SCRIPT)) if launcher else (SCRIPT,)
-        done = run_command(*script, "--model", folder, *flags)
+        words = [sys.executable, *launcher, str(ROOT / SCRIPT), "--model", str(folder), *map(str, flags)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stderr
         (result,) = results(Experiment(folder, experiment.config), "t")
         figures.append(result.last.metrics)

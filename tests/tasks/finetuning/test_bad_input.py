@@ -62,7 +62,8 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     def check(script: str, folder: Path, *flags: object, leaves: str | None = None) -> str:
         before = contents(folder)
         capsys.readouterr()
-        assert run_here(monkeypatch, script, "--model", folder, "--device", "cpu", *flags) == 2
+        device = () if "--device" in flags else ("--device", "cpu")
+        assert run_here(monkeypatch, script, "--model", folder, *device, *flags) == 2
         said = capsys.readouterr().err
         assert said.lower().count("error:") == 1
         assert "Traceback" not in said
@@ -217,7 +218,7 @@ def test_no_dev_file(refused: Refused, experiment: Path, wikihop: Path) -> None:
     assert_says(refused(WIKIHOP, experiment, "--wikihop", wikihop), "dev.json: no such file", "--validation 0.1")
     for share in ("0", "1", "1.5"):
         said = refused(WIKIHOP, experiment, "--wikihop", wikihop, "--validation", share)
-        assert_says(said, "'--validation': expected a number from 0.001 to 0.9", share)
+        assert_says(said, "Invalid value for '--validation'")
 
 
 @pytest.mark.parametrize("split", ["train", "dev", "test"])
@@ -239,7 +240,7 @@ def test_archives_that_were_cut_off(refused: Refused, experiment: Path, imdb: Pa
 @pytest.mark.parametrize("share", ["0", "1", "1.5"])
 def test_validation_shares(refused: Refused, experiment: Path, imdb: Path, share: str) -> None:
     said = refused(IMDB, experiment, "--imdb", imdb, "--validation", share)
-    assert_says(said, "'--validation': expected a number from 0.001 to 0.9", share)
+    assert_says(said, "Invalid value for '--validation'")
 
 
 # --- checkpoint and tokenizer
@@ -349,7 +350,7 @@ def test_the_right_tokenizer_by_its_flag(
         ("--seed", "-1", "a number from 0 to 9,223"),
         ("--predict", "first", "expected best (the best epoch on the validation data) or last"),
         ("--epoch", "0", ""),
-        ("--warmup", "nan", "a number from 0 to 1"),
+        ("--warmup", "2", ""),
         ("--length", "7", ""),
     ],
 )

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -166,8 +167,9 @@ def test_two_processes_are_one(listops: Path, tmp_path: Path, monkeypatch: pytes
         experiment(tmp_path / name)
     more = ("--steps", 6, "--every", 3, "--set", "model.dropout_prob=0.0")
     assert run_here(monkeypatch, SCRIPT, *flags(tmp_path / "one", listops, *more)) == 0
-    launched = command("code/torchrun.py", "--standalone", "--nproc_per_node", 2, ROOT / SCRIPT)
-    subprocess.run([*launched, *map(str, flags(tmp_path / "two", listops, *more))], check=True, timeout=300)
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    words = [sys.executable, *launcher, str(ROOT / SCRIPT), *map(str, flags(tmp_path / "two", listops, *more))]
+    subprocess.run(words, check=True, timeout=300)
     logs = [next((tmp_path / name).glob("model/lra/listops/scratch-*/log.jsonl")) for name in ("one", "two")]
     curves = [[(r["step"], r["loss"]) for r in read_log(log) if r["type"] in ("train", "validation")] for log in logs]
     torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0, atol=1e-5)

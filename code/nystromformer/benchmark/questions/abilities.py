@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from nystromformer.benchmark.flags import Results, flag, numbers
 from nystromformer.config.ranges import MOST
-from nystromformer.resources import most_processes
 from nystromformer.runs.call import this_call
 
 
@@ -36,7 +35,7 @@ class Abilities:
     )
     seeds: int = flag(1, "Runs of each, with seeds from 0 on.", 1, MOST)
     seconds: float = flag(120.0, "Seconds on one core after which a run ends that has not learned its task.", 1)
-    workers: int = flag(2, "Runs at once, a process and a core each.", 1, most_processes())
+    workers: int = flag(2, "Runs at once, a process and a core each.", 1)
 
 
 def abilities(settings: Abilities, results: Results) -> str:

@@ -104,13 +104,15 @@ class AttentionConfig(BaseModel):
         """Tokens of a row that may be global, those that a task marks among them; None where marks have no effect."""
         return None
 
-    def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
-        """Numbers that a layer's attention learns beside the projections of queries, keys and values."""
-        return num_heads * (self.conv_kernel_size or 0)
+    @property
+    def learns_weights(self) -> bool:
+        """Whether it has weights beside the projections of queries, keys and values, and the convolution."""
+        return False
 
-    def num_shared_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
-        """Numbers that all layers with this attention learn together."""
-        return 0
+    @property
+    def is_of_all_layers(self) -> bool:
+        """Whether all layers share these weights."""
+        return False
 
 
 def beyond_length(values: Mapping[str, int], max_seq_len: int) -> list[tuple[str, str]]:

@@ -61,9 +61,9 @@ class BigBirdConfig(AttentionConfig):
     def most_global(self) -> int:
         return self.num_global_tokens + self.global_capacity
 
-    def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
-        learned = 3 * num_heads * self.extra_global_tokens * head_dim
-        return super().num_weights(num_heads, head_dim, max_seq_len) + learned
+    @property
+    def learns_weights(self) -> bool:
+        return self.extra_global_tokens > 0
 
     @property
     def _listed(self) -> int:

@@ -21,5 +21,6 @@ class ConvLinformerConfig(AttentionConfig):
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
         return beyond_length({"stride": self.stride}, max_seq_len)
 
-    def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
-        return super().num_weights(num_heads, head_dim, max_seq_len) + 2 * num_heads * self.stride * head_dim
+    @property
+    def learns_weights(self) -> bool:
+        return True

@@ -43,21 +43,10 @@ class LinformerConfig(AttentionConfig):
         text = f"expected at most max_seq_len = {max_seq_len}, found {self.projected_length}: nothing would be saved"
         return [("projected_length", text)]
 
-    def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
-        own = 0 if self.is_of_all_layers else self._projections(num_heads, max_seq_len)
-        return super().num_weights(num_heads, head_dim, max_seq_len) + own
-
-    def num_shared_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
-        return self._projections(num_heads, max_seq_len) if self.is_of_all_layers else 0
+    @property
+    def learns_weights(self) -> bool:
+        return True
 
     @property
     def is_of_all_layers(self) -> bool:
-        """Whether all layers have one projection."""
         return self.sharing == "model" or self.as_in_table3
-
-    def _projections(self, num_heads: int, max_seq_len: int) -> int:
-        heads, kinds = (
-            num_heads if self.sharing == "head" else 1,
-            1 if self.share_keys_and_values or self.as_in_table3 else 2,
-        )
-        return heads * kinds * self.projected_length * max_seq_len

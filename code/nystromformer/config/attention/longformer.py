@@ -81,6 +81,6 @@ class LongformerConfig(AttentionConfig):
     def most_global(self) -> int:
         return self.num_global_tokens + self.global_capacity
 
-    def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
-        own = 2 * num_heads * head_dim * head_dim if self.global_projections else 0
-        return super().num_weights(num_heads, head_dim, max_seq_len) + own
+    @property
+    def learns_weights(self) -> bool:
+        return self.global_projections

@@ -64,15 +64,9 @@ class SynthesizerConfig(AttentionConfig):
     def compares_queries_and_keys(self) -> bool:
         return False
 
-    def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
-        factor = factor_of(self.factor, max_seq_len)
-        own = {
-            "dense": head_dim * max_seq_len,
-            "factorized_dense": head_dim * (factor + max_seq_len // factor),
-            "random": max_seq_len * max_seq_len,
-            "factorized_random": 2 * rank_of(self.rank, max_seq_len) * max_seq_len,
-        }[self.kind]
-        return super().num_weights(num_heads, head_dim, max_seq_len) + num_heads * own
+    @property
+    def learns_weights(self) -> bool:
+        return True
 
 
 def rank_of(rank: int | None, max_length: int) -> int:

@@ -1,5 +1,7 @@
 """The commands of the scripts in data-preprocessing/, which differ in a few defaults."""
 
+import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,6 @@ from nystromformer.data.preprocessing.corpora.formats import Format, Rules
 from nystromformer.data.preprocessing.corpora.unify import unify
 from nystromformer.data.preprocessing.settings import TRAIN, DatasetSettings
 from nystromformer.errors import UserError
-from nystromformer.resources import PROCESSES_PER_CORE, most_processes, usable_cores
 
 Documents = Annotated[Path, typer.Option("--out", help="Output folder of the documents.")]
 
@@ -28,11 +29,9 @@ class WorkFlags:
         typer.Option(
             "--workers",
             min=1,
-            max=most_processes(),
-            help="Processes to use; the result does not depend on their number. At most "
-            f"{PROCESSES_PER_CORE} for each core.",
+            help="Processes to use; the result does not depend on their number.",
         ),
-    ] = usable_cores()
+    ] = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     array_index: flags.ArrayIndex = None
     array_size: flags.ArraySize = None
     overwrite: Annotated[

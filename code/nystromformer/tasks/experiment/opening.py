@@ -22,8 +22,6 @@ from nystromformer.tasks.experiment.checks import (
     check_has_training_rows,
     check_is_of_a_run,
     check_resumable,
-    check_room_to_compute,
-    check_room_to_train,
     check_same_objectives,
     check_same_run,
     check_same_tokenizer,
@@ -122,7 +120,6 @@ def open_pretraining(
     check_shared_equally(experiment.config, group.size)
     dataset = group.check(lambda: experiment.dataset(dataset_folder))
     check_has_training_rows(dataset, _NO_TRAINING_ROWS)
-    group.check(lambda: check_run_has_room(experiment, dataset, device, group))
     facts = checkpoint_facts(experiment.config, dataset)
     facts |= {"precision": device.precision, "set_by_flag": dict(experiment.set_by_flag)}
     check_same_run(facts, group)
@@ -198,7 +195,6 @@ def open_scoring(
         check_has_training_rows(dataset, "the baselines are counted from them: leave out --baselines")
     checkpoints = []
     chosen_files = choose_weights(experiment.checkpoints, wanted, several=True)
-    check_room_to_compute(experiment.config_file, experiment.config.model, device.device)
     with torch.device("meta"):  # sizes are all that is needed
         expected = initial_model(experiment.config).state_dict()
     for path in chosen_files:
@@ -237,25 +233,6 @@ def open_finetuning(
     group.on_main(lambda: mend_weights(choose_weights(experiment.checkpoints, wanted)[0]))
     pretrained, vocabulary = group.check(find)
     return OpenedFinetuning(experiment, device, group, pretrained, vocabulary)
-
-
-def check_run_has_room(experiment: Experiment, dataset: Dataset, device: Device, group: Group) -> None:
-    """Check that a step of pretraining fits into the memory, as far as can be known.
-
-    Raises:
-        UserError: it does not.
-    """
-    config = experiment.config
-    batch, rows = config.pretraining_setting.batch_size, config.gpu_setting.inst_per_gpu
-    check_room_to_train(
-        experiment.config_file,
-        config.model,
-        device.device,
-        min(rows, batch // group.size),
-        dataset.length,
-        batch // group.size,
-        group.size if config.gpu_setting.parallel == "fsdp" else 1,
-    )
 
 
 def _say_origin(

@@ -33,14 +33,9 @@ class Saved:
     def step(self) -> int:
         return int(self.content["step"])
 
-    @property
-    def seconds(self) -> float:
-        """In training, where the run has a budget."""
-        return float(self.content["progress"]["seconds"])
-
     def ends(self, settings: TrainingSettings) -> bool:
         """Whether it is the one of a run's last epoch's end."""
-        return settings.is_over(self.step, self.seconds) and self.path.stem == epoch_name(self.content["epoch"])
+        return self.step >= settings.num_steps and self.path.stem == epoch_name(self.content["epoch"])
 
 
 @contextmanager
@@ -105,7 +100,7 @@ def tidy(saved: Saved, settings: TrainingSettings, group: Group) -> None:
         record = kept_record(folder, saved.content)
         for path in complete_weights(saved.content, saved.path, record):
             logger.warning("%s: was damaged: made again from its .cp", path)
-        if not settings.is_over(saved.step, saved.seconds):
+        if saved.step < settings.num_steps:
             reopen_epoch(saved.content, saved.path, settings.steps_per_epoch, record)
         if settings.best_metric is None:  # else the next epoch's end knows which epochs stay
             remove_old(folder, record, settings.keep_checkpoints, keep_epochs=settings.keep_epochs)
@@ -141,8 +136,6 @@ def pretraining_settings(config: ExperimentConfig) -> TrainingSettings:
         optimizer=setting.optimizer,
         schedule=setting.schedule,
         decay_steps=round(setting.decay_share * setting.num_steps),
-        budget_seconds=None if setting.budget_minutes is None else 60 * setting.budget_minutes,
-        budget_warmup=setting.warmup,
     )
 
 
@@ -154,7 +147,7 @@ def placed(
     layout = config.gpu_setting.parallel
     if layout == "ddp" or group.size == 1:
         model.to(device.device)  # shards go there on their own: the whole may be too large
-    if config.model.compile is True and (missing := compile_units(layers, device.device)):
+    if config.model.compile and (missing := compile_units(layers, device.device)):
         say(group, "model.compile: %s; the layers run uncompiled", missing)
     return distribute(model, layers, layout, group, device)
 

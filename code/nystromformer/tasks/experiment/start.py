@@ -89,29 +89,6 @@ def open_start_weights(experiment: Experiment, dataset: Dataset) -> StartWeights
     return StartWeights(path, origin, transfer.weights, transfer.notes)
 
 
-def check_can_follow(before: ExperimentConfig, after: ExperimentConfig, source: str) -> None:
-    """Check that a run can begin with the weights of another one.
-
-    Args:
-        source: the other one, as messages call it.
-
-    Raises:
-        UserError: it cannot; lists all that differs.
-    """
-    with torch.device("meta"):  # shapes are all that is needed
-        weights, initial = (
-            PretrainingModel(config.model, config.pretraining_setting.objectives).state_dict()
-            for config in (before, after)
-        )
-    then, now = (config.model.model_dump(mode="json", by_alias=True) for config in (before, after))
-    try:
-        transfer_weights(initial, now, weights, then, after.from_cp_resize, after.from_cp_positions)
-    except DoesNotFit as error:
-        raise UserError(
-            f"{source}: the phase after it cannot begin with its weights:{listed(error.problems)}"
-        ) from error
-
-
 def _of_others(config: ExperimentConfig, dataset: Dataset, name: str, path: Path) -> StartWeights:
     """The weights of a transformers folder or of the authors' checkpoint.
 

@@ -20,7 +20,6 @@ from nystromformer.runs.figures import Spread, shown
 from nystromformer.runs.objective import ObjectiveSettings
 from nystromformer.runs.record import Run, best_combination
 from nystromformer.tables import terminal_width
-from nystromformer.tasks.experiment.checks import check_room_to_train
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.opening import OpenedFinetuning, open_finetuning, run_device
 from nystromformer.tasks.experiment.run import held_folder, say
@@ -155,8 +154,6 @@ def plan_setup(opened: OpenedFinetuning, definition: Definition, sweep: Sweep) -
     if sweep.pad_to is not None and sweep.pad_to < length:
         raise UserError(f"--pad_to {sweep.pad_to}: expected at least --length {length}")
     config = finetuning_config(experiment, length, num_tokens, sweep.pad_to)
-    # Of the rows' lengths nothing is known yet, but for padded ones; a device takes one at least.
-    check_room_to_train(experiment.config_file, config.model, opened.device.device, 1, sweep.pad_to or 1)
     loading = Loading(
         vocabulary=vocabulary,
         length=length,

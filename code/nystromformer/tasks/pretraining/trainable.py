@@ -12,13 +12,10 @@ from torch import Tensor, nn
 from nystromformer.config import ExperimentConfig
 from nystromformer.data.dataset import Dataset
 from nystromformer.data.masking import IGNORED_LABEL
-from nystromformer.tasks.pretraining.batches import PretrainingSteps, RowPreparation, ValidationBatches, training_steps
+from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches, training_steps
 from nystromformer.training import Device, Group, Step
 from nystromformer.training.prefetch import in_step, prefetch_batches
 from nystromformer.training.trainable import Batch
-
-_SOME = 8
-"""Steps whose batches show what is common: rows with padding, and a last micro-batch that is smaller."""
 
 
 class Pretraining:
@@ -54,13 +51,6 @@ class Pretraining:
         pinned = self.device.device.type == "cuda"
         setting, span = self.config.pretraining_setting, range(first, last)
         return training_steps(self.dataset.train, self.preparation, setting, span, self.group, self.workers, pinned)
-
-    def some_steps(self, first: int) -> Iterator[Step]:
-        """A few of the run's steps from `first` on, and one of each later size, made when asked for."""
-        setting = self.config.pretraining_setting
-        steps = PretrainingSteps(self.dataset.train, self.preparation, setting, self.group)
-        later = [step for step in steps.sizes.first_steps if first + _SOME <= step < setting.num_steps]
-        return (steps[number] for number in (*range(first, first + _SOME), *later))
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         sums = self._sums(batch)
