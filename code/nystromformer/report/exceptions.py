@@ -13,19 +13,18 @@ from nystromformer.tables import markdown
 
 
 def exceptions_table() -> str:
-    """Markdown: a row per attention and settings that change what it keeps, a column per property of the contract, and
-    what the method needs.
-    """
-    properties = [field.name for field in fields(Holds)]
+    """Markdown: a row per attention, and settings of one, that does not hold the whole contract or needs something."""
     rows = []
     for name, config in ATTENTIONS.items():
         for settings in ({}, *config.exceptional):
             module = create_attention(name, num_heads=1, head_dim=1, max_length=1, **settings)
-            kept = ["yes" if getattr(module.holds, each) else "no" for each in properties]
-            needed = [field.name.replace("_", " ") for field in fields(Needs) if getattr(module.needs, field.name)]
-            said = (key if value is True else f"{key}={json.dumps(value)}" for key, value in settings.items())
-            rows.append([f"`{', '.join([name, *said])}`", *kept, ", ".join(needed) or "-"])
-    return markdown(["attention", *(name.replace("_", " ") for name in properties), "needs"], rows)
+            missing = [field.name for field in fields(Holds) if not getattr(module.holds, field.name)]
+            needed = [field.name for field in fields(Needs) if getattr(module.needs, field.name)]
+            if missing or needed:
+                said = (key if value is True else f"{key}={json.dumps(value)}" for key, value in settings.items())
+                lists = (", ".join(names).replace("_", " ") or "-" for names in (missing, needed))
+                rows.append([f"`{', '.join([name, *said])}`", *lists])
+    return markdown(["attention", "does not hold", "needs"], rows)
 
 
 if __name__ == "__main__":
