@@ -83,8 +83,6 @@ ENV HOME=/home/nystrom \
     HF_HOME=/home/nystrom/.cache/huggingface \
     MPLCONFIGDIR=/home/nystrom/.cache/matplotlib
 
-HEALTHCHECK --interval=60s --timeout=10s --start-period=5m --retries=2 \
-    CMD ["python3", "-m", "nystromformer.container.health"]
 # No ENTRYPOINT: `docker run ... nystromformer /bin/bash -c "..."` names its own command.
 CMD ["/bin/bash"]
 

@@ -95,7 +95,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "report": (*TRAINING, *TASKS, *MEASURED, "benchmark"),
     "serve": (*TRAINING, *TASKS, "command_line", "runs", "report"),
     # Containers know scripts by their names and experiments by their folders.
-    "container": (*PLAIN, "command_line", "progress", "tables", "config", "tasks.declaration", "tasks.experiment"),
+    "container": (*PLAIN, "command_line", "tables", "config", "tasks.declaration", "tasks.experiment"),
 }
 """Rooms of the package, and the rooms that each may import beside itself. A module is in the longest name it begins
 with."""

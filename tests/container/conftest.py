@@ -4,28 +4,25 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import docker
 import pytest
 from container_engine import Engine, host_image, host_volumes, missing, start_engine
-from fake_engine import FakeEngine, Launcher, fake_engine
+from fake_engine import FakeEngine, Launcher
 from small import write_experiment
 
 
 @pytest.fixture
-def fake() -> Iterator[FakeEngine]:
-    with fake_engine() as engine:
-        yield engine
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+    engine = FakeEngine()
+    monkeypatch.setattr(docker, "from_env", lambda timeout: engine)
+    # Docker's own settings of who runs the tests may add variables to containers.
+    monkeypatch.setenv("HOME", "/nowhere")
+    return engine
 
 
 @pytest.fixture
-def remote() -> Iterator[FakeEngine]:
-    """One of another machine, whose folders nobody sees here."""
-    with fake_engine(tcp=True) as engine:
-        yield engine
-
-
-@pytest.fixture
-def launch(fake: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Launcher:
-    return Launcher(fake.url, monkeypatch, capsys)
+def launch(capsys: pytest.CaptureFixture[str]) -> Launcher:
+    return Launcher(capsys)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """A build of the Dockerfile, and the image at work: on a small base, with whatever torch pip finds."""
 
-import json
 import os
 import re
 import shlex
@@ -109,18 +108,6 @@ def test_pretraining_by_the_documented_line(built: Engine, tmp_path: Path, datas
     assert {"cp-0000.cp", "cp-0000.model", "log.jsonl"} <= written.keys()
     assert {status.st_uid for status in written.values()} == {USER}
     assert "loss" in (model / "pretrain.txt").read_text()
-
-
-def test_its_health_is_looked_at(built: Engine) -> None:
-    configured = json.loads(built.podman("image", "inspect", built.image))[0]["Healthcheck"]
-    second = 1_000_000_000
-    assert configured == {
-        "Test": ["CMD", "python3", "-m", "nystromformer.container.health"],
-        "Interval": 60 * second,
-        "Timeout": 10 * second,
-        "StartPeriod": 300 * second,
-        "Retries": 2,
-    }
 
 
 def test_what_is_installed_is_what_is_locked(built: Engine) -> None:

@@ -22,7 +22,7 @@ def test_each_has_a_script_a_key_and_a_folder(name: str) -> None:
     task = TASKS[name]
     assert (ROOT / "code" / task.file).is_file()
     assert SCRIPTS[name].file == task.file
-    assert function_of(SCRIPTS[name]).__name__ == name
+    assert function_of(SCRIPTS[name].file).__name__ == name
     assert task.data.key in ExperimentConfig.model_fields
     assert (ROOT / task.data.folder / "README.md").is_file()
 

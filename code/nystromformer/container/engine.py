@@ -1,158 +1,158 @@
-"""The container engine: how to reach it, and what its errors mean to users."""
+"""The container engine: its errors as messages on which users can act, and its containers of this project."""
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import cached_property
-from typing import Any
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 import docker
 import requests
-import urllib3
-from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, ImageNotFound
 
-from nystromformer.container.options import IMAGE
+from nystromformer.container.spec import COMMAND, FOLDER, GPUS, LOG
 from nystromformer.errors import UserError
+from nystromformer.tables import Column, aligned
 
-_DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
-_SSH = "ssh://"
-_SECONDS = 60
-"""For an answer of the engine; stopping a container has its own time."""
+_SECONDS_BETWEEN_LOOKS = 0.5
+_CHUNK_BYTES = 1 << 16
+_ACTIVE = {"running", "restarting", "paused", "stopping"}
+"""`stopping` is Podman's word for the time from SIGTERM to the end."""
+_COLUMNS = [Column(heading, is_text=True) for heading in ("CONTAINER", "COMMAND", "STATE", "GPU", "AGE", "FOLDER")]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-class NoEngine(UserError):
-    """No engine can be reached."""
+def with_engine_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """The command, whose errors of docker-py and of the connection are UserErrors."""
 
-
-class Engine:
-    """The engine that `docker` would talk to: DOCKER_HOST's, DOCKER_CONTEXT's, the current context's, or the local one.
-    It is connected to when it is first used; raises NoEngine where there is none."""
-
-    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        self._environment = dict(environment)
-        self.address = engine_address(environment)
-
-    @cached_property
-    def client(self) -> docker.DockerClient:
-        """docker-py's."""
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            client = docker.from_env(timeout=_SECONDS, environment=self._environment, use_ssh_client=True)
-            client.ping()
-        except (DockerException, requests.RequestException, OSError, ValueError) as error:
-            raise NoEngine(_unreachable(self.address, error)) from error
-        return client
+            return command(*args, **kwargs)
+        except ImageNotFound as error:
+            advice = "Build it with `python code/launch.py build`, or name another with --image"
+            raise UserError(f"{error.explanation}. {advice}") from error
+        except APIError as error:
+            raise UserError(f"the engine refused: {error.explanation or error}{_advice(error)}") from error
+        except (DockerException, requests.RequestException) as error:
+            raise UserError(
+                f"no container engine answers ({error}). Start one (`sudo systemctl start docker`, or Docker Desktop), "
+                "or name one that runs by DOCKER_HOST or `docker context use`"
+            ) from error
 
-    @property
-    def api(self) -> Any:
-        """docker-py's low-level client, whose calls are the engine's own."""
-        return self.client.api
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the engine sees this machine's folders: a socket file is of this machine, a network address is not
-        taken to be."""
-        return self.address.startswith(("unix://", "npipe://"))
-
-    @cached_property
-    def is_rootless(self) -> bool:
-        """Whether the engine runs as an ordinary user: the container's root is that user then."""
-        with clear_errors("asking the engine who it runs as"):
-            options = self.client.info().get("SecurityOptions") or []
-        return any("rootless" in str(option) for option in options)
-
-    @cached_property
-    def is_podman(self) -> bool:
-        """Whether it is Podman, which speaks Docker's language with exceptions."""
-        with clear_errors("asking the engine what it is"):
-            parts = self.client.version().get("Components") or []
-        return any("podman" in str(part.get("Name")).lower() for part in parts)
+    return wrapped
 
 
-def engine_address(environment: Mapping[str, str]) -> str:
-    """Where the engine is, as `docker` would find it."""
-    if environment.get("DOCKER_HOST"):
-        return environment["DOCKER_HOST"]
-    name = environment.get("DOCKER_CONTEXT")
-    try:
-        context = ContextAPI.get_context(name)
-    except Exception as error:  # docker-py raises bare Exception for a damaged context
-        raise NoEngine(f"the docker context {name or 'in use'} cannot be read: {error}") from error
-    # docker-py would take the local engine in place of a context that does not exist.
-    if context is None:
-        raise NoEngine(
-            f"there is no docker context {name or 'of the name that is set as the current one'}: `docker context ls` "
-            "lists them, and DOCKER_HOST names an engine without one"
-        )
-    return str(context.Host or _DEFAULT_ADDRESS)
+def _advice(error: APIError) -> str:
+    said = str(error.explanation).lower()
+    if any(text in said for text in ("device driver", "nvidia-container", "nvidia.com/gpu", "unknown device")):
+        return ". GPUs need the NVIDIA Container Toolkit, and numbers of `nvidia-smi -L`; on CPUs use --gpus none"
+    return ". Give it another name with --name, or stop or remove the other" if error.status_code == 409 else ""
 
 
-@contextmanager
-def clear_errors(what: str, image: str | None = None) -> Iterator[None]:
-    """Within the block, every error of docker-py and of the connection is a UserError, on which users can act.
+def connect() -> Any:
+    """docker-py's client of DOCKER_HOST's engine, or that of docker's current context."""
+    return docker.from_env(timeout=60)
+
+
+def user_of_files(client: Any | None) -> str | None:
+    """ "uid:gid" of a container whose files shall belong to who calls; an engine that runs as an ordinary user calls
+    that one root."""
+    options = client.info().get("SecurityOptions") or [] if client is not None else []
+    if any("rootless" in option for option in options):
+        return "0:0"
+    return f"{os.getuid()}:{os.getgid()}" if hasattr(os, "getuid") else None
+
+
+def find_containers(client: Any) -> list[Any]:
+    """All that the launcher made, the newest first."""
+    found: list[Any] = client.containers.list(all=True, filters={"label": COMMAND}, ignore_removed=True)
+    return found
+
+
+def select(containers: Sequence[Any], name: str) -> list[Any]:
+    """Those that users name by container, or else by folder or its name.
+
+    Raises:
+        UserError: a name that is none of these, with those that are.
+    """
+    folder = Path(name).resolve()
+    named = [each for each in containers if each.name == name]
+    named = named or [each for each in containers if Path(each.labels[FOLDER]) == folder]
+    named = named or [each for each in containers if Path(each.labels[FOLDER]).name == name]
+    if not named:
+        there = ", ".join(each.name for each in containers) or "none of this project"
+        raise UserError(f"{name}: expected a container or its folder; there are: {there}")
+    return named
+
+
+def is_active(container: Any) -> bool:
+    """Whether it has not ended, by what the engine said last."""
+    return container.status in _ACTIVE
+
+
+def exit_status(container: Any) -> int:
+    return int(container.attrs["State"].get("ExitCode") or 0)
+
+
+def state(container: Any) -> str:
+    """For people."""
+    if is_active(container) or container.status == "created":
+        return str(container.status)
+    if container.attrs["State"].get("OOMKilled"):
+        return "out of memory"
+    status = exit_status(container)
+    return {0: "done", 130: "stopped", 143: "stopped", 137: "killed"}.get(status, f"failed ({status})")
+
+
+def table(containers: Sequence[Any]) -> str:
+    """A line for each."""
+    rows = [
+        (each.name, each.labels[COMMAND], state(each), each.labels[GPUS], _age(each), each.labels[FOLDER])
+        for each in containers
+    ]
+    return "\n".join(aligned(_COLUMNS, rows))
+
+
+def _age(container: Any) -> str:
+    """`34min`, `5h` or `6d`."""
+    minutes = (datetime.now(UTC) - datetime.fromisoformat(container.attrs["Created"])).total_seconds() / 60
+    for unit, length in (("d", 1440), ("h", 60)):
+        if minutes >= 2 * length:
+            return f"{minutes // length:.0f}{unit}"
+    return f"{max(0, minutes):.0f}min"
+
+
+def log_size(container: Any) -> int:
+    """Bytes of the log's file; 0 where there is none."""
+    log = container.labels[LOG]
+    return os.path.getsize(log) if log and os.path.exists(log) else 0
+
+
+def read_log(container: Any, follow: bool, lines: int | None = None, begin: int = 0) -> Iterator[bytes]:
+    """The log in pieces.
 
     Args:
-        what: is being done, for the message: "starting nystrom-512-pretrain".
-        image: that it needs.
+        follow: go on with what is added until the container ends.
+        lines: begin with so many of the last ones; None: all.
+        begin: leave out so many bytes, which earlier starts wrote to its file.
     """
-    try:
-        yield
-    except ImageNotFound as error:
-        raise UserError(f"{what}: {_missing_image(image or 'the image')}") from error
-    except APIError as error:
-        raise UserError(f"{what}: {_refusal(error, image)}") from error
-    # Of an answer that comes piece by piece, docker-py lets the connection's own errors through.
-    except (DockerException, requests.RequestException, urllib3.exceptions.HTTPError, ConnectionError) as error:
-        raise UserError(f"{what}: the engine stopped answering ({_reason(error)})") from error
-
-
-def _missing_image(image: str) -> str:
-    option = "" if image == IMAGE else f" --tag {image}"
-    return (
-        f"the engine has no image {image}. Build it with `python code/launch.py build{option}`, or name another with "
-        "--image"
-    )
-
-
-def _refusal(error: APIError, image: str | None) -> str:
-    said = str(error.explanation or error).strip()
-    lowered = said.lower()
-    if error.status_code == 404 and image and ("image" in lowered or image in lowered):
-        return _missing_image(image)
-    if "unknown device" in lowered:
-        return f"--gpus names a GPU that the engine's machine does not have ({said}); `nvidia-smi -L` there lists them"
-    if "could not select device driver" in lowered or "nvidia-container" in lowered or "nvidia.com/gpu" in lowered:
-        return (
-            f"the engine cannot give GPUs to containers ({said}). Install the NVIDIA Container Toolkit on its machine "
-            "and restart the engine, or run on CPUs with --gpus none"
-        )
-    if "bind source path does not exist" in lowered or "statfs" in lowered:
-        return f"a folder to mount is not on the engine's machine: {said}"
-    return f"the engine refused: {said}"
-
-
-def _unreachable(address: str, error: Exception) -> str:
-    if address.startswith(_SSH):
-        return (
-            f"no container engine answers at {address} ({_reason(error)}). Needed: `ssh HOST docker version` answers, "
-            "without a question where no terminal is"
-        )
-    if "PermissionError" in str(error):
-        return (
-            f"{address}: no permission to use this container engine. Become a member of the group that owns the socket "
-            "(`sudo usermod -aG docker $USER`, then log in again), or use a rootless engine (DOCKER_HOST)"
-        )
-    return (
-        f"no container engine answers at {address} ({_reason(error)}). Start one (`sudo systemctl start docker`, or "
-        "Docker Desktop), or name one that runs: DOCKER_HOST=unix:///path/to.sock or ssh://user@machine, or "
-        "`docker context use NAME`"
-    )
-
-
-def _reason(error: BaseException) -> str:
-    """The innermost cause, which names the trouble where the outer ones name the library."""
-    while (cause := error.__cause__ or error.__context__) is not None:
-        error = cause
-    return str(getattr(error, "strerror", None) or error).strip() or type(error).__name__
+    if not container.labels[LOG]:
+        yield from container.logs(stream=True, follow=follow, tail="all" if lines is None else lines)
+        return
+    with open(container.labels[LOG], "rb") as file:
+        file.seek(begin)
+        yield b"".join(deque(file, lines))
+        while follow:
+            container.reload()
+            follow = is_active(container)
+            while piece := file.read(_CHUNK_BYTES):
+                yield piece
+            time.sleep(_SECONDS_BETWEEN_LOOKS)

@@ -1,0 +1,166 @@
+"""Which container a script needs: for an experiment folder the mounts of the authors' README, with its log beside the
+config; for a finished run, and for preprocessing, folders where they are on this machine."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from nystromformer.config import ExperimentConfig, load_config
+from nystromformer.container.options import LaunchOptions, Mount
+from nystromformer.container.scripts import SCRIPTS, Script, check_words, merged, mount_flag, take, values
+from nystromformer.container.spec import ContainerSpec, program
+from nystromformer.errors import UserError
+from nystromformer.files.paths import PROJECT, experiment_folder
+from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, Experiment
+
+_PREPROCESSING = PROJECT / "data-preprocessing"
+_INSIDE = "/data-preprocessing"
+_PORT = 8000
+"""That the service listens on without --port."""
+
+
+def spec_of(command: str, place: str, flags: Sequence[str], options: LaunchOptions) -> ContainerSpec:
+    """The container of a command.
+
+    Args:
+        place: an experiment's or run's folder, or the name of an experiment of the project; or what to preprocess.
+        flags: the script's.
+
+    Raises:
+        UserError: the config or a flag is wrong.
+    """
+    if command == "preprocess":
+        return _preprocessing(place, flags, options)
+    if command in SCRIPTS:
+        return _of_experiment(SCRIPTS[command], place, flags, options)
+    return _of_run(command, place, flags, options)
+
+
+def _of_experiment(script: Script, place: str, flags: Sequence[str], options: LaunchOptions) -> ContainerSpec:
+    check_words(script.file, flags)
+    folder, words = experiment_folder(place).resolve(), [*flags]
+    experiment = Experiment(folder, load_config(folder / "config.json", values(words, "--set")))
+    mounts = [Mount(folder, str(CONTAINER_MODEL), read_only=False), *_named_mounts(script, experiment)]
+    _add_data(script, experiment, words, mounts)
+    for flag in ("--tokenizer", "--from_run", *script.data.files):
+        mount_flag(words, flag, mounts, if_there=True)
+    options = _on_device(words, options)
+    name = f"{options.name or script.command}.txt"
+    return ContainerSpec(
+        options,
+        command=script.command,
+        folder=folder,
+        argv=(*program(options, script.shares_gpus), f"/code/{script.file}", *words),
+        mounts=merged(mounts, options),
+        log=(folder / name, str(CONTAINER_MODEL / name)),
+    )
+
+
+def _of_run(command: str, place: str, flags: Sequence[str], options: LaunchOptions) -> ContainerSpec:
+    """The container that predicts with a finished run, or serves it; the engine keeps its output."""
+    file = f"run_{command}.py"
+    check_words(file, [place, *flags])
+    run, words, publish = experiment_folder(place).resolve(), [*flags], None
+    # With the folder around it, which holds what is kept beside runs.
+    mounts = [Mount(run.parent, str(run.parent))]
+    if command == "serve":
+        address, port = take(words, "--host") or "127.0.0.1", int(take(words, "--port") or _PORT)
+        hosts = ",".join(filter(None, (take(words, "--allowed_hosts"), address)))
+        listen = address if options.network == "host" else "0.0.0.0"
+        words += ["--host", listen, "--port", str(port), "--allowed_hosts", hosts]
+        publish = (address, port)
+    mount_flag(words, "--input", mounts)
+    mount_flag(words, "--out", mounts, writes=True)
+    options = _on_device(words, options)
+    argv = ("python3", f"/code/{file}", str(run), *words)
+    return ContainerSpec(options, command, run, argv, merged(mounts, options), publish=publish)
+
+
+def _preprocessing(name: str, flags: Sequence[str], options: LaunchOptions) -> ContainerSpec:
+    """The container that runs a script of data-preprocessing/, without GPUs."""
+    script, what = _find_script(name)
+    words, mounts = [*flags], [Mount(_PREPROCESSING, _INSIDE, read_only=False)]
+    for flag in ("--source", "--corpora"):
+        mount_flag(words, flag, mounts)
+    mount_flag(words, "--tokenizer", mounts, if_there=True)
+    mount_flag(words, "--out", mounts, writes=True)
+    options = replace(options, gpus="none", name=options.name or f"preprocess-{what}")
+    log = f"{options.name}.txt"
+    return ContainerSpec(
+        options,
+        command=f"preprocess {what}",
+        folder=_PREPROCESSING,
+        argv=("python3", f"{_INSIDE}/{script.relative_to(_PREPROCESSING).as_posix()}", *words),
+        mounts=merged(mounts, options),
+        log=(_PREPROCESSING / log, f"{_INSIDE}/{log}"),
+    )
+
+
+def _on_device(words: list[str], options: LaunchOptions) -> LaunchOptions:
+    """The options, without GPUs where the script is to use the CPU. Where there are GPUs and it is told nothing, a GPU
+    that the engine does not hand over shall be an error, not a run on the CPU."""
+    if values(words, "--device")[-1:] == ["cpu"]:
+        return replace(options, gpus="none")
+    if options.gpus != "none" and not values(words, "--device"):
+        words += ["--device", "cuda"]
+    return options
+
+
+def _in_container(name: str) -> PurePosixPath:
+    """What a path of config.json is in a container: relative ones are in the experiment folder."""
+    return PurePosixPath(posixpath.normpath(CONTAINER_MODEL / name))
+
+
+def _named_mounts(script: Script, experiment: Experiment) -> list[Mount]:
+    """What config.json names outside of its folder, besides data: checkpoints, and for pretraining the weights that it
+    begins with, which the authors describe by a file beside them or in the folder above."""
+    config = experiment.config
+    written, read = [config.model_checkpoints], []
+    if script.command == "pretrain" and config.from_cp is not None:
+        near = [posixpath.join(posixpath.dirname(config.from_cp), up, "config.json") for up in ("", "..")]
+        read = [config.from_cp, *filter(lambda name: experiment.path(name).is_file(), near)]
+    return [
+        Mount(Path(os.path.abspath(experiment.path(name))), str(_in_container(name)), read_only=name in read)
+        for name in (*written, *read)
+        if not _in_container(name).is_relative_to(CONTAINER_MODEL)
+    ]
+
+
+def _add_data(script: Script, experiment: Experiment, words: list[str], mounts: list[Mount]) -> None:
+    """Mount a script's data: what its flag names, or else what config.json does, by default a folder of the project."""
+    data, given = script.data, take(words, script.data.flag)
+    default, configured = ExperimentConfig.model_fields[data.key].default, getattr(experiment.config, data.key)
+    if data.has_hub and given == "hub":
+        words += [data.flag, given]
+        return
+    if given is not None:
+        source, target = Path(given).resolve(), default
+        if source.is_file():
+            target = f"{default}/{source.name}"
+        words += [data.flag, target]
+    elif configured == default:
+        source, target = (PROJECT / data.folder.format(length=experiment.config.model.max_seq_len)).resolve(), default
+    elif _in_container(configured).is_relative_to(CONTAINER_MODEL):
+        return
+    else:
+        source, target = Path(os.path.abspath(experiment.path(configured))), str(_in_container(configured))
+    if script.command == "transactions" and not values(words, "--task"):
+        words += ["--task", source.name]  # else data and runs would be called as the folder is in the container
+    mounts.append(Mount(source, target))
+
+
+def _find_script(name: str) -> tuple[Path, str]:
+    """The script of data-preprocessing/ that users mean, and what it makes."""
+    scripts = sorted([*_PREPROCESSING.glob("*/preprocess.py"), *_PREPROCESSING.glob("preprocess_data_*.py")])
+    known = {
+        path: path.parent.name if path.parent != _PREPROCESSING else path.stem.removeprefix("preprocess_data_")
+        for path in scripts
+    }
+    for path, what in known.items():
+        if name == what or Path(name).resolve() == path:
+            return path, what
+    raise UserError(f"preprocess {name}: expected one of {', '.join(known.values())}; another length: 512 --length N")

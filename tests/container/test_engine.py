@@ -1,0 +1,161 @@
+"""The launcher against a real engine: training that is killed and resumed, predictions, the service, corpora."""
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+import torch
+from container_engine import Engine
+from corpora import write_wiki
+from finetuning import finetuned_glue, pretrained
+from launching import Launcher, wait_until
+from run_files import assert_same_weights, last_step, records
+from small import ROOT, contents, run_command, write_experiment
+
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("no_containers_left")]
+
+STEPS = 240
+
+
+@pytest.fixture
+def launch(engine: Engine) -> Launcher:
+    return Launcher(engine)
+
+
+def experiment(folder: Path, epochs: int = STEPS // 60) -> Path:
+    """Long enough to be caught in the middle; a checkpoint every 60 steps."""
+    write_experiment(folder, pretraining_setting__batches_per_epoch=60, pretraining_setting__epoch=epochs)
+    return folder
+
+
+def names(engine: Engine) -> set[str]:
+    return {container.name for container in engine.client.containers.list(all=True, ignore_removed=True)}
+
+
+def test_killed_stopped_and_resumed_ends_as_if_nothing_had_been(
+    launch: Launcher, dataset_folder: Path, tmp_path: Path
+) -> None:
+    cut = experiment(tmp_path / "cut")
+    flags = ("--dataset", dataset_folder, "--gpus", "none")
+    assert "cut-pretrain: started" in launch("pretrain", cut, *flags).stdout
+    wait_until(lambda: last_step(cut) >= 66, "a step after the first checkpoint")
+    assert launch("kill", "cut").stdout == "cut-pretrain: killed\n"
+    killed_at = last_step(cut)
+    assert killed_at < STEPS, "the run was over before it was killed"
+
+    launch("resume", cut)
+    follower = launch.begin("logs", "-f", "cut", "--tail", "0")
+    assert follower.stdout is not None
+    assert next(line for line in follower.stdout if re.search(r"step \d+/240: loss", line))
+    assert launch("ps").stdout.splitlines()[1].split()[:3] == ["cut-pretrain", "pretrain", "running"]
+    assert launch("stop", "cut-pretrain").stdout == "cut-pretrain: stopped\n"
+    assert "stopped by SIGTERM after step" in follower.stdout.read()
+    assert follower.wait(20) == 128 + signal.SIGTERM
+    stop = records(cut, "stop")[-1]
+    saved = sorted((cut / "model").glob("cp-*-step-*.cp"))[-1]
+    assert torch.load(saved, weights_only=True)["step"] == stop["step"] == last_step(cut) < STEPS
+
+    ended = launch("pretrain", cut, *flags, "--follow")
+    assert f"going on from {saved.name}, step {stop['step']} of {STEPS}" in ended.stdout
+    assert "cut-pretrain: done" in ended.stderr
+    assert launch("logs", cut).stdout == (cut / "pretrain.txt").read_text()
+
+    whole = experiment(tmp_path / "whole")
+    launch("pretrain", whole, *flags, "--follow")
+    assert_same_weights(cut, whole, "cp-0003.model")
+
+
+def test_what_cannot_start_says_why(engine: Engine, launch: Launcher, dataset_folder: Path, tmp_path: Path) -> None:
+    folder = experiment(tmp_path / "broken")
+    refused = launch("pretrain", folder, "--dataset", dataset_folder, "--gpus", "0", "--follow", status=2)
+    assert "--device cuda: this machine has 0 CUDA devices" in refused.stdout
+    assert refused.stderr == "broken-pretrain: failed (2)\n"
+    missing = launch("pretrain", folder, "--dataset", dataset_folder, "--gpus", "none", "--image", "absent", status=2)
+    assert "launch.py build" in missing.stderr
+    assert names(engine) == set()
+
+
+def test_the_printed_docker_command_makes_the_same_container(
+    engine: Engine, launch: Launcher, docker_command: str, dataset_folder: Path, tmp_path: Path
+) -> None:
+    folder = experiment(tmp_path / "odd name's $HOME", epochs=40)
+    words = ("pretrain", folder, "--dataset", dataset_folder, "--gpus", "none", "--env", "A=b c")
+    more = ("--set", "model.dropout_prob=0", "--restart", "on-failure:2", "--mount", f"{tmp_path}:/more:ro")
+    line = launch(*words, *more, "--dry_run").stdout
+    assert names(engine) == set()
+
+    launch(*words, *more)
+    (name,) = names(engine)
+    ours = essentials(engine, name)
+    engine.client.containers.get(name).remove(force=True)
+    shell = ["/bin/bash", "-c", line.replace("docker", docker_command, 1)]
+    made = subprocess.run(shell, env=engine.env, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    assert ours == essentials(engine, name)
+    assert shlex.split(line)[-1] == ours["Cmd"][-1]
+
+
+def essentials(engine: Engine, name: str) -> dict[str, object]:
+    """What of `docker inspect` decides what a container does."""
+    detail = engine.client.api.inspect_container(name)
+    config, host = detail["Config"], detail["HostConfig"]
+    kept = {key: config.get(key) for key in ("Cmd", "User", "Labels", "Image", "StopTimeout")}
+    kept |= {key: host.get(key) for key in ("NetworkMode", "IpcMode", "RestartPolicy", "Init")}
+    mounts = sorted((mount["Source"], mount["Destination"], mount["RW"]) for mount in detail["Mounts"])
+    return {**kept, "Env": sorted(config["Env"]), "Mounts": mounts}
+
+
+def test_predictions_and_the_service(launch: Launcher, dataset_folder: Path, tmp_path: Path) -> None:
+    pretrained(tmp_path / "small", dataset_folder)
+    run = finetuned_glue(tmp_path / "small", tmp_path / "tuned", "SST-2")
+    (tmp_path / "new.csv").write_text("sentence\na landmark\nthe inverse matrix\n")
+    words = (run, "--input", tmp_path / "new.csv")
+    plain = run_command("code/run_predict.py", *words, "--out", tmp_path / "plain.csv")
+    assert plain.returncode == 0, plain.stderr
+    (tmp_path / "out").mkdir()
+    launch("predict", *words, "--out", tmp_path / "out" / "new.csv", "--gpus", "none", "--follow")
+    assert (tmp_path / "out" / "new.csv").read_bytes() == (tmp_path / "plain.csv").read_bytes()
+
+    # Containers of this engine have the machine's network.
+    launch("serve", run, "--port", 18_723, "--network", "host", "--gpus", "none")
+    url, body = "http://127.0.0.1:18723/predict", json.dumps({"text": "a landmark"}).encode()
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert answer.status == 200
+    assert "http://127.0.0.1:18723" in launch("logs", run).stdout
+    assert launch("stop", run, "--timeout", 20).stdout.startswith(f"{run.name}-serve: ")
+
+
+def test_preprocessing(launch: Launcher, tmp_path: Path) -> None:
+    """Both stages, with the files that plain commands write."""
+    write_wiki(tmp_path / "corpus")
+    (tmp_path / "here" / "mine").mkdir(parents=True)
+    one = ("--source", tmp_path / "corpus", "--min_words", 1, "--workers", 1)
+    two = ("--corpus", "mine", "--tokenizer", "train", "--vocab_size", 300, "--length", 32, "--workers", 1)
+    for name, script, flags in (("wiki", "wiki/preprocess.py", one), ("512", "preprocess_data_512.py", two)):
+        if name == "512":
+            flags += ("--corpora", tmp_path / "here")
+        outs = {"wiki": tmp_path / "here/mine/unified", "512": tmp_path / "here/rows"}
+        container = f"made-by-a-test-{name}"
+        try:
+            launch("preprocess", name, *flags, "--out", outs[name], "--name", container, "--follow")
+        finally:
+            (ROOT / "data-preprocessing" / f"{container}.txt").unlink(missing_ok=True)
+        plain = run_command(f"data-preprocessing/{script}", *flags, "--out", tmp_path / "plain")
+        assert plain.returncode == 0, plain.stderr
+        assert files(outs[name]) == files(tmp_path / "plain")
+        (tmp_path / "plain").rename(tmp_path / f"plain-{name}")
+
+
+def files(folder: Path) -> dict[str, object]:
+    """What is in them; of the manifest, but when it was made."""
+    found: dict[str, object] = {name: data for name, data in contents(folder).items() if not name.startswith("stages")}
+    for key in found.keys() & {"manifest.json", "corpus.json"}:
+        record = json.loads((folder / key).read_bytes())
+        found[key] = {name: value for name, value in record.items() if name not in ("created", "seconds")}
+    return found
