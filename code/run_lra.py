@@ -13,15 +13,11 @@ from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.finetuning.recipe import FlagsBesideRecipe, RecipeFlags, check_name
 from nystromformer.tasks.lra.recipe import (
-    CLASS_RATES,
     PATH,
     TASKS,
-    TOKEN_RATES,
     TRACKS,
     add_as_published,
     build_overrides,
-    divide_steps,
-    pad_as_published,
     plan_sweep,
 )
 
@@ -35,9 +31,8 @@ def lra(
         str,
         typer.Option(
             "--track",
-            help="Training recipe: paper (the authors'), modern (rotary positions, an auxiliary masked-token loss, "
-            "augmented pictures), or spt (masked-token pretraining on the task's training inputs first; rotary "
-            "positions).",
+            help="Training recipe: paper (the authors') or modern (rotary positions, an auxiliary masked-token loss, "
+            "augmented pictures).",
         ),
     ] = "paper",
     data: Annotated[
@@ -59,15 +54,6 @@ def lra(
         int | None,
         typer.Option("--every", min=1, max=MOST, help="Steps between two validations. Default: config.json's."),
     ] = None,
-    token_steps: Annotated[
-        int | None,
-        typer.Option(
-            "--token_steps",
-            min=1,
-            max=MOST,
-            help="With --track spt: number of steps of masked-token pretraining. Default: half.",
-        ),
-    ] = None,
     as_published: Annotated[
         bool,
         typer.Option(
@@ -85,47 +71,32 @@ def lra(
     validation data are tested once, on the whole test set."""
     check_name("--task", task, TASKS)
     check_name("--track", track, TRACKS)
-    chosen = TRACKS[track]
-    if token_steps is not None and not chosen.pretrains:
-        raise UserError(f"--token_steps {token_steps}: expected --track spt with it, found {track}")
     if as_published and track != "paper":
         raise UserError(f"--as_published: expected --track paper with it, found {track}")
     if task == PATH and (track != "paper" or as_published):
         raise UserError(f"--task {PATH}: expected --track paper and no --as_published with it")
     folder = recipe.folder(EXPERIMENTS / "lra" / task)
-    if not (folder / "config.json").exists():
-        text = f"create it (copy the project's experiments/lra/{task}/config.json, say), or leave --model out"
-        raise UserError(f"{folder / 'config.json'}: no such file; {text}")
     given = shared.overrides or []
-    overrides = build_overrides(folder / "config.json", recipe, chosen, given)
+    overrides = build_overrides(folder / "config.json", recipe, TRACKS[track], given)
     experiment = open_experiment(folder, overrides)
-    if chosen.pretrains:
-        recipe = recipe.with_usual_rate(CLASS_RATES[task])
-    sweep = plan_sweep(experiment.config, recipe, shared.sweep(), steps=steps, every=every)
+    sweep = plan_sweep(experiment.config, recipe, shared.sweep(), steps=steps, every=every, as_published=as_published)
     if steps == 0 and not sweep.baselines:
         raise UserError("--steps 0: expected --baselines with it; without training only baselines can be scored")
     if as_published:
-        sweep = pad_as_published(sweep, experiment.config.model.max_seq_len)
         assert sweep.pad_to is not None
         overrides = add_as_published(folder / "config.json", overrides, given, sweep.pad_to)
         experiment = open_experiment(folder, overrides)
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.finetuning.phases import run_phases
     from nystromformer.tasks.finetuning.sweep import run_baselines, run_sweeps
     from nystromformer.tasks.lra.pixels import open_arena
-    from nystromformer.tasks.lra.task import TokensOf
 
     source = data or experiment.path(experiment.config.data_folder)
     setting = experiment.config.pretraining_setting
     most = setting.validate_batches_per_epoch * setting.batch_size
-    arena = open_arena(task, source, most, chosen, as_published=as_published)
+    arena = open_arena(task, source, most, TRACKS[track], as_published=as_published)
     if steps == 0:
         run_baselines(experiment, arena, sweep, shared.device, typer.echo)
-    if chosen.pretrains:
-        tokens = TokensOf(task, source, most, chosen)
-        sweeps = divide_steps(sweep, token_steps, TOKEN_RATES[task])
-        run_phases(experiment, tokens, arena, sweeps, shared.device, typer.echo)
     run_sweeps(experiment, [arena], sweep, shared.device, typer.echo)
 
 

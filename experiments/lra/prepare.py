@@ -1,235 +1,162 @@
 """Prepare the data of a task of the Long Range Arena: from its release, from the data it is made of, or drawn."""
 
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nystromformer.command_line import cli
-from nystromformer.command_line.flags import refuse_given
+from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.errors import UserError
 from nystromformer.tasks.lra.image_data import read_image
-from nystromformer.tasks.lra.listops import Expressions
-from nystromformer.tasks.lra.listops_data import draw_listops, read_listops
-from nystromformer.tasks.lra.pathfinder import STYLES
-from nystromformer.tasks.lra.pathfinder_data import draw_pathfinder, read_pathfinder
-from nystromformer.tasks.lra.pixels import draw_path_pixels
+from nystromformer.tasks.lra.listops import LISTOPS, Expressions, draw_listops, read_listops
+from nystromformer.tasks.lra.pathfinder import STYLES, Style, find_style
+from nystromformer.tasks.lra.pathfinder_data import PATHFINDER, draw_path_pixels, draw_pathfinder, read_pathfinder
 from nystromformer.tasks.lra.prepare import describe
+from nystromformer.tasks.lra.store import Manifest
 
 HERE = Path(__file__).resolve().parent
-LONGEST = 1 << 20
-
-Out = Annotated[
-    Path | None, typer.Option(help="Folder for the prepared data. Default: data, beside the task's config.json.")
-]
-Seed = Annotated[int, typer.Option(min=0, help="Random seed of the drawn examples and of the splits.")]
-Partial = Annotated[
-    bool,
-    typer.Option(
-        "--partial",
-        help="Accept a source that lacks files or examples; missing splits are cut from its training examples. Every "
-        "result says so.",
-    ),
-]
-Release = Annotated[
-    Path | None,
-    typer.Option(help="The Long Range Arena's release, lra_release, or the folder in it with the task's files."),
-]
-Workers = Annotated[int, typer.Option(min=1, max=256, help="Processes; the result is the same for any number.")]
-Count = Annotated[int, typer.Option(min=1, max=10**8)]
-Distractors = Annotated[
-    bool, typer.Option("--distractors/--no_distractors", help="Whether to draw short paths beside the two long ones.")
-]
-_OF_DRAWING = ("train", "validation", "test", "workers")
+Length = Annotated[int, typer.Option(min=1, max=1 << 20, help="Bytes to keep of each text.")]
+Release = Annotated[Path | None, typer.Option(help="LRA's release, lra_release, or the task's folder in it.")]
+Count = Annotated[int | None, typer.Option(min=1, max=10**8, help="Examples to draw. Default: the official number.")]
 
 
-def listops(
-    context: typer.Context,
-    release: Release = None,
-    partial: Partial = False,
-    train: Count = 96_000,
-    validation: Count = 2_000,
-    test: Count = 2_000,
-    longer_than: Annotated[
-        int,
-        typer.Option(
-            "--longer_than", min=0, help="Expressions have more than this many tokens, without grouping brackets."
-        ),
-    ] = 500,
-    shorter_than: Annotated[
-        int, typer.Option("--shorter_than", min=2, max=10**6, help="Expressions have fewer than this many tokens.")
-    ] = 2000,
-    train_longer_than: Annotated[
-        int | None,
-        typer.Option(
-            "--train_longer_than",
-            min=0,
-            help="The same for training expressions: a smaller number adds shorter ones, with fewer levels. Default: "
-            "--longer_than.",
-        ),
-    ] = None,
-    depth: Annotated[int, typer.Option(min=2, max=50, help="Levels of nesting, digits included.")] = 10,
-    most_values: Annotated[
-        int, typer.Option("--most_values", min=2, max=1000, help="Largest number of values of a list.")
-    ] = 10,
-    brackets: Annotated[
+@dataclass(frozen=True)
+class Common:
+    """Flags of all tasks."""
+
+    partial: Annotated[
         bool,
         typer.Option(
-            "--brackets",
-            help="Keep the grouping brackets, which the Long Range Arena's loader leaves out: 17 kinds of token.",
+            "--partial",
+            help="Accept a source that lacks files or examples; missing splits are cut from its training examples. "
+            "Every result says so.",
         ),
-    ] = False,
-    seed: Seed = 0,
-    workers: Workers = 2,
-    out: Out = None,
-) -> None:
+    ] = False
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the drawn examples and of the splits.")] = 0
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the prepared data. Default: data, beside the task's config.json.")
+    ] = None
+
+    def folder(self, task: str, name: str = "data") -> Path:
+        return self.out or HERE / task / name
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How many examples are drawn; each field is a flag."""
+
+    train: Count = None
+    validation: Count = None
+    test: Count = None
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Processes; the result is the same for any number.")] = 2
+
+    def sizes(self, official: Mapping[str, int]) -> dict[str, int]:
+        return {split: getattr(self, split) or size for split, size in official.items()}
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What drawn paths look like; each field is a flag."""
+
+    size: Annotated[int, typer.Option(help="Pixels of a side: 32, 64, 128 (Path-X) or 256.")] = 32
+    contour: Annotated[int, typer.Option(min=2, max=100, help="Dashes of a long path; the release has 6, 9, 14.")] = 14
+    distractors: Annotated[
+        bool, typer.Option("--distractors/--no_distractors", help="Whether to draw short paths beside the long ones.")
+    ] = True
+
+    @property
+    def style(self) -> Style:
+        if self.size not in STYLES:
+            raise UserError(f"--size: expected one of {', '.join(map(str, STYLES))}, found {self.size}")
+        return find_style(self.size, self.contour, self.distractors)
+
+
+@with_flag_groups
+def listops(release: Release = None, *, wanted: Expressions, drawing: Drawing, common: Common) -> None:
     """Nested lists of digits under operators: drawn with LRA's distribution, or from its release."""
-    own = ("longer_than", "shorter_than", "train_longer_than", "depth", "most_values")
-    _check_source(context, release, partial, (*_OF_DRAWING, *own), "expressions")
-    folder = out or HERE / "listops" / "data"
+    folder = common.folder("listops")
+    _check_source(release, common, wanted == Expressions() and drawing == Drawing())
     if release is not None:
-        manifest = read_listops(folder, release, brackets, partial, seed)
+        _show(folder, read_listops(folder, release, common.partial, common.seed))
     else:
-        wanted = Expressions(
-            longer_than, shorter_than, depth, most_values, brackets=brackets, train_longer_than=train_longer_than
-        )
-        manifest = draw_listops(folder, wanted, {"train": train, "validation": validation, "test": test}, seed, workers)
-    typer.echo(describe(folder, manifest))
+        sizes = drawing.sizes(LISTOPS.official)
+        _show(folder, draw_listops(folder, wanted, sizes, common.seed, drawing.workers))
 
 
+@with_flag_groups
 def text(
-    imdb: Annotated[Path, typer.Option(help="aclImdb_v1.tar.gz, or the folder with it or with its files.")] = Path(
-        "imdb"
-    ),
-    length: Annotated[
-        int,
-        typer.Option(min=1, max=LONGEST, help="Bytes to keep of each review; the authors' released data have 1,000."),
-    ] = 4000,
+    imdb: Annotated[Path, typer.Option(help="aclImdb_v1.tar.gz, or the folder of its files.")] = Path("imdb"),
+    length: Length = 4000,
     validate_on_test: Annotated[
-        bool,
-        typer.Option(
-            "--validate_on_test",
-            help="As the authors did: use the test reviews as validation data, too; the results are then not those of "
-            "a real test.",
-        ),
+        bool, typer.Option("--validate_on_test", help="As the authors: validate on the test reviews, too.")
     ] = False,
-    partial: Partial = False,
-    seed: Seed = 0,
-    out: Out = None,
+    *,
+    common: Common,
 ) -> None:
     """IMDB's reviews as bytes: whether one is positive; a tenth of train is validation data."""
     from nystromformer.tasks.lra.texts import read_text  # imports torch, which takes a second
 
-    folder = out or HERE / "text" / "data"
-    typer.echo(describe(folder, read_text(folder, imdb, length, validate_on_test, partial, seed)))
+    folder = common.folder("text")
+    _show(folder, read_text(folder, imdb, length, validate_on_test, common.partial, common.seed))
 
 
-def retrieval(
-    release: Annotated[
-        Path, typer.Option(help="The Long Range Arena's release, lra_release, or tsv_data in it.")
-    ] = HERE / "lra_release",
-    partial: Partial = False,
-    length: Annotated[int, typer.Option(min=1, max=LONGEST, help="Bytes to keep of each paper.")] = 4000,
-    seed: Seed = 0,
-    out: Out = None,
-) -> None:
+@with_flag_groups
+def retrieval(release: Release = HERE / "lra_release", length: Length = 4000, *, common: Common) -> None:
     """Pairs of papers as bytes: whether one cites the other."""
     from nystromformer.tasks.lra.texts import read_retrieval  # imports torch, which takes a second
 
-    folder = out or HERE / "retrieval" / "data"
-    typer.echo(describe(folder, read_retrieval(folder, release, length, partial, seed)))
+    assert release is not None
+    folder = common.folder("retrieval")
+    _show(folder, read_retrieval(folder, release, length, common.partial, common.seed))
 
 
+@with_flag_groups
 def image(
-    cifar: Annotated[
-        Path,
-        typer.Option(
-            help="CIFAR-10's folder cifar-10-batches-py, or the folder that holds it; hub: download from the Hugging "
-            "Face hub."
-        ),
-    ] = HERE,
+    cifar: Annotated[Path, typer.Option(help="Folder of CIFAR-10's files; hub: download it.")] = HERE,
     validate_on_last: Annotated[
-        bool,
-        typer.Option(
-            "--validate_on_last",
-            help="As the authors did: validate on the last tenth of the training pictures, not on a random one.",
-        ),
+        bool, typer.Option("--validate_on_last", help="As the authors: validate on the last tenth, not a random one.")
     ] = False,
-    partial: Partial = False,
-    seed: Seed = 0,
-    out: Out = None,
+    *,
+    common: Common,
 ) -> None:
     """CIFAR-10 in grey, pixel by pixel; a tenth of train is validation data."""
-    folder = out or HERE / "image" / "data"
-    if str(cifar) == "hub" and partial:
-        raise UserError("--partial: expected no --cifar hub with it, where nothing is missing")
-    source = None if str(cifar) == "hub" else cifar
-    typer.echo(describe(folder, read_image(folder, source, partial, seed, validate_on_last)))
+    folder = common.folder("image")
+    _show(folder, read_image(folder, cifar, common.partial, common.seed, validate_on_last))
 
 
-def pathfinder(
-    context: typer.Context,
-    release: Release = None,
-    partial: Partial = False,
-    size: Annotated[int, typer.Option(help="Pixels of a side: 32, 64, 128 (Path-X) or 256.")] = 32,
-    contour: Annotated[
-        int, typer.Option(min=2, max=100, help="Dashes of a long path; the release has 6, 9 and 14.")
-    ] = 14,
-    distractors: Distractors = True,
-    train: Count = 160_000,
-    validation: Count = 20_000,
-    test: Count = 20_000,
-    seed: Seed = 0,
-    workers: Workers = 2,
-    out: Out = None,
-) -> None:
+@with_flag_groups
+def pathfinder(release: Release = None, *, pictures: Pictures, drawing: Drawing, common: Common) -> None:
     """Dashed paths: whether both marks are on one; drawn with LRA's parameters, or LRA's own pictures."""
-    _check_size(size)
-    _check_source(context, release, partial, _OF_DRAWING, "pictures")
-    folder = out or HERE / "pathfinder" / f"data-{size}"
+    folder, style = common.folder("pathfinder", f"data-{pictures.size}"), pictures.style
+    _check_source(release, common, pictures.distractors and drawing == Drawing())
     if release is not None:
-        if not distractors:
-            raise UserError("--no_distractors: expected no --release with it, whose pictures are taken as they are")
-        manifest = read_pathfinder(folder, release, size, contour, partial, seed)
+        _show(folder, read_pathfinder(folder, release, style.size, style.contour, common.partial, common.seed))
     else:
-        sizes = {"train": train, "validation": validation, "test": test}
-        manifest = draw_pathfinder(folder, size, contour, distractors, sizes, seed, workers)
-    typer.echo(describe(folder, manifest))
+        sizes = drawing.sizes(PATHFINDER.official)
+        _show(folder, draw_pathfinder(folder, style, sizes, common.seed, drawing.workers))
 
 
-def pathfinder_path(
-    size: Annotated[int, typer.Option(help="Pixels of a side: 32, 64, 128 or 256.")] = 32,
-    contour: Annotated[int, typer.Option(min=2, max=100, help="Dashes of a long path.")] = 14,
-    distractors: Distractors = True,
-    train: Count = 160_000,
-    validation: Count = 20_000,
-    test: Count = 20_000,
-    seed: Seed = 0,
-    workers: Workers = 2,
-    out: Out = None,
-) -> None:
+@with_flag_groups
+def pathfinder_path(*, pictures: Pictures, drawing: Drawing, common: Annotated[Common, Without("partial")]) -> None:
     """Pathfinder with a label of each pixel: whether it is on the marked path; not a task of the Long Range Arena."""
-    _check_size(size)
-    folder = out or HERE / "pathfinder_path" / f"data-{size}"
-    sizes = {"train": train, "validation": validation, "test": test}
-    manifest = draw_path_pixels(folder, size, contour, distractors, sizes, seed, workers)
-    typer.echo(describe(folder, manifest))
+    folder, sizes = common.folder("pathfinder_path", f"data-{pictures.size}"), drawing.sizes(PATHFINDER.official)
+    _show(folder, draw_path_pixels(folder, pictures.style, sizes, common.seed, drawing.workers))
 
 
-def _check_size(size: int) -> None:
-    if size not in STYLES:
-        raise UserError(f"--size: expected one of {', '.join(map(str, STYLES))}, found {size}")
-
-
-def _check_source(
-    context: typer.Context, release: Path | None, partial: bool, of_drawing: tuple[str, ...], examples: str
-) -> None:
+def _check_source(release: Path | None, common: Common, is_usual: bool) -> None:
     """Refuse flags of drawing beside a release, and --partial without one."""
-    if release is not None:
-        refuse_given(context, of_drawing, f"--release: its {examples} are taken as they are")
-    elif partial:
+    if release is None and common.partial:
         raise UserError("--partial: expected --release with it; drawn data are always complete")
+    if release is not None and not is_usual:
+        raise UserError("--release: its examples are taken as they are: expected no flag of drawing with it")
+
+
+def _show(folder: Path, manifest: Manifest) -> None:
+    typer.echo(describe(folder, manifest))
 
 
 if __name__ == "__main__":

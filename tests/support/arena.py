@@ -3,16 +3,17 @@
 import random
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from small import ROOT, run_here
 
+from nystromformer.files.checked_json import write_checked
 from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
-from nystromformer.tasks.lra.store import Manifest, write_manifest, write_split
+from nystromformer.tasks.lra.store import MANIFEST_FILE, Manifest, TaskData, write_split
 
 SCRIPT = "code/run_lra.py"
 SIZES = {"train": 30, "validation": 12, "test": 9}
@@ -34,15 +35,15 @@ TINY = (
 def write_task(folder: Path, task: str, sequences: int, count: int = 12) -> Path:
     """Random bytes: class 1 where the first token of all sequences is 0."""
     randomness = random.Random(0)
-    splits = {}
+    splits, data = {}, TaskData(task, 2, {}, sequences=sequences)
     for split in SIZES:
         examples = []
         for number in range(count):
             label = number % 2
             bodies = [bytes(randomness.randrange(1, 200) for _ in range(randomness.randint(3, 20))) for _ in "ab"]
             examples.append(([(b"\0" if label else b"\1") + body for body in bodies[:sequences]], label))
-        splits[split] = write_split(folder, split, iter(examples), 256, 2, sequences)
-    write_manifest(folder, Manifest(task, 256, 2, sequences, "made up", {}, splits))
+        splits[split] = write_split(folder, split, iter(examples), data)
+    write_checked(folder / MANIFEST_FILE, asdict(Manifest(data, {}, splits)))
     return folder
 
 

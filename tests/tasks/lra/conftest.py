@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from arena import SIZES, Lra, experiment
 
-from nystromformer.tasks.lra.listops import Expressions
-from nystromformer.tasks.lra.listops_data import draw_listops
+from nystromformer.tasks.lra.listops import Expressions, draw_listops
 
 
 @pytest.fixture(scope="session")

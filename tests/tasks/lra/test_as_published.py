@@ -1,6 +1,6 @@
 """`run_lra.py --as_published` beside the authors' model, written out from their code."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,11 @@ from nystromformer.attention.linformer import LinformerAttention
 from nystromformer.attention.nystrom import NystromAttention
 from nystromformer.attention.performer import PerformerAttention
 from nystromformer.attention.reformer import ReformerAttention
+from nystromformer.files.checked_json import write_checked
 from nystromformer.model import SequenceModel
 from nystromformer.runs.record import read_run
-from nystromformer.tasks.lra.store import open_stored, write_manifest
-from nystromformer.tasks.lra.target import SequenceClasses
+from nystromformer.tasks.lra.store import MANIFEST_FILE, open_stored
+from nystromformer.tasks.lra.task import SequenceClasses
 
 LENGTH, PADDED = 25, 32
 SMALLER = {
@@ -54,7 +55,7 @@ def run(
     """The command's exit status, and model, batch and logits of what it validated and tested, with large weights."""
     data = write_task(folder / "data", task, 2 if task == "retrieval" else 1)
     manifest = open_stored(data, task).manifest
-    write_manifest(data, replace(manifest, settings={"validate_on_last": last}))
+    write_checked(data / MANIFEST_FILE, asdict(replace(manifest, settings={"validate_on_last": last})))
     experiment(folder / "e", task=task)
     seen: list[tuple[SequenceModel, dict[str, Tensor], Tensor]] = []
     scores = SequenceClasses.scores

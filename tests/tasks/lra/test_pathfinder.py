@@ -94,11 +94,3 @@ def test_the_same_seed_draws_the_same() -> None:
 def test_paths_that_fit_nowhere_are_refused() -> None:
     with pytest.raises(UserError, match="--contour 100: 100 attempts found no room"):
         draw(random.Random(0), find_style(32, contour=100))
-
-
-def test_styles() -> None:
-    assert [find_style(size).distractors for size in STYLES] == [5, 5, 8, 7]
-    assert [find_style(size, contour=6).distractors for size in STYLES] == [10, 11, 17, 15]
-    assert find_style(32, contour=6) == find_style(32, 6)
-    assert find_style(32, contour=6).distractor == 2
-    assert find_style(32, distractors=False).distractors == 0

@@ -11,7 +11,8 @@ from sklearn.metrics import jaccard_score
 
 from nystromformer.runs.baselines import read_baselines
 from nystromformer.tasks.lra.pathfinder import draw, find_style, pixels_of_path
-from nystromformer.tasks.lra.pixels import PathExamples, draw_path_pixels
+from nystromformer.tasks.lra.pathfinder_data import draw_path_pixels
+from nystromformer.tasks.lra.pixels import PathExamples
 from nystromformer.tasks.lra.store import Manifest, open_stored
 
 STYLE = find_style(32, contour=5)
@@ -22,7 +23,7 @@ ROWS = ("model.mixed_precision=false", "model.num_layers=1", "model.attn_type.nu
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Manifest]:
     folder = tmp_path_factory.mktemp("pixels")
-    return folder, draw_path_pixels(folder, 32, 5, True, SIZES, 0, 1)
+    return folder, draw_path_pixels(folder, STYLE, SIZES, 0, 1)
 
 
 def test_labelled_pixels_are_those_near_the_marked_path() -> None:
@@ -43,7 +44,7 @@ def test_examples_have_one_marked_path_and_a_label_of_each_pixel(drawn: tuple[Pa
     folder, manifest = drawn
     split = open_stored(folder, "pathfinder_path").split("train")
     assert manifest.splits["train"].labels == [0, 12]
-    whole, some = PathExamples("train", split), PathExamples("train", split, np.array([2, 5]))
+    whole, some = PathExamples("train", split, 1024), PathExamples("train", split, 1024, np.array([2, 5]))
     batch, same = whole.batch(np.array([5])), some.batch(np.array([1]), pad_to=1030)
     assert batch["tokens_BN"].shape == batch["labels"].shape == (1, 1024)
     assert same["tokens_BN"].shape == (1, 1030)

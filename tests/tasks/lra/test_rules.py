@@ -8,19 +8,18 @@ import pytest
 from arena import Lra
 
 from nystromformer.runs.baselines import BASELINES, read_baselines
-from nystromformer.tasks.finetuning.examples import Ints
 from nystromformer.tasks.lra import rules
 from nystromformer.tasks.lra.examples import StoredExamples
-from nystromformer.tasks.lra.listops import apply, evaluate, parse
+from nystromformer.tasks.lra.listops import evaluate, parse
 from nystromformer.tasks.lra.pathfinder import draw, find_style, paint
 from nystromformer.tasks.lra.rules import Table, build_rules
-from nystromformer.tasks.lra.store import Example, StoredSplit, write_split
+from nystromformer.tasks.lra.store import Example, StoredSplit, TaskData, write_split
 
 pytest.importorskip("sklearn")
 
 
 def stored(folder: Path, split: str, examples: list[Example], classes: int, sequences: int = 1) -> StoredExamples:
-    facts = write_split(folder, split, examples, 256, classes, sequences)
+    facts = write_split(folder, split, examples, TaskData("made up", classes, {}, sequences=sequences))
     return StoredExamples(split, StoredSplit(folder, split, facts, sequences), 4096)
 
 
@@ -41,15 +40,11 @@ def test_a_table_takes_the_commonest_class_and_a_coarser_key_where_it_knows_none
         ("[MAX 2 [MIN 9 [SM 1 2 ] ] 3 [MED 4 5 ] [MIN 1 1 ] ]", (1, 3, (0, 0, 2))),
         ("[SM [MIN 1 2 ] ]", (3, None, (0,))),
         ("7", (None, 7, ())),
-        ("( ( ( [MAX 2 ) 3 ) ] )", (1, 3, ())),
+        ("", (None, None, ())),
     ],
 )
 def test_the_outermost_list_of_an_expression(text: str, outermost: tuple[object, ...]) -> None:
-    assert rules._read_outermost(parse(text, brackets=True)) == outermost
-
-
-def test_the_beginning_of_an_expression_may_be_brackets_alone() -> None:
-    assert rules._read_outermost(parse("( ( ( [MAX 2 ) 3 ) ] )", brackets=True)[:3]) == (None, None, ())
+    assert rules._read_outermost(parse(text)) == outermost
 
 
 def test_the_rules_of_listops_know_what_their_names_say(tmp_path: Path) -> None:
@@ -65,12 +60,7 @@ def test_the_rules_of_listops_know_what_their_names_say(tmp_path: Path) -> None:
     }
     found = scores("listops", splits)
     assert found["operator and direct digits"] == found["operator, direct digits and next operators"] > 0.98
-    labels: Ints = splits["test"].labels
-    tops = {operator: apply(operator, [0, 9, 4, 5]) for operator in range(2)}
-    by_first = [tops.get(next(splits["test"].take(np.array([n])).sequences())[0] - 10) for n in range(len(labels))]
-    decided = np.mean([guess == label for guess, label in zip(by_first, labels, strict=True) if guess is not None])
     assert 0.1 < found["outermost operator"] < 1
-    assert found["outermost operator"] >= decided / 4, "smallest 0 and largest 9 are its best guesses"
 
 
 @pytest.mark.slow

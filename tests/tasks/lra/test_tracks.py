@@ -1,6 +1,5 @@
-"""The Long Range Arena's tracks: what training does to batches, and self-pretraining before the classes."""
+"""The track modern: what training does to batches."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +9,13 @@ import torch.nn.functional as F
 from arena import Lra, write_task
 from small import CPU, small_config
 
-from nystromformer.model import SequenceModel, TokenModel
+from nystromformer.model import SequenceModel
 from nystromformer.runs.settings import RunSettings
-from nystromformer.tasks.finetuning.examples import Masked
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.noise import IGNORED, mask_tokens, move_pictures
 from nystromformer.tasks.lra.store import open_stored
-from nystromformer.tasks.lra.target import SequenceClasses, Tokens
+from nystromformer.tasks.lra.task import SequenceClasses
 from nystromformer.training.archive import read_checkpoint
 
 MASK = 250
@@ -28,10 +26,6 @@ def pairs(tmp_path: Path) -> StoredExamples:
     return StoredExamples(
         "train", open_stored(write_task(tmp_path / "d", "retrieval", 2), "retrieval").split("train"), 32
     )
-
-
-def masked_examples(examples: StoredExamples) -> Masked:
-    return Masked(examples, 0.3, partial(mask_tokens, rate=0.3, share=1.0, mask_token=MASK, seed=0, step=0))
 
 
 def test_masked_tokens_are_told_and_nothing_else_changes(pairs: StoredExamples) -> None:
@@ -66,16 +60,6 @@ def test_what_is_masked_follows_from_seed_step_and_number_alone(pairs: StoredExa
         )
 
 
-def test_the_share_of_masked_tokens_is_the_rate(listops: Path) -> None:
-    examples = StoredExamples("train", open_stored(listops, "listops").split("train"), 64)
-    numbers = np.arange(len(examples))
-    counts = [
-        (mask_tokens(examples.batch(numbers), numbers, 0.2, 1.0, MASK, 0, step)["guessed_BK"] != IGNORED).sum()
-        for step in range(40)
-    ]
-    assert float(np.mean(counts)) / int(examples.tokens.sum()) == pytest.approx(0.2, abs=0.02)
-
-
 def test_a_batch_without_a_hidden_example_has_nothing_to_guess(pairs: StoredExamples) -> None:
     numbers = np.array([0, 3])
     batch = mask_tokens(pairs.batch(numbers), numbers, 0.3, 0.0, MASK, 0, 0)
@@ -87,14 +71,6 @@ def test_a_batch_without_a_hidden_example_has_nothing_to_guess(pairs: StoredExam
     torch.testing.assert_close(losses_I, F.cross_entropy(scores_IC, batch["labels"], reduction="none"))
     losses_I.sum().backward()
     assert all(p.grad is not None for p in model.mlm.parameters()), "every process has a gradient of every weight"  # type: ignore[union-attr]
-
-
-def test_validation_masks_the_same_tokens_every_time(pairs: StoredExamples) -> None:
-    masked = masked_examples(pairs)
-    first, again = masked.batch(np.array([2, 7])), masked.batch(np.array([2, 7]))
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert masked.fingerprint != pairs.fingerprint
-    assert len(masked) == len(pairs)
 
 
 def test_a_hidden_example_learns_its_tokens_and_another_its_class(pairs: StoredExamples) -> None:
@@ -135,19 +111,6 @@ def test_the_accuracy_of_training_is_that_of_the_examples_asked_for_their_class(
     assert run.metrics(run.loss(given)[1].tolist())["accuracy"] == 1.0
     nothing = given | {"hidden": torch.ones(10, dtype=torch.bool)}
     assert run.metrics(run.loss(nothing)[1].tolist()).keys() == {"loss"}
-
-
-def test_tokens_of_a_model_alone_are_scored_by_example(pairs: StoredExamples) -> None:
-    torch.manual_seed(0)
-    target = Tokens()
-    model = target.build(small_config(model__dropout_prob=0.0).model).eval()
-    assert isinstance(model, TokenModel)
-    batch = masked_examples(pairs).batch(np.array([1, 4, 6]))
-    scores_I3 = target.scores(model, batch)
-    counts_B = (batch["guessed_BK"] != IGNORED).sum(1)
-    assert scores_I3[:, 2].tolist() == (counts_B[:3] + counts_B[3:]).tolist()
-    assert (scores_I3[:, 1] <= scores_I3[:, 2]).all()
-    assert scores_I3[:, 0].mean().item() == pytest.approx(np.log(300), rel=0.2), "nothing is known yet"
 
 
 def test_pictures_move_as_their_class_allows() -> None:
@@ -195,18 +158,3 @@ def test_modern_trains_with_rotary_positions(lra: Lra) -> None:
     assert result.test_metrics.keys() == {"accuracy"}
     weights = read_checkpoint(Path(result.folder) / "cp-0001.model")["model"]
     assert any(name.startswith("mlm.") for name in weights)
-
-
-def test_self_pretraining_comes_before_the_classes_of_each_seed(lra: Lra) -> None:
-    given = ("--track", "spt", "--steps", 8, "--every", 2, "--token_steps", 6, "--seed", "0,1", "--baselines")
-    results = lra(*given)
-    assert "majority class" in lra.capsys.readouterr().out
-    assert len(list(lra.folder.glob("model/lra/listops-spt-tokens/scratch-*"))) == 2
-    assert [(result.task, result.origin.step, len(result.epochs)) for result in results] == [
-        ("lra/listops-spt", 6, 1)
-    ] * 2
-    assert len({result.origin.sha256 for result in results}) == 2, "each seed has its own"
-    assert len({result.family for result in results}) == 1, "and both are of one kind"
-    before = {path: path.stat().st_mtime_ns for path in lra.folder.rglob("cp-*")}
-    assert lra(*given) == results
-    assert {path: path.stat().st_mtime_ns for path in lra.folder.rglob("cp-*")} == before, "done already"

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from arena import SCRIPT, TINY, Lra, experiment, flags, write_task
-from small import CPU, ROOT, command, run_here, small_config
+from small import CPU, ROOT, command, small_config
 
 from nystromformer.config import load_config
 from nystromformer.model import SequenceModel
@@ -161,20 +160,6 @@ def test_killed_and_resumed_it_ends_in_the_same_bits(listops: Path, tmp_path: Pa
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-@pytest.mark.slow
-def test_two_processes_are_one(listops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("one", "two"):
-        experiment(tmp_path / name)
-    more = ("--steps", 6, "--every", 3, "--set", "model.dropout_prob=0.0")
-    assert run_here(monkeypatch, SCRIPT, *flags(tmp_path / "one", listops, *more)) == 0
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    words = [sys.executable, *launcher, str(ROOT / SCRIPT), *map(str, flags(tmp_path / "two", listops, *more))]
-    subprocess.run(words, check=True, timeout=300)
-    logs = [next((tmp_path / name).glob("model/lra/listops/scratch-*/log.jsonl")) for name in ("one", "two")]
-    curves = [[(r["step"], r["loss"]) for r in read_log(log) if r["type"] in ("train", "validation")] for log in logs]
-    torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("attention", "parameters"),
     [
@@ -183,6 +168,7 @@ def test_two_processes_are_one(listops: Path, tmp_path: Path, monkeypatch: pytes
         ("linformer", {"projected_length": 256}),
         ("reformer", {"num_hashes": 2}),
         ("nystrom", {"num_landmarks": 64}),
+        ("nystrom,num_landmarks=16", {"num_landmarks": 16}),
     ],
 )
 def test_another_attention_trains_with_the_papers_parameters(
@@ -191,7 +177,7 @@ def test_another_attention_trains_with_the_papers_parameters(
     tiny = [override for override in TINY if "attn_type" not in override and "max_seq_len" not in override]
     settings = [*tiny, "model.max_seq_len=512"]
     (result,) = lra("--steps", 1, "--every", 1, "--attention", attention, "--conv", 7, settings=settings)
-    expected = parameters | {"name": attention, "conv_kernel_size": 7}
+    expected = parameters | {"name": attention.partition(",")[0], "conv_kernel_size": 7}
     assert all(expected.items() <= layer.items() for layer in result.attention)
 
 
@@ -199,17 +185,16 @@ def test_another_attention_trains_with_the_papers_parameters(
     ("given", "expected"),
     [
         (("--task", "chess"), "--task chess: expected one of listops, text, retrieval, image, pathfinder"),
-        (("--attention", "nystroem"), "--attention nystroem: expected one of"),
+        (("--attention", "nystroem"), 'unknown attention "nystroem"'),
+        (("--attention", "nystrom,landmarks=7"), "landmarks: expected"),
         (("--steps", 100, "--every", 30), "--steps 100: expected a multiple of --every 30"),
         (("--data", "missing"), "missing: no prepared data: run `python experiments/lra/prepare.py listops` first"),
         (("--task", "text"), "expected data of text, found that of listops"),
         (("--attention", "linformer", "--set", "model.attn_type.projected_length=64"), "projected_length"),
         (("--attention", "softmax", "--set", "model.attn_type.num_landmarks=8"), "num_landmarks"),
         (("--lr", "fast"), "--lr: expected a number"),
-        (("--track", "fast"), "--track fast: expected one of paper, modern, spt"),
-        (("--token_steps", 50), "--token_steps 50: expected --track spt with it, found paper"),
-        (("--track", "spt", "--token_steps", 5000), "expected a multiple of --every 50 below --steps 5000"),
-        (("--track", "spt", "--lr", "1e-3,1e-4"), "--track spt: expected one --batch_size and one --lr"),
+        (("--track", "spt"), "--track spt: expected one of paper, modern"),
+        (("--token_steps", 50), "No such option: --token_steps"),
         (("--track", "modern", "--as_published"), "--as_published: expected --track paper with it, found modern"),
     ],
 )
@@ -224,12 +209,6 @@ def test_damaged_data_are_refused(lra: Lra, tmp_path: Path) -> None:
     path = damaged / "test.tokens.bin"
     path.write_bytes(path.read_bytes()[::-1])
     assert "test.tokens.bin: is missing or was modified" in lra.refuse("--steps", 1, "--every", 1, data=damaged)
-
-
-def test_a_folder_without_a_config_names_the_tasks_own(lra: Lra) -> None:
-    (lra.folder / "config.json").unlink()
-    said = lra.refuse(task="text")
-    assert f"{lra.folder}/config.json: no such file; create it (copy the project's experiments/lra/text/config" in said
 
 
 @pytest.mark.parametrize("task", sorted(set(TASKS) - {PATH}))

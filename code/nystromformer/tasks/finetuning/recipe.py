@@ -15,7 +15,7 @@ import typer
 
 from nystromformer.command_line.flag_groups import Without
 from nystromformer.config import peek_config
-from nystromformer.config.attention import ATTENTIONS
+from nystromformer.config.attention_text import parse_attention
 from nystromformer.config.ranges import LEAST_RATE, MOST, MOST_RATE
 from nystromformer.errors import UserError
 from nystromformer.tasks.experiment.folder import CONTAINER_MODEL
@@ -49,7 +49,7 @@ class RecipeFlags:
         str | None,
         typer.Option(
             "--attention",
-            help="Attention, instead of config.json's; set its parameters by --set model.attn_type.NAME=VALUE.",
+            help="Attention, instead of config.json's: NAME, or NAME,KEY=VALUE,… with its parameters.",
         ),
     ] = None
     conv: Annotated[
@@ -89,10 +89,6 @@ class RecipeFlags:
         """
         return self.model or (CONTAINER_MODEL if (CONTAINER_MODEL / "config.json").is_file() else usual)
 
-    def with_usual_rate(self, rate: float) -> RecipeFlags:
-        """The same with a learning rate in the place of config.json's where none is given."""
-        return self if self.lr is not None else replace(self, lr=repr(rate))
-
     def overrides(self, config_file: Path, given: Sequence[str]) -> list[str]:
         """What to write over a config.json so that its encoder has the attention and the convolution.
 
@@ -106,9 +102,10 @@ class RecipeFlags:
         own = section.get("attn_type") if isinstance(section, dict) else None
         chosen: Any = own
         if self.attention is not None:
-            check_name("--attention", self.attention, ATTENTIONS)
-            if not (isinstance(own, dict) and own.get("name") == self.attention):
-                chosen = {"name": self.attention} | PUBLISHED.get(self.attention, {})
+            attention, parameters = parse_attention(self.attention)
+            is_own = isinstance(own, dict) and own.get("name") == attention.name
+            chosen = own if is_own else {"name": attention.name} | PUBLISHED.get(attention.name, {})
+            chosen = {**chosen, **parameters}
         if self.conv is not None:
             if not isinstance(chosen, dict):
                 raise UserError(
@@ -117,7 +114,7 @@ class RecipeFlags:
                 )
             chosen = {key: value for key, value in chosen.items() if key != "conv_kernel_size"}
             chosen |= {"conv_kernel_size": self.conv} if self.conv else {}
-        return [*([] if chosen is own else [f"model.attn_type={json.dumps(chosen)}"]), *given]
+        return [*([] if chosen == own else [f"model.attn_type={json.dumps(chosen)}"]), *given]
 
     def sweep(self, others: Sweep, setting: PretrainingConfig) -> Sweep:
         """The runs of a command: as config.json says, except for the flags that are given.

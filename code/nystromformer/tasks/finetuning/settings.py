@@ -56,12 +56,6 @@ class Sweep:
     """For the record."""
 
     @property
-    def half_of_steps(self) -> int:
-        """About half of the steps of runs that count them, up to a validation."""
-        assert self.every is not None
-        return max(1, self.epochs // 2) * self.every
-
-    @property
     def runs(self) -> list[RunSettings]:
         if self.freeze:
             return [RunSettings(1, 1.0, 1, 0, 0.0, 1, self.pad_to, freeze=True)]

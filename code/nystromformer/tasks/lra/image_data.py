@@ -6,7 +6,6 @@ A black pixel is a value like any other: nothing here stands for padding.
 import io
 import pickle
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,76 +14,65 @@ from numpy.typing import NDArray
 
 from nystromformer.data.hub import load_split
 from nystromformer.errors import UserError, first_line
-from nystromformer.files.reading import read_bytes
-from nystromformer.tasks.lra.prepare import HELD_OUT, TaskData, find_files, prepare_read
-from nystromformer.tasks.lra.store import VALIDATE_ON_LAST, Example, Manifest
+from nystromformer.tasks.lra.prepare import HELD_OUT, find_files, prepare_read
+from nystromformer.tasks.lra.store import VALIDATE_ON_LAST, Example, Manifest, TaskData
 
 IMAGE = TaskData("image", 10, {"train": 45_000, "validation": 5_000, "test": 10_000})
 SIDE = 32
 _BATCHES = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
 HUB = "uoft-cs/cifar10"
 """CIFAR-10's name on the hub."""
-_MOST_BYTES = 64 << 20
 _CHANNELS = np.array([0.2989, 0.5870, 0.1140])
 """Of red, green and blue, as TensorFlow's rgb_to_grayscale weighs them, which the Long Range Arena calls."""
 
 
-def read_image(folder: Path, cifar: Path | None, partial: bool, seed: int, validate_on_last: bool = False) -> Manifest:
+def read_image(folder: Path, cifar: Path, partial: bool, seed: int, validate_on_last: bool = False) -> Manifest:
     """Take CIFAR-10 in grey into a folder.
 
     Args:
-        cifar: the folder of its files; None: the Hugging Face hub.
+        cifar: the folder of its files, or "hub", the Hugging Face hub.
         validate_on_last: validate on the last tenth of the training pictures, in place of one that is drawn.
 
     Raises:
         UserError: files are missing or malformed; as `prepare_read`.
     """
     place: Path | str = "the Hugging Face hub"
-    if cifar is None:
+    if str(cifar) == "hub":
         pictures = {split: read_hub(split) for split in ("train", "test")}
     else:
-        what = "CIFAR-10's files (--cifar names their folder, or hub)"
-        place, files = find_files(cifar, "cifar-10-batches-py", _BATCHES, partial, what)
+        place, files = find_files(cifar, "cifar-10-batches-py", _BATCHES, partial)
         pictures = {split: read_pictures(*paths) for split, paths in files.items()}
     if validate_on_last and "test" not in pictures:
         raise UserError("--validate_on_last: expected CIFAR-10's test_batch beside the training files, found none")
     settings = {"validation_share": HELD_OUT, VALIDATE_ON_LAST: validate_on_last}
-    return prepare_read(folder, IMAGE, place, "CIFAR-10", pictures, settings, partial, seed)
+    return prepare_read(folder, IMAGE, place, pictures, settings, partial, seed)
 
 
-class _Kind:
-    """Stands for numpy's dtype: its name alone."""
+class _Pickled:
+    """Stands for numpy's dtype and array: keeps what the pickle says, which is checked before numpy sees it."""
 
-    def __init__(self, name: object, *others: object) -> None:
-        self.name = name
+    state: Any = None
 
-    def __setstate__(self, state: object) -> None:
-        """Byte order and the like, which bytes have not."""
-
-
-class _Bytes:
-    """Stands for numpy's array: its shape and its bytes, checked before numpy sees them."""
-
-    state: object = None
+    def __init__(self, *arguments: object) -> None:
+        self.arguments = arguments
 
     def __setstate__(self, state: object) -> None:
         self.state = state
 
     def array(self) -> NDArray[np.uint8]:
-        if not isinstance(self.state, tuple) or len(self.state) != 5:
-            raise ValueError("an array without a shape and bytes")
+        """Of an array of bytes."""
         _, shape, kind, is_fortran, content = self.state
         content = content.encode("latin1") if isinstance(content, str) else content
-        if not isinstance(kind, _Kind) or kind.name != "u1" or is_fortran or not isinstance(content, bytes):
+        if kind.arguments[0] != "u1" or is_fortran:
             raise ValueError("an array of another type than bytes")
         return np.frombuffer(content, np.uint8).reshape(shape)
 
 
 _STANDINS: dict[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): lambda *whatever: _Bytes(),
-    ("numpy._core.multiarray", "_reconstruct"): lambda *whatever: _Bytes(),
-    ("numpy", "ndarray"): _Bytes,
-    ("numpy", "dtype"): _Kind,
+    ("numpy.core.multiarray", "_reconstruct"): _Pickled,
+    ("numpy._core.multiarray", "_reconstruct"): _Pickled,
+    ("numpy", "ndarray"): _Pickled,
+    ("numpy", "dtype"): _Pickled,
     ("_codecs", "encode"): lambda text, encoding="latin1": str(text).encode("latin1"),
 }
 """By what a pickle of arrays names. Nothing of it is called: what stands for it only keeps what it is given."""
@@ -101,28 +89,19 @@ def read_pictures(*paths: Path) -> Iterator[Example]:
     """The grey pictures of some of CIFAR-10's files and their classes.
 
     Raises:
-        UserError: a pickle with anything but arrays and plain values, or pictures of another size.
+        UserError: a pickle with anything but arrays and plain values, or without pictures and their classes.
     """
     for path in paths:
-        content = read_bytes(path, _MOST_BYTES, "a file of CIFAR-10")
         try:
-            data = _Restricted(io.BytesIO(content), encoding="latin1").load()
-            values = {key.decode() if isinstance(key, bytes) else key: value for key, value in dict(data).items()}
-            if missing := {"data", "labels"} - values.keys():
-                raise ValueError(f"no {' and no '.join(sorted(missing))}")
-            if not isinstance(values["labels"], list):
-                raise ValueError("labels that are no list")
-            pixels = values["data"].array()
-            labels = [label for label in values["labels"] if type(label) is int and 0 <= label < IMAGE.classes]
+            data = _Restricted(io.BytesIO(path.read_bytes()), encoding="latin1").load()
+            values = {key.decode() if isinstance(key, bytes) else key: value for key, value in data.items()}
+            greys = convert_to_grey(values["data"].array().reshape(-1, 3 * SIDE * SIDE))
+            examples = list(zip(greys, map(int, values["labels"]), strict=True))
+            if not all(0 <= label < IMAGE.classes for _, label in examples):
+                raise ValueError(f"expected classes from 0 to {IMAGE.classes - 1}")
         except Exception as error:  # a damaged pickle raises whatever its opcodes run into
             raise UserError(f"{path}: expected a file of CIFAR-10, found something else: {error}") from None
-        if pixels.ndim != 2 or pixels.shape[1] != 3 * SIDE * SIDE:
-            raise UserError(f"{path}: expected pictures as rows of {3 * SIDE * SIDE} bytes, found {pixels.shape}")
-        if not len(labels) == len(values["labels"]) == len(pixels):
-            raise UserError(
-                f"{path}: expected a class from 0 to {IMAGE.classes - 1} for each of {len(pixels)} pictures"
-            )
-        for grey, label in zip(convert_to_grey(pixels), labels, strict=True):
+        for grey, label in examples:
             yield [grey.tobytes()], label
 
 
@@ -133,15 +112,14 @@ def read_hub(split: str) -> Iterator[Example]:
         UserError: it cannot be loaded.
     """
     try:
-        rows = load_split(HUB, None, split)
-        for row in rows:
+        for row in load_split(HUB, None, split):
             pixels = np.asarray(row["img"], dtype=np.uint8)
             (grey,) = convert_to_grey(pixels.transpose(2, 0, 1).reshape(1, 3 * SIDE * SIDE))
             yield [grey.tobytes()], int(row["label"])
     except Exception as error:  # the library raises whatever its network and file system layers raise
         raise UserError(
             f"--cifar hub: {split} cannot be loaded from {HUB}: {first_line(error)}. It needs a network; without one, "
-            f"give --cifar the folder of CIFAR-10's files, {', '.join(chain.from_iterable(_BATCHES.values()))}"
+            "give --cifar the folder of CIFAR-10's files"
         ) from error
 
 

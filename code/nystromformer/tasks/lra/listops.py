@@ -1,54 +1,62 @@
 """ListOps: nested lists of digits under operators, each the result of which is a digit (Nangia and Bowman 2018), drawn
 with the Long Range Arena's distribution (Tay et al. 2021).
 
-An expression is a row of tokens: `[MAX 2 9 [MIN 4 7 ] 0 ]` is 9. The Long Range Arena writes each also with brackets
-that group an operator with its values one by one, and its loader leaves these out; so 15 kinds of token are left.
+An expression is a row of tokens: `[MAX 2 9 [MIN 4 7 ] 0 ]` is 9. The Long Range Arena's files have also brackets that
+group an operator with its values one by one; its loader leaves them out, and so 15 kinds of token are left.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial as partial_of
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from nystromformer.errors import UserError
+from nystromformer.tasks.lra.prepare import find_files, prepare_drawn, prepare_read
+from nystromformer.tasks.lra.store import Example, Manifest, TaskData
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 """Smallest, largest, the median rounded down, the sum modulo ten."""
 END = "]"
 TOKENS = (*"0123456789", *OPERATORS, END)
 """By number."""
-BRACKETS = ("(", ")")
-"""Beside TOKENS, where brackets are kept."""
 CLASSES = 10
 _MOST_ATTEMPTS = 200_000
+_OPERATOR_SHARE = 0.25
+"""The probability that what stands above the deepest level is an operator."""
 
 FIRST_OPERATOR, END_OF_LIST = 10, 14
 """Of the operators' tokens the first, and the token of END."""
-_OPEN, _CLOSE = 15, 16
-_NUMBERS = {token: number for number, token in enumerate((*TOKENS, *BRACKETS))}
+_NUMBERS = {token: number for number, token in enumerate(TOKENS)}
+
+LISTOPS = TaskData("listops", CLASSES, {"train": 96_000, "validation": 2_000, "test": 2_000}, kinds=len(TOKENS))
+_RELEASE_FILES = {"train": ["basic_train.tsv"], "validation": ["basic_val.tsv"], "test": ["basic_test.tsv"]}
+_HEADER = "Source\tTarget"
 
 
 @dataclass(frozen=True)
 class Expressions:
-    """What is drawn; the defaults are the Long Range Arena's.
+    """What is drawn, as the Long Range Arena does unless told otherwise; each field is a flag."""
 
-    longer_than, shorter_than: bounds of an expression's tokens, brackets of grouping not counted.
-    depth: of the deepest operator, the outermost being 1, is one less.
-    most_values: that an operator has; 2 at least.
-    operator_share: the probability that what stands above that depth is an operator.
-    brackets: whether the brackets that group are tokens, too.
-    train_longer_than: the lower bound for training expressions; None: the same.
-    """
-
-    longer_than: int = 500
-    shorter_than: int = 2000
-    depth: int = 10
-    most_values: int = 10
-    operator_share: float = 0.25
-    brackets: bool = False
-    train_longer_than: int | None = None
+    longer_than: Annotated[
+        int, typer.Option("--longer_than", min=0, help="Expressions have more than this many tokens.")
+    ] = 500
+    shorter_than: Annotated[
+        int, typer.Option("--shorter_than", min=2, max=10**6, help="Expressions have fewer than this many tokens.")
+    ] = 2000
+    train_longer_than: Annotated[
+        int | None,
+        typer.Option("--train_longer_than", min=0, help="The same as --longer_than for training expressions alone."),
+    ] = None
+    depth: Annotated[int, typer.Option(min=2, max=50, help="Levels of nesting, digits included.")] = 10
+    most_values: Annotated[
+        int, typer.Option("--most_values", min=2, max=1000, help="Largest number of values of a list.")
+    ] = 10
 
     def of(self, split: str) -> Expressions:
         """What the expressions of a split have."""
@@ -73,8 +81,7 @@ def draw(generator: random.Random, wanted: Expressions) -> tuple[bytes, int]:
             value = _grow(generator, wanted, 1, tokens)
         except _TooLong:
             continue
-        grouping = tokens.count(_OPEN) + tokens.count(_CLOSE)
-        if wanted.longer_than < len(tokens) - grouping < wanted.shorter_than:
+        if wanted.longer_than < len(tokens) < wanted.shorter_than:
             return bytes(tokens), value
     raise UserError(
         f"none of {_MOST_ATTEMPTS:,} expressions with --depth {wanted.depth} and --most_values {wanted.most_values} "
@@ -84,26 +91,17 @@ def draw(generator: random.Random, wanted: Expressions) -> tuple[bytes, int]:
 
 def _grow(generator: random.Random, wanted: Expressions, depth: int, tokens: bytearray) -> int:
     """Add a digit or a list to the tokens; its value."""
-    if depth >= wanted.depth or generator.random() > wanted.operator_share:
+    if depth >= wanted.depth or generator.random() > _OPERATOR_SHARE:
         digit = generator.randrange(10)
         tokens.append(digit)
         return digit
     count = generator.randint(2, wanted.most_values)
     operator = generator.randrange(len(OPERATORS))
-    if wanted.brackets:
-        tokens.extend([_OPEN] * (count + 1))
     tokens.append(FIRST_OPERATOR + operator)
-    # With brackets there are fewer than three tokens for each that counts.
-    if len(tokens) >= (3 if wanted.brackets else 1) * wanted.shorter_than:
+    if len(tokens) >= wanted.shorter_than:
         raise _TooLong
-    values = []
-    for _ in range(count):
-        values.append(_grow(generator, wanted, depth + 1, tokens))
-        if wanted.brackets:
-            tokens.append(_CLOSE)
+    values = [_grow(generator, wanted, depth + 1, tokens) for _ in range(count)]
     tokens.append(END_OF_LIST)
-    if wanted.brackets:
-        tokens.append(_CLOSE)
     return apply(operator, values)
 
 
@@ -119,29 +117,20 @@ def apply(operator: int, values: Sequence[int]) -> int:
     return sum(values) % 10
 
 
-def parse(text: str, brackets: bool = False) -> bytes:
-    """The tokens of an expression as the Long Range Arena's files write it.
-
-    Args:
-        brackets: whether the brackets that group are kept.
+def parse(text: str) -> bytes:
+    """The tokens of an expression as the Long Range Arena's files write it, without the brackets that group.
 
     Raises:
-        ValueError: a token that there is not, or brackets that do not match.
+        ValueError: a token that there is not.
     """
-    words = text.split()
-    opening, closing = BRACKETS
-    depths = list(accumulate((word == opening) - (word == closing) for word in words))
-    if depths and (depths[-1] or min(depths) < 0):
-        raise ValueError(f"its brackets {opening} and {closing} do not match")
     try:
-        tokens = bytes(_NUMBERS[word] for word in words)
+        return bytes(_NUMBERS[word] for word in text.split() if word not in ("(", ")"))
     except KeyError as error:
         raise ValueError(f"expected digits, {', '.join(OPERATORS)} and {END}, found {error.args[0]!r:.40}") from None
-    return tokens if brackets else tokens.translate(None, bytes([_OPEN, _CLOSE]))
 
 
 def evaluate(tokens: bytes) -> int:
-    """The value of an expression, with brackets that group or without.
+    """The value of an expression.
 
     Raises:
         ValueError: it is none: an operator without values, a list that does not end, or more than one expression.
@@ -165,3 +154,57 @@ def evaluate(tokens: bytes) -> int:
     if len(results) != 1:
         raise ValueError(f"expected one expression, found {len(results)}")
     return results[0]
+
+
+def draw_listops(folder: Path, wanted: Expressions, sizes: Mapping[str, int], seed: int, workers: int) -> Manifest:
+    """Draw ListOps into a folder.
+
+    Args:
+        sizes: examples of each split.
+
+    Raises:
+        UserError: as `prepare_drawn`.
+    """
+    warning = "drawn here as the Long Range Arena draws: its own expressions are others"
+    if wanted != Expressions() or sizes != LISTOPS.official:
+        warning = "not the Long Range Arena's ListOps: other lengths or sizes"
+    settings = {"seed": seed, **asdict(wanted)}
+    return prepare_drawn(folder, LISTOPS, partial_of(draw_example, wanted, seed), settings, sizes, workers, [warning])
+
+
+def draw_example(wanted: Expressions, seed: int, split: str, number: int, attempt: int) -> tuple[bytes, int]:
+    """Tokens and value of an expression of a split."""
+    return draw(random.Random(f"listops {seed} {split} {number} {attempt}"), wanted.of(split))
+
+
+def read_listops(folder: Path, release: Path, partial: bool, seed: int) -> Manifest:
+    """Take ListOps from the release into a folder.
+
+    Raises:
+        UserError: files are missing, or one is malformed or has a wrong label; as `prepare_read`.
+    """
+    place, files = find_files(release, "listops-1000", _RELEASE_FILES, partial)
+    expressions = {split: read_expressions(path) for split, (path,) in files.items()}
+    return prepare_read(folder, LISTOPS, place, expressions, {}, partial, seed)
+
+
+def read_expressions(path: Path) -> Iterator[Example]:
+    """The expressions of a file, whose labels are computed again.
+
+    Raises:
+        UserError: another header, a line that is no expression and digit, or whose label is not its value; says where.
+    """
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        header = next(lines, "").rstrip("\n")
+        if header != _HEADER:
+            raise UserError(f"{path}: expected the header {_HEADER!r}, found {header[:60]!r}")
+        for number, line in enumerate(lines, start=2):
+            source, _, target = line.rstrip("\n").rpartition("\t")
+            try:
+                tokens = parse(source)
+                value = evaluate(tokens)
+                if target != str(value):
+                    raise ValueError(f"its value is {value}, its label {target[:20]!r}")
+            except ValueError as error:
+                raise UserError(f"{path}, line {number}: {error}") from None
+            yield [tokens], value

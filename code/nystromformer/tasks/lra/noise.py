@@ -65,15 +65,10 @@ def move_pictures(batch: Mapping[str, Tensor], numbers: Ints, task: str, seed: i
 
     Args:
         numbers: of the examples, by which with seed and step it is decided.
-
-    Raises:
-        ValueError: the rows' valid tokens are no squares, such as those of pictures that were cut.
     """
     tokens_BN = batch["tokens_BN"].numpy().copy()
     (pixels,) = np.unique(batch["mask_BN"].numpy().sum(1)).tolist()
     side = math.isqrt(pixels)
-    if side * side != pixels:
-        raise ValueError(f"expected square pictures, found {pixels} tokens")
     draws_I4 = random_uniform(seed, _FLIP_STREAM, step, numbers[:, None], np.arange(4))
     for row_N, draws in zip(tokens_BN, draws_I4, strict=True):
         row_N[:pixels] = _move(row_N[:pixels].reshape(side, side), draws, task == "pathfinder").reshape(-1)

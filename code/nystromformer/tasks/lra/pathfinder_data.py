@@ -1,65 +1,66 @@
 """Pathfinder's data: drawn, or the Long Range Arena's pictures; each pixel a token from 0 to 255, row by row."""
 
 import random
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial as partial_of
-from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 
 from nystromformer.errors import UserError
-from nystromformer.files.writing import write_figure
-from nystromformer.tasks.lra.pathfinder import Style, draw, find_style, paint
-from nystromformer.tasks.lra.prepare import (
-    RELEASE,
-    TaskData,
-    carve,
-    compare_sizes,
-    prepare_drawn,
-    prepare_read,
-)
-from nystromformer.tasks.lra.store import SPLITS, Example, Manifest, StoredSplit
+from nystromformer.tasks.lra.pathfinder import Style, draw, find_style, paint, pixels_of_path
+from nystromformer.tasks.lra.prepare import RELEASE, carve, compare_sizes, prepare_drawn, prepare_read
+from nystromformer.tasks.lra.recipe import PATH
+from nystromformer.tasks.lra.store import SPLITS, Example, Manifest, TaskData
 from nystromformer.wording import number_of
 
 PATHFINDER = TaskData("pathfinder", 2, {"train": 160_000, "validation": 20_000, "test": 20_000})
-_LONGEST_LINE = 4096
+PATH_PIXELS = replace(PATHFINDER, task=PATH, sequences=2)
 _BASELINE = 6
 """Dashes of a long path in the release's curv_baseline."""
 
 
-def draw_pathfinder(
-    folder: Path, size: int, contour: int, distractors: bool, sizes: Mapping[str, int], seed: int, workers: int
-) -> Manifest:
+def draw_pathfinder(folder: Path, style: Style, sizes: Mapping[str, int], seed: int, workers: int) -> Manifest:
     """Draw Pathfinder into a folder.
 
     Args:
-        size: pixels of a side.
-        contour: dashes of a long path.
-        distractors: whether there are short ones beside them.
         sizes: examples of each split.
 
     Raises:
         UserError: as `prepare_drawn`.
     """
-    style = find_style(size, contour, distractors)
+    usual = find_style(style.size)
     warning = "drawn here with the Long Range Arena's parameters: its own pictures are others"
-    if style != find_style(size):
-        shown = f"paths of {contour} dashes " + ("and distractors" if distractors else "without distractors")
-        official = f"the Long Range Arena's have {find_style(size).contour} and distractors"
+    if style != usual:
+        shown = f"paths of {style.contour} dashes " + ("and" if style.distractors else "without") + " distractors"
+        official = f"the Long Range Arena's have {usual.contour} and distractors"
         warning = f"not the Long Range Arena's Pathfinder: {shown}; {official}"
     warnings = [warning, *compare_sizes(sizes, PATHFINDER.official)]
-    settings = {"seed": seed, **asdict(style)}
-    drawing = partial_of(draw_example, style, seed)
-    return prepare_drawn(folder, PATHFINDER, drawing, settings, sizes, workers, warnings, draw_samples)
+    drawing, settings = partial_of(draw_example, style, seed), {"seed": seed, **asdict(style)}
+    return prepare_drawn(folder, PATHFINDER, drawing, settings, sizes, workers, warnings)
 
 
 def draw_example(style: Style, seed: int, split: str, number: int, attempt: int) -> tuple[bytes, int]:
     """Pixels and label of a picture of a split."""
     drawing = draw(random.Random(f"pathfinder {seed} {split} {number} {attempt}"), style)
     return paint(drawing, style).tobytes(), drawing.label
+
+
+def draw_path_pixels(folder: Path, style: Style, sizes: Mapping[str, int], seed: int, workers: int) -> Manifest:
+    """The same with a label of each pixel."""
+    drawing, settings = partial_of(draw_path_example, style, seed), {"seed": seed, **asdict(style)}
+    warnings = ["not a task of the Long Range Arena"]
+    return prepare_drawn(folder, PATH_PIXELS, drawing, settings, sizes, workers, warnings)
+
+
+def draw_path_example(style: Style, seed: int, split: str, number: int, attempt: int) -> tuple[bytes, int]:
+    """Pixels, and which of them are on the marked path, of a picture of a split; its label is 1: one path has both
+    marks.
+    """
+    drawing = draw(random.Random(f"{PATH} {seed} {split} {number} {attempt}"), style)
+    drawing = replace(drawing, marked=(drawing.marked[0], drawing.marked[0]))
+    return paint(drawing, style).tobytes() + pixels_of_path(drawing, style).tobytes(), drawing.label
 
 
 def read_pathfinder(folder: Path, release: Path, size: int, contour: int, partial: bool, seed: int) -> Manifest:
@@ -89,9 +90,7 @@ def read_pathfinder(folder: Path, release: Path, size: int, contour: int, partia
         )
     settings = {"size": size, "contour": contour}
     # Their number was checked above, with those that are left out.
-    return prepare_read(
-        folder, PATHFINDER, release, "release", chosen, settings, True, seed, warnings=warnings, picture=draw_samples
-    )
+    return prepare_read(folder, PATHFINDER, release, chosen, settings, True, seed, warnings=warnings)
 
 
 def find_pictures(release: Path, size: int, contour: int) -> Path:
@@ -102,19 +101,10 @@ def find_pictures(release: Path, size: int, contour: int) -> Path:
     """
     name = "curv_baseline" if contour == _BASELINE else f"curv_contour_length_{contour}"
     inside = Path(f"pathfinder{size}", name)
-    places = [release / inside, release / RELEASE / inside, release / name, release]
+    places = [release / inside, release / RELEASE / inside, release / name]
     place = next((each for each in places if any(each.glob("metadata/*.npy"))), None)
     if place is None:
-        raise UserError(
-            f"{release}: expected pictures of Pathfinder, found none; looked for metadata/*.npy in "
-            f"{', '.join(str(place) for place in places)}"
-        )
-    own_name = place.resolve().name
-    if own_name != name and (found := re.fullmatch(r"curv_(baseline|contour_length_(\d+))", own_name)):
-        own = found[2] or _BASELINE
-        raise UserError(
-            f"{place}: its name says paths of {own} dashes, expected {contour}: give --contour {own}, or another folder"
-        )
+        raise UserError(f"{release}: expected pictures of Pathfinder, found no {inside}/metadata/*.npy")
     return place
 
 
@@ -130,14 +120,12 @@ def list_pictures(folder: Path) -> tuple[list[tuple[Path, int]], int]:
     found, empty = [], 0
     for path in sorted(folder.glob("metadata/*.npy"), key=lambda path: (len(path.stem), path.stem)):
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
-            words = line[:_LONGEST_LINE].split()
+            words = line.split()
             if len(words) < 4 or words[3] not in ("0", "1"):
                 raise UserError(
                     f"{path}, line {number}: expected a folder, a file, a number and a label, found {line[:60]!r}"
                 )
             picture = folder / words[0] / words[1]
-            if not picture.resolve().is_relative_to(folder.resolve()):
-                raise UserError(f"{path}, line {number}: names a file outside of {folder}: {words[0]}/{words[1]}")
             if picture.is_file() and not picture.stat().st_size:
                 empty += 1
             else:
@@ -156,30 +144,11 @@ def read_pictures(pictures: Sequence[tuple[Path, int]], size: int) -> Iterator[E
     for path, label in pictures:
         try:
             pixels = np.asarray(imread(path))
-        except FileNotFoundError:
-            raise UserError(f"{path}: no such picture, but the metadata name it") from None
         except (OSError, SyntaxError, ValueError) as error:
-            raise UserError(f"{path}: expected a PNG, found something else: {error}") from None
+            raise UserError(f"{path}: expected a PNG: {error}") from None
         if pixels.ndim == 3:
             pixels = pixels[..., 0]
         if pixels.shape != (size, size):
             raise UserError(f"{path}: expected {size} x {size} pixels, found {' x '.join(map(str, pixels.shape))}")
         # matplotlib gives a PNG's bytes as shares of 255.
         yield [np.rint(pixels * 255).astype(np.uint8).tobytes()], label
-
-
-def draw_samples(path: Path, split: StoredSplit) -> None:
-    """Draw some examples: those of one path above, those of two below."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
-    for axes, label, title in zip(figure.subplots(2, 5), (1, 0), ("one path", "two paths"), strict=True):
-        chosen = np.flatnonzero(split.labels == label).tolist()
-        for axis, example in zip_longest(axes, chosen[: len(axes)]):
-            axis.axis("off")
-            if example is not None:
-                pixels = split.tokens(example)
-                side = round(len(pixels) ** 0.5)
-                axis.imshow(pixels.reshape(side, side), cmap="gray", vmin=0, vmax=255)
-                axis.set_title(title, fontsize=9)
-    write_figure(path, figure, dpi=110)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+import logging
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial as partial_of
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,52 +16,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nystromformer.data.counter import permute
+from nystromformer.data.preprocessing.pool import Report, run_works
+from nystromformer.data.preprocessing.progress import ReadingProgress
 from nystromformer.errors import UserError
-from nystromformer.files.reading import is_there
-from nystromformer.runs.store import Store, write_folder
-from nystromformer.tasks.lra.drawing import Draw, NoMoreExamples, draw_splits
+from nystromformer.files.checked_json import write_checked
+from nystromformer.runs.store import Pieces, Store, write_folder
 from nystromformer.tasks.lra.store import (
     MANIFEST_FILE,
     SPLITS,
     VALIDATE_ON_LAST,
     Example,
     Manifest,
-    StoredSplit,
+    SplitFacts,
+    TaskData,
     open_stored,
     split_files,
-    write_manifest,
     write_split,
 )
 from nystromformer.wording import number_of
 
-PICTURE = "samples.png"
-"""Some examples of Pathfinder."""
-Picture = Callable[[Path, StoredSplit], None]
-"""Draws them."""
+logger = logging.getLogger(__name__)
 
 RELEASE = "lra_release"
 """The folder that the release unpacks to, and which it has in it once more."""
 HELD_OUT = 0.1
 """Share of the training examples for each split that a source lacks."""
 _STREAM = 40
-
-
-@dataclass(frozen=True)
-class TaskData:
-    """What the examples of a task are."""
-
-    task: str
-    classes: int
-    official: Mapping[str, int]
-    """Examples of each split in the Long Range Arena."""
-    kinds: int = 256
-    """Of token."""
-    sequences: int = 1
-    """Of an example."""
-    length: int | None = None
-    """Bytes that the Long Range Arena keeps of a sequence; None: all."""
-    draw: int = 2
-    """Of the training examples that are held out: other numbers are other draws."""
+Draw = Callable[[str, int, int], tuple[bytes, int]]
+"""Tokens and label of an example, a pure function of its split, its number and the attempt at it; pickles."""
+_CHUNK = 1000
+"""Drawn examples of a part."""
+_HEAD = struct.Struct("<IB")
+"""Of an example in a part: how many tokens it has, and its label; the tokens follow, a byte each."""
+_MOST_ATTEMPTS = 100
+"""At an example that there is already."""
 
 
 def prepare_drawn(
@@ -67,7 +60,6 @@ def prepare_drawn(
     sizes: Mapping[str, int],
     workers: int,
     warnings: list[str],
-    picture: Picture | None = None,
 ) -> Manifest:
     """Draw a task's data into a folder, or resume it.
 
@@ -76,53 +68,107 @@ def prepare_drawn(
         sizes: examples of each split.
         workers: processes.
         warnings: why results do not compare with published ones.
-        picture: draws some of the training examples.
 
     Raises:
         UserError: the folder is not free, or examples cannot be drawn.
     """
-    settings = {"task": data.task, **settings, "sizes": dict(sizes)}
 
-    def write(store: Store) -> Manifest:
-        splits = draw_splits(store, draw, sizes, data.kinds, data.classes, workers, data.sequences)
-        return Manifest(data.task, data.kinds, data.classes, data.sequences, "drawn", settings, splits, warnings)
+    def write(store: Store) -> tuple[dict[str, SplitFacts], list[str]]:
+        return _draw_splits(store, draw, sizes, data, workers), warnings
 
-    return _prepare(folder, data.task, settings, write, picture)
+    return _prepare(folder, data, {**settings, "sizes": dict(sizes)}, write)
+
+
+def _draw_splits(
+    store: Store, draw: Draw, sizes: Mapping[str, int], data: TaskData, workers: int
+) -> dict[str, SplitFacts]:
+    """Draw the splits into a store: the same for any number of processes, no example twice."""
+    parts = {
+        (split, first): range(first, min(first + _CHUNK, size))
+        for split, size in sizes.items()
+        for first in range(0, size, _CHUNK)
+    }
+    missing = [
+        partial_of(_draw_part, store.pieces, draw, split, numbers)
+        for (split, first), numbers in parts.items()
+        if store.pieces.read(f"{split}-{first}") is None
+    ]
+    with ReadingProgress("drawing", 0, counted="examples") as progress:
+        for _ in run_works(missing, workers, progress):
+            pass
+    seen: set[bytes] = set()
+
+    def different_examples(split: str) -> Iterator[Example]:
+        """The examples of a split in their order, with others in the place of those that were seen."""
+        repeated = 0
+        pieces = (store.pieces.read(f"{split}-{first}") for first in range(0, sizes[split], _CHUNK))
+        for number, (tokens, label) in enumerate(chain.from_iterable(map(_examples_in, pieces))):
+            attempt = 1
+            while (digest := hashlib.blake2b(tokens, digest_size=16).digest()) in seen:
+                if attempt == _MOST_ATTEMPTS:
+                    raise UserError(
+                        f"{split}: after {number} examples no different ones could be drawn: ask for fewer, or for "
+                        "longer ones"
+                    )
+                tokens, label = draw(split, number, attempt)
+                attempt += 1
+            repeated += attempt - 1
+            seen.add(digest)
+            length = len(tokens) // data.sequences
+            yield [tokens[start : start + length] for start in range(0, len(tokens), length)], label
+        if repeated:
+            logger.info("%s: %s drawn again to avoid repetitions", split, number_of(repeated, "example"))
+
+    # What is tested on comes first: the training examples give way.
+    splits = {split: write_split(store.whole, split, different_examples(split), data) for split in reversed(SPLITS)}
+    return {split: splits[split] for split in SPLITS}
+
+
+def _draw_part(pieces: Pieces, draw: Draw, split: str, numbers: range, report: Report) -> None:
+    with pieces.write(f"{split}-{numbers.start}") as piece:
+        for number in numbers:
+            tokens, label = draw(split, number, 0)
+            piece.write(_HEAD.pack(len(tokens), label) + tokens)
+            report(len(tokens), 1)
+
+
+def _examples_in(part: bytes | None) -> Iterator[tuple[bytes, int]]:
+    assert part is not None, "it was drawn"
+    at = 0
+    while at < len(part):
+        size, label = _HEAD.unpack_from(part, at)
+        at += _HEAD.size + size
+        yield part[at - size : at], label
 
 
 def prepare_read(
     folder: Path,
     data: TaskData,
     place: Path | str,
-    origin: str,
     sources: Mapping[str, Iterable[Example]],
     settings: Mapping[str, Any],
     partial: bool,
     seed: int,
     longest: int | None = None,
     warnings: Sequence[str] = (),
-    picture: Picture | None = None,
 ) -> Manifest:
     """Read a task's data into a folder; splits without a source are cut from the training examples.
 
     Args:
         place: what is read, as messages call it.
-        origin: what it is, in words.
         sources: of the examples of each split; read once the folder is known to be free.
         partial: take splits of other sizes than the official ones.
         seed: decides which training examples are held out.
         longest: tokens that a sequence keeps; None: all.
         warnings: what else keeps results from comparing with published ones.
-        picture: draws some of the training examples.
 
     Raises:
         UserError: the folder is not free; as the sources; a split without examples, or, unless `partial`, of another
             size.
     """
     missing = [split for split in SPLITS if split not in sources]
-    settings = {**settings, "seed": seed, "length": longest, "carved": missing}
 
-    def write(store: Store) -> Manifest:
+    def write(store: Store) -> tuple[dict[str, SplitFacts], list[str]]:
         examples = dict(sources)
         if missing:
             # One token more than is kept says that a sequence is cut.
@@ -135,18 +181,13 @@ def prepare_read(
                 parts = carve(count, len(missing), seed, data.draw)
             for split, part in zip(("train", *missing), parts, strict=True):
                 examples[split] = [everything[number] for number in part.tolist()]
-        splits = {
-            split: write_split(store.whole, split, examples[split], data.kinds, data.classes, data.sequences, longest)
-            for split in SPLITS
-        }
+        splits = {split: write_split(store.whole, split, examples[split], data, longest) for split in SPLITS}
         sizes = {split: facts.examples for split, facts in splits.items()}
-        is_empty = 0 in sizes.values()
-        if is_empty or (sizes != data.official and not partial):
+        if 0 in sizes.values() or (sizes != data.official and not partial):
             found, expected = (" / ".join(f"{each[split]:,}" for split in SPLITS) for each in (sizes, data.official))
-            advice = "" if is_empty else " --partial accepts them, and then every result says so."
             raise UserError(
-                f"{place}: expected {expected} examples of training, validation and test, found {found}: is the "
-                f"source complete?{advice}"
+                f"{place}: expected {expected} examples of training, validation and test, found {found}; --partial "
+                "accepts other sizes than the official ones, and then every result says so"
             )
         said = list(warnings)
         if longest != data.length:
@@ -154,43 +195,37 @@ def prepare_read(
         said += compare_sizes(sizes, data.official)
         if "test" in missing:
             said.append(f"{' and '.join(missing)} cut from the training examples: the source has none of its own")
-        return Manifest(data.task, data.kinds, data.classes, data.sequences, origin, settings, splits, said)
+        return splits, said
 
     source = str(place.resolve() if isinstance(place, Path) else place)
-    return _prepare(folder, data.task, {**settings, "source": source, "partial": partial}, write, picture)
+    facts = {**settings, "seed": seed, "length": longest, "carved": missing, "source": source, "partial": partial}
+    return _prepare(folder, data, facts, write)
 
 
 def find_files(
-    folder: Path, subfolder: str, names: Mapping[str, Sequence[str]], partial: bool, what: str
+    folder: Path, subfolder: str, names: Mapping[str, Sequence[str]], partial: bool
 ) -> tuple[Path, dict[str, list[Path]]]:
     """The files of each split that there are, and their folder: the given one, or the one of a name in it or in a
     release in it.
 
     Args:
         names: of the files, by split.
-        partial: whether files may be missing, but not all of training.
-        what: the files, as messages call them.
+        partial: whether files may be missing, but for the first one of training.
 
     Raises:
-        UserError: one is missing that may not be (lists which were looked for), or is no file.
+        UserError: one is missing that may not be; names it.
     """
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; expected one with {subfolder}/{names['train'][0]}")
+    first = names["train"][0]
     places = (folder, folder / subfolder, folder / RELEASE / subfolder)
-    place = next((each for each in places if is_there(each / names["train"][0])), None)
+    place = next((each for each in places if (each / first).is_file()), None)
     if place is None:
-        place = places[1] if places[1].is_dir() else folder
-    found = {split: [place / name for name in files if is_there(place / name)] for split, files in names.items()}
+        raise UserError(f"{folder}: expected a folder with {first} or {subfolder}/{first}, found none")
+    found = {split: [place / name for name in files if (place / name).is_file()] for split, files in names.items()}
     missing = [name for files in names.values() for name in files if not (place / name).is_file()]
-    if missing and not (partial and found["train"]):
-        advice = (
-            " With --partial the missing splits are cut from the training examples, and every result says so."
-            if found["train"]
-            else ""
-        )
+    if missing and not partial:
         raise UserError(
-            f"{place}: expected {what}, found no {', '.join(missing)}; looked for "
-            f"{', '.join(name for files in names.values() for name in files)}.{advice}"
+            f"{place}: found no {', '.join(missing)}. With --partial the missing splits are cut from the training "
+            "examples, and every result says so."
         )
     return place, {split: files for split, files in found.items() if files}
 
@@ -201,10 +236,10 @@ def carve(count: int, parts: int, seed: int, key: int) -> list[NDArray[np.int64]
     Args:
         seed, key: decide which go where.
     """
-    order = permute(np.arange(count), count, seed, _STREAM, key) if count > 1 else np.arange(count)
     size = max(1, round(HELD_OUT * count))
     if parts * size >= count:
         raise UserError(f"{count} examples are too few to be divided into training, validation and test")
+    order = permute(np.arange(count), count, seed, _STREAM, key)
     ends = [count - number * size for number in range(parts + 1)]
     held_out = [np.sort(order[end - size : end]) for end in ends[:-1]]
     return [np.sort(order[: ends[-1]]), *held_out]
@@ -222,34 +257,29 @@ def compare_sizes(sizes: Mapping[str, int], official: Mapping[str, int]) -> list
 
 def _prepare(
     folder: Path,
-    task: str,
-    facts: Mapping[str, Any],
-    write: Callable[[Store], Manifest],
-    picture: Picture | None,
+    data: TaskData,
+    settings: dict[str, Any],
+    write: Callable[[Store], tuple[dict[str, SplitFacts], list[str]]],
 ) -> Manifest:
     """Have the files of a task's data written, and give them their names in a folder; one command at a time.
 
     Args:
-        facts: all that decides what the data are.
-        write: writes all splits into the store's folder of whole files.
+        settings: all that decides what the data are.
+        write: writes all splits into the store's folder of whole files; gives also what results should warn of.
 
     Raises:
-        UserError: the folder is not free; as the store, and as `write`. Finished parts stay, unless there are too few
-            different examples.
+        UserError: the folder is not free; as the store, and as `write`. Finished parts stay.
     """
-    files = [path for split in SPLITS for path in split_files(folder, split).values()]
+    files = [path for split in SPLITS for path in split_files(folder, split).values()] + [folder / MANIFEST_FILE]
 
     def write_all(store: Store) -> list[str]:
-        manifest = write(store)
-        write_manifest(store.whole, manifest)
-        if picture is None:
-            return [*(path.name for path in files), MANIFEST_FILE]
-        picture(store.whole / PICTURE, StoredSplit(store.whole, "train", manifest.splits["train"], manifest.sequences))
-        return [*(path.name for path in files), PICTURE, MANIFEST_FILE]
+        splits, warnings = write(store)
+        write_checked(store.whole / MANIFEST_FILE, asdict(Manifest(data, settings, splits, warnings)))
+        return [path.name for path in files]
 
-    taken = [folder / MANIFEST_FILE, *files, folder / PICTURE]
-    write_folder(folder, f"experiments/lra/prepare.py {task}", facts, taken, write_all, NoMoreExamples)
-    return open_stored(folder, task).manifest
+    command = f"experiments/lra/prepare.py {data.task}"
+    write_folder(folder, command, settings, files, write_all)
+    return open_stored(folder, data.task).manifest
 
 
 def describe(folder: Path, manifest: Manifest) -> str:
@@ -257,7 +287,7 @@ def describe(folder: Path, manifest: Manifest) -> str:
     lines = []
     for split, facts in manifest.splits.items():
         labels = ", ".join(f"{100 * count / facts.examples:.1f} %" for count in facts.labels)
-        sequences = facts.examples * manifest.sequences
+        sequences = facts.examples * manifest.data.sequences
         cut = f", {facts.cut:,} cut ({100 * facts.cut / sequences:.1f} %)" if facts.cut else ""
         lines.append(
             f"{split}: {number_of(facts.examples, 'example')}, {facts.shortest:,} to {facts.longest:,} tokens, "

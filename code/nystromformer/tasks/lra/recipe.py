@@ -28,29 +28,20 @@ class Track:
     hidden: float = 0.0
     """Share of a batch's examples of which masked tokens are guessed in place of the class."""
     moves_pictures: bool = False
-    pretrains: bool = False
-    """Whether a phase of masked tokens comes first, on the task's own training inputs."""
 
 
-_ROTARY = {"model.positions": "rotary", "model.position_offset": "2"}
 TRACKS = {
     track.name: track
     for track in (
         Track("paper"),
-        Track("modern", _ROTARY, hidden=0.5, moves_pictures=True),
-        Track("spt", _ROTARY, pretrains=True),
+        Track("modern", {"model.positions": "rotary", "model.position_offset": "2"}, hidden=0.5, moves_pictures=True),
     )
 }
 """paper: the authors' recipe. modern: rotary positions, an auxiliary loss of masked tokens, pictures moved (after
-Miralles-González et al. 2025, arXiv 2501.14850). spt: self-pretraining (Amos et al. 2024, arXiv 2310.02980), with
-rotary positions.
+Miralles-González et al. 2025, arXiv 2501.14850).
 """
 MASK_RATES = {"listops": 0.1, "text": 0.15, "retrieval": 0.15, "image": 0.5, "pathfinder": 0.5}
-"""Share of a hidden example's tokens that are to be guessed (Amos et al.)."""
-TOKEN_RATES = {"listops": 1e-3, "text": 5e-4, "retrieval": 5e-3, "image": 1e-3, "pathfinder": 1e-3}
-"""Highest learning rate of self-pretraining (Amos et al.)."""
-CLASS_RATES = {"listops": 1e-4, "text": 1e-4, "retrieval": 5e-4, "image": 1e-3, "pathfinder": 5e-4}
-"""And of what follows it."""
+"""Share of a hidden example's tokens that are to be guessed."""
 
 PATH = "pathfinder_path"
 """Pathfinder with a label of each pixel, no task of the Long Range Arena."""
@@ -66,15 +57,7 @@ AS_PUBLISHED: dict[str, dict[str, Any]] = {
 
 
 def build_overrides(config_file: Path, flags: RecipeFlags, track: Track, given: Sequence[str]) -> list[str]:
-    """What to write over a config.json for a track and an attention.
-
-    Args:
-        track: what it needs; further overrides take its place.
-        given: those, which come last.
-
-    Raises:
-        UserError: as `RecipeFlags.overrides`.
-    """
+    """What to write over a config.json for a track and an attention; further overrides take its place."""
     keys = {each.partition("=")[0].strip() for each in given}
     of_track = [f"{key}={value}" for key, value in track.overrides.items() if key not in keys]
     return [*of_track, *flags.overrides(config_file, given)]
@@ -103,13 +86,21 @@ def add_as_published(config_file: Path, overrides: Sequence[str], given: Sequenc
 
 
 def plan_sweep(
-    config: ExperimentConfig, flags: RecipeFlags, others: Sweep, *, steps: int | None, every: int | None
+    config: ExperimentConfig,
+    flags: RecipeFlags,
+    others: Sweep,
+    *,
+    steps: int | None,
+    every: int | None,
+    as_published: bool = False,
 ) -> Sweep:
     """The runs of a command: as config.json's `pretraining_setting` says, but for the flags that are given.
 
     Args:
         others: what else is set.
         steps, every: of training, and from one validation to the next.
+        as_published: pad every row as the authors of the paper did, to the power of two from its longest length on:
+            their mean over a row depends on what it is padded to, so that it may not be the longest row of a batch.
 
     Raises:
         UserError: a value that is none, or steps that no validation ends.
@@ -119,45 +110,8 @@ def plan_sweep(
     count = setting.num_steps if steps is None else steps
     if count % period:
         raise UserError(f"--steps {count}: expected a multiple of --every {period}, so that the last step is validated")
-    return replace(flags.sweep(others, setting), epochs=count // period, every=period)
-
-
-def pad_as_published(sweep: Sweep, longest: int) -> Sweep:
-    """The same with every row padded as the authors of the paper did: to the power of two from its longest length on.
-
-    Their mean over a row depends on what it is padded to, so that it may not be the longest row of a batch.
-    """
-    length = sweep.length or longest
-    return sweep if sweep.pad_to is not None else replace(sweep, length=length, pad_to=1 << (length - 1).bit_length())
-
-
-def divide_steps(sweep: Sweep, token_steps: int | None, token_rate: float) -> tuple[Sweep, Sweep]:
-    """The sweeps of both phases, which share the steps of one.
-
-    Args:
-        token_steps: of the first; None: half.
-        token_rate: its highest learning rate.
-
-    Raises:
-        UserError: steps that leave nothing for one phase, or end between two validations; several settings.
-    """
-    assert sweep.every is not None, "its steps are counted"
-    steps, total = token_steps or sweep.half_of_steps, sweep.epochs * sweep.every
-    if not 0 < steps < total or steps % sweep.every:
-        raise UserError(
-            f"--token_steps {steps}: expected a multiple of --every {sweep.every} below --steps {total}, which both "
-            "phases share"
-        )
-    if len(sweep.batch_sizes) > 1 or len(sweep.learning_rates) > 1:
-        raise UserError("--track spt: expected one --batch_size and one --lr, found several")
-    count = steps // sweep.every
-    first = replace(
-        sweep,
-        epochs=count,
-        learning_rates=(token_rate,),
-        baselines=False,
-        objective=None,
-        patience=None,
-        discard_weights=False,
-    )
-    return first, replace(sweep, epochs=sweep.epochs - count)
+    sweep = replace(flags.sweep(others, setting), epochs=count // period, every=period)
+    if not as_published or sweep.pad_to is not None:
+        return sweep
+    length = sweep.length or config.model.max_seq_len
+    return replace(sweep, length=length, pad_to=1 << (length - 1).bit_length())

@@ -9,16 +9,16 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
-from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
+from nystromformer.files.checked_json import STRICT, checked, read_checked
 from nystromformer.files.writing import FileStamp, NewFile, sha256_of
 
 VALIDATE_ON_LAST = "validate_on_last"
@@ -50,23 +50,34 @@ class SplitFacts:
 
 
 @dataclass(frozen=True)
+class TaskData:
+    """What the examples of a task are."""
+
+    task: str
+    classes: int
+    official: dict[str, int]
+    """Examples of each split in the Long Range Arena."""
+    kinds: int = 256
+    """Of token: each is below."""
+    sequences: int = 1
+    """Of an example: 1, or 2 of a pair."""
+    length: int | None = None
+    """Bytes that the Long Range Arena keeps of a sequence; None: all."""
+    draw: int = 2
+    """Of the training examples that are held out: other numbers are other draws."""
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What a folder holds; written last, so that a folder with a manifest is complete."""
 
-    task: str
-    kinds: int
-    """Of token: each is below."""
-    classes: int
-    sequences: int
-    """Of an example: 1, or 2 of a pair."""
-    source: str
-    """Where the examples come from, in words."""
+    data: TaskData
     settings: dict[str, Any]
-    """All that decides what they are."""
+    """All that decides what the examples are."""
     splits: dict[str, SplitFacts]
     warnings: list[str] = field(default_factory=list)
     """Why figures on them do not compare with published ones; every result says so, too."""
-    format: Literal[1] = 1
     __pydantic_config__ = STRICT
 
 
@@ -76,35 +87,22 @@ def split_files(folder: Path, split: str) -> dict[str, Path]:
 
 
 def write_split(
-    folder: Path,
-    split: str,
-    examples: Iterable[Example],
-    kinds: int,
-    classes: int,
-    sequences: int = 1,
-    longest: int | None = None,
+    folder: Path, split: str, examples: Iterable[Example], data: TaskData, longest: int | None = None
 ) -> SplitFacts:
     """Write the files of a split, whole or not at all.
 
     Args:
-        kinds: of token.
-        sequences: of each example.
         longest: tokens that a sequence keeps; None: all.
-
-    Raises:
-        ValueError: an example of another number of sequences, with an empty one, or with a token or label that there is
-            not.
     """
     ends, labels, cut = array("q"), bytearray(), 0
     with ExitStack() as stack:
         files = {kind: stack.enter_context(NewFile(path)) for kind, path in split_files(folder, split).items()}
         for whole, label in examples:
-            if len(whole) != sequences or not 0 <= label < classes:
-                raise ValueError(f"expected {sequences} sequences and a label below {classes}")
+            assert len(whole) == data.sequences
+            assert label < data.classes
             for sequence in whole:
                 tokens = sequence[:longest]
-                if not tokens or max(tokens) >= kinds:
-                    raise ValueError(f"expected tokens below {kinds}, and at least one")
+                assert max(tokens) < data.kinds
                 cut += len(tokens) < len(sequence)
                 files["tokens"].write(tokens)
                 ends.append((ends[-1] if ends else 0) + len(tokens))
@@ -115,17 +113,12 @@ def write_split(
     return SplitFacts(
         examples=len(labels),
         tokens=int(lengths.sum()),
-        shortest=int(lengths.min(initial=1 << 62)) if len(lengths) else 0,
+        shortest=int(lengths.min()) if len(lengths) else 0,
         longest=int(lengths.max(initial=0)),
-        labels=np.bincount(labels, minlength=classes).tolist(),
+        labels=np.bincount(labels, minlength=data.classes).tolist(),
         cut=cut,
         files={kind: file.stamp for kind, file in files.items()},
     )
-
-
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write it, whole or not at all."""
-    write_checked(folder / MANIFEST_FILE, asdict(manifest))
 
 
 class StoredSplit:
@@ -169,10 +162,7 @@ class StoredSplit:
         return self._map("tokens", "u1")
 
     def _map(self, kind: str, dtype: str) -> NDArray[Any]:
-        path, size = self._files[kind], self.facts.files[kind].size
-        if not path.is_file() or path.stat().st_size != size:
-            raise UserError(f"{path}: expected a file of {size:,} bytes, as the manifest says: prepare the data again")
-        return np.memmap(path, dtype=dtype, mode="r")
+        return np.memmap(self._files[kind], dtype=dtype, mode="r")
 
 
 @dataclass(frozen=True)
@@ -184,7 +174,7 @@ class Stored:
 
     def split(self, name: str) -> StoredSplit:
         """One of SPLITS."""
-        return StoredSplit(self.folder, name, self.manifest.splits[name], self.manifest.sequences)
+        return StoredSplit(self.folder, name, self.manifest.splits[name], self.manifest.data.sequences)
 
     def verify(self) -> None:
         """Read all files and compare their checksums.
@@ -204,7 +194,7 @@ def open_stored(folder: Path, task: str) -> Stored:
     """A folder that was prepared for a task.
 
     Raises:
-        UserError: nothing complete is there, another task's, or a manifest that is damaged or of another version.
+        UserError: nothing complete is there, another task's, or a damaged manifest.
     """
     path = folder / MANIFEST_FILE
     try:
@@ -213,10 +203,7 @@ def open_stored(folder: Path, task: str) -> Stored:
             raise UserError(f"{folder}: no prepared data: run `python experiments/lra/prepare.py {task}` first")
         manifest = checked(Manifest, data)
     except ValueError as error:
-        raise UserError(
-            f"{path}: expected the manifest of prepared data, found something else ({error}). Prepare it again into an "
-            "empty folder."
-        ) from None
-    if manifest.task != task:
-        raise UserError(f"{folder}: expected data of {task}, found that of {manifest.task}")
+        raise UserError(f"{path}: expected the manifest of prepared data: {error}") from None
+    if manifest.data.task != task:
+        raise UserError(f"{folder}: expected data of {task}, found that of {manifest.data.task}")
     return Stored(folder, manifest)

@@ -1,29 +1,33 @@
-"""A task of the Long Range Arena as the training machinery sees it: from initial weights, on prepared data."""
+"""A task of the Long Range Arena as the training machinery sees it: from initial weights, on prepared data.
+
+Shapes: B rows, I examples of a batch, C classes.
+"""
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
+from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
+from nystromformer.model import SequenceModel
 from nystromformer.runs.figures import Spread
 from nystromformer.tasks.finetuning.definition import Loading, Splits, Usual
-from nystromformer.tasks.finetuning.examples import Examples, Ints, Masked
+from nystromformer.tasks.finetuning.examples import Examples, Ints
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.predictions import write_rows
-from nystromformer.tasks.finetuning.target import Target
+from nystromformer.tasks.finetuning.target import Classes, Target
 from nystromformer.tasks.lra.declaration import TASK
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.noise import mask_tokens, move_pictures
-from nystromformer.tasks.lra.recipe import MASK_RATES, TRACKS, Track
+from nystromformer.tasks.lra.recipe import MASK_RATES, PATH, TRACKS, Track
 from nystromformer.tasks.lra.store import VALIDATE_ON_LAST, open_stored
-from nystromformer.tasks.lra.target import SequenceClasses, Tokens
 from nystromformer.wording import number_of
 
 logger = logging.getLogger(__name__)
@@ -31,6 +35,39 @@ logger = logging.getLogger(__name__)
 PICTURES = ("image", "pathfinder")
 _NO_TOKENS = 2
 """Kinds of token beside the data's: padding, and the mask of those that are to be guessed."""
+
+
+@dataclass(frozen=True)
+class SequenceClasses(Classes):
+    """One of a few classes of an example of one or two sequences.
+
+    Args:
+        sequences: of each example.
+        over_padding: let the mean over a row count its padding, as zeros, as the authors of the paper do.
+        guesses_tokens: learn to guess tokens of the examples that are hidden in training, in place of their classes.
+    """
+
+    sequences: int = 1
+    over_padding: bool = False
+    guesses_tokens: bool = False
+
+    def build(self, config: ModelConfig) -> nn.Module:
+        return SequenceModel(config, self.count, self.sequences, self.over_padding, self.guesses_tokens)
+
+    def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        scores_IC: Tensor = model(batch["tokens_BN"], batch["mask_BN"])[0]
+        return scores_IC.float()
+
+    def learn(self, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        names = ("tokens_BN", "mask_BN", "positions_BK", "guessed_BK")
+        scores_IC, sums_B3 = model(*(batch.get(name) for name in names))
+        classes_I = F.cross_entropy(scores_IC.float(), batch["labels"], reduction="none")
+        if sums_B3 is None:
+            return scores_IC.float(), classes_I
+        # The mean loss of a masked token of all rows of an example.
+        sums_I3 = sums_B3.view(-1, len(classes_I), 3).sum(0)
+        tokens_I = sums_I3[:, 0] / sums_I3[:, 2].clamp(min=1)
+        return scores_IC.float(), torch.where(batch["hidden"], tokens_I, classes_I)
 
 
 @dataclass
@@ -56,6 +93,7 @@ class Arena(Usual):
     track: Track = TRACKS["paper"]
     as_published: bool = False
     main_metric: ClassVar[str] = "accuracy"
+    examples: ClassVar[type[StoredExamples]] = StoredExamples
 
     def __post_init__(self) -> None:
         self.kind = "lra"
@@ -70,40 +108,38 @@ class Arena(Usual):
         if self.as_published and self.task == "image" and not manifest.settings.get(VALIDATE_ON_LAST):
             raise UserError(
                 f"--as_published: expected the last tenth of the training pictures as validation data, found others in "
-                f"{self.folder}. Prepare them with `python experiments/lra/prepare.py image --validate_on_last --out "
-                "FOLDER`, and name that folder by --data."
+                f"{self.folder}: prepare them with `python experiments/lra/prepare.py image --validate_on_last`"
             )
-        self.kinds: int | None = manifest.kinds + _NO_TOKENS
-        self.mask_token = manifest.kinds + 1
-        self.hidden = self.track.hidden
-        self.target: Target = SequenceClasses(
-            manifest.classes, manifest.sequences, self.as_published, guesses_tokens=self.track.hidden > 0
-        )
+        data = manifest.data
+        self.kinds: int | None = data.kinds + _NO_TOKENS
+        self.mask_token = data.kinds + 1
+        self.target: Target = SequenceClasses(data.classes, data.sequences, self.as_published, self.track.hidden > 0)
 
     def check(self) -> None:
         self.stored.verify()
 
     def load(self, loading: Loading) -> Splits:
-        self._check_moved(loading.length)
         facts = self.stored.manifest.splits
-        count, chosen = facts["train"].examples, None
+        pixels = facts["train"].longest
+        has_whole_pictures = self.task == PATH or (self.track.moves_pictures and self.task in PICTURES)
+        if has_whole_pictures and loading.length < pixels:
+            raise UserError(
+                f"{self.folder}: has pictures of {pixels:,} pixels, which are needed whole: expected rows of at least "
+                f"as many tokens, found {loading.length:,} (--set model.max_seq_len={pixels})"
+            )
+        train, count = self._examples("train", loading, loading.train_rows), facts["train"].examples
+        validation, whole = self._examples("validation", loading, self.most_validated), facts["validation"].examples
         warnings = list(self.stored.manifest.warnings)
-        if loading.train_rows is not None and loading.train_rows < count:
-            chosen = subset(count, loading.train_rows)
-            warnings.append(f"trained on {loading.train_rows:,} of the {count:,} examples (--train_rows)")
-        train = self._examples("train", loading, chosen)
-        whole, chosen = facts["validation"].examples, None
-        if whole > self.most_validated:
-            chosen = subset(whole, self.most_validated)
-        validation = self._examples("validation", loading, chosen)
+        if len(train) < count:
+            warnings.append(f"trained on {len(train):,} of the {count:,} examples (--train_rows)")
         notes = [_describe(train), _describe(validation)]
         if cut := sum(each.cut for each in facts.values()):
             notes.append(
                 f"{self.folder}: {number_of(cut, 'sequence')} lost the end when the data were prepared (--length)"
             )
-        if chosen is not None:
+        if len(validation) < whole:
             notes.append(
-                f"validated on {self.most_validated:,} of the {whole:,} examples of {validation.name} "
+                f"validated on {len(validation):,} of the {whole:,} examples of {validation.name} "
                 "(pretraining_setting.validate_batches_per_epoch)"
             )
         return Splits(train, {"": validation}, warnings, notes)
@@ -111,8 +147,8 @@ class Arena(Usual):
     def noise(self, batch: dict[str, Tensor], numbers: Ints, seed: int, step: int) -> dict[str, Tensor]:
         if self.track.moves_pictures and self.task in PICTURES:
             batch = move_pictures(batch, numbers, self.task, seed, step)
-        if self.hidden:
-            batch = mask_tokens(batch, numbers, MASK_RATES[self.task], self.hidden, self.mask_token, seed, step)
+        if share := self.track.hidden:
+            batch = mask_tokens(batch, numbers, MASK_RATES[self.task], share, self.mask_token, seed, step)
         return batch
 
     def rules(self, splits: Splits, compared: Mapping[str, Examples]) -> dict[str, dict[str, Spread]]:
@@ -142,46 +178,12 @@ class Arena(Usual):
             write_rows(folder / f"{name}.tsv", ("number", "label", "prediction"), rows)
         return self.metrics(scores["test"], torch.from_numpy(tested.labels))
 
-    def _check_moved(self, length: int) -> None:
-        """Refuse to flip and turn pictures that would be cut first: they would be folded at the wrong width."""
-        pixels = self.stored.split("train").facts.longest
-        if self.track.moves_pictures and self.task in PICTURES and length < pixels:
-            raise UserError(
-                f"--track {self.track.name}: it flips and rotates whole pictures, and those of {self.folder} have "
-                f"{pixels:,} pixels: expected rows of at least as many tokens, found {length:,} (--set "
-                f"model.max_seq_len={pixels})"
-            )
-
-    def _examples(self, split: str, loading: Loading, chosen: Ints | None = None) -> StoredExamples:
+    def _examples(self, split: str, loading: Loading, most: int | None = None) -> StoredExamples:
+        """Of a split, at most so many, drawn once and for all."""
+        stored = self.stored.split(split)
+        chosen = subset(len(stored), most) if most is not None and most < len(stored) else None
         black_is_padding = self.as_published and self.task in PICTURES
-        return StoredExamples(
-            f"{self.task} {split}", self.stored.split(split), loading.length, chosen, black_is_padding
-        )
-
-
-class TokensOf(Arena):
-    """Masked tokens of a task's training inputs, without their labels: the first phase of self-pretraining, which tests
-    nothing.
-    """
-
-    main_metric = "mlm_accuracy"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.name += "-tokens"
-        self.choices = {**self.choices, "tokens": True}
-        self.target, self.hidden = Tokens(), 1.0
-
-    def load(self, loading: Loading) -> Splits:
-        splits = super().load(loading)
-        rate = MASK_RATES[self.task]
-        mask = partial(mask_tokens, rate=rate, share=1.0, mask_token=self.mask_token, seed=0, step=0)
-        masked = Masked(splits.validation[""], rate, mask)
-        return replace(splits, validation={"": masked})
-
-    def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
-        right, counted = scores_NC[:, 1:].sum(0, dtype=torch.float64).tolist()
-        return {"mlm_accuracy": right / counted}
+        return self.examples(f"{self.task} {split}", stored, loading.length, chosen, black_is_padding)
 
 
 def _describe(examples: StoredExamples) -> str:

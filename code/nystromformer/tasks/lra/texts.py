@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from nystromformer.errors import UserError
-from nystromformer.files.reading import read_lines
 from nystromformer.tasks.imdb.read import OFFICIAL_SIZE, read_imdb
-from nystromformer.tasks.lra.prepare import TaskData, find_files, prepare_read
-from nystromformer.tasks.lra.store import SPLITS, Example, Manifest
+from nystromformer.tasks.lra.prepare import find_files, prepare_read
+from nystromformer.tasks.lra.store import SPLITS, Example, Manifest, TaskData
 
 _HELD_OUT = OFFICIAL_SIZE // 10
 _SIZES = {"train": OFFICIAL_SIZE - _HELD_OUT, "validation": _HELD_OUT, "test": OFFICIAL_SIZE}
@@ -22,7 +21,7 @@ _RELEASE_FILES = {
     "test": ["new_aan_pairs.test.tsv"],
 }
 _COLUMNS = ("label", "id1", "id2", "text1", "text2")
-_LONGEST_LINE = 16 << 20
+_LABELS = (b"0.0", b"1.0", b"0", b"1")
 
 
 def read_text(folder: Path, imdb: Path, length: int, validate_on_test: bool, partial: bool, seed: int) -> Manifest:
@@ -36,7 +35,7 @@ def read_text(folder: Path, imdb: Path, length: int, validate_on_test: bool, par
         partial: take fewer reviews than IMDB has.
 
     Raises:
-        UserError: as `read_imdb`; an empty review; as `prepare_read`.
+        UserError: as `read_imdb` and `prepare_read`.
     """
     data, reviews, warnings = TEXT, _read_reviews(imdb), []
     if validate_on_test:
@@ -44,20 +43,15 @@ def read_text(folder: Path, imdb: Path, length: int, validate_on_test: bool, par
         reviews["validation"] = reviews["test"]
         warnings = ["validated on the test reviews, as the authors did: the test is none"]
     settings = {"validate_on_test": validate_on_test}
-    return prepare_read(folder, data, imdb, "IMDB's reviews", reviews, settings, partial, seed, length, warnings)
+    return prepare_read(folder, data, imdb, reviews, settings, partial, seed, length, warnings)
 
 
 def _read_reviews(source: Path) -> dict[str, list[Example]]:
     found: dict[str, list[Example]] = {}
     for split, texts in read_imdb(source, keep_breaks=True).items():
         assert texts.labels is not None
-        assert texts.ids is not None
-        if "" in texts.first:
-            name = texts.ids[texts.first.index("")]
-            raise UserError(f"{source}: {texts.name}: expected text in every review, found none in {name}")
-        found[split] = [
-            ([text.encode()], label) for text, label in zip(texts.first, texts.labels.tolist(), strict=True)
-        ]
+        reviews = zip(texts.first, texts.labels.tolist(), strict=True)
+        found[split] = [([text.encode()], label) for text, label in reviews]
     return found
 
 
@@ -70,9 +64,9 @@ def read_retrieval(folder: Path, release: Path, length: int, partial: bool, seed
     Raises:
         UserError: files are missing or malformed; as `prepare_read`.
     """
-    place, files = find_files(release, "tsv_data", _RELEASE_FILES, partial, "the pairs of papers")
+    place, files = find_files(release, "tsv_data", _RELEASE_FILES, partial)
     pairs = {split: read_pairs(path) for split, (path,) in files.items()}
-    return prepare_read(folder, RETRIEVAL, place, "release", pairs, {}, partial, seed, length)
+    return prepare_read(folder, RETRIEVAL, place, pairs, {}, partial, seed, length)
 
 
 def read_pairs(path: Path) -> Iterator[Example]:
@@ -82,17 +76,11 @@ def read_pairs(path: Path) -> Iterator[Example]:
         UserError: a line with other columns, another label, or without text; says where.
     """
     with path.open("rb") as file:
-        for number, line in enumerate(read_lines(file, path, _LONGEST_LINE), start=1):
-            cells = line.rstrip(b"\r\n").split(b"\t")
-            if len(cells) != len(_COLUMNS):
+        for number, line in enumerate(file, start=1):
+            label, *others = line.rstrip(b"\r\n").split(b"\t")
+            if len(others) != len(_COLUMNS) - 1 or label not in _LABELS or not all(others[-2:]):
                 raise UserError(
-                    f"{path}, line {number}: expected {len(_COLUMNS)} columns between tabs ({', '.join(_COLUMNS)}), "
-                    f"found {len(cells)}"
+                    f"{path}, line {number}: expected {', '.join(_COLUMNS)} between tabs, the label 0.0 or 1.0 and "
+                    f"both texts not empty, found {len(others) + 1} cells that begin with {line[:40]!r}"
                 )
-            label, _, _, first, second = cells
-            if label not in (b"0.0", b"1.0", b"0", b"1"):
-                shown = label[:20].decode("utf-8", "replace")
-                raise UserError(f"{path}, line {number}: expected the label 0.0 or 1.0, found {shown!r}")
-            if not first or not second:
-                raise UserError(f"{path}, line {number}: a paper has no text")
-            yield [first, second], int(label.startswith(b"1"))
+            yield others[-2:], int(label.startswith(b"1"))
