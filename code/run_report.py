@@ -59,19 +59,12 @@ def lra(
             "--out", help="Output table, ending in .md; a .json and pictures of the same name are written beside it."
         ),
     ] = Path("lra.md"),
-    span: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--span",
-            help="Folder written by run_benchmark.py span for these runs, to include; repeatable.",
-        ),
-    ] = None,
 ) -> None:
     """Compare runs on the Long Range Arena with the paper's Table 3: scores, time, memory, and score over speed."""
     from nystromformer.report.lra import write_lra
 
     shipped = sorted(path.parents[1] for path in (EXPERIMENTS / "lra").glob("*/model/lra"))
-    typer.echo(write_lra(experiments or shipped, out, span or ()))
+    typer.echo(write_lra(experiments or shipped, out))
     typer.echo(
         f"table and figures: {out}, {out.with_suffix('.json')}; a picture of each compared column: {out.stem}-*.png"
     )

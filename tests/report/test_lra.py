@@ -11,8 +11,7 @@ from records import a_run
 from small import ROOT, run_here
 
 from nystromformer.errors import UserError
-from nystromformer.files.writing import sha256_of
-from nystromformer.report.lra import LRA_TASKS, PAPER_TABLE_3, TAY_TABLE_1, collect, read_arena, scores, write_lra
+from nystromformer.report.lra import collect, scores, write_lra
 from nystromformer.runs.baselines import BASELINES, Baselines, add_baselines
 from nystromformer.runs.call import Call
 from nystromformer.runs.figures import Spread
@@ -110,9 +109,8 @@ def test_guessers_stand_beside_and_marks_compare_with_the_strongest(tmp_path: Pa
     measure(place, reached)
     out = tmp_path / "lra.md"
     text = write_lra([folder], out)
-    arena = read_arena(out.with_suffix(".json"))
-    header, rows = scores(arena)
-    assert (arena, markdown(header, rows) in text) == (collect([folder]), True)
+    header, rows = scores(collect([folder]))
+    assert markdown(header, rows) in text
     assert header == ["attention", "ListOps"]
     # A floor is no draw with the rule that stands on it.
     models = [["linear", "47.0 ≈"], ["local", "34.6 <"], ["softmax", "60.0"]]
@@ -120,7 +118,6 @@ def test_guessers_stand_beside_and_marks_compare_with_the_strongest(tmp_path: Pa
     assert out.with_name("lra-listops.png").read_bytes().startswith(b"\x89PNG")
     power = "could have been shown (two-sided test at 5 %, power 80 %, examples not paired): ListOps at least "
     assert power in text
-    assert "| best guesser, on the data above | 48.0 (operator and direct digits) |" in text
     assert "drawn here" in text
     assert "python code/run_lra.py --attention linear --seed 0" in text
 
@@ -145,35 +142,6 @@ def test_another_model_or_other_data_stand_in_a_column_of_their_own(tmp_path: Pa
     assert rotary == '; num_layers 1, positions "rotary"'
 
 
-def test_no_score_is_lost_where_what_differs_is_not_told(tmp_path: Path) -> None:
-    folder = experiment(tmp_path / "e")
-    for number, test in enumerate((0.30, 0.40)):
-        write_run(folder, "softmax", number, test, family=f"f{number}")
-    text = write_lra([folder], tmp_path / "lra.md")
-    assert [row[:1] + row[1].split()[:1] for row in scores(collect([folder]))[1][1:]] == [
-        ["softmax [a]", "30.0"],
-        ["softmax [b]", "40.0"],
-    ]
-    assert "letters in brackets differ in a setting" in text
-
-
-def test_self_pretraining_costs_both_phases(tmp_path: Path) -> None:
-    folder = experiment(tmp_path / "e")
-    first = write_run(folder, "tokens", 0, 0.5, task="listops-spt-tokens", seconds=3.0, memory=900.0)
-    weights = first / "cp-0001.model"
-    weights.write_bytes(b"weights")
-    (first / "result.json").unlink()  # it has no test data
-    for name, sha256 in (("softmax", sha256_of(weights)), ("linear", "0" * 64)):
-        write_run(folder, name, 0, 0.3, task="listops-spt", origin=Origin(weights.name, 1, 40, sha256))
-    cells = {cell.attention: cell for cell in collect([folder]).cells}
-    assert cells["softmax"].hours.mean == pytest.approx((80 + 120) / 3600)
-    assert cells["softmax"].memory_mib == 900
-    assert cells["softmax"].examples_per_second == pytest.approx(16)
-    assert cells["softmax"].warnings == ["drawn here"]
-    assert cells["linear"].hours.mean == pytest.approx(80 / 3600)
-    assert any("without the masked tokens" in text for text in cells["linear"].warnings)
-
-
 def test_the_time_between_two_starts_is_no_time_of_the_run(tmp_path: Path) -> None:
     folder = experiment(tmp_path / "e")
     place = write_run(folder, "softmax", 0, 0.3)
@@ -194,12 +162,6 @@ def test_too_short_a_run_has_no_speed(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "lra.json").read_text())["cells"][0]["examples_per_second"] is None
 
 
-def test_what_was_reported_elsewhere_is_whole() -> None:
-    for figures in (*PAPER_TABLE_3.values(), *TAY_TABLE_1.values()):
-        assert len(figures) == len(LRA_TASKS)
-        assert sum(figures[:-1]) / 5 == pytest.approx(figures[-1], abs=0.1)
-
-
 def test_nothing_finished_says_what_to_run(tmp_path: Path) -> None:
     folder = experiment(tmp_path / "e")
     begun = folder / "model" / "lra" / "listops" / "scratch-x"
@@ -217,15 +179,4 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     write_run(folder, "softmax", 0, 0.4)
     assert run_here(monkeypatch, SCRIPT, "lra", folder, "--out", tmp_path / "t.md") == 0
     assert "| softmax | 40.0 |" in capsys.readouterr().out
-    for name in ("one", "other"):
-        span = {"name": name, "attention": "softmax", "trained": "lra/listops", "rows": 9, "tokens": 20.0, "span": 6.5}
-        span |= {"span_error": None, "softmax": 6.5, "negative": 0.0, "even": 6.6, "layers": []}
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "span.json").write_text(json.dumps({"spans": [span]}))
-    flags = ("--out", tmp_path / "t.md", "--span", tmp_path / "one", "--span")
-    assert run_here(monkeypatch, SCRIPT, "lra", folder, *flags, tmp_path / "other") == 0
-    rows = "| one | lra/listops | softmax | 9 | 20 | 6.5 | 6.5 | 6.6 | 0.0 |\n| other | lra/listops | softmax"
-    assert rows in (tmp_path / "t.md").read_text()
-    assert run_here(monkeypatch, SCRIPT, "lra", folder, *flags, folder) == 2
-    assert "with span.json" in capsys.readouterr().err
     assert run_here(monkeypatch, SCRIPT, "lra", tmp_path / "nowhere", "--out", tmp_path / "t.md") == 2

@@ -40,7 +40,7 @@ def test_a_kind_that_is_not_known() -> None:
         ("imdb", {"min_tokens": 129}, "IMDB from 129 tokens"),
         ("classify", {"table": "reviews", "fold": 1, "folds": None}, "reviews"),
         ("classify", {"table": "my-fold-x", "fold": 2, "folds": 5}, "my-fold-x, fold 2 of 5"),
-        ("lra", {"task": "image", "track": "spt", "as_published": False}, "image-spt"),
+        ("lra", {"task": "image", "track": "modern", "as_published": False}, "image-modern"),
         ("wikihop", {"data": "WikiHop"}, "WikiHop"),
     ],
 )

@@ -8,7 +8,6 @@ from nystromformer.model.finetuning import (
     QuestionAnsweringModel,
     SequenceModel,
     TokenClassificationModel,
-    TokenModel,
 )
 from nystromformer.model.heads import (
     CandidateHead,
@@ -36,7 +35,6 @@ __all__ = [
     "SpanHead",
     "TokenClassificationModel",
     "TokenHead",
-    "TokenModel",
     "TwoTowerHead",
     "best_span",
     "count_parameters",

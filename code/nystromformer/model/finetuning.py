@@ -164,7 +164,8 @@ class SequenceModel(nn.Module):
 
         Args:
             tokens_BN, mask: as for Encoder.
-            positions_BK, guessed_BK: as for `TokenModel`; None: no tokens are guessed.
+            positions_BK, guessed_BK: where tokens are masked and which they were, int64, IGNORED where none is; None:
+                none are guessed.
         """
         hidden_BNE = self.encoder(tokens_BN, mask)
         logits_IC = self.head(self.encoder.pool(hidden_BNE, mask, self.over_padding))
@@ -172,27 +173,6 @@ class SequenceModel(nn.Module):
             return logits_IC, None
         hidden_BKE = at_positions(hidden_BNE, positions_BK)
         return logits_IC, token_sums(self.mlm, hidden_BKE, self.encoder.embeddings.word.weight, guessed_BK)
-
-
-class TokenModel(nn.Module):
-    """What masked tokens were, of a few kinds."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.encoder = Encoder(config)
-        self.mlm = MaskedLMHead(config)
-
-    def forward(
-        self, tokens_BN: Tensor, mask: Tensor | AttentionMask | None, positions_BK: Tensor, guessed_BK: Tensor
-    ) -> Tensor:
-        """Of each row what `token_sums` says, (B, 3).
-
-        Args:
-            tokens_BN, mask: as for Encoder.
-            positions_BK, guessed_BK: where tokens are masked and which they were, int64; IGNORED where none is.
-        """
-        hidden_BKE = self.encoder(tokens_BN, mask, positions_BK=positions_BK)
-        return token_sums(self.mlm, hidden_BKE, self.encoder.embeddings.word.weight, guessed_BK)
 
 
 def token_sums(mlm: MaskedLMHead, hidden_BKE: Tensor, word_VE: Tensor, guessed_BK: Tensor) -> Tensor:
