@@ -47,7 +47,7 @@ CONTENTS = {
     ],
     "Reference": ["docs/api"],
     "Developing": [
-        *("docs/design", "docs/adding", "CONTRIBUTING", "CHANGELOG", "docs/archive", "experiments/studies/README"),
+        *("docs/design", "docs/adding", "CONTRIBUTING", "CHANGELOG", "experiments/studies/README"),
     ],
 }
 """The pages in the order of the navigation. That all are here is checked by Sphinx: a page in no list is a warning."""

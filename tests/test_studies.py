@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import runpy
 import shlex
 import signal
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import typer
+from documents import TEXTS
 from filelock import FileLock
 
 from nystromformer.command_line import cli
@@ -193,3 +195,11 @@ def test_command_lines_have_flags_and_configs_that_exist(name: str, tmp_path: Pa
         overrides = [value for flag, value in pairwise(words) if flag == "--set"]
         if "--attention" not in words:
             load_config(tmp_path / str(number) / "config.json", overrides)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pages_name_stages_that_exist(name: str) -> None:
+    stages = set(importlib.import_module(name).STAGES)
+    for page, text in TEXTS.items():
+        for words in re.findall(rf"studies/{name}\.py (?:run|collect)((?: +(?:--\w+ [^\s`]+|[\w-]+))*)", text):
+            assert set(re.sub(r"--\w+ [^\s`]+", "", words).split()) <= stages, page

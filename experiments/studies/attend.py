@@ -115,7 +115,7 @@ PUT_IN = (
     *("near_far,num_landmarks=64", "near_far,num_landmarks=64,num_blocks=2", "mra", "local,block_size=32"),
     *("local,block_size=64", "nystrom,num_landmarks=64", "nystrom,num_landmarks=128", "linear"),
 )
-LOSS = "--parts loss --score_rows 800 --adapt 0 --repeats 1 " + " ".join(f"--attention {each}" for each in PUT_IN)
+LOSS = "--parts loss --score_rows 800 --repeats 1 " + " ".join(f"--attention {each}" for each in PUT_IN)
 ROWS = "--dataset {out}/rows/512 --out {results}"
 SCORED: Mapping[str, Any] = {"metrics": ("mlm_accuracy", "loss"), "read": read_validation}
 STAGES = {

@@ -15,7 +15,7 @@ _PATTERNS = (
         "experiments/*/README.md",
         "data-preprocessing/*/README.md",
     ),
-    *("results/*/*.md", ".github/*.md"),
+    *("results/*.md", "results/*/*.md", ".github/*.md"),
 )
 _OWN = re.compile(r"demo|\.(?!github)")
 """Folders that commands and tools leave behind."""
