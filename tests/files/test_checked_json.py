@@ -90,7 +90,7 @@ def test_a_file_of_gigabytes_is_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"name": "x"}, "inner: field required"),
+        ({"name": "x"}, "inner: missing"),
         ({"name": 1, "inner": []}, "name: expected a valid string, found 1"),
         ({"name": "x", "inner": [{"value": "1"}]}, r'inner\[0\].value: expected a valid number, found "1"'),
         ({"name": "x", "inner": [{"value": True}]}, r"inner\[0\].value: expected a valid number, found true"),

@@ -8,7 +8,7 @@ import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,22 @@ def resident_bytes() -> int:
 
 
 def command(script: str, *flags: object) -> list[str]:
-    return [sys.executable, str(ROOT / script), *map(str, flags)]
+    return [sys.executable, str(ROOT / script), *last_values(flags)]
+
+
+REPEATABLE = ("--set", "--attention", "--model", "--run", "--corpus", "--mount", "--task", "--package")
+
+
+def last_values(flags: Sequence[object]) -> list[str]:
+    """Flags of which only the last value stays: a test's own come behind the usual ones, and commands refuse two."""
+    words = [str(flag) for flag in flags]
+    names = [word for word in words if word.startswith("--") and "=" not in word and word not in REPEATABLE]
+    for name in {name for name in names if names.count(name) > 1}:
+        while words.count(name) > 1:
+            place = words.index(name)
+            has_value = place + 1 < len(words) and not words[place + 1].startswith("--")
+            del words[place : place + 1 + has_value]
+    return words
 
 
 def run_command(script: str, *flags: object) -> subprocess.CompletedProcess[str]:
@@ -132,7 +147,7 @@ def run_command(script: str, *flags: object) -> subprocess.CompletedProcess[str]
 
 def run_here(monkeypatch: pytest.MonkeyPatch, script: str, *flags: object) -> int:
     """A command in this process, which has imported torch already; returns its exit status."""
-    monkeypatch.setattr(sys, "argv", [script, *map(str, flags)])
+    monkeypatch.setattr(sys, "argv", [script, *last_values(flags)])
     with pytest.raises(SystemExit) as exit_info:
         runpy.run_path(str(ROOT / script), run_name="__main__")
     code = exit_info.value.code

@@ -1,7 +1,6 @@
 """Reading config.json: every mistake at once, in one UserError."""
 
-import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +8,15 @@ from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from ..errors import UserError
-from ..wording import MOST_LISTED, listed, number_of
-from .messages import Problem, first_errors, quoted
+from ..wording import listed, number_of
+from . import messages
+from .messages import Problem, describe_errors, quoted
+from .network import keys_of, model_keys_at
 from .overrides import apply_overrides
 from .parse import parse_json
 from .schema import ExperimentConfig
 
 SCHEMA_FILE = Path(__file__).with_name("config.schema.json")
-_MOST_BYTES = 2 * 2**20
-"""A thousand times a config.json: what is larger is something else, and is not read."""
 
 
 class _Untitled(GenerateJsonSchema):
@@ -43,16 +42,14 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
                 f"run_export.py import {path.parent} DEST, then use DEST here"
             )
         problems += apply_overrides(data, overrides)
-    named = [*map(quoted, overrides[:MOST_LISTED]), *(["…"] if len(overrides) > MOST_LISTED else [])]
-    source = f"{path} with {', '.join(named)}" if overrides else str(path)
-    return _checked(data, source, problems)
+    return _checked(data, f"{path} with {', '.join(map(quoted, overrides))}" if overrides else str(path), problems)
 
 
 def peek_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """What `load_config` would check, unchecked; empty where it cannot be read, which `load_config` explains."""
     try:
         data, _ = parse_json(_read(path))
-    except (UserError, ValueError):
+    except (OSError, UserError, ValueError):
         return {}
     if not isinstance(data, dict):
         return {}
@@ -75,46 +72,37 @@ def json_schema() -> dict[str, Any]:
 
 
 def _checked(data: object, source: str, problems: Sequence[Problem]) -> ExperimentConfig:
-    mistakes, total = list(problems), len(problems)
+    mistakes = list(problems)
     try:
         config = ExperimentConfig.model_validate(data)
     except ValidationError as error:
-        first, count = first_errors(error, json_schema(), MOST_LISTED)
-        mistakes, total = mistakes + first, total + count
+        mistakes += describe_errors(error, data, _keys_at)
     if not mistakes:
         return config
-    raise UserError(f"{source}: {number_of(total, 'problem')}{listed(mistakes, total)}")
+    raise UserError(f"{source}: {number_of(len(mistakes), 'problem')}{listed(mistakes)}")
+
+
+def _keys_at(path: messages.Path, parent: Mapping[str, Any]) -> Iterable[str]:
+    if not path:
+        return keys_of(ExperimentConfig)
+    if path[0] == "model":
+        return model_keys_at(path[1:], parent)
+    section: Any = ExperimentConfig.model_fields[str(path[0])].annotation
+    return keys_of(section)
 
 
 def _read(path: Path) -> str:
     """The text of the file; raises UserError if there is none."""
-    name = str(path) if len(str(path)) < 500 and str(path).isprintable() else quoted(str(path))
     try:
-        status = path.stat()
-        if stat.S_ISDIR(status.st_mode):
-            raise UserError(f"{path}: expected the file config.json, found a folder")
-        if not stat.S_ISREG(status.st_mode):
-            # Reading a pipe would wait for whoever writes to it.
-            raise UserError(f"{path}: expected the file config.json, found a pipe, socket or device")
-        if status.st_size > _MOST_BYTES:
-            raise UserError(
-                f"{path}: {status.st_size:,} bytes; expected a config.json of at most {_MOST_BYTES:,}: is it another "
-                "file?"
-            )
         # Editors on Windows may put a byte order mark first.
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         if not path.parent.exists():
             raise UserError(f"{path.parent}: no such folder; expected an experiment folder with config.json") from None
-        advice = (
-            "create it (copy nystrom-512/config.json, say), or name an experiment's folder: --model FOLDER, or "
-            "with the launcher FOLDER alone"
-        )
-        raise UserError(f"{path}: no such file; {advice}") from None
+        raise UserError(
+            f"{path}: no such file; create it (copy nystrom-512/config.json, say), or name an experiment's folder: "
+            "--model FOLDER, or with the launcher FOLDER alone"
+        ) from None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise UserError(f"{path}: line {line}: not UTF-8 text; save the file as UTF-8") from None
-    except OSError as error:
-        raise UserError(f"{name}: cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise UserError(f"{name}: cannot be read: {error}") from None

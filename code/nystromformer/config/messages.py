@@ -1,22 +1,18 @@
-"""pydantic's errors in plain words, with the path that a user sees in the file.
-
-The JSON schema serves as the map: walking it along an error's location tells pydantic's union tags from the user's
-keys, and gives what was expected, the valid keys and the descriptions.
-"""
+"""pydantic's errors with the path that a user sees in the file, what was found, and the nearest valid key or name."""
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 Path = tuple[str | int, ...]
-Schema = Mapping[str, Any]
+KeysAt = Callable[[Path, Mapping[str, Any]], Iterable[str]]
+"""From where an object stands, and what it holds, to the keys that it may have."""
 
 _LONGEST_VALUE = 80
 
@@ -41,200 +37,67 @@ class ImpossibleError(ValueError):
 
 
 def quoted(value: object) -> str:
-    """`value` as JSON on one printable line, shortened where it is long."""
-    try:
-        text = json.dumps(value, ensure_ascii=False, default=repr)
-    except (ValueError, RecursionError):
-        # Not from JSON that was read here: from a file that somebody made up.
-        text = f"{type(value).__name__} that cannot be shown"
-    if len(text) > _LONGEST_VALUE:
-        text = f"{text[: _LONGEST_VALUE - 8]} ... {text[-3:]}"
-    # Lone surrogates cannot be printed, other control characters would act on the terminal.
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    """`value` as JSON on one line, shortened where it is long."""
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 8]} ... {text[-3:]}"
 
 
 def dotted(path: Path) -> str:
     """``("model", "attn_type", 3, "name")`` as ``model.attn_type[3].name``."""
-    text = ""
-    for part in path:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        elif len(part) <= _LONGEST_VALUE and re.fullmatch(r"[\w$-]+", part):
-            text += f".{part}" if text else part
-        else:
-            text += f"[{quoted(part)}]"
-    return text
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
-def describe_errors(error: ValidationError, schema: Schema) -> list[Problem]:
-    """Every mistake that `error` found against the model that `schema` belongs to."""
-    return first_errors(error, schema, None)[0]
+def nearest(word: object, valid: Iterable[str]) -> str:
+    """A question that names the valid word that was meant, if any."""
+    found = get_close_matches(str(word)[:_LONGEST_VALUE].lower(), valid, n=1, cutoff=0.7)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
-def first_errors(error: ValidationError, schema: Schema, most: int | None) -> tuple[list[Problem], int]:
-    """The first `most` mistakes, and how many there are."""
-    errors = error.errors(include_url=False)
-    problems = (problem for details in errors for problem in _problems(details, schema))
-    causes = (details.get("ctx", {}).get("error") for details in errors)
-    count = sum(len(cause.problems) if isinstance(cause, ImpossibleError) else 1 for cause in causes)
-    return list(islice(problems, most)), count
+def describe_errors(error: ValidationError, data: object, keys_at: KeysAt) -> list[Problem]:
+    """Every mistake that was found in the data.
+
+    Args:
+        keys_at: the valid keys of each object, for keys that are unknown.
+    """
+    return [problem for details in error.errors(include_url=False) for problem in _problems(details, data, keys_at)]
 
 
-def _problems(details: ErrorDetails, schema: Schema) -> list[Problem]:
-    path, parent, node = _locate(details["loc"], schema)
-    cause = details.get("ctx", {}).get("error")
-    if isinstance(cause, ImpossibleError):
+def in_words(details: ErrorDetails) -> str:
+    """pydantic's own message as a part of ours, with what was found."""
+    if details["type"] in ("missing", "union_tag_not_found"):
+        return "missing"
+    text = details["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    if details["type"] == "model_type":
+        text = "expected an object {...}"  # pydantic names our classes
+    hint = nearest(details["input"], re.findall("'([^']+)'", text)) if isinstance(details["input"], str) else ""
+    return f"{text[0].lower()}{text[1:]}, found {quoted(details['input'])}{hint}"
+
+
+def _problems(details: ErrorDetails, data: object, keys_at: KeysAt) -> list[Problem]:
+    path, parent = _locate(details, data)
+    context = details.get("ctx", {})
+    if isinstance(cause := context.get("error"), ImpossibleError):
         return [Problem(path + problem.path, problem.text) for problem in cause.problems]
-    if details["type"] == "missing":
-        return [Problem(path, f"missing; expected {_words(node, schema)} ({_sentence(node)})")]
-    if details["type"] in ("extra_forbidden", "invalid_key"):
-        return [_unknown_key(path, parent, schema)]
-    if details["type"] == "string_unicode" and "properties" in node:
-        # A key with a lone surrogate; pydantic stops there, with the location of the object.
-        return [_unknown_key((*path, str(details["input"])), node, schema)]
-    if "discriminator" in node and isinstance(details["input"], Mapping):
-        return [_wrong_name(path, node, details["input"])]
-    place = "" if path else "at the top level: "
-    value = f"{quoted(details['input'])}{_near(node, details)}"
-    return [Problem(path, f"{place}expected {_words(node, schema)}, found {value}")]
+    if details["type"] == "extra_forbidden":
+        valid = list(keys_at(path[:-1], parent))
+        hint = nearest(path[-1], valid) or f"; valid ones: {', '.join(valid)}"
+        return [Problem(path, f"unknown key{hint}")]
+    if details["type"] == "union_tag_not_found":
+        return [Problem((*path, "name"), in_words(details))]
+    if details["type"] == "union_tag_invalid":
+        names, name = context["expected_tags"], context["tag"]
+        hint = nearest(name, re.findall("'([^']+)'", names))
+        return [Problem((*path, "name"), f"expected {names}, found {quoted(name)}{hint}")]
+    return [Problem(path, in_words(details))]
 
 
-def _locate(loc: Path, root: Schema) -> tuple[Path, Schema, Schema]:
-    """The user's path for pydantic's location, the schema of the object that holds it, and its own schema."""
+def _locate(details: ErrorDetails, data: object) -> tuple[Path, Mapping[str, Any]]:
+    """The user's path for pydantic's location, in which tags of unions stand as well, and the object that holds it."""
     path: Path = ()
-    parent: Schema = {}
-    node = root
-    for part in loc:
-        node = _resolve(node, root)
-        if "discriminator" in node:
-            node = {"$ref": node["discriminator"]["mapping"][part]}
-        elif "oneOf" in node:
-            node = next(option for option in node["oneOf"] if _tag(_resolve(option, root)) == part)
-        else:
-            parent, path = node, (*path, part)
-            node = node.get("items", {}) if isinstance(part, int) else node.get("properties", {}).get(part, {})
-    return path, parent, _resolve(node, root)
-
-
-def _resolve(node: Schema, root: Schema) -> Schema:
-    """`node` with its reference followed and without the null of an optional value; its own description wins."""
-    if "$ref" in node:
-        node = {**root["$defs"][node["$ref"].rsplit("/", 1)[-1]], **{k: v for k, v in node.items() if k != "$ref"}}
-    options = [option for option in node.get("anyOf", ()) if option.get("type") != "null"]
-    if len(options) == 1:
-        node = {"nullable": True, **options[0], **{k: v for k, v in node.items() if k != "anyOf"}}
-    return node
-
-
-def _tag(option: Schema) -> str:
-    """The tag under which network.py offers this form of ``attn_type``, or an attention this one of a parameter."""
-    if "discriminator" in option:
-        return "object"
-    tags = {"array": "list", "integer": "number", "object": "alternating"}
-    return tags.get(option.get("type", ""), "name")
-
-
-def _words(node: Schema, root: Schema) -> str:
-    """What a schema asks for, as the end of a sentence that begins with "expected"."""
-    node = _resolve(node, root)
-    if "oneOf" in node and "discriminator" not in node:
-        return _either([_words(option, root) for option in node["oneOf"]])
-    null = " or null" if node.get("nullable") else ""
-    if "const" in node or "enum" in node:
-        return _either(list(map(quoted, node.get("enum", [node.get("const")])))) + null
-    return _type_words(node, root) + null
-
-
-def _either(choices: Sequence[str]) -> str:
-    return " or ".join(filter(None, [", ".join(choices[:-1]), choices[-1]]))
-
-
-def _type_words(node: Schema, root: Schema) -> str:
-    if "discriminator" in node:
-        return 'an object {"name": ..., its parameters}'
-    if "every" in node.get("properties", {}):
-        return 'an object {"every": ..., "global": ..., "local": ...}'
-    if node["type"] == "array":
-        once = ", without duplicates" if node.get("uniqueItems") else ""
-        has = f", including {quoted(node['contains']['const'])}" if "contains" in node else ""
-        items = "these" if "oneOf" in node["items"] else _words(node["items"], root).replace("an integer", "integers")
-        most = f"at most {node['maxItems']:,} " if "maxItems" in node else ""
-        return f"a list of {most}{items}{once}{has}"
-    if node["type"] in ("integer", "number"):
-        return _number_words(node)
-    words = {"boolean": "true or false", "object": "an object {...}", "string": "a string in double quotes"}
-    return words[node["type"]] + (", not empty" if node.get("minLength") else "")
-
-
-def _number_words(node: Schema) -> str:
-    parity = "odd" if "not" in node else "even" if node.get("multipleOf") == 2 else ""
-    noun = "a number" if node["type"] == "number" else f"an {parity} integer" if parity else "an integer"
-    if "minimum" in node and "maximum" in node:
-        return f"{noun} from {_shown(node['minimum'])} to {_shown(node['maximum'])}"
-    bounds = {
-        "minimum": "of at least",
-        "exclusiveMinimum": "above",
-        "maximum": "of at most",
-        "exclusiveMaximum": "below",
-    }
-    return f"{noun} {' and '.join(f'{words} {node[key]}' for key, words in bounds.items() if key in node)}".strip()
-
-
-def _shown(bound: float) -> str:
-    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
-
-
-def _sentence(node: Schema) -> str:
-    text = str(node["description"]).split("\n")[0].rstrip(".")
-    return text[0].lower() + text[1:] if text[1:2].islower() else text
-
-
-def _near(node: Schema, details: ErrorDetails) -> str:
-    """A question that names the choice nearest to what was found, where there are choices."""
-    options = [node, *node.get("oneOf", ())]
-    choices = [choice for option in options for choice in option.get("enum", ()) if isinstance(choice, str)]
-    value = details["input"]
-    nearest = _nearest(value, choices) if isinstance(value, str) else []
-    return f"; did you mean {quoted(nearest[0])}?" if nearest else ""
-
-
-def _nearest(text: str, choices: Sequence[str]) -> list[str]:
-    """The choice that was meant, if any; no time goes into what is far too long to be one."""
-    return get_close_matches(text.lower(), choices, n=1) if len(text) <= _LONGEST_VALUE else []
-
-
-def _unknown_key(path: Path, parent: Schema, root: Schema) -> Problem:
-    key = str(path[-1])
-    valid = list(parent["properties"])
-    nearest = _nearest(key, valid)
-    home = _home_of(key, root) if len(path) <= 2 else None
-    if reason := parent.get("x-refused", {}).get(key):
-        text = f"refused: {reason}"
-    elif home:
-        text = f"unknown key here; it belongs {home}"
-    elif nearest:
-        text = f"unknown key; did you mean {nearest[0]}?"
-    else:
-        text = f"unknown key; valid ones: {', '.join(valid)}"
-    return Problem(path, text)
-
-
-def _home_of(key: str, root: Schema) -> str | None:
-    """Where `key` would be valid: people move keys between sections."""
-    if key in root["properties"]:
-        return "at the top level"
-    for section, node in root["properties"].items():
-        if key in _resolve(node, root).get("properties", {}):
-            return f"in {section}"
-    return None
-
-
-def _wrong_name(path: Path, node: Schema, attention: Mapping[str, object]) -> Problem:
-    names = list(node["discriminator"]["mapping"])
-    expected = f"expected {_either(list(map(quoted, names)))}"
-    if "name" not in attention:
-        return Problem((*path, "name"), f"missing; {expected}")
-    name = attention["name"]
-    nearest = _nearest(name, names) if isinstance(name, str) else []
-    hint = f"; did you mean {quoted(nearest[0])}?" if nearest else ""
-    return Problem((*path, "name"), f"{expected}, found {quoted(name)}{hint}")
+    parent: Mapping[str, Any] = {}
+    for part in details["loc"]:
+        if isinstance(data, Mapping) and part in data:
+            path, parent, data = (*path, part), data, data[part]
+        elif isinstance(data, list | tuple) and isinstance(part, int):
+            path, data = (*path, part), data[part]
+    return (*path, details["loc"][-1]) if details["type"] == "missing" else path, parent

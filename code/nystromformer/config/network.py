@@ -1,10 +1,12 @@
 """The section "model" of a config.json: the network."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from .attention import (
+    ATTENTIONS,
     STRICT,
     AttentionConfig,
     AttentionName,
@@ -21,7 +23,7 @@ RopeTheta = Annotated[float, Field(gt=1, le=1e12)]
 
 
 def _form(value: object) -> str | None:
-    """Which of its forms an ``attn_type`` has; messages.py knows these tags."""
+    """Which of its forms an ``attn_type`` has."""
     if isinstance(value, str):
         return "name"
     if isinstance(value, AlternatingConfig) or (isinstance(value, dict) and "every" in value):
@@ -33,7 +35,11 @@ def _form(value: object) -> str | None:
 
 _Name = Annotated[AttentionName, Tag("name")]
 _Object = Annotated[AttentionSpec, Tag("object")]
-LayerAttention = Annotated[_Name | _Object, Discriminator(_form)]
+_WRONG_FORM: dict[str, Any] = {
+    "custom_error_type": "attn_type",
+    "custom_error_message": 'Input should be the name of an attention or an object {"name": ..., its parameters}',
+}
+LayerAttention = Annotated[_Name | _Object, Discriminator(_form, **_WRONG_FORM)]
 _List = Annotated[tuple[LayerAttention, ...], Field(max_length=MOST_LAYERS), BeforeValidator(as_tuple), Tag("list")]
 
 
@@ -56,18 +62,13 @@ class AlternatingConfig(BaseModel):
 
 
 _Alternating = Annotated[AlternatingConfig, Tag("alternating")]
-AttnType = Annotated[_Name | _Object | _List | _Alternating, Discriminator(_form)]
-
-_SEQ_LEN = (
-    "the length comes from the input, so there is nothing to set: remove the key (in the authors' shipped "
-    "nystrom-512/config.json its value was swapped with that of num_landmarks)"
-)
+AttnType = Annotated[_Name | _Object | _List | _Alternating, Discriminator(_form, **_WRONG_FORM)]
 
 
 class ModelConfig(BaseModel):
     """The network."""
 
-    model_config = ConfigDict(**STRICT, json_schema_extra={"x-refused": {"seq_len": _SEQ_LEN}})
+    model_config = STRICT
 
     mixed_precision: MixedPrecision = Field(
         default=True,
@@ -426,6 +427,16 @@ STRUCTURE_KEYS = (
 """Keys on which it depends which weights there are, or what they mean: alike in another model, too."""
 NO_EFFECT = frozenset({"compile", "attention_grad_checkpointing", "gelu_grad_checkpointing", "feed_forward_chunk"})
 """Keys of the section "model" that change how a result is computed, not which."""
+
+
+def keys_of(kind: type[BaseModel]) -> list[str]:
+    """The keys of an object in the file."""
+    return [field.alias or name for name, field in kind.model_fields.items()]
+
+
+def model_keys_at(path: Path, parent: Mapping[str, Any]) -> list[str]:
+    """The valid keys of the section "model", or of an object within it, which is at this path and holds this."""
+    return keys_of(ATTENTIONS.get(str(parent.get("name")), AlternatingConfig) if path else ModelConfig)
 
 
 def _why_unused(key: str, layers: tuple[AttentionConfig, ...]) -> str:

@@ -2,10 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
-
-from ..files.paths import wrong_path
-from .messages import ImpossibleError, Problem, quoted
+from pydantic import Field
 
 MOST = 10**9
 """Of a size or a number of steps: products of two of them fit 64 bits."""
@@ -28,18 +25,9 @@ Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 Seed = Annotated[int, Field(ge=0, le=MOST_SEED)]
 
 
+Folder = Annotated[str, Field(min_length=1)]
+
+
 def as_tuple(value: object) -> object:
     """A list as a tuple: strict pydantic takes none for the other, but JSON has only lists."""
-    if isinstance(value, list) and len(value) > MOST_LAYERS:
-        # Else each of any number of wrong items would be a mistake of its own.
-        raise ValueError("expected fewer items")
     return tuple(value) if isinstance(value, list) else value
-
-
-def _possible_path(text: str) -> str:
-    if reason := wrong_path(text):
-        raise ImpossibleError([Problem((), f"expected {reason}, found {quoted(text)}")])
-    return text
-
-
-Folder = Annotated[str, Field(min_length=1), AfterValidator(_possible_path)]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from nystromformer.config.messages import dotted, quoted
+from nystromformer.config.messages import dotted, in_words
 from nystromformer.config.parse import parse_json
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json
@@ -80,7 +80,4 @@ def checked(kind: type[T], data: object) -> T:
         first, *others = error.errors(include_url=False, include_context=False)
         more = f" (and {len(others)} more)" if others else ""
         where = f"{dotted(first['loc'])}: " if first["loc"] else ""
-        text = f"{first['msg'][0].lower()}{first['msg'][1:]}".replace("input should be", "expected")
-        if first["type"] not in ("missing", "unexpected_keyword_argument"):
-            text += f", found {quoted(first['input'])}"
-        raise ValueError(f"{where}{text}{more}") from None
+        raise ValueError(f"{where}{in_words(first)}{more}") from None

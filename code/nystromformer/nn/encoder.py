@@ -15,6 +15,7 @@ from nystromformer.attention import AttentionMask
 from nystromformer.config import AttentionConfig, ModelConfig, attention_config
 from nystromformer.config.attention_parameters import LayerParameters
 from nystromformer.config.messages import Problem, describe_errors
+from nystromformer.config.network import model_keys_at
 from nystromformer.config.ranges import MOST
 from nystromformer.model.encoder import LayerStack
 from nystromformer.nn.attention import head_dim_of
@@ -167,10 +168,11 @@ def _longest(attn_type: AttentionConfig | tuple[AttentionConfig, ...]) -> int:
 
 def _config(**fields: object) -> ModelConfig:
     """What of a network's config says something about its layers; nothing is built of the rest."""
+    data = {"vocab_size": 1, "embedding_dim": fields["transformer_dim"], **fields}
     try:
-        return ModelConfig.model_validate({"vocab_size": 1, "embedding_dim": fields["transformer_dim"], **fields})
+        return ModelConfig.model_validate(data)
     except ValidationError as error:
-        problems = describe_errors(error, ModelConfig.model_json_schema())
+        problems = describe_errors(error, data, model_keys_at)
         lines = [str(Problem((_OURS.get(str(p.path[0]), p.path[0]), *p.path[1:]), p.text)) for p in problems]
         raise ValueError(
             "an encoder cannot be built with these arguments:\n  " + "\n  ".join(dict.fromkeys(lines))

@@ -7,13 +7,12 @@ this package: what the rest of the project lists of them follows from here.
 import importlib
 import pkgutil
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import Field, ValidationError
 
 from ...wording import listed
-from ..messages import describe_errors, quoted
+from ..messages import describe_errors, nearest, quoted
 from .base import STRICT, AttentionConfig, ConvKernelSize
 from .nystrom import NystromConfig
 from .softmax import SoftmaxConfig
@@ -68,12 +67,13 @@ def attention_config(name: str | AttentionConfig, **parameters: object) -> Atten
             )
         return name
     if name not in ATTENTIONS:
-        raise ValueError(_unknown_name(name))
+        hint = nearest(name, ATTENTIONS)
+        raise ValueError(f"unknown attention {quoted(name)}; valid names: {', '.join(ATTENTIONS)}{hint}")
     cls = ATTENTIONS[name]
     try:
         return cls(**parameters)
     except ValidationError as error:
-        problems = describe_errors(error, cls.model_json_schema())
+        problems = describe_errors(error, parameters, lambda path, parent: cls.model_fields)
         raise ValueError(f"attention {quoted(name)} cannot be configured like this:{listed(problems)}") from None
 
 
@@ -84,9 +84,3 @@ def what_decides(attn_type: Any) -> Any:
     if isinstance(attn_type, dict):
         return {key: value for key, value in attn_type.items() if key != "implementation"}
     return attn_type
-
-
-def _unknown_name(name: str) -> str:
-    nearest = get_close_matches(str(name).lower(), ATTENTIONS, n=1)
-    hint = f"; did you mean {quoted(nearest[0])}?" if nearest else ""
-    return f"unknown attention {quoted(name)}; valid names: {', '.join(ATTENTIONS)}{hint}"

@@ -13,7 +13,6 @@ from nystromformer.config import ExperimentConfig, load_config, overridden, peek
 from nystromformer.config.network import SHAPE_KEYS
 from nystromformer.data.dataset import Dataset, check_fits, open_dataset
 from nystromformer.errors import UserError
-from nystromformer.files.paths import wrong_path
 
 logger = logging.getLogger(__name__)
 
@@ -102,9 +101,7 @@ def open_experiment(folder: Path, overrides: Sequence[str] = ()) -> Experiment:
     path = folder / "config.json"
     data, given = peek_config(path, overrides), overridden(overrides)
     checkpoints = data.get("model_checkpoints", ExperimentConfig.model_fields["model_checkpoints"].default)
-    # A path that no file can have is for the checks of the whole.
-    is_path = isinstance(checkpoints, str) and wrong_path(checkpoints) is None
-    by_flag = _shape_by_flag(_resolved(folder, checkpoints)) if data and is_path else {}
+    by_flag = _shape_by_flag(_resolved(folder, checkpoints)) if data and isinstance(checkpoints, str) else {}
     recalled = {key: value for key, value in by_flag.items() if key in SHAPE and key not in given}
     if recalled and os.environ.get("RANK", "0") == "0":  # of several processes one speaks
         logger.info(
