@@ -11,10 +11,8 @@ GPU = ("gpu", "--dry_run")
 MISTAKES: list[tuple[tuple[str, ...], str, str]] = [
     (("efficiency",), "--attention locl", "did you mean"),
     (("efficiency",), "--attention linear,name=softmax", "expected the attention's name once, at the beginning"),
-    (EFFICIENCY, "--parts attention,layer", "'--parts': expected one or more of attention,encoder, found 'layer'"),
-    (EFFICIENCY, "--encoder_lengths 1k", "'--encoder_lengths': expected numbers separated by commas"),
     (EFFICIENCY, "--lengths 0", "'--lengths': expected numbers from 1"),
-    (EFFICIENCY, "--encoder_width 65", "--encoder_width: expected a multiple of --encoder_heads = 2, found 65"),
+    (EFFICIENCY, "--lengths 1k", "'--lengths': expected numbers separated by commas"),
     (("efficiency",), "--attention local,window=3", "window: unknown key"),
     (("efficiency",), "--attention local,block_size", "expected NAME,KEY=VALUE"),
     (("efficiency",), "--attention local,block_size=8,block_size=16", "block_size: overridden twice; keep one"),
@@ -39,6 +37,11 @@ MISTAKES: list[tuple[tuple[str, ...], str, str]] = [
     *((STEP, f"--sizes {sizes}", "expected TOKENSxROWS") for sizes in ("128", "64x2", "100x1", "128x0,256x1")),
     (STEP, "--pad_to 200", "--pad_to: expected a multiple of the 64 landmarks, found 200"),
     (STEP, "--width 100", "--width: expected a multiple of the heads' 64, found 100"),
+    (
+        STEP,
+        "--attention linformer,projected_length=4096 --sizes 128x1",
+        "--attention linformer,projected_length=4096 for",
+    ),
     (STEP, "--precision int8", "'int8' is not one of 'float32', 'bf16', 'fp16'"),
     (GPU, "--sections check,speed", "'--sections': expected one or more of check,ceilings,attention"),
     (GPU, "--sections=", "expected a value that is not empty"),

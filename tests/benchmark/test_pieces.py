@@ -75,6 +75,5 @@ def test_what_dies_or_never_ends_costs_its_section_alone(monkeypatch: pytest.Mon
 
 
 def test_an_error_is_told_by_its_first_and_last_line() -> None:
-    assert describe_error(ValueError()) == "ValueError"
     error = ValueError("at 3:7:\n  x = y\n\nout of registers\n")
     assert describe_error(error) == "ValueError: at 3:7: ... out of registers"

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.attention import Attention, AttentionMask
-from nystromformer.attention.nystrom import Factors
 from nystromformer.errors import UserError
 from nystromformer.model import Encoder, PretrainingModel
 from nystromformer.model.layers import Layer
@@ -67,11 +66,6 @@ def watch_attention(encoder: Encoder, see: Callable[[int, Attention, tuple[Any, 
             handle.remove()
 
 
-def factors_product(factors: Factors) -> Tensor:
-    """The approximated weights, (B, H, N, N)."""
-    return factors.queries_BHNM @ factors.inverse_BHMM @ factors.keys_BHMN
-
-
 @dataclass(frozen=True)
 class Inputs:
     """What one attention sees."""
@@ -81,17 +75,6 @@ class Inputs:
     k: Tensor
     v: Tensor
     mask: AttentionMask | None
-
-    def double(self) -> "Inputs":
-        """The same in float64."""
-        return Inputs(self.name, self.q.double(), self.k.double(), self.v.double(), self.mask)
-
-    def rows(self) -> list["Inputs"]:
-        """One for each row, so that its N x N weights fit."""
-        keeps = [None] * len(self.q) if self.mask is None else torch.split(self.mask.keep_BN, 1)
-        masks = (None if keep is None else AttentionMask(keep) for keep in keeps)
-        parts = zip(*(torch.split(x, 1) for x in (self.q, self.k, self.v)), masks, strict=True)
-        return [Inputs(self.name, q, k, v, mask) for q, k, v, mask in parts]
 
 
 def capture_inputs(opened: OpenedScoring, model: PretrainingModel, rows: int) -> list[Inputs]:

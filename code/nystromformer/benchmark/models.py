@@ -3,50 +3,24 @@
 Shapes: B rows, N tokens, K masked positions.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 
-from nystromformer.attention import AttentionMask
 from nystromformer.benchmark.timing import Work, peak_memory
 from nystromformer.data.masking import IGNORED_LABEL, predictions_per_row
-from nystromformer.model import Encoder, PretrainingModel
-from nystromformer.model.layers import Layer
+from nystromformer.model import PretrainingModel
 from nystromformer.training.device import Device
 
 PAD = 1
 _MASK_PROB = 0.15
 
 
-class _StandIn(nn.Module):
-    """A peer in the place of an encoder layer's attention, which says nothing of padding to it."""
-
-    def __init__(self, peer: nn.Module, needs: object) -> None:
-        super().__init__()
-        self.core, self.needs = peer, needs
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
-        out: Tensor = self.core(q, k, v)
-        return out
-
-
-def replace_attention(encoder: Encoder, peers: Iterable[nn.Module]) -> None:
-    """Put a peer, which takes q, k and v, in the place of each layer's attention."""
-    for layer, peer in zip(encoder.layers, peers, strict=True):
-        assert isinstance(layer, Layer)
-        layer.attention.core = _StandIn(peer, layer.attention.core.needs)  # type: ignore[assignment]
-
-
-def standing_memory(model: nn.Module) -> float:
-    """MiB of weights and Adam's two moments; the gradients come and go within the step."""
-    return 3 * sum(p.numel() * p.element_size() for p in model.parameters()) / 2**20
-
-
 def step_memory(model: nn.Module, step: Work) -> float:
-    """MiB at the peak of a step, weights and optimizer included."""
+    """MiB at the peak of a step, weights and Adam's two moments included."""
     model.zero_grad(set_to_none=True)  # what a step makes anew is the step's
-    return standing_memory(model) + peak_memory(step)
+    return 3 * sum(p.numel() * p.element_size() for p in model.parameters()) / 2**20 + peak_memory(step)
 
 
 def made_up_batch(vocab_size: int, length: int, rows: int, device: torch.device) -> dict[str, Tensor]:

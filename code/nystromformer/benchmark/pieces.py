@@ -11,7 +11,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -52,11 +52,10 @@ class Outcome:
     reason: str = ""
     """Why it failed or was left out."""
     seconds: float = 0.0
-    rows: Sequence[Any] = field(default_factory=tuple)
+    rows: Sequence[Any] = ()
 
     def __str__(self) -> str:
-        reason = f" {self.reason}" if self.reason else ""
-        return f"{self.section}, {self.title}: {self.status}{reason} ({self.seconds:.1f} s)"
+        return f"{self.section}, {self.title}: {self.status} {self.reason} ({self.seconds:.1f} s)"
 
 
 SecondsLeft = Callable[[str], float]
@@ -66,7 +65,7 @@ SecondsLeft = Callable[[str], float]
 def measure_here(pieces: Sequence[Piece], settings: Any, seconds_left: SecondsLeft) -> Iterator[Outcome]:
     """The pieces in this process, one after another."""
     for piece in pieces:
-        yield _refuse(piece, seconds_left) or measure_piece(piece, settings)
+        yield _refuse(piece, seconds_left) or _measure(piece, settings)
 
 
 def measure_in_processes(
@@ -94,7 +93,7 @@ def measure_in_processes(
                 if connection in ready:
                     outcome = worker.answer(piece)
                 elif not ready and seconds_left(piece.section) + GRACE <= 0:
-                    outcome = _without_rows(piece, FAILED, "stopped: its section's time was over")
+                    outcome = Outcome(piece.section, piece.title, FAILED, "stopped: its section's time was over")
                 else:
                     continue
                 del busy[connection]
@@ -128,7 +127,8 @@ class _Worker:
             outcome: Outcome = self.connection.recv()
         except (EOFError, OSError):
             self._process.join(5)
-            return _without_rows(piece, FAILED, f"its process ended with status {self._process.exitcode}")
+            reason = f"its process ended with status {self._process.exitcode}"
+            return Outcome(piece.section, piece.title, FAILED, reason)
         return outcome
 
     def end(self) -> None:
@@ -145,25 +145,26 @@ def _serve(connection: Connection, settings: Any) -> None:
     end_with_parent()
     try:
         while True:
-            connection.send(measure_piece(connection.recv(), settings))
+            connection.send(_measure(connection.recv(), settings))
     except (EOFError, OSError):
         return
 
 
-def measure_piece(piece: Piece, settings: Any) -> Outcome:
+def _measure(piece: Piece, settings: Any) -> Outcome:
     """The piece's outcome, whatever happens within it."""
     begin = time.perf_counter()
+    status, reason = MEASURED, ""
+    rows: Sequence[Any] = ()
     try:
         rows = piece.work(settings, *piece.arguments)
-    except LeftOut as reason:
-        return _without_rows(piece, LEFT_OUT, str(reason))
+    except LeftOut as left_out:
+        status, reason = LEFT_OUT, str(left_out)
     except Exception as error:
         # Whatever it is, the others are worth their time; the outcome names it and the command fails at its end.
         logger.info("%s, %s", piece.section, piece.title, exc_info=True)
-        return _without_rows(piece, FAILED, describe_error(error), time.perf_counter() - begin)
-    finally:
-        gc.collect()
-    return Outcome(piece.section, piece.title, MEASURED, "", time.perf_counter() - begin, rows)
+        status, reason = FAILED, describe_error(error)
+    gc.collect()
+    return Outcome(piece.section, piece.title, status, reason, time.perf_counter() - begin, rows)
 
 
 def _refuse(piece: Piece, seconds_left: SecondsLeft) -> Outcome | None:
@@ -172,15 +173,10 @@ def _refuse(piece: Piece, seconds_left: SecondsLeft) -> Outcome | None:
     if left >= piece.seconds:
         return None
     reason = f"of {piece.section}'s time {max(0.0, left):.0f} s are left, this takes about {piece.seconds:.0f} s"
-    return _without_rows(piece, LEFT_OUT, f"the time limit: {reason}")
-
-
-def _without_rows(piece: Piece, status: str, reason: str, seconds: float = 0.0) -> Outcome:
-    return Outcome(piece.section, piece.title, status, reason, seconds)
+    return Outcome(piece.section, piece.title, LEFT_OUT, f"the time limit: {reason}")
 
 
 def describe_error(error: Exception) -> str:
     """One line: a compiler's message says at its end what an error of the device says first."""
     lines = [line.strip()[:200] for line in str(error).splitlines() if line.strip()]
-    shown = " ... ".join([lines[0], lines[-1]] if len(lines) > 1 else lines)
-    return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
+    return f"{type(error).__name__}: {' ... '.join(dict.fromkeys([*lines[:1], *lines[-1:]]))}"

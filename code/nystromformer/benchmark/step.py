@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nystromformer.benchmark.efficiency.methods import parse_method
 from nystromformer.benchmark.models import (
     PAD,
     made_up_batch,
@@ -25,25 +26,24 @@ from nystromformer.benchmark.models import (
 from nystromformer.benchmark.questions.step import HEAD_DIM, LANDMARKS, Step
 from nystromformer.benchmark.results import measure_and_write
 from nystromformer.benchmark.timing import Timing, Work, time_side_by_side
-from nystromformer.config import AttentionName, ModelConfig
+from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
 from nystromformer.model import ClassificationModel, MaskedLMHead, PretrainingModel
 from nystromformer.model.layers import at_positions
 from nystromformer.tables import markdown
-from nystromformer.training.compile import compile_units, missing_compiler
 from nystromformer.training.device import Device, choose_device
 
 logger = logging.getLogger(__name__)
 
 PRETRAINING, FINETUNING = "pretraining", "fine-tuning"
-OURS, COMPILED, SOFTMAX, PEER = "nystromformer", "nystromformer, compiled", "softmax", "transformers"
-SPARSE = "transformers, our head"
-"""Its encoder under our head and loss: logits at the masked positions alone."""
-BY_LENGTH, PADDED, PADDED_PEER = f"{OURS}, by length", f"{OURS}, padded", f"{PEER}, padded"
+PEER, SPARSE = "transformers", "transformers, our head"
+"""The latter is its encoder under our head and loss: logits at the masked positions alone."""
+BY_LENGTH, PADDED, PADDED_PEER = "nystromformer, by length", "nystromformer, padded", "transformers, padded"
 _POOL = 50
 """Batches by length are cut from the sorted examples of so many."""
 _TAPS = 33
 _DROPOUT = 0.1
+NYSTROM = f"nystrom,num_landmarks={LANDMARKS},conv_kernel_size={_TAPS}"
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,13 @@ def measure_step(settings: Step, folder: Path) -> str:
     """Measure, write `step.json` and `step.md`, and return what to print.
 
     Raises:
-        UserError: layers cannot be compiled here.
+        UserError: an attention that is unknown, or that such a model cannot have.
     """
+    for text in settings.attentions:
+        for length, _ in settings.sizes:
+            our_config(settings, length, text)
     torch.set_num_threads(settings.threads)
     device = choose_device("auto", False if settings.precision == "float32" else settings.precision)
-    if settings.compile and (missing := missing_compiler(device.device)):
-        raise UserError(f"--compile: {missing}")
     return measure_and_write(folder, "step", lambda: _measure(settings, device), table, asdict(settings))
 
 
@@ -111,17 +112,12 @@ def pretraining_ways(settings: Step, length: int, rows: int, device: Device) -> 
     """Steps on one batch."""
     torch.manual_seed(0)
     batch = made_up_batch(settings.vocab_size, length, rows, device.device)
-    config = our_config(settings, length)
     ways: dict[str, Way] = {}
-    for name, model_config in ((OURS, config), (SOFTMAX, our_config(settings, length, "softmax")), (COMPILED, config)):
-        if name == COMPILED and not settings.compile:
-            continue
-        model = PretrainingModel(model_config, ["mlm"]).to(device.device)
-        if name == COMPILED:
-            compile_units(model.encoder.layers, device.device)
-        ways[name] = Way(model, [masked_lm_step(model, batch, device)], length)
+    for text in settings.attentions or (NYSTROM, "softmax"):
+        model = PretrainingModel(our_config(settings, length, text), ["mlm"]).to(device.device)
+        ways[parse_method(text).name] = Way(model, [masked_lm_step(model, batch, device)], length)
     peer = peer_model(settings, length, "NystromformerForMaskedLM").to(device.device)
-    sparse = SparseHead(peer, config).to(device.device)
+    sparse = SparseHead(peer, our_config(settings, length)).to(device.device)
 
     def peer_loss() -> Tensor:
         loss: Tensor = peer(batch["tokens_BN"], labels=batch["labels_BN"]).loss
@@ -151,8 +147,7 @@ def finetuning_ways(settings: Step, device: Device) -> dict[str, Way]:
         optimizer = new_optimizer(model)
         losses = [_classifying_loss(model, batch, is_peer=name == PADDED_PEER) for batch in batches]
         steps = [training_step(model, loss, device, optimizer) for loss in losses]
-        tokens = sum(batch["tokens_BN"].shape[1] for batch in batches) / len(batches)
-        ways[name] = Way(model, steps, tokens)
+        ways[name] = Way(model, steps, sum(batch["tokens_BN"].shape[1] for batch in batches) / len(batches))
     return ways
 
 
@@ -182,23 +177,30 @@ def _classifying_loss(model: nn.Module, batch: Mapping[str, Tensor], is_peer: bo
     return loss
 
 
-def our_config(settings: Step, length: int, attention: AttentionName = "nystrom") -> ModelConfig:
-    """Ours, for rows of up to `length` tokens; softmax has no convolution."""
-    is_nystrom = attention == "nystrom"
-    return ModelConfig(
-        vocab_size=settings.vocab_size,
-        max_seq_len=length,
-        embedding_dim=settings.width,
-        transformer_dim=settings.width,
-        transformer_hidden_dim=4 * settings.width,
-        num_layers=settings.num_layers,
-        dropout_prob=_DROPOUT,
-        num_head=settings.width // HEAD_DIM,
-        head_dim=HEAD_DIM,
-        attn_type=attention,
-        num_landmarks=LANDMARKS if is_nystrom else None,
-        conv_kernel_size=_TAPS if is_nystrom else None,
-    )
+def our_config(settings: Step, length: int, attention: str = NYSTROM) -> ModelConfig:
+    """Ours, for rows of up to `length` tokens.
+
+    Args:
+        attention: as `--attention` takes it.
+
+    Raises:
+        UserError: no such attention, or none for such a model.
+    """
+    try:
+        return ModelConfig(
+            vocab_size=settings.vocab_size,
+            max_seq_len=length,
+            embedding_dim=settings.width,
+            transformer_dim=settings.width,
+            transformer_hidden_dim=4 * settings.width,
+            num_layers=settings.num_layers,
+            dropout_prob=_DROPOUT,
+            num_head=settings.width // HEAD_DIM,
+            head_dim=HEAD_DIM,
+            attn_type=parse_method(attention).config,
+        )
+    except ValueError as error:
+        raise UserError(f"--attention {attention} for rows of {length} tokens: {error}") from None
 
 
 def peer_model(settings: Step, length: int, name: str) -> nn.Module:

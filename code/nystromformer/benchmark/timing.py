@@ -113,9 +113,7 @@ class Passes:
     forward: Work
     """Without gradients."""
     both: Work
-    """Forward, and the gradients of the inputs and of the method's parameters; of a model, a step of training."""
-    weights: float = 0.0
-    """MiB of a model's weights, which stand beside what `forward` takes; beside `both`, with Adam's two moments."""
+    """Forward, and the gradients of the inputs and of the method's parameters."""
 
 
 def attention_passes(

@@ -101,8 +101,7 @@ def read_cells(path: Path) -> tuple[list[Cell], list[str], dict[str, str]]:
         data = read_checked(path)
         if data is None:
             return [], [], {}
-        machine = checked(dict[str, str], data["machine"])
-        return checked(list[Cell], data["cells"]), checked(list[str], data["commands"]), machine
+        return checked(list[Cell], data["cells"]), data["commands"], data["machine"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: expected the cells of an earlier run: {error}. Move the file away") from None
 

@@ -1,7 +1,6 @@
 """Which attentions can stand in softmax's place without training, and with which settings."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nystromformer.attention import create_attention
@@ -26,29 +25,6 @@ tried with its defaults; Nyström's is `--landmarks`.
 """
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """An attention with its settings."""
-
-    config: AttentionConfig
-    name: str
-    """Of the method, without its width."""
-    width: int | None = None
-    """Of its setting in WIDTHS, or the number of its landmarks; None where the name says all."""
-
-    @property
-    def label(self) -> str:
-        return label(self.name, self.width)
-
-
-SOFTMAX = Candidate(attention_config("softmax"), "softmax")
-
-
-def label(method: str, width: int | None) -> str:
-    """Of a method with a setting of this width."""
-    return method if width is None else f"{method} {width}"
-
-
 def why_not(config: AttentionConfig) -> str | None:
     """Why an attention cannot take softmax's place without training; None where it can."""
     core = create_attention(config, num_heads=2, head_dim=8, max_length=64)
@@ -61,8 +37,8 @@ def why_not(config: AttentionConfig) -> str | None:
 
 def choose_candidates(
     attentions: Sequence[str], landmarks: Sequence[int], length: int
-) -> tuple[list[Candidate], dict[str, str]]:
-    """All that can be tried at a length, and of the attentions that cannot, why.
+) -> tuple[dict[str, AttentionConfig], dict[str, str]]:
+    """All that can be tried at a length, by name, and of the attentions that cannot, why.
 
     Args:
         attentions: as `--attention` takes them; none: all.
@@ -70,7 +46,7 @@ def choose_candidates(
     Raises:
         UserError: an unknown attention; one that is asked for and cannot be tried.
     """
-    found: list[Candidate] = []
+    found: dict[str, AttentionConfig] = {}
     missing: dict[str, str] = {}
     for text in attentions or [name for name in ATTENTIONS if name != "softmax"]:
         method = parse_method(text)
@@ -81,9 +57,13 @@ def choose_candidates(
                 raise UserError(f"--attention {text}: it cannot replace softmax without training: {reason}")
             missing[config.name] = reason
             continue
-        of_name = [Candidate(config, method.name)] if text != config.name else _with_widths(config, landmarks)
-        able = [one for one in of_name if _fits(one.config, length) and one.label not in {each.label for each in found}]
-        found += able
+        settings = {method.name: config} if text != config.name else _with_widths(config, landmarks)
+        able = {
+            name: each
+            for name, each in settings.items()
+            if each.why_not_length(length) is None and not each.impossible_at(length)
+        }
+        found |= able
         if not able:
             missing[config.name] = f"none of its settings fits {length} tokens"
     if not found:
@@ -91,23 +71,17 @@ def choose_candidates(
     return found, missing
 
 
-def _with_widths(config: AttentionConfig, landmarks: Sequence[int]) -> list[Candidate]:
+def _with_widths(config: AttentionConfig, landmarks: Sequence[int]) -> dict[str, AttentionConfig]:
     name = config.name
     if name == "nystrom":
-        return [
-            Candidate(
-                attention_config(name, num_landmarks=count, landmarks=rule),
-                name if rule == RULES[0] else f"{name}, {rule}",
-                count,
+        return {
+            f"{name if rule == RULES[0] else f'{name}, {rule}'} {count}": attention_config(
+                name, num_landmarks=count, landmarks=rule
             )
             for rule in RULES
             for count in landmarks
-        ]
+        }
     if name not in WIDTHS:
-        return [Candidate(config, name)]
+        return {name: config}
     key, widths, others = WIDTHS[name]
-    return [Candidate(attention_config(name, **{key: width}, **others), name, width) for width in widths]
-
-
-def _fits(config: AttentionConfig, length: int) -> bool:
-    return config.why_not_length(length) is None and not config.impossible_at(length)
+    return {f"{name} {width}": attention_config(name, **{key: width}, **others) for width in widths}

@@ -1,5 +1,4 @@
-"""What is compared: attentions by their settings, softmax written out, public implementations, and a control; each
-alone and in an encoder.
+"""What is compared: attentions by their settings, softmax written out, public implementations, and a control.
 
 Shapes: B batch, H heads, N tokens, D head dim.
 """
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.attention import AttentionMask, create_attention
-from nystromformer.benchmark.models import replace_attention, standing_memory, training_step
 from nystromformer.benchmark.peers import (
     IMPLEMENTATIONS,
     MaterialisedNystrom,
@@ -25,12 +23,8 @@ from nystromformer.benchmark.peers import (
     is_installed,
     transformers_nystrom,
 )
-from nystromformer.benchmark.questions.efficiency import Efficiency
-from nystromformer.benchmark.timing import Passes, passes_side_by_side
-from nystromformer.config import ATTENTIONS, AttentionConfig, ModelConfig, NystromConfig, attention_config
+from nystromformer.config import ATTENTIONS, AttentionConfig, NystromConfig, attention_config
 from nystromformer.config.attention_text import parse_attention
-from nystromformer.model import ClassificationModel
-from nystromformer.training.device import Device
 
 SDPA, WRITTEN_OUT, CONTROL = "softmax (SDPA)", "softmax, written out", "elementwise control"
 BASELINES = (SDPA, WRITTEN_OUT)
@@ -51,7 +45,7 @@ class Method:
 
     name: str
     config: AttentionConfig | None
-    """None: one that no config.json names, and that no encoder has, but for softmax written out."""
+    """None: one that no config.json names."""
     build: Build
     multiple_of: int = 1
     """What the length has to be."""
@@ -138,7 +132,9 @@ def _peers_of(method: Method) -> Iterator[Method]:
                 yield Method(one.name, None, partial(one.build, config))
         return
     yield _padded(method)
-    names: dict[str, Callable[[Shape], Peer]] = {AUTHORS: MaterialisedNystrom, "transformers": transformers_nystrom}
+    names: dict[str, Callable[[Shape], Peer]] = {AUTHORS: MaterialisedNystrom}
+    if config.conv_kernel_size is not None:  # that of transformers always has a convolution
+        names["transformers"] = transformers_nystrom
     if is_installed("nystrom_attention"):
         names["nystrom-attention"] = NystromAttentionPackage
     for name, peer in names.items():
@@ -149,88 +145,3 @@ def _nystrom_peer(peer: Callable[[Shape], Peer], config: NystromConfig) -> Build
     return lambda heads, head_dim, length: peer(
         Shape(heads, head_dim, config.num_landmarks, config.conv_kernel_size, length)
     )
-
-
-@dataclass(frozen=True)
-class Part:
-    """A table of the comparison."""
-
-    name: str
-    lengths: tuple[int, ...]
-    matrix: int
-    """Bytes of the matrices that softmax written out holds at once, for each pair of tokens."""
-    passes: Callable[[list[Method], int], Mapping[str, Passes]]
-    """Of methods at a length, on input that they share."""
-
-    def takes(self, method: Method) -> bool:
-        """Whether it is measured here."""
-        return self.name == "attention" or method.config is not None or method.name == WRITTEN_OUT
-
-
-def attention_part(settings: Efficiency, device: Device) -> Part:
-    """Attention over projected tensors, bare, and beside it an elementwise control."""
-
-    def passes(methods: list[Method], length: int) -> Mapping[str, Passes]:
-        torch.manual_seed(0)  # of the methods' own parameters
-        calls = {method.name: method.build(settings.heads, settings.head_dim, length) for method in methods}
-        return passes_side_by_side(calls, (settings.batch, length, settings.heads, settings.head_dim), device.device)
-
-    return Part("attention", tuple(settings.lengths), 3 * 4 * settings.batch * settings.heads, passes)
-
-
-def encoder_part(settings: Efficiency, device: Device) -> Part:
-    """A step of classifying bytes with an encoder of the Long Range Arena's kind, and its forward pass alone."""
-
-    def passes(methods: list[Method], length: int) -> Mapping[str, Passes]:
-        generator = torch.Generator().manual_seed(0)
-        tokens_BN = torch.randint(256, (settings.encoder_batch, length), generator=generator).to(device.device)
-        labels_B = torch.randint(2, (settings.encoder_batch,), generator=generator).to(device.device)
-        return {
-            method.name: _passes_of(_encoder(method, length, settings).to(device.device), tokens_BN, labels_B, device)
-            for method in methods
-        }
-
-    matrix = (settings.encoder_layers + 2) * 4 * settings.encoder_batch * settings.encoder_heads
-    return Part("encoder", tuple(settings.encoder_lengths), matrix, passes)
-
-
-PARTS = {"attention": attention_part, "encoder": encoder_part}
-
-
-def _passes_of(model: ClassificationModel, tokens_BN: Tensor, labels_B: Tensor, device: Device) -> Passes:
-    train = training_step(model, lambda: nn.functional.cross_entropy(model(tokens_BN).float(), labels_B), device)
-
-    def step() -> None:
-        model.train()
-        train()
-        model.zero_grad(set_to_none=True)  # so that a profiler sees where each gradient's memory began
-
-    def forward() -> Tensor:
-        model.eval()
-        with device.autocast():
-            logits: Tensor = model(tokens_BN)
-        return logits
-
-    return Passes(torch.no_grad()(forward), step, standing_memory(model) / 3)
-
-
-def _encoder(method: Method, length: int, settings: Efficiency) -> ClassificationModel:
-    torch.manual_seed(0)
-    config = ModelConfig(
-        vocab_size=256,
-        max_seq_len=length,
-        embedding_dim=settings.encoder_width,
-        transformer_dim=settings.encoder_width,
-        transformer_hidden_dim=2 * settings.encoder_width,
-        num_layers=settings.encoder_layers,
-        num_head=settings.encoder_heads,
-        head_dim=settings.encoder_width // settings.encoder_heads,
-        attn_type="softmax" if method.config is None else method.config,
-        pooling="mean",
-        norm="pre",
-        activation="gelu",
-    )
-    model = ClassificationModel(config, num_classes=2)
-    if method.name == WRITTEN_OUT:
-        replace_attention(model.encoder, (WrittenOutSoftmax() for _ in model.encoder.layers))
-    return model

@@ -116,7 +116,7 @@ def measure_attention(settings: GpuBenchmark, length: int, method: str) -> Seque
         passes = build(method, settings, draw_inputs(settings, length))
         forward, both = time_repeatedly(passes.forward, seconds), time_repeatedly(passes.both, seconds)
         memory = peak_memory(passes.both), peak_memory(passes.forward)
-        return [Cell("attention", length, method, forward, both, *memory)]
+        return [Cell(length, method, forward, both, *memory)]
     except RuntimeError as error:
         is_memory = isinstance(error, torch.OutOfMemoryError)
         if method != OURS and (is_memory or "No available kernel" in str(error)):

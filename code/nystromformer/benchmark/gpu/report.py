@@ -166,7 +166,7 @@ def _training(outcomes: Sequence[Outcome], settings: GpuBenchmark) -> Iterator[s
 def draw(outcomes: Sequence[Outcome], path: Path, header: str) -> None:
     """Times and memory of the attention over the length, where there are any."""
     if rows := sorted(rows_of(outcomes, Cell), key=lambda row: row.length):
-        efficiency.draw(Measurements(rows), "attention", path, header)
+        efficiency.draw(Measurements(rows), path, header)
 
 
 def _listed(lines: Iterable[str]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from nystromformer.benchmark.flags import (
     threads,
 )
 from nystromformer.command_line.flags import DatasetFolder, DeviceName, ModelFolder, Overrides
-from nystromformer.config.ranges import LEAST_RIDGE, MOST, MOST_PINV_ITERATIONS, MOST_RIDGE
+from nystromformer.config.ranges import MOST
 from nystromformer.runs.call import this_call
 
 
@@ -29,15 +29,6 @@ class Approximation:
     parts: Sequence[str] = names(("errors", "loss"), "What to look at: errors, loss, separated by commas.")
     rows: int = flag(8, "Validation rows whose queries and keys are looked at.", 1, MOST)
     landmarks: Sequence[int] = numbers((8, 16, 32, 64, 128, 256), "Numbers of landmarks, separated by commas.")
-    iterations: Sequence[int] = numbers(
-        range(1, 13), "Numbers of iterations of eq. 14, beside the exact pseudo-inverse.", 1, MOST_PINV_ITERATIONS
-    )
-    ridges: Sequence[float] = numbers(
-        (1e-2, 1e-3, 1e-4, 1e-5),
-        "Ridges to use instead of the iterations (pinv_ridge), separated by commas.",
-        *(LEAST_RIDGE, MOST_RIDGE),
-        kind=float,
-    )
     score_rows: int = flag(256, "Number of validation rows over which losses are averaged.", 1, MOST)
     repeats: int = flag(9, REPEATS, 1, MOST_REPEATS)
     threads: int = threads()

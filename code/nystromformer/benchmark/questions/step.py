@@ -37,6 +37,12 @@ class Step:
         UserError: a width that heads do not divide, or rows that landmarks do not divide.
     """
 
+    attentions: list[str] = flag(
+        [],
+        "An attention to pretrain with, with parameters after commas; may be given several times. Default: Nyström "
+        "with the convolution, and softmax.",
+        name="attention",
+    )
     sizes: Sequence[tuple[int, int]] = flag(
         ((512, 8), (4096, 1)),
         "Batches of pretraining, as TOKENSxROWS, separated by commas.",
@@ -48,7 +54,6 @@ class Step:
     pad_to: int = flag(512, f"Tokens of a padded example; a multiple of the {LANDMARKS} landmarks.", 128, MOST)
     batches: int = flag(16, "Steps of fine-tuning that a measurement of batches by length consists of.", 1, MOST)
     repeats: int = flag(7, "Measurements of each.", 1, MOST_REPEATS)
-    compile: bool = flag(False, "Also measure pretraining with layers that torch.compile has compiled.")
     num_layers: int = flag(4, "Layers of the model.", 1, MOST_LAYERS, name="layers")
     width: int = flag(512, f"Width of the model: {HEAD_DIM} for each attention head.", HEAD_DIM, HEAD_DIM * 10**5)
     vocab_size: int = flag(50265, "Tokens of the vocabulary.", 300, MOST)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention import Attention, AttentionMask, NystromAttention, create_attention
-from nystromformer.benchmark.checkpoints import factors_product, watch_attention
+from nystromformer.benchmark.checkpoints import watch_attention
 from nystromformer.benchmark.questions.span import Span
 from nystromformer.benchmark.results import on_one_line, with_place
 from nystromformer.benchmark.span.sources import Source, open_sources
@@ -66,29 +66,24 @@ def spans_of_rows(core: Attention, q: Tensor, k: Tensor, mask: AttentionMask | N
     """
     softmax = create_attention("softmax", num_heads=q.shape[1], head_dim=q.shape[3])
     for row in range(len(q)):
-        keep_N = None if mask is None else mask.keep_BN[row]
-        marks = None if mask is None or mask.global_BN is None else mask.global_BN[row : row + 1]
-        own_q, own_k = (x[row : row + 1] if keep_N is None else x[row : row + 1, :, keep_N] for x in (q, k))
+        keep_N = slice(None) if mask is None else mask.keep_BN[row]
+        own_q, own_k = (x[row : row + 1, :, keep_N] for x in (q, k))
+        own_k = own_q if core.needs.shared_query_key else own_k
         count = own_q.shape[2]
         if not count:
             continue
         own_mask = None
-        if marks is not None and keep_N is not None:
-            own_mask = AttentionMask(torch.ones_like(keep_N[keep_N])[None], marks[:, keep_N])
-        if core.needs.shared_query_key:
-            own_k = own_q
-        weights = _weights(core, own_q, own_k, own_mask)[0]
+        if mask is not None and mask.global_BN is not None:
+            marks_1N = mask.global_BN[row : row + 1, keep_N]
+            own_mask = AttentionMask(torch.ones_like(marks_1N), marks_1N)
+        if isinstance(core, NystromAttention) and own_mask is None:
+            factors = core.factors(own_q, own_k)
+            weights = (factors.queries_BHNM @ factors.inverse_BHMM @ factors.keys_BHMN)[0]
+        else:
+            weights = core.weights(own_q, own_k, own_mask, queries=range(count))[0]
         exact = softmax.weights(own_q, own_k, None, queries=range(count))[0]
         negative = float(-weights.clamp(max=0).sum() / weights.abs().sum())
         yield RowSpan(layer, count, mean_distance(weights), negative, mean_distance(exact))
-
-
-def _weights(core: Attention, q: Tensor, k: Tensor, mask: AttentionMask | None) -> Tensor:
-    """All of a row's weights, (1, H, N, N)."""
-    if isinstance(core, NystromAttention) and mask is None:
-        with torch.no_grad():
-            return factors_product(core.factors(q, k))
-    return core.weights(q, k, mask, queries=range(q.shape[2]))
 
 
 @contextmanager
@@ -98,7 +93,8 @@ def watch_spans(encoder: Encoder) -> Iterator[list[RowSpan]]:
 
     def see(layer: int, core: Attention, arguments: tuple[Any, ...]) -> None:
         q, k, _, mask = arguments
-        found.extend(spans_of_rows(core, q.detach().float(), k.detach().float(), mask, layer))
+        with torch.no_grad():
+            found.extend(spans_of_rows(core, q.float(), k.float(), mask, layer))
 
     with watch_attention(encoder, see):
         yield found
