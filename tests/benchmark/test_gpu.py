@@ -49,7 +49,6 @@ def test_a_dry_run_goes_through_everything(
     measured = {(row["length"], row["method"]): row for row in rows["attention"] if "method" in row}
     assert set(measured) == {*((64, name) for name in METHODS[: len(METHODS) - len(missing)]), (100, OURS)}
     assert all(row["both"]["median"] > 0 < row["memory"] for row in measured.values())
-    assert any("nystrom_attention" in row["name"] for row in rows["attention"] if "calls" in row)
     assert [row["attention"] for row in rows["training"]] == ["nystrom", "softmax"]
     assert all(row["time"]["median"] > 0 < row["flops"] for row in rows["training"])
     assert "**dry run: figures mean nothing**" in shown

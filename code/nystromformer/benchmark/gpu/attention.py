@@ -11,7 +11,6 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.profiler import ProfilerActivity, profile
 
 from nystromformer.attention import AttentionMask, create_attention
 from nystromformer.benchmark.efficiency.report import Cell
@@ -31,7 +30,6 @@ from nystromformer.benchmark.timing import (
     attention_passes,
     peak_memory,
     time_repeatedly,
-    wait_for_device,
 )
 from nystromformer.errors import first_line
 
@@ -46,8 +44,6 @@ _SLOWEST = 2.0
 """Seconds that a step may take: what is estimated to take longer is left out."""
 _SOFTMAX_RATE = 2e14
 """Operations a second of fused softmax attention, for that estimate."""
-_PROFILED = 20
-"""Entries of a profile that are kept."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +54,6 @@ class CeilingRow:
     figure: float
     """Bytes a second, read and written; or operations a second."""
     time: Timing
-
-
-@dataclass(frozen=True)
-class ProfileRow:
-    """One line of PyTorch's profile of our forward and backward: everything that is launched."""
-
-    length: int
-    name: str
-    calls: int
-    milliseconds: float
 
 
 def ceiling_pieces(settings: GpuBenchmark) -> Iterator[Piece]:
@@ -95,14 +81,12 @@ def measure_matmul(settings: GpuBenchmark) -> Sequence[CeilingRow]:
 
 
 def attention_pieces(settings: GpuBenchmark) -> Iterator[Piece]:
-    """Every method at every length, our attention on the longest sequence, and a profile."""
+    """Every method at every length, and our attention on the longest sequence."""
     sizes = settings.sizes
     places = [(length, method) for length in sizes.lengths for method in METHODS]
     for length, method in [*places, (sizes.longest, OURS)]:
         title = f"{sizes.rows(length)} x {length} tokens, {method}"
         yield Piece("attention", title, 3.0, measure_attention, (length, method))
-    length = sizes.lengths[0]
-    yield Piece("attention", f"profile, {length} tokens", 5.0, measure_profile, (length,))
 
 
 def measure_attention(settings: GpuBenchmark, length: int, method: str) -> Sequence[Cell]:
@@ -122,25 +106,6 @@ def measure_attention(settings: GpuBenchmark, length: int, method: str) -> Seque
         if method != OURS and (is_memory or "No available kernel" in str(error)):
             raise LeftOut(first_line(error)) from None
         raise
-
-
-def measure_profile(settings: GpuBenchmark, length: int) -> Sequence[ProfileRow]:
-    """What takes the time of our forward and backward."""
-    both = build(OURS, settings, draw_inputs(settings, length)).both
-    both()
-    on_gpu = settings.device.type == "cuda"
-    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]
-    with profile(activities=activities) as profiled:
-        both()
-        wait_for_device()
-    lines: list[ProfileRow] = []
-    for entry in profiled.key_averages():
-        # Of an operator the time is its kernels', which have entries of their own.
-        if on_gpu and entry.device_type.name != "CUDA":
-            continue
-        spent = entry.self_device_time_total if on_gpu else entry.self_cpu_time_total
-        lines.append(ProfileRow(length, str(entry.key)[:100], int(entry.count), float(spent) / 1e3))
-    return sorted(lines, key=lambda row: -row.milliseconds)[:_PROFILED]
 
 
 def draw_inputs(settings: GpuBenchmark, length: int, rows: int | None = None) -> AttentionInputs:

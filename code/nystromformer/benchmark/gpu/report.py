@@ -9,7 +9,7 @@ import matplotlib  # noqa: F401  # before the minutes of measuring: it may be mi
 
 from nystromformer.benchmark.efficiency import report as efficiency
 from nystromformer.benchmark.efficiency.report import Cell, Measurements
-from nystromformer.benchmark.gpu.attention import COPY, MATMUL, METHODS, OURS, CeilingRow, ProfileRow
+from nystromformer.benchmark.gpu.attention import COPY, MATMUL, METHODS, OURS, CeilingRow
 from nystromformer.benchmark.gpu.check import CheckRow, largest_ratio
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.gpu.training import SOFTMAX, TrainingRow
@@ -58,7 +58,6 @@ def report(outcomes: Sequence[Outcome], settings: GpuBenchmark, facts: Mapping[s
         "Correctness": _check,
         "Ceilings": _ceilings,
         "Attention": _attention,
-        "Profile": _profile,
         "Pretraining steps": _training,
         "Left out": lambda outcomes, _: _listed(omissions(outcomes)),
         "Failed": lambda outcomes, _: _listed(failures(outcomes)),
@@ -131,12 +130,6 @@ def _attention(outcomes: Sequence[Outcome], settings: GpuBenchmark) -> Iterator[
     yield markdown(
         [*header, "forward + backward, ms (quartiles)", "/ ours", "of copy", "peak memory, MiB", "/ ours"], lines
     )
-
-
-def _profile(outcomes: Sequence[Outcome], settings: GpuBenchmark) -> Iterator[str]:
-    if rows := rows_of(outcomes, ProfileRow):
-        yield f"What our forward and backward launch, by PyTorch's profiler, {rows[0].length} tokens:"
-        yield markdown(["", "calls", "ms"], [[row.name, str(row.calls), f"{row.milliseconds:.4f}"] for row in rows])
 
 
 def _training(outcomes: Sequence[Outcome], settings: GpuBenchmark) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate
@@ -65,7 +65,9 @@ def measure_on_gpu(flags: Gpu, folder: Path, command: str) -> tuple[str, bool]:
         for outcome in _measure(list(pieces_of[section](settings)), settings, seconds_left):
             outcomes.append(outcome)
             logger.info("%s", outcome)
-            write_json(folder / "gpu.json", as_data(outcomes, settings, facts))
+            data: dict[str, Any] = {"machine": facts, "settings": asdict(settings), "failed": failures(outcomes)}
+            data |= {"left out": omissions(outcomes), "outcomes": [asdict(each) for each in outcomes]}
+            write_json(folder / "gpu.json", data)
         text = report(outcomes, settings, facts)
         write_text(folder / "gpu.md", text)
         shown = {key: facts[key] for key in ("date", "commit", "device", "torch", "triton")}
@@ -92,19 +94,12 @@ def gpu_facts(settings: GpuBenchmark, command: str) -> dict[str, Any]:
     else:
         properties = torch.cuda.get_device_properties(0)
         facts |= {"device memory": f"{properties.total_memory / 2**30:.1f} GiB", "CUDA": torch.version.cuda}
-    facts |= {name: _version(name) for name in ("triton", "transformers", "nystrom-attention")}
+    for name in ("triton", "transformers", "nystrom-attention"):
+        try:
+            facts[name] = version(name)
+        except PackageNotFoundError:
+            facts[name] = "not installed"
     return facts | {"command": command, "time limit": f"{settings.minutes:g} minutes"}
-
-
-def as_data(outcomes: Sequence[Outcome], settings: GpuBenchmark, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything, for JSON."""
-    return {
-        "machine": dict(facts),
-        "settings": asdict(settings),
-        "failed": failures(outcomes),
-        "left out": omissions(outcomes),
-        "outcomes": [asdict(outcome) for outcome in outcomes],
-    }
 
 
 def _measure(
@@ -151,10 +146,3 @@ def pieces_to_compile(settings: GpuBenchmark) -> Iterator[Piece]:
     for rows, length, taps in dict.fromkeys(batches):
         title = f"kernels for {rows} x {length} tokens, {taps} taps"
         yield Piece(COMPILE, title, 25.0, compile_kernels, (rows, length, taps))
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"

@@ -12,17 +12,8 @@ from nystromformer.runs.call import this_call
 
 @dataclass(frozen=True)
 class Span:
-    """Trained models, and the data of the tasks that they were fine-tuned on."""
+    """Pretrained models."""
 
-    runs: list[Path] = flag(
-        [],
-        "Folder of a finished fine-tuning run, with result.json and weights; may be given several times.",
-        name="run",
-    )
-    glue: Path | None = flag(None, "GLUE's folder, for runs on its tasks.")
-    imdb: Path | None = flag(None, "Folder or archive of IMDB reviews, for runs on them.")
-    wikihop: Path | None = flag(None, "WikiHop's folder, for runs on it.")
-    lra: Path | None = flag(None, "Prepared data of a task of the Long Range Arena, for runs on it.")
     models: list[Path] = flag(
         [],
         "Folder of a pretrained experiment, looked at on --dataset; may be given several times.",
@@ -35,8 +26,8 @@ class Span:
 
 
 def span(settings: Span, results: Results, dataset: DatasetFolder = None, device: DeviceName = "auto") -> str:
-    """How far trained models attend: the mean distance to attended tokens, pretrained and fine-tuned."""
-    from nystromformer.benchmark.span.compare import measure_spans
+    """How far pretrained models attend: the mean distance to attended tokens."""
+    from nystromformer.benchmark.span import measure_spans
     from nystromformer.training import choose_device
 
     chosen = choose_device(device, mixed_precision=False)

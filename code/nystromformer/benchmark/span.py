@@ -1,11 +1,12 @@
-"""The required attention span (Tay et al. 2021, Long Range Arena) of each model: the mean distance between a token and
-those that it attends to.
+"""`run_benchmark.py span`: the required attention span (Tay et al. 2021, Long Range Arena) of each model, the mean
+distance between a token and those that it attends to.
 
 Shapes: B rows, H heads, N tokens.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,15 +17,16 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention import Attention, AttentionMask, NystromAttention, create_attention
-from nystromformer.benchmark.checkpoints import watch_attention
+from nystromformer.benchmark.checkpoints import encode_validation_rows, open_one_checkpoint, watch_attention
 from nystromformer.benchmark.questions.span import Span
 from nystromformer.benchmark.results import on_one_line, with_place
-from nystromformer.benchmark.span.sources import Source, open_sources
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json, write_text
 from nystromformer.machine import machine_facts
 from nystromformer.model import Encoder
 from nystromformer.tables import markdown
+from nystromformer.tasks.experiment.folder import open_experiment
+from nystromformer.tasks.pretraining.validation import load_checkpoint
 from nystromformer.training import Device
 
 logger = logging.getLogger(__name__)
@@ -106,7 +108,6 @@ class Spans:
 
     name: str
     attention: str
-    trained: str
     rows: int
     tokens: float
     """Of a row, on average."""
@@ -121,16 +122,15 @@ class Spans:
     """Of each layer span, softmax and negative."""
 
 
-def summarise(source: Source, found: Sequence[RowSpan]) -> Spans:
-    """What a source's rows amount to."""
+def summarise(name: str, attention: str, found: Sequence[RowSpan]) -> Spans:
+    """What a model's rows amount to."""
     table = pd.DataFrame([vars(each) | {"even": each.even} for each in found])
     layers = table.groupby("layer")
     # A row's layers follow each other in batches, alike in each layer: so the same row is at the same place.
     of_rows = table.groupby(layers.cumcount())[["tokens", "even", "span"]].mean()
     return Spans(
-        source.name,
-        source.attention,
-        source.trained,
+        name,
+        attention,
         len(of_rows),
         float(of_rows.tokens.mean()),
         float(of_rows.span.mean()),
@@ -146,48 +146,48 @@ def measure_spans(settings: Span, dataset: Path | None, device: Device, folder: 
     """Measure, write `span.json` and `span.md`, and return what to print.
 
     Args:
-        dataset: rows of the pretrained models; None: each config.json's `data_folder`.
+        dataset: rows of the models; None: each config.json's `data_folder`.
         command: what repeats it.
 
     Raises:
-        UserError: nothing was asked for; no such checkpoint, run or data; an attention that has no weights.
+        UserError: nothing was asked for; no such checkpoint or rows; an attention that has no weights.
     """
-    if not settings.models and not settings.runs:
-        raise UserError("expected at least one --model or --run: the trained models to measure")
+    if not settings.models:
+        raise UserError("expected at least one --model: the pretrained models to measure")
     facts = machine_facts()
     found: list[Spans] = []
-    for source in open_sources(settings, dataset, device):
-        with watch_spans(source.encoder) as seen, torch.no_grad(), device.autocast():
+    for each in settings.models:
+        experiment = open_experiment(each)
+        opened = open_one_checkpoint(experiment, dataset, device, settings.checkpoint)
+        model, _ = load_checkpoint(experiment, opened.checkpoints[0], device)
+        name = each.resolve().name
+        with watch_spans(model.encoder) as seen, torch.no_grad(), device.autocast():
             try:
-                source.run(settings.rows)
+                deque(encode_validation_rows(opened, model.encoder, settings.rows), maxlen=0)
             except ValueError as error:
-                raise UserError(f"{source.name}: {error}") from None
-        found.append(summarise(source, seen))
-        logger.info("%s: %d rows", source.name, found[-1].rows)
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(found, folder, facts, command)
+                raise UserError(f"{name}: {error}") from None
+        attention = ", ".join(dict.fromkeys(layer.name for layer in experiment.config.model.attentions))
+        found.append(summarise(name, attention, seen))
+        logger.info("%s: %d rows", name, found[-1].rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "span.json", {"machine": facts, "command": command, "spans": [asdict(each) for each in found]})
+    text = (
+        "# How far attention reaches\n\nThe mean distance, in tokens, between a token and those that it attends to, "
+        "weighted by the absolute values of the weights, each query's divided by their sum; means over queries, heads, "
+        "layers and rows of validation data, ± the standard error over rows. Of all alike: the span where each token "
+        f"attends to all of its row alike. The convolution is left out. {on_one_line(facts)}.\n\n{table(found)}\n\n"
+        f"`{command}`\n"
+    )
+    write_text(folder / "span.md", text)
     return with_place(f"{table(found)}\n", folder)
 
 
 def table(found: Iterable[Spans]) -> str:
     """Markdown, a row for each model."""
-    header = ["model", "trained on", "attention", "rows", "tokens of a row", "span", "softmax's, same Q and K"]
+    header = ["model", "attention", "rows", "tokens of a row", "span", "softmax's, same Q and K", "of all alike"]
     lines = []
     for each in found:
         span = f"{each.span:.1f}" + ("" if each.span_error is None else f" ± {each.span_error:.1f}")
         figures = [str(each.rows), f"{each.tokens:.0f}", span, f"{each.softmax:.1f}", f"{each.even:.1f}"]
-        lines.append([each.name, each.trained, each.attention, *figures, f"{100 * each.negative:.1f}"])
-    return markdown([*header, "of all alike", "negative weight, %"], lines)
-
-
-def _write(found: Sequence[Spans], folder: Path, facts: Mapping[str, Any], command: str) -> None:
-    write_json(folder / "span.json", {"machine": facts, "command": command, "spans": [asdict(each) for each in found]})
-    on = on_one_line(facts)
-    text = (
-        "# How far attention reaches\n\nThe mean distance, in tokens, between a token and those that it attends to, "
-        "weighted by the absolute values of the weights, each query's divided by their sum; means over queries, heads, "
-        "layers and rows of validation data (of IMDB, of its test reviews), ± the standard error over rows. Of all "
-        "alike: the span where each token attends to all of its row alike. The convolution is left out. "
-        f"{on}.\n\n{table(found)}\n\n`{command}`\n"
-    )
-    write_text(folder / "span.md", text)
+        lines.append([each.name, each.attention, *figures, f"{100 * each.negative:.1f}"])
+    return markdown([*header, "negative weight, %"], lines)
