@@ -12,7 +12,7 @@ from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.finetuning.recipe import FlagsBesideRecipe, RecipeFlags, check_name
-from nystromformer.tasks.transactions.recipe import ARCHITECTURES, check_start, pretraining_sweep
+from nystromformer.tasks.transactions.recipe import ARCHITECTURES, pretraining_sweep
 
 
 @with_flag_groups
@@ -58,14 +58,6 @@ def transactions(
             help="Start from the encoder of a finished run on the same columns, such as one on shorter rows.",
         ),
     ] = None,
-    train_only: Annotated[
-        str | None,
-        typer.Option(
-            "--train_only",
-            help="With --from_run or --pretrain_epoch: attention (train only the attentions' own weights, such as a "
-            "convolution, and the head).",
-        ),
-    ] = None,
     cycle_shift: Annotated[
         bool,
         typer.Option(
@@ -81,7 +73,8 @@ def transactions(
     check_name("--architecture", architecture, ARCHITECTURES)
     if architecture != "encoder" and (recipe.attention is not None or recipe.conv is not None):
         raise UserError(f"--architecture {architecture}: expected no --attention and no --conv with it")
-    check_start(from_run, train_only, pretrain_epoch)
+    if from_run is not None and pretrain_epoch:
+        raise UserError("--from_run: expected no --pretrain_epoch with it: each of the two gives the initial encoder")
     folder = recipe.folder(EXPERIMENTS / "transactions" / "encoder")
     experiment = open_experiment(folder, recipe.overrides(folder / "config.json", shared.overrides or []))
     setting = experiment.config.pretraining_setting
@@ -92,16 +85,11 @@ def transactions(
     from nystromformer.tasks.documents.flag_values import name_of
     from nystromformer.tasks.finetuning.phases import run_phases
     from nystromformer.tasks.finetuning.sweep import run_sweeps
-    from nystromformer.tasks.transactions.start import begin_with
-    from nystromformer.tasks.transactions.task import MaskedTransactions, Transactions
+    from nystromformer.tasks.transactions.task import MaskedTransactions, Transactions, begin_with
 
     source = data or experiment.path(experiment.config.data_folder)
-    if data is None and not source.exists():
-        raise UserError(
-            f"--data: expected the folder that experiments/transactions/prepare.py wrote, found no {source}"
-        )
     name = source.resolve().name if task is None else name_of(task, source.name)
-    labels = Transactions(source, name, architecture, cycle_shift, train_only is not None)
+    labels = Transactions(source, name, architecture, cycle_shift)
     if first is not None:
         events = MaskedTransactions(source, name, architecture)
         run_phases(experiment, events, labels, (first, sweep), shared.device, typer.echo)

@@ -37,51 +37,34 @@ class TableFlags:
     client: Annotated[str, typer.Option(help="Column of the client, here and in --clients.")]
     time: Annotated[str, typer.Option(help="Column of the events' times: dates, or numbers.")]
     target: Annotated[str, typer.Option(help="Column of the labels, 0 and 1; empty for clients without a label.")]
-    date: Annotated[
-        str | None, typer.Option(help="Column of the day on which each client was scored; a later event is an error.")
-    ] = None
-    split: Annotated[
-        str | None,
-        typer.Option(help="Column with train, validation or test, instead of --out_of_time and --validation."),
-    ] = None
-    truth: Annotated[
-        str | None, typer.Option(help="Column of the true probability of label 1, if the data are simulated.")
-    ] = None
-    categorical: Annotated[str, typer.Option(help="Columns to treat as categories, separated by commas.")] = ""
+    date: Annotated[str | None, typer.Option(help="Column of the day on which each client was scored.")] = None
+    split: Annotated[str | None, typer.Option(help="Column with train, validation or test.")] = None
+    truth: Annotated[str | None, typer.Option(help="Column of the true probability of label 1, if known.")] = None
+    categorical: Annotated[str, typer.Option(help="Columns of categories, separated by commas.")] = ""
     numerical: Annotated[
-        str,
-        typer.Option(
-            help="Columns to treat as numbers, separated by commas, each optionally with its own form: a:log,b:bins."
-        ),
+        str, typer.Option(help="Columns of numbers, separated by commas, each optionally with its form: a:log,b:bins.")
     ] = ""
-    form: Annotated[
-        str, typer.Option(help="Form of numerical columns: scale, log (the logarithm, scaled) or bins (32 quantiles).")
-    ] = "log"
+    form: Annotated[str, typer.Option(help="Form of numbers: scale, log (scaled logarithm), bins (quantiles).")] = "log"
     ignore: Annotated[str, typer.Option(help="Columns to leave out, separated by commas.")] = ""
     time_unit: Annotated[
         str, typer.Option("--time_unit", help="Unit of times that are numbers: seconds, milliseconds or days.")
     ] = "seconds"
     sort: Sort = False
-    skip_empty: Annotated[
-        bool, typer.Option("--skip_empty", help="Leave out clients without events instead of stopping.")
-    ] = False
+    skip_empty: Annotated[bool, typer.Option("--skip_empty", help="Leave out clients without events.")] = False
     cut_after_date: Annotated[
-        bool, typer.Option("--cut_after_date", help="Leave out events after the client's --date instead of stopping.")
+        bool, typer.Option("--cut_after_date", help="Leave out events after the client's --date.")
     ] = False
 
-    @property
-    def checks(self) -> tuple[bool, bool, bool]:
-        """Of a plan: whether events are sorted, and empty clients and late events left out."""
-        return self.sort, self.skip_empty, self.cut_after_date
-
-    def open(self, events: Path, nested: bool) -> TableReader:
-        """The events.
+    def plan(self, events: Path, clients: Path, division: Division, nested: bool) -> Plan:
+        """What is prepared.
 
         Raises:
-            UserError: a flag is wrong, or the table is none.
+            UserError: a flag is wrong, or a table is none.
         """
         if self.time_unit not in UNITS:
             raise UserError(f"--time_unit {self.time_unit}: expected one of {', '.join(UNITS)}")
+        if self.split is not None and division != Division():
+            raise UserError("--split: expected no --out_of_time, --validation or --split_seed with it")
         usual, numbers = _form("--form", self.form), {}
         for part in _names(self.numerical):
             name, _, own = part.partition(":")
@@ -89,18 +72,12 @@ class TableFlags:
         source = open_source(events)
         columns = (self.client, self.time, _names(self.categorical), numbers, _names(self.ignore))
         others = [] if nested else [self.target, *filter(None, (self.date, self.split, self.truth))]
-        return TableReader(source, choose_roles(source, *columns, usual, nested, others), UNITS[self.time_unit])
-
-    def read_clients(self, table: Path, reader: TableReader, division: Division) -> Clients:
-        """What is known of the clients.
-
-        Raises:
-            UserError: as `read_clients`; they are divided in two ways.
-        """
-        columns = (self.client, self.target, self.date, self.split, self.truth)
-        if self.split is not None and division != Division():
-            raise UserError("--split: expected no --out_of_time, --validation or --split_seed with it")
-        return read_clients(table, *columns, reader.unit_of_numbers)
+        roles = choose_roles(source, *columns, usual, nested, others)
+        reader = TableReader(source, roles, UNITS[self.time_unit])
+        of_clients = (self.client, self.target, self.date, self.split, self.truth)
+        known = read_clients(clients, *of_clients, reader.unit_of_numbers)
+        batches = reader.nested(skip_empty=self.skip_empty) if nested else reader.long()
+        return Plan(batches, reader, known, division, self.sort, self.skip_empty, self.cut_after_date)
 
 
 @with_flag_groups
@@ -113,9 +90,7 @@ def long(
     division: Division,
 ) -> None:
     """A row for each event, those of a client together."""
-    reader = table.open(events, nested=False)
-    known = table.read_clients(clients, reader, division)
-    _prepare("long", Plan(reader.long(), reader, known, division, *table.checks), out, [events, clients])
+    _prepare("long", table.plan(events, clients, division, nested=False), out, [events, clients])
 
 
 @with_flag_groups
@@ -127,20 +102,14 @@ def nested(
     division: Division,
 ) -> None:
     """A row for each client with lists, as pytorch-lifestream has them."""
-    reader = table.open(events, nested=True)
-    known, batches = table.read_clients(events, reader, division), reader.nested(skip_empty=table.skip_empty)
-    _prepare("nested", Plan(batches, reader, known, division, *table.checks), out, [events])
+    _prepare("nested", table.plan(events, events, division, nested=True), out, [events])
 
 
 def new(
     events: Events,
-    like: Annotated[
-        Path, typer.Option(help="Prepared folder whose columns, vocabularies, scales and unit of time to use.")
-    ],
+    like: Annotated[Path, typer.Option(help="Prepared folder whose columns, vocabularies and scales to use.")],
     out: Out,
-    lists: Annotated[
-        bool, typer.Option("--lists", help="The table has a row for each client, as for `prepare.py nested`.")
-    ] = False,
+    lists: Annotated[bool, typer.Option("--lists", help="The table is one for `prepare.py nested`.")] = False,
     sort: Sort = False,
 ) -> None:
     """Events of other clients, without labels, for run_predict.py."""
@@ -185,13 +154,7 @@ def draw(
     seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Random seed.")] = 0,
     of_loan: Annotated[
         float,
-        typer.Option(
-            "--of_loan",
-            min=0,
-            max=10,
-            help="What each open loan, up to three, adds to the log-odds of default; 0: no event needs to be matched "
-            "with another one.",
-        ),
+        typer.Option("--of_loan", min=0, max=10, help="What each open loan, up to three, adds to the log-odds."),
     ] = World.of_loan,
     intercept: Annotated[
         float, typer.Option(min=-10, max=10, help="Log-odds of default of a calm client without open loans.")

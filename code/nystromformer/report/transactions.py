@@ -6,7 +6,7 @@ Shapes: n clients.
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json, write_text
 from nystromformer.report.finetuning import attention_text, phases_of, read_runs, read_times
-from nystromformer.runs.baselines import beside
 from nystromformer.runs.figures import Difference, Spread, pooled_variance
 from nystromformer.runs.record import Run, spread_of
 from nystromformer.tables import markdown
@@ -34,8 +33,6 @@ LECTURE = {
     ("conv_linformer", 1500): "66.00 ± 0.21",
 }
 """Out-of-time Gini in % of a bank's clients, by network or attention and by events of a row."""
-LECTURE_SHIFT = {"linformer": (53.47, 47.31)}
-"""Before and after the newest transaction was dropped."""
 _REFERENCE = "lstm"
 _NORMAL = 1.96
 
@@ -46,13 +43,10 @@ class Row:
 
     data: str
     name: str
-    """Of the network or attention."""
-    settings: str
+    """Of the network or attention, and what else it is."""
     length: int
     epochs: int
     train_clients: int
-    begun: str
-    """The checkpoint that it began with; empty for initial weights."""
     seeds: list[int]
     gini: Spread
     interval: tuple[float, float]
@@ -67,7 +61,6 @@ class Row:
     minutes: Spread
     memory_mib: float
     """The greatest of a process, imports included."""
-    clients: int
     commands: list[str]
     device: str
     warnings: list[str]
@@ -94,23 +87,22 @@ def write_transactions(folders: Sequence[Path], out: Path) -> str:
     """Write the report as Markdown, and its figures as JSON beside it; returns the Markdown.
 
     Raises:
-        UserError: another ending, no experiment, no finished run, or predictions that were changed.
+        UserError: another ending, no experiment, or no finished run.
     """
     if out.suffix != ".md":
         raise UserError(f"--out {out}: expected a name that ends in .md")
-    rows, baselines = collect(folders)
-    text = as_markdown(rows, baselines)
+    rows = collect(folders)
+    text = as_markdown(rows)
     write_text(out, text)
-    figures = {name: {metric: asdict(spread) for metric, spread in found.items()} for name, found in baselines.items()}
-    write_json(out.with_suffix(".json"), {"rows": [asdict(row) for row in rows], "baselines": figures})
+    write_json(out.with_suffix(".json"), {"rows": [asdict(row) for row in rows]})
     return text
 
 
-def collect(folders: Sequence[Path]) -> tuple[list[Row], dict[str, dict[str, Spread]]]:
-    """The finished runs of some experiment folders; and the baselines by data and their name.
+def collect(folders: Sequence[Path]) -> list[Row]:
+    """The finished runs of some experiment folders.
 
     Raises:
-        UserError: as write_transactions.
+        UserError: no experiment, or no finished run.
     """
     found = [run for folder in dict.fromkeys(path.resolve() for path in folders) for run in _finished(folder)]
     if not found:
@@ -126,13 +118,8 @@ def collect(folders: Sequence[Path]) -> tuple[list[Row], dict[str, dict[str, Spr
             known = references.get(_clients(run))
             if known is None or len(known.chances) < len(tested[family].chances):  # of several the one of most seeds
                 references[_clients(run)] = tested[family]
-    rows = [_row(runs, tested[family], references) for family, runs in families.items()]
-    baselines: dict[str, dict[str, Spread]] = {}
-    for runs in families.values():
-        first = runs[0]
-        for name, figures in beside(first).items():
-            baselines.setdefault(f"{name}, {first.choices['data']}, {first.length:,} events", dict(figures))
-    return sorted(rows, key=lambda row: (row.data, row.length, -row.gini.mean)), baselines
+    rows = [_row(runs, tested[family], references.get(_clients(runs[0]))) for family, runs in families.items()]
+    return sorted(rows, key=lambda row: (row.data, row.length, -row.gini.mean))
 
 
 def clients_tested_in(folder: Path) -> Tested:
@@ -189,28 +176,22 @@ def _clients(run: Run) -> tuple[Any, ...]:
     return run.choices["data"], run.tested and run.tested.data, str(run.rows), run.length
 
 
-def _row(runs: Sequence[Run], tested: Tested, references: Mapping[tuple[Any, ...], Tested]) -> Row:
+def _row(runs: Sequence[Run], tested: Tested, reference: Tested | None) -> Row:
     first, clients = runs[0], len(tested.labels_n)
     network = first.choices["network"]
     phases = [[read_times(folder) for folder in phases_of(run, "-events")] for run in runs]
-    warnings = list(first.every_warning)
-    if any(run.origin.checkpoint and len(times) < 2 for run, times in zip(runs, phases, strict=True)):
-        warnings.append("minutes and memory are without the run that it began with")
-    reference = references.get(_clients(first))
-    sizes = ("num_layers", "num_head", "transformer_dim", "transformer_hidden_dim")
-    keys = (*sizes, "dropout_prob", "positions", "pooling")
-    rate = f"learning_rate={first.settings.learning_rate:g}"
-    ways = [name for name in ("cycle_shift", "attention_alone") if first.choices[name]]
+    ways = {
+        str(first.settings.objective): first.settings.objective,
+        "cycle shift": first.choices["cycle_shift"],
+        "after pretraining or another run": first.origin.checkpoint,
+    }
     name = attention_text(first.attention) if network == "encoder" else network
-    name += f", {first.settings.objective}" if first.settings.objective else ""
     return Row(
         data=first.choices["data"],
-        name=name,
-        settings=", ".join([*(f"{key}={first.model[key]}" for key in keys), rate, *ways]),
+        name=", ".join([name, *(way for way, chosen in ways.items() if chosen)]),
         length=first.length,
         epochs=first.settings.epochs,
         train_clients=first.rows["train"],
-        begun=first.origin.checkpoint or "",
         seeds=[run.settings.seed for run in runs],
         gini=spread_of(runs, lambda run: run.test_metrics["gini"]),
         interval=interval(tested.mean, clients),
@@ -219,34 +200,26 @@ def _row(runs: Sequence[Run], tested: Tested, references: Mapping[tuple[Any, ...
         shift_interval=interval(lambda weights: tested.mean(weights, shifted=True) - tested.mean(weights), clients),
         minutes=Spread.of([sum(each.seconds for each in times) / 60 for times in phases]),
         memory_mib=max(each.memory_mib for times in phases for each in times),
-        clients=clients,
         commands=[str(run.call) for run in runs],
         device=first.device,
-        warnings=warnings,
+        warnings=list(first.every_warning),
     )
 
 
-def as_markdown(rows: Sequence[Row], baselines: Mapping[str, Mapping[str, Spread]]) -> str:
+def as_markdown(rows: Sequence[Row]) -> str:
     """The whole report."""
-    header = ["data", "events", "model", "seeds", "test Gini, %", "95 % over clients", "− LSTM (95 %)"]
-    header += ["one event shifted (95 %)", "minutes", "MiB of the process", "lecture's Gini, %"]
-    lines = []
+    header = ["data", "events", "model", "epochs", "clients", "seeds", "test Gini, %", "95 % over clients"]
+    header += ["− LSTM (95 %)", "one event shifted (95 %)", "minutes", "MiB of the process", "lecture's Gini, %"]
+    lines, smallest = [], dict[str, float]()
     for row in rows:
-        alike = [each for each in rows if _kind(each) == _kind(row)]
-        is_alone = not row.begun and sum(not each.begun for each in alike) == 1
-        is_comparable = is_alone and not _ways(row) and not row.warnings
-        lecture = LECTURE.get((row.name.split(" ")[0], row.length), "") if is_comparable else ""
-        shared = set.intersection(*(set(_settings(each)) for each in alike))
-        name = row.name + (", after pretraining or another run" if row.begun else "")
-        name = ", ".join([name, *(each for each in _settings(row) if each not in shared or each in _ways(row))])
-        lines.append(
-            [
-                *(row.data, f"{row.length:,}", name, str(len(row.seeds)), str(row.gini)),
-                *(_range(row.interval), str(row.difference or "")),
-                f"{100 * row.shift:+.1f} ({_range(row.shift_interval, '+')})",
-                *(f"{row.minutes.mean:.1f}", f"{row.memory_mib:,.0f}", lecture),
-            ]
-        )
+        lecture = "" if row.warnings else LECTURE.get((row.name.split(" ")[0], row.length), "")
+        figures = [str(row.epochs), f"{row.train_clients:,}", str(len(row.seeds)), str(row.gini), _range(row.interval)]
+        shift = f"{100 * row.shift:+.1f} ({_range(row.shift_interval, '+')})"
+        costs = [f"{row.minutes.mean:.1f}", f"{row.memory_mib:,.0f}", lecture]
+        lines.append([row.data, f"{row.length:,}", row.name, *figures, str(row.difference or ""), shift, *costs])
+        if row.difference is not None:
+            place = f"{row.data} at {row.length:,} events"
+            smallest[place] = max(row.difference.smallest, smallest.get(place, 0.0))
     parts = [
         "# Clients' events",
         "Gini in % of the test clients (the latest ones, where the data have dates), by the epoch that was best on "
@@ -254,56 +227,19 @@ def as_markdown(rows: Sequence[Row], baselines: Mapping[str, Mapping[str, Spread
         "clients, paired where they are of a difference; that from the LSTM counts the spread over seeds, too, where "
         "one of the two has several.",
         markdown(header, lines),
-        _power(rows),
         "The lecture's figures are of a bank's own clients (1 million to train on): only the order of the models can "
         "be compared.",
     ]
-    guesses = [[name, str(found["gini_test"])] for name, found in baselines.items() if "gini_test" in found]
-    if guesses:
-        parts += ["## Baselines", markdown(["baseline", "test Gini, %"], guesses)]
-    before, after = LECTURE_SHIFT["linformer"]
+    if smallest:
+        shown = "; ".join(f"{place} {100 * value:.1f} points" for place, value in smallest.items())
+        parts.append(
+            "Smallest difference from the LSTM that could have been shown (two-sided test at 5 %, power 80 %, clients "
+            f"paired, seeds counted where one side has several): {shown}."
+        )
     warnings = dict.fromkeys(f"- {row.data}: {text}" for row in rows for text in row.warnings)
     parts += ["## Warnings", "\n".join(warnings)] if warnings else []
-    parts += [
-        "## The lecture's shift test",
-        f"Linformer, the newest transaction dropped: {before} → {after}. Here: the column of the shift above.",
-        "## Settings",
-        *(
-            f"- {row.data}, {row.length:,} events, {row.name}: {row.settings}; {row.epochs} epochs; seeds "
-            f"{', '.join(map(str, row.seeds))}; {row.device}. `{row.commands[-1]}`"
-            for row in rows
-        ),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _kind(row: Row) -> tuple[str, int, str]:
-    return row.data, row.length, row.name.split(" ")[0]
-
-
-def _settings(row: Row) -> list[str]:
-    return [*row.settings.split(", "), f"{row.epochs} epochs", f"{row.train_clients:,} training clients"]
-
-
-def _ways(row: Row) -> list[str]:
-    return [way for way in ("cycle_shift", "attention_alone") if way in row.settings]
-
-
-def _power(rows: Sequence[Row]) -> str:
-    """The smallest differences that the table could have shown."""
-    groups: dict[tuple[str, int], list[float]] = {}
-    for row in rows:
-        if row.difference is not None:
-            groups.setdefault((row.data, row.length), []).append(row.difference.smallest)
-    if not groups:
-        return ""
-    shown = "; ".join(
-        f"{data} at {length:,} events {100 * max(smallest):.1f} points" for (data, length), smallest in groups.items()
-    )
-    return (
-        "Smallest difference from the LSTM that could have been shown (two-sided test at 5 %, power 80 %, clients "
-        f"paired, seeds counted where one side has several): {shown}."
-    )
+    parts += ["## Commands", "\n".join(f"- {row.name}, {row.device}: `{row.commands[-1]}`" for row in rows)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _range(bounds: tuple[float, float], sign: Literal["", "+"] = "") -> str:

@@ -20,10 +20,6 @@ GAP, HOUR, WEEKDAY = MADE = ("time.gap", "time.hour", "time.weekday")
 """Columns that are made of times: seconds since the client's event before, and of dates hour and day of the week."""
 
 
-_CHARACTERS = 4 << 20
-"""Of the different values of a column together, which the manifest lists."""
-
-
 @dataclass(frozen=True)
 class Roles:
     """Which columns are what."""
@@ -72,7 +68,6 @@ class Values:
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         self.name = name
         self.numbers = {value: number for number, value in enumerate(known)}
-        self._characters = 0
 
     def number(self, column: Any) -> NDArray[np.int32]:
         """Of each cell of a column of pyarrow's strings; -1 where it is missing.
@@ -82,13 +77,11 @@ class Values:
         """
         encoded = column.dictionary_encode()
         values = encoded.dictionary.to_pylist()
-        self._characters += sum(len(value) for value in values if value not in self.numbers)
         table = [self.numbers.setdefault(value, len(self.numbers)) for value in values]
-        if len(self.numbers) > self.most or self._characters > _CHARACTERS:
+        if len(self.numbers) > self.most:
             raise UserError(
-                f"{self.name}: expected a categorical column of at most {self.most:,} values with at most "
-                f"{_CHARACTERS:,} characters in total, found more: leave it out (--ignore), or treat it as numbers "
-                "(--numerical)"
+                f"{self.name}: expected a categorical column of at most {self.most:,} values, found more: leave it out "
+                "(--ignore), or treat it as numbers (--numerical)"
             )
         numbers: NDArray[np.int32] = np.array([*table, -1], dtype=np.int32)[
             encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
@@ -119,26 +112,13 @@ def whole_clients(batches: Iterable[Batch]) -> Iterator[Batch]:
 
 def _joined(batches: list[Batch]) -> Batch:
     """One batch of several, of which each begins with the client that the one before it ends with."""
-    if len(batches) == 1:
-        return batches[0]
-    clients: list[str] = []
-    ends: list[NDArray[np.int64]] = []
-    start = 0
-    for batch in batches:
-        if clients:
-            ends[-1] = ends[-1][:-1]
-        clients += batch.clients[1:] if clients else batch.clients
-        ends.append(batch.ends + start)
-        start += len(batch.times)
-    marks = [batch.marks for batch in batches if batch.marks is not None]
-    return Batch(
-        clients,
-        np.concatenate(ends),
-        np.concatenate([batch.times for batch in batches]),
-        np.concatenate([batch.categories for batch in batches]),
-        np.concatenate([batch.numbers for batch in batches]),
-        np.concatenate(marks) if marks else None,
-    )
+    first, *others = batches
+    clients, ends = list(first.clients), first.ends
+    for batch in others:
+        clients += batch.clients[1:]
+        ends = np.concatenate([ends[:-1], batch.ends + ends[-1]])
+    parts = ("times", "categories", "numbers") if first.marks is None else ("times", "categories", "numbers", "marks")
+    return Batch(clients, ends, *(np.concatenate([getattr(batch, part) for batch in batches]) for part in parts))
 
 
 def in_order(batch: Batch, sort: bool, place: str) -> Batch:

@@ -85,28 +85,26 @@ def read_clients(
     found = Clients(place=str(path), columns=[client, target, date_column, split, truth])
     seen: set[str] = set()
     for number, cells in enumerate(table.rows(wanted), start=1):
-        row = dict(zip(wanted, cells, strict=True))
+        row = {name: None if cell == "" else cell for name, cell in zip(wanted, cells, strict=True)}
         place, name = table.place(number), _name(row[client])
-        if row[client] in (None, ""):
-            raise UserError(f"{place}: {client}: expected a client, found an empty cell")
         if name in seen:
             raise UserError(f"{place}: client {name}: expected one row of each client, found a second one")
         seen.add(name)
-        label = str(row[target]).strip().removesuffix(".0") if row[target] not in (None, "") else None
-        if label in ("0", "1", "True", "False", "true", "false"):
-            found.labels[name] = int(label in ("1", "True", "true"))
-        elif label is not None:
-            raise UserError(f"{place}: {target}: expected 0, 1 or nothing, found {label:.40}")
-        if date_column is not None and (row[date_column] not in (None, "") or name in found.labels):
+        if row[target] is not None:
+            label = str(row[target]).strip().removesuffix(".0").lower()
+            if label not in ("0", "1", "true", "false"):
+                raise UserError(f"{place}: {target}: expected 0, 1 or nothing, found {label:.40}")
+            found.labels[name] = int(label in ("1", "true"))
+        if date_column is not None and (row[date_column] is not None or name in found.labels):
             found.dates[name] = _seconds(row[date_column], f"{place}: {date_column}", unit)
-        if split is not None:
-            if row[split] in (None, "") and name not in found.labels:
-                continue
+        if split is not None and (row[split] is not None or name in found.labels):
             if row[split] not in SPLITS:
                 raise UserError(f"{place}: {split}: expected one of {', '.join(SPLITS)}, found {row[split]!r:.40}")
             found.splits[name] = str(row[split])
         if truth is not None:
-            found.truth[name] = _chance(row[truth], f"{place}: {truth}")
+            found.truth[name] = _number(row[truth], f"{place}: {truth}")
+            if not 0 <= found.truth[name] <= 1:
+                raise UserError(f"{place}: {truth}: expected a number from 0 to 1, found {row[truth]!r:.40}")
     return found
 
 
@@ -115,34 +113,25 @@ def _name(cell: Any) -> str:
     return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else _WHOLE.sub(r"\1", str(cell))
 
 
+def _number(cell: Any, place: str) -> float:
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        raise UserError(f"{place}: expected a number, found {cell!r:.40}") from None
+
+
 def _seconds(cell: Any, place: str, unit: float | None) -> float:
     """The end of what a cell names: of a day without a time, or at midnight as Parquet and Excel files have days, its
     last second.
     """
     if unit is not None:
-        try:
-            return float(cell) * unit
-        except (TypeError, ValueError):
-            raise UserError(f"{place}: expected a number, as the events' times are, found {cell!r:.40}") from None
-    if isinstance(cell, datetime):
-        value = cell
-    else:
-        try:
-            value = datetime.fromisoformat(str(cell))
-        except ValueError:
-            raise UserError(f"{place}: expected a date such as 2026-01-31, found {cell!r:.40}") from None
+        return _number(cell, place) * unit
+    try:
+        value = cell if isinstance(cell, datetime) else datetime.fromisoformat(str(cell))
+    except ValueError:
+        raise UserError(f"{place}: expected a date such as 2026-01-31, found {cell!r:.40}") from None
     seconds = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
     return seconds + (DAY - 1e-6 if value.time() == time() else 0)
-
-
-def _chance(cell: Any, place: str) -> float:
-    try:
-        value = float(cell)
-    except (TypeError, ValueError):
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise UserError(f"{place}: expected a number from 0 to 1, found {cell!r:.40}")
-    return value
 
 
 def divide(
@@ -155,7 +144,7 @@ def divide(
         last_events: when each one's last event was.
 
     Raises:
-        UserError: a split has no client, or only some clients have a split or a date.
+        UserError: a split has no clients of one label, or only some clients have a split.
     """
     dates = np.array([clients.dates.get(name, last) for name, last in zip(names, last_events, strict=True)])
     labels = labels_of(names, clients)
@@ -181,31 +170,17 @@ def divide(
     if tested.any():
         # Events of the time that is tested must teach nothing, also where nobody says what became of their client.
         splits[unsaid & (last_events >= dates[tested].min())] = SPLITS.index("test")
-    counts = np.bincount(splits, minlength=len(SPLITS))
-    if empty := [name for name, number in zip(SPLITS, counts, strict=True) if not number]:
-        raise UserError(
-            f"{clients.place or 'clients'}: expected clients of each split, found none of {' and '.join(empty)} among "
-            f"{len(names):,}: add clients, or change --out_of_time and --validation"
-        )
+    for number, split in enumerate(SPLITS):
+        found = set(labels[(splits == number) & labelled].tolist())
+        if found != {0, 1}:
+            what = ", ".join(map(str, sorted(found))) or "none"
+            raise UserError(
+                f"{clients.place or 'clients'}: expected clients of both labels, 0 and 1, in {split}, found {what}: "
+                "add clients, or change --out_of_time and --validation"
+            )
     return splits
 
 
 def labels_of(names: Sequence[str], clients: Clients) -> NDArray[np.uint8]:
     """Of each client; NO_LABEL where it has none."""
     return np.array([clients.labels.get(name, NO_LABEL) for name in names], dtype=np.uint8)
-
-
-def check_classes(labels: NDArray[np.uint8], splits: NDArray[np.uint8], place: str) -> None:
-    """Check that each split has clients of both classes.
-
-    Raises:
-        UserError: one has not.
-    """
-    for number, split in enumerate(SPLITS):
-        found = labels[(splits == number) & (labels != NO_LABEL)]
-        if not len(found) or found.min() == found.max():
-            what = f"only labels {int(found[0])}" if len(found) else "no labels"
-            raise UserError(
-                f"{place}: expected clients of both labels, 0 and 1, in {split}, found {what}: add clients, or "
-                "enlarge the share of this split (--validation, --out_of_time)"
-            )

@@ -9,10 +9,9 @@ from nystromformer.tasks.declaration import Data, Task
 
 
 def _name(choices: Mapping[str, Any]) -> str:
-    """The data, the network where it is not an encoder, whether rows are shifted, and what alone is trained."""
+    """The data, the network where it is not an encoder, and whether rows are shifted."""
     parts = [choices["data"], *([choices["network"]] if choices["network"] != "encoder" else [])]
-    ways = {"shifted": choices["cycle_shift"], "attention-alone": choices["attention_alone"]}
-    return "-".join([*parts, *(name for name, chosen in ways.items() if chosen)])
+    return "-".join([*parts, *(["shifted"] if choices["cycle_shift"] else [])])
 
 
 TASK = Task(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ _EVENTS, _STREAM = 1 << 20, 46
 
 
 def fit_categories(
-    folder: Path, ends: NDArray[np.int64], trained: NDArray[np.bool_], names: Sequence[str], values: Sequence[list[str]]
+    folder: Path, ends: NDArray[np.int64], trained: NDArray[np.bool_], values_of: Mapping[str, list[str]]
 ) -> list[Category]:
     """The values' ids: the training clients' most frequent ones first; the others are unknown.
 
@@ -27,15 +27,15 @@ def fit_categories(
         folder: with the file of categories.
         ends: of each client's events.
         trained: which clients are those to learn from.
-        values: of each column, by their numbers.
+        values_of: each column, by their numbers.
     """
-    counts = [np.zeros(len(each), dtype=np.int64) for each in values]
-    for events in _pieces(folder, "categories", ends, trained, len(names)):
+    counts = [np.zeros(len(each), dtype=np.int64) for each in values_of.values()]
+    for events in _pieces(folder, "categories", ends, trained, len(counts)):
         for column, count in enumerate(counts):
             codes = events[:, column]
             count += np.bincount(codes[codes >= 0], minlength=len(count))
     categories = []
-    for name, each, count in zip(names, values, counts, strict=True):
+    for (name, each), count in zip(values_of.items(), counts, strict=True):
         # Equally frequent ones by their names: the order in which they were met is other clients' matter, too.
         order = np.array(sorted(range(len(each)), key=lambda number: (-count[number], each[number])), dtype=np.int64)
         order = order[:MOST_KNOWN]

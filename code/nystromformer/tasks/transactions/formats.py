@@ -11,7 +11,7 @@ from typing import Any
 from nystromformer.errors import UserError
 from nystromformer.tasks.transactions.batches import Roles
 from nystromformer.tasks.transactions.clients import Clients
-from nystromformer.tasks.transactions.tables import Source, TableReader, open_source
+from nystromformer.tasks.transactions.tables import TableReader, check_columns, open_source
 from nystromformer.wording import first_names
 
 UCI_MONTHS = ("2005-04-01", "2005-05-01", "2005-06-01", "2005-07-01", "2005-08-01", "2005-09-01")
@@ -43,7 +43,7 @@ def read_uci(path: Path) -> tuple[TableReader, Iterator[Any], Clients]:
         )
     months = [arrow.scalar(month).cast(arrow.timestamp("us")) for month in UCI_MONTHS]
     clients, batches = Clients(place=str(path)), []
-    for file, start, batch in source.read(names, ()):
+    for file, batch in source.read(names):
         columns: dict[str, Any] = {"client": batch.column(names[0])}
         columns["time"] = arrow.array([months] * batch.num_rows, arrow.list_(arrow.timestamp("us")))
         columns |= {name: batch.column(names[place]) for name, place in _UCI_FIXED.items()}
@@ -54,14 +54,14 @@ def read_uci(path: Path) -> tuple[TableReader, Iterator[Any], Clients]:
             if label not in (0, 1):
                 raise UserError(f"{file}: client {client}: {names[24]}: expected 0 or 1, found {label}")
             clients.labels[str(client)] = int(label)
-        batches.append((file, start, arrow.RecordBatch.from_pydict(columns)))
+        batches.append((file, arrow.RecordBatch.from_pydict(columns)))
     roles = Roles(
         "client",
         "time",
         ("sex", "education", "marriage", "status"),
         (("limit", "log"), ("age", "scale"), ("bill", "log"), ("paid", "log")),
     )
-    schema = batches[0][2].schema
+    schema = batches[0][1].schema
     nested = replace(source, columns=dict(zip(schema.names, schema.types, strict=True)))
     return TableReader(nested, roles), iter(batches), clients
 
@@ -74,11 +74,11 @@ def read_tabformer(path: Path) -> TableReader:
         UserError: other columns.
     """
     source = open_source(path)
-    _check_columns(source, _TABFORMER)
+    check_columns(source, _TABFORMER)
     arrow, compute = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.compute")
 
-    def read(wanted: Sequence[str], texts: Sequence[str], numbers: Sequence[str]) -> Iterator[tuple[str, int, Any]]:
-        for file, start, batch in source.read(_TABFORMER, _TABFORMER):
+    def read(wanted: Sequence[str], *others: object) -> Iterator[tuple[str, Any]]:
+        for file, batch in source.read(_TABFORMER, _TABFORMER):
             cells = {name: batch.column(name) for name in _TABFORMER}
             month, day = (compute.utf8_lpad(cells[name], 2, "0") for name in ("Month", "Day"))
             date = compute.binary_join_element_wise(cells["Year"], month, day, "-")
@@ -89,7 +89,7 @@ def read_tabformer(path: Path) -> TableReader:
                 "amount": amount,
                 **{name: cells[name] for name in _TABFORMER[7:]},
             }
-            yield file, start, arrow.RecordBatch.from_pydict({name: made[name] for name in wanted})
+            yield file, arrow.RecordBatch.from_pydict({name: made[name] for name in wanted})
 
     roles = Roles("card", "time", _TABFORMER[7:-1], (("amount", "log"),))
     kinds = {"card": arrow.string(), "time": arrow.string()}
@@ -106,7 +106,7 @@ def read_sparkov(path: Path) -> TableReader:
     source = open_source(path, "|", _has_transactions)
     if len(source.columns) == 1:
         source = open_source(path, is_wanted=_has_transactions)
-    _check_columns(source, ("cc_num", "unix_time", *_SPARKOV_CATEGORIES, *_SPARKOV_NUMBERS, "is_fraud"))
+    check_columns(source, ("cc_num", "unix_time", *_SPARKOV_CATEGORIES, *_SPARKOV_NUMBERS, "is_fraud"))
     forms = (("amt", "log"), ("city_pop", "log"), *((name, "scale") for name in _SPARKOV_NUMBERS[2:]))
     roles = Roles("cc_num", "unix_time", _SPARKOV_CATEGORIES, forms)  # type: ignore[arg-type]
     reader = TableReader(source, roles, marks=("is_fraud", ("1", "1.0")))
@@ -115,14 +115,6 @@ def read_sparkov(path: Path) -> TableReader:
 
 
 def _has_transactions(path: Path) -> bool:
-    """Whether a file in Sparkov's folder is no table of its customers, which the generator writes beside the others."""
+    """Whether a file in Sparkov's folder is none of its customers, which the generator writes beside the others."""
     with path.open(encoding="utf-8", errors="replace") as file:
         return path.suffix.lower() != ".csv" or "unix_time" in file.readline()
-
-
-def _check_columns(source: Source, expected: Sequence[str]) -> None:
-    if missing := [name for name in expected if name not in source.columns]:
-        raise UserError(
-            f"{source.name}: expected the columns {first_names(expected)}, found no {first_names(missing)}; it has "
-            f"{first_names(list(source.columns))}"
-        )

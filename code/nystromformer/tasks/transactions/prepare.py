@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
+from nystromformer.files.checked_json import write_checked
 from nystromformer.files.writing import NewFile
 from nystromformer.runs.store import Store, write_folder
 from nystromformer.tasks.transactions.batches import (
@@ -27,7 +28,7 @@ from nystromformer.tasks.transactions.batches import (
     in_order,
     whole_clients,
 )
-from nystromformer.tasks.transactions.clients import Clients, Division, check_classes, divide, labels_of
+from nystromformer.tasks.transactions.clients import Clients, Division, divide, labels_of
 from nystromformer.tasks.transactions.features import fit_categories, fit_numbers
 from nystromformer.tasks.transactions.metrics import gini
 from nystromformer.tasks.transactions.store import (
@@ -37,13 +38,11 @@ from nystromformer.tasks.transactions.store import (
     SPLITS,
     UNKNOWN,
     Category,
-    Form,
     Manifest,
     SplitFacts,
     Stored,
     file_of,
     open_stored,
-    write_manifest,
 )
 from nystromformer.tasks.transactions.tables import TableReader
 from nystromformer.wording import first_names, number_of
@@ -105,12 +104,11 @@ def prepare(folder: Path, command: str, origin: Mapping[str, Any], plan: Plan) -
     Raises:
         UserError: the folder is not free, or the tables are none; nothing is left then.
     """
-
     settings = {**origin, **plan.settings}
 
     def write(store: Store) -> list[str]:
         manifest = _write(store.whole, settings, plan)
-        write_manifest(store.whole, manifest)
+        write_checked(store.whole / MANIFEST_FILE, asdict(manifest))
         return [*(file_of(store.whole, kind).name for kind in manifest.files), MANIFEST_FILE]
 
     files = [*(file_of(folder, kind) for kind in DTYPES), folder / MANIFEST_FILE]
@@ -170,7 +168,6 @@ def _write(folder: Path, settings: Mapping[str, Any], plan: Plan) -> Manifest:
             notes.append(
                 f"{number_of(int(late.sum()), 'client')} without a label, but with events of the test's time, not used"
             )
-        check_classes(labels, splits, clients.place or plan.source)
     else:
         splits = np.full(len(names), SPLITS.index("test"), dtype=np.uint8)
     if unlabelled := int(((labels == NO_LABEL) & ((splits == 0) | (plan.like is not None))).sum()):
@@ -187,29 +184,39 @@ def _write(folder: Path, settings: Mapping[str, Any], plan: Plan) -> Manifest:
         file.write("".join(f"{name}\n" for name in names).encode())
     files["clients"] = file
     trained = splits == 0
-    made_values = [_HOURS, _WEEKDAYS] if plan.reader.has_dates else []
-    category_names = [*roles.categorical, *([HOUR, WEEKDAY] if plan.reader.has_dates else [])]
-    category_values = [*(list(values.numbers) for values in plan.reader.values), *made_values]
-    columns_of_numbers: list[tuple[str, Form]] = [*roles.numerical, (GAP, "log")]
+    values_of = {values.name: list(values.numbers) for values in plan.reader.values}
+    values_of |= {HOUR: _HOURS, WEEKDAY: _WEEKDAYS} if plan.reader.has_dates else {}
     if plan.like is None:
-        categories = fit_categories(folder, all_ends, trained, category_names, category_values)
-        fitted = fit_numbers(folder, all_ends, trained, columns_of_numbers)
+        categories = fit_categories(folder, all_ends, trained, values_of)
+        fitted = fit_numbers(folder, all_ends, trained, [*roles.numerical, (GAP, "log")])
     else:
         fitted = plan.like.numbers
         categories = [
             Category(each.name, values, [*each.ids, *[UNKNOWN] * (len(values) - len(each.values))])
-            for each, values in zip(plan.like.categories, category_values, strict=True)
+            for each, values in zip(plan.like.categories, values_of.values(), strict=True)
         ]
+    facts, ceiling = {}, {}
+    for number, split in enumerate(SPLITS):
+        chosen = splits == number
+        own, labelled = np.diff(all_ends, prepend=0)[chosen], chosen & (labels != NO_LABEL)
+        facts[split] = SplitFacts(
+            clients=int(chosen.sum()),
+            labelled=int(labelled.sum()),
+            positives=int((labels[chosen] == 1).sum()),
+            events=int(own.sum()),
+            shortest=int(own.min(initial=own.max(initial=0))),
+            longest=int(own.max(initial=0)),
+        )
+        if "truth" in arrays and plan.like is None:
+            ceiling[split] = gini(arrays["truth"][labelled], labels[labelled].astype(np.int64))
     return Manifest(
         source=plan.source,
         settings=dict(settings),
         categories=categories,
         numbers=fitted,
-        splits={
-            split: _facts(splits == number, labels, np.diff(all_ends, prepend=0)) for number, split in enumerate(SPLITS)
-        },
+        splits=facts,
         files={kind: file.stamp for kind, file in files.items()},
-        ceiling=_ceiling(arrays.get("truth"), labels, splits) if plan.like is None else {},
+        ceiling=ceiling,
         notes=notes,
     )
 
@@ -233,8 +240,8 @@ def _until_date(batch: Batch, plan: Plan, now: float) -> Batch:
         when = f"its date ({plan.clients.place})" if name in dates else "now"
         raise UserError(
             f"{plan.source}: client {name}: expected no event after {when}, found one "
-            f"{(last - limits[number]) / DAY:,.1f} days later: remove such events"
-            + (", or add --cut_after_date" if plan.clients.columns else "")  # which other commands have not
+            f"{(last - limits[number]) / DAY:,.1f} days later: remove such events, or have them left out "
+            "(--cut_after_date of `prepare.py long` and `nested`)"
         )
     left = np.add.reduceat(kept.astype(np.int64), np.concatenate([[0], batch.ends[:-1]]))
     if not left.all() and not plan.skip_empty:
@@ -245,30 +252,6 @@ def _until_date(batch: Batch, plan: Plan, now: float) -> Batch:
         )
     clients = [name for name, count in zip(batch.clients, left, strict=True) if count]
     return batch.take(np.flatnonzero(kept), clients, np.cumsum(left[left > 0]))
-
-
-def _facts(chosen: NDArray[np.bool_], labels: NDArray[np.uint8], lengths: NDArray[np.int64]) -> SplitFacts:
-    own = lengths[chosen]
-    return SplitFacts(
-        clients=int(chosen.sum()),
-        labelled=int((labels[chosen] != NO_LABEL).sum()),
-        positives=int((labels[chosen] == 1).sum()),
-        events=int(own.sum()),
-        shortest=int(own.min(initial=own.max(initial=0))),
-        longest=int(own.max(initial=0)),
-    )
-
-
-def _ceiling(
-    truth: NDArray[np.float64] | None, labels: NDArray[np.uint8], splits: NDArray[np.uint8]
-) -> dict[str, float]:
-    if truth is None:
-        return {}
-    found = {}
-    for number, split in enumerate(SPLITS):
-        chosen = (splits == number) & (labels != NO_LABEL)
-        found[split] = gini(truth[chosen], labels[chosen].astype(np.int64))
-    return found
 
 
 def describe(stored: Stored) -> str:

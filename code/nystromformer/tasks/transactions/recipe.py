@@ -14,25 +14,6 @@ ARCHITECTURES = ("encoder", "lstm", "gru")
 """What may read the events."""
 
 
-def check_start(from_run: object, train_only: str | None, pretrain_epoch: int) -> None:
-    """Check what training begins with.
-
-    Raises:
-        UserError: flags that exclude each other.
-    """
-    if from_run is not None and pretrain_epoch:
-        raise UserError(
-            "--from_run: expected no --pretrain_epoch with it, because each of the two provides the initial encoder"
-        )
-    if train_only not in (None, "attention"):
-        raise UserError(f"--train_only {train_only}: expected attention")
-    if train_only is not None and from_run is None and not pretrain_epoch:
-        raise UserError(
-            "--train_only attention: expected --from_run or --pretrain_epoch with it, because the other weights are "
-            "not trained"
-        )
-
-
 def pretraining_sweep(sweep: Sweep, epochs: int) -> Sweep:
     """The same for so many passes that guess masked events.
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
-from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
+from nystromformer.files.checked_json import STRICT, checked, read_checked
 from nystromformer.files.writing import FileStamp, sha256_of
 
 MANIFEST_FILE = "manifest.json"
@@ -136,7 +136,6 @@ class Manifest:
     """Of each split the Gini of the true chances, where they are known."""
     notes: list[str] = field(default_factory=list)
     """What was understood and left out."""
-    format: Literal[1] = 1
     __pydantic_config__ = STRICT
 
     @property
@@ -145,11 +144,6 @@ class Manifest:
         known = [(each.name, sorted(each.vocabulary.items())) for each in self.categories]
         facts = [known, [asdict(each) for each in self.numbers]]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-
-
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write it, whole or not at all."""
-    write_checked(folder / MANIFEST_FILE, asdict(manifest))
 
 
 def file_of(folder: Path, kind: str) -> Path:
@@ -189,16 +183,9 @@ class Stored:
         """Of each client; NO_LABEL where it has none."""
         return self._map("labels").astype(np.int64)
 
-    @cached_property
-    def truth(self) -> NDArray[np.float64] | None:
-        """Of each client the true chance of a 1; None where nobody knows."""
-        return np.asarray(self._map("truth")) if "truth" in self.manifest.files else None
-
     def names(self) -> list[str]:
         """Of the clients."""
-        names = file_of(self.folder, "clients").read_bytes().decode().split("\n")[:-1]
-        assert len(names) == len(self.ends), "a name has no line end"
-        return names
+        return file_of(self.folder, "clients").read_bytes().decode().split("\n")[:-1]
 
     def clients_of(self, split: str, labelled: bool) -> NDArray[np.int64]:
         """Numbers of a split's clients, ascending; with or without those that have no label."""
@@ -228,19 +215,16 @@ class Stored:
                 )
 
     def _map(self, kind: str) -> NDArray[Any]:
-        path, size = file_of(self.folder, kind), self.manifest.files[kind].size
-        if not path.is_file() or path.stat().st_size != size:
-            raise UserError(f"{path}: expected a file of {size:,} bytes, as the manifest says: prepare the data again")
-        if not size:  # which cannot be mapped
+        if not self.manifest.files[kind].size:  # which cannot be mapped
             return np.zeros(0, dtype=DTYPES[kind])
-        return np.memmap(path, dtype=DTYPES[kind], mode="r")
+        return np.memmap(file_of(self.folder, kind), dtype=DTYPES[kind], mode="r")
 
 
 def open_stored(folder: Path) -> Stored:
     """A folder that was prepared.
 
     Raises:
-        UserError: nothing complete is there, or a manifest that is damaged or of another version.
+        UserError: nothing complete is there, or a damaged manifest.
     """
     path = folder / MANIFEST_FILE
     try:
@@ -249,7 +233,4 @@ def open_stored(folder: Path) -> Stored:
             raise UserError(f"{folder}: no prepared clients: run `python experiments/transactions/prepare.py` first")
         return Stored(folder, checked(Manifest, data))
     except ValueError as error:
-        raise UserError(
-            f"{path}: expected the manifest of prepared clients, found something else ({error}). Prepare them again "
-            "into an empty folder."
-        ) from None
+        raise UserError(f"{path}: expected the manifest of prepared clients: {error}") from None

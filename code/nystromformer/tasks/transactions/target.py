@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.config import ModelConfig
-from nystromformer.errors import UserError
 from nystromformer.model.events import EventModel, MaskedEventModel, Network
 from nystromformer.tasks.finetuning.target import Classes, Plain
 from nystromformer.tasks.transactions.examples import Features
@@ -25,22 +24,13 @@ class Labels(Classes):
     Args:
         features: of events.
         network: that reads them.
-        attention_alone: train the attentions' own weights, such as a convolution, and the head; the others stay.
     """
 
     features: Features = Features((), 0)  # noqa: RUF009  # immutable
     network: Network = "encoder"
-    attention_alone: bool = False
 
     def build(self, config: ModelConfig) -> nn.Module:
-        model = EventModel(config, self.features.categories, self.features.numbers, self.network, self.count)
-        if self.attention_alone:
-            own = [name for name, _ in model.named_parameters() if ".attention.core." in name]
-            if not own:
-                raise UserError("--train_only attention: expected an attention with weights of its own, found none")
-            for name, parameter in model.named_parameters():
-                parameter.requires_grad_(name in own or name.startswith("head."))
-        return model
+        return EventModel(config, self.features.categories, self.features.numbers, self.network, self.count)
 
     def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         scores_IC: Tensor = model(*(batch[name] for name in _EVENTS))

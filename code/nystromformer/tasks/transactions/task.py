@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +14,15 @@ from torch import Tensor
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json
 from nystromformer.model.events import Network
-from nystromformer.runs.figures import Spread
+from nystromformer.runs.record import open_run
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.opening import OpenedFinetuning
+from nystromformer.tasks.experiment.start import pretrained_in
 from nystromformer.tasks.finetuning.definition import Loading, Splits, Usual
 from nystromformer.tasks.finetuning.examples import Examples, Ints, Masked
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.predictions import write_rows
+from nystromformer.tasks.finetuning.sweep import Begin
 from nystromformer.tasks.finetuning.target import Target
 from nystromformer.tasks.transactions.declaration import TASK
 from nystromformer.tasks.transactions.examples import (
@@ -28,13 +31,13 @@ from nystromformer.tasks.transactions.examples import (
     mask_events,
     shift_cyclically,
 )
-from nystromformer.tasks.transactions.metrics import difference_interval, gini, intervals, score
-from nystromformer.tasks.transactions.pictures import draw_reliability
+from nystromformer.tasks.transactions.metrics import difference_interval, draw_reliability, gini, intervals, score
 from nystromformer.tasks.transactions.store import open_stored
 from nystromformer.tasks.transactions.target import Labels, MaskedEvents
+from nystromformer.training import Device, Group
+from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import epoch_name
 from nystromformer.wording import number_of
-
-logger = logging.getLogger(__name__)
 
 MASKED = 0.15
 """Share of a row's events that pretraining masks."""
@@ -52,31 +55,18 @@ class Transactions(Usual):
         name: of the data, in folders and tables.
         network: that reads the events.
         cycle_shift: whether training turns rows by a random number of events.
-        attention_alone: as of Labels.
     """
 
     kind = "transactions"
     main_metric = "gini"
 
-    def __init__(
-        self,
-        folder: Path,
-        name: str,
-        network: Network = "encoder",
-        cycle_shift: bool = False,
-        attention_alone: bool = False,
-    ) -> None:
+    def __init__(self, folder: Path, name: str, network: Network = "encoder", cycle_shift: bool = False) -> None:
         self.folder, self.network, self.cycle_shift = folder, network, cycle_shift
-        self.choices: Mapping[str, Any] = {
-            "data": name,
-            "network": network,
-            "cycle_shift": cycle_shift,
-            "attention_alone": attention_alone,
-        }
+        self.choices: Mapping[str, Any] = {"data": name, "network": network, "cycle_shift": cycle_shift}
         self.name = f"transactions/{TASK.name(self.choices).replace(' ', '-')}"
         self.stored = open_stored(folder)
         self.features = Features.of(self.stored.manifest)
-        self.target: Target = Labels(2, self.features, network, attention_alone)
+        self.target: Target = Labels(2, self.features, network)
 
     @property
     def kinds(self) -> int:
@@ -103,19 +93,10 @@ class Transactions(Usual):
         validation = self._examples("validation", loading)
         notes = [*map(_describe, (train, validation)), *self.stored.manifest.notes]
         notes += [_unknown(examples) for examples in (train, validation, self._examples("test", loading))]
-        ways = ("cycle_shift", "attention_alone")
-        return Splits(train, {"": validation}, warnings, notes, " ".join(way for way in ways if self.choices[way]))
+        return Splits(train, {"": validation}, warnings, notes, "cycle_shift" * self.cycle_shift)
 
     def noise(self, batch: dict[str, Tensor], numbers: Ints, seed: int, step: int) -> dict[str, Tensor]:
         return shift_cyclically(batch, numbers, seed, step) if self.cycle_shift else batch
-
-    def rules(self, splits: Splits, compared: Mapping[str, Examples]) -> dict[str, dict[str, Spread]]:
-        # Imported here: scikit-learn is an extra.
-        from nystromformer.tasks.transactions.boosting import boosted
-
-        logger.info("%s: boosting on aggregates", self.name)
-        known = cast(Mapping[str, ClientExamples], compared)
-        return {"boosting on aggregates": boosted(cast(ClientExamples, splits.train), known, self.metrics, (0, 1, 2))}
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
         return score(_chances(scores_NC), labels_N.numpy())
@@ -198,6 +179,29 @@ class MaskedTransactions(Transactions):
     ) -> dict[str, float]:
         """Nothing."""
         return {}
+
+
+def begin_with(folder: Path, labels: Transactions) -> Begin:
+    """Gives the encoder of a run's best epoch.
+
+    Raises:
+        UserError: no finished run is there, or it learned from other columns.
+    """
+    run = open_run(folder)
+    if run.kind != labels.kind or (run.texts or {}).get("features") != labels.stored.manifest.features:
+        raise UserError(
+            f"--from_run {folder}: expected a run of run_transactions.py on the columns, vocabularies and scales of "
+            f"{labels.folder}"
+        )
+    if run.choices["network"] != labels.network:
+        raise UserError(f"--from_run {folder}: expected --architecture {run.choices['network']} with it")
+    path = folder / f"{epoch_name(run.best.epoch)}.model"
+
+    def begin(experiment: Experiment, device: Device, group: Group) -> OpenedFinetuning:
+        found = group.check(lambda: pretrained_in(read_checkpoint(path), path, run.family))
+        return OpenedFinetuning(experiment, device, group, found, None)
+
+    return begin
 
 
 def _chances(scores_NC: Tensor) -> Any:
