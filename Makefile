@@ -6,7 +6,7 @@
 #   CLUSTER_FLAGS    flags of tests/cluster/check.py, such as --record
 #   PYTEST_FLAGS     flags of pytest
 #   LOCK_FLAGS       flags of `uv pip compile`, such as --upgrade
-#   CAMPAIGN_FLAGS   flags of the campaign, such as "--minutes 25 --seed 7"; --help lists them
+#   FAULTS_FLAGS     flags of tests/faults.py, such as "--seed 7 --only predict"
 #   DOCS_FLAGS       flags of sphinx-build, such as --fresh-env
 #   PACKAGE_FLAGS    flags of tests/package/check.py, such as --build_only
 
@@ -16,7 +16,7 @@ DEMO_FLAGS ?=
 CLUSTER_FLAGS ?=
 PYTEST_FLAGS ?= -n 2
 LOCK_FLAGS ?=
-CAMPAIGN_FLAGS ?=
+FAULTS_FLAGS ?=
 PACKAGE_FLAGS ?=
 DOCS_FLAGS ?=
 
@@ -31,7 +31,7 @@ UV_VERSION := 0.13.9
 BUILDER := $(VENV)/package
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all containers cluster ray campaign package docs lint format lock clean distclean
+.PHONY: help demo test test-all containers cluster ray faults package docs lint format lock clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,8 +55,8 @@ ray: $(DEV) ## predictions by Ray clusters that it starts: with workers, nodes a
 	$(BIN)/python -m pip install --quiet 'ray[data]==2.60.0'
 	$(BIN)/python -m pytest tests/tasks/test_predict_on_ray.py tests/docs/test_scale.py $(PYTEST_FLAGS)
 
-campaign: $(DEV) ## damage, nonsense, full disks and kills against every command, and a table of how each ended (3 minutes)
-	PYTHONPATH=code:tests/support $(BIN)/python -m campaign $(CAMPAIGN_FLAGS)
+faults: $(DEV) ## commands killed, on full disks, with damaged files, two at once: a table of what they promise (2 minutes)
+	PYTHONPATH=code:tests/support $(BIN)/python tests/faults.py $(FAULTS_FLAGS)
 
 package: $(RUNTIME) ## wheel and sdist in dist/, checked, and installed with each extra into an empty environment (8 minutes)
 	@$(BUILDER)/bin/python -c 'import build, twine' 2> /dev/null || \

@@ -132,9 +132,7 @@ BAD_FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no manifest": (lambda at: (at / "manifest.json").unlink(), r"manifest\.json: no such file.*unfinished.*Make one"),
     "cut": (lambda at: (at / "manifest.json").write_text("{"), r"manifest\.json: not JSON.*--overwrite"),
     "not UTF-8": (lambda at: (at / "manifest.json").write_bytes(b"\xff"), r"manifest\.json: not UTF-8.*--overwrite"),
-    "deep": (lambda at: (at / "manifest.json").write_text("[" * 99_999), r"manifest\.json: .*nested too deeply"),
-    "a list": (lambda at: (at / "manifest.json").write_text("[]"), r"manifest\.json: .*format_version 3, found none"),
-    "large": (lambda at: os.truncate(at / "manifest.json", 400 << 20), r"manifest\.json: 419,430,400 bytes, more than"),
+    "a list": (lambda at: (at / "manifest.json").write_text("[]"), r"manifest\.json: modified after it was written"),
     "by hand": (replace("manifest.json", b'"seed": 3', b'"seed": 4'), r"manifest\.json: modified after it was written"),
     "newer": (rewrite(format_version=4), r"format_version 3, found 4, of another version.*--overwrite"),
     "older": (rewrite(format_version=2), r"format_version 3, found 2, of another version.*--overwrite"),
@@ -215,7 +213,7 @@ def test_a_run_that_has_done_nothing_does_not_hinder_the_corrected_command(
 ) -> None:
     fail_in("train_tokenizer", corpora, tmp_path / "dataset", **SLIP)
     build(corpora, tmp_path / "dataset")
-    assert "an unfinished or failed run with other parameters is replaced:\n  length: found 40, exp" in caplog.text
+    assert "an unfinished run with other parameters is replaced:\n  length: found 40, exp" in caplog.text
     assert contents(tmp_path / "dataset") == contents(reference)
 
 
@@ -231,34 +229,6 @@ def test_what_an_unfinished_run_has_done_is_not_removed_by_a_slip(
     assert contents(tmp_path) == before
     build(corpora, tmp_path, overwrite=True)
     assert contents(tmp_path) == contents(reference)
-
-
-def test_the_run_goes_on_after_a_slip(
-    corpora: Path, reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fail_in("merge_parts", corpora, tmp_path)
-    with pytest.raises(UserError, match="seed: found 3, expected 4"):
-        build(corpora, tmp_path, seed=4)
-    monkeypatch.setattr("nystromformer.data.preprocessing.parts.encode_documents", None)
-    build(corpora, tmp_path)
-    assert contents(tmp_path) == contents(reference)
-
-
-def test_damaged_notes_of_a_run(corpora: Path, folder: Path, reference: Path) -> None:
-    """They are an error, be the run finished or not, and only --overwrite removes what is there."""
-    notes = sorted((folder / "stages").glob("*.json"))
-    for damage in (b"{", b"\xff", b"[]", b'{"files": {"a": 1}}'):
-        for path in notes:
-            path.write_bytes(damage)
-        before = contents(folder)
-        with pytest.raises(UserError, match=r"(?s)holds a run with other.*Nothing was changed"):
-            build(corpora, folder)
-        assert contents(folder) == before
-        (folder / "manifest.json").unlink()
-        with pytest.raises(UserError, match=r"(?s)holds an unfinished run.*Nothing was changed"):
-            build(corpora, folder)
-        build(corpora, folder, overwrite=True)
-        assert contents(folder) == contents(reference)
 
 
 @pytest.mark.parametrize("name", ["made-tokenizer", "part"])
@@ -307,12 +277,6 @@ def test_files_of_no_run_are_refused(corpora: Path, tmp_path: Path, name: str, o
     with pytest.raises(UserError, match=rf"{name} exist there, but no stages/run.json.*another output folder"):
         build(corpora, tmp_path, overwrite)
     assert contents(tmp_path) == {name: b"precious"}
-
-
-def test_a_file_in_the_folders_place_is_refused(corpora: Path, tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("a file")
-    with pytest.raises(UserError, match="cannot be written"):
-        build(corpora, tmp_path / "out")
 
 
 def test_ten_billion_rows_are_opened_and_sampled_in_little_memory(dataset_folder: Path, tmp_path: Path) -> None:

@@ -120,15 +120,6 @@ def test_few_files_are_open(in_parts: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(os.listdir("/proc/self/fd")) <= before + 5
 
 
-def test_names_of_parts(corpora: Path, tmp_path: Path) -> None:
-    shutil.copytree(corpora / "made-up", tmp_path / "größe")
-    settings = replace(SETTINGS, mixture=("größe",), in_parts=True)
-    assert len(open_verified(tmp_path / "out").train if build_dataset(tmp_path, tmp_path / "out", settings) else ()) > 0
-    (tmp_path / "größe").rename(tmp_path / ("ß" * 60))
-    with pytest.raises(UserError, match="at most 120 bytes"):
-        build_dataset(tmp_path, tmp_path / "other", replace(settings, mixture=("ß" * 60,)))
-
-
 def test_slices_make_it_and_a_lost_part_is_made_again(corpora: Path, own: Path, in_parts: Path, tmp_path: Path) -> None:
     settings = replace(SETTINGS, in_parts=True)
     for number in (1, 0):

@@ -13,7 +13,7 @@ from nystromformer.data.preprocessing.corpora.text import Tally
 from nystromformer.data.preprocessing.corpus import Document, write_documents
 from nystromformer.data.preprocessing.stages import Stages
 from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name, write_corpus
-from nystromformer.data.verification import MEMORY_FILE, Verification
+from nystromformer.data.verification import MEMORY_FILE, verify
 
 WORDS = [
     *("a", "the", "model", "landmark", "reads", "writes", "token", "segment", "inverse"),
@@ -108,7 +108,7 @@ def write_unified(
 def open_verified(folder: Path) -> Dataset:
     """A dataset whose rows are as they were written."""
     dataset = open_dataset(folder)
-    Verification(dataset).run(force=True)
+    verify(dataset, everything=True)
     return dataset
 
 

@@ -1,3 +1,5 @@
+"""Which checkpoint a run goes on from, and whether weights are those of a model."""
+
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +32,9 @@ def test_the_newest_readable_one_is_found_and_the_damaged_reported(tmp_path: Pat
     assert latest[0].name == "cp-0001-step-00000012.cp"
     assert len(reports) == 2
     assert "going back to the checkpoint before it" in reports[0]
-    assert sorted(p.name for p in tmp_path.glob("*.damaged")) == [
-        "cp-0001-step-00000017.cp.damaged",
-        "cp-0001.cp.damaged",
-    ]
     for checkpoint in find_checkpoints(tmp_path):
         checkpoint.path.write_bytes(b"")
-    with pytest.raises(UserError, match="none of its 2 checkpoints can be read"):
+    with pytest.raises(UserError, match="none of its 4 checkpoints can be read"):
         read_latest(tmp_path, reports.append)
 
 

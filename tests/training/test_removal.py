@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import RUN, write_named
+from checkpoints import write_named
 from scripted import Scripted, settings, train_or_resume
 from small import CPU
 from torch import Tensor
 
 from nystromformer.training import Trainer
-from nystromformer.training.checkpoint import find_checkpoints, find_weights, read_latest
-from nystromformer.training.tidying import remove_old
+from nystromformer.training.checkpoint import find_checkpoints, find_weights, read_latest, remove_old
 
 PER_EPOCH, EPOCHS = 3, 4
 
@@ -53,7 +52,7 @@ def test_a_lower_number_holds_from_the_next_start_on(tmp_path: Path) -> None:
 def test_within_an_epoch_the_last_ones_between_stay(tmp_path: Path) -> None:
     for name in (*of_epochs(0, 1, 2), *(f"cp-0003-step-0000000{step}.cp" for step in (7, 8, 9))):
         write_named(tmp_path / name)
-    remove_old(tmp_path, RUN, 2, keep_epochs=2)
+    remove_old(tmp_path, 2, keep_epochs=2)
     assert names(tmp_path) == sorted([*of_epochs(1, 2), "cp-0003-step-00000008.cp", "cp-0003-step-00000009.cp"])
 
 
@@ -61,7 +60,7 @@ def test_weights_whose_whole_state_is_lost_do_not_count_as_the_last_epoch(tmp_pa
     """Where the newest .cp was damaged, the run goes on from the one before it."""
     for name in (*of_epochs(0, 1), "cp-0002.model"):
         write_named(tmp_path / name)
-    remove_old(tmp_path, RUN, 2, keep_epochs=1)
+    remove_old(tmp_path, 2, keep_epochs=1)
     assert names(tmp_path) == [*of_epochs(1), "cp-0002.model"]
 
 
@@ -77,6 +76,14 @@ def test_the_best_and_the_last_stay(values: Sequence[float], best: int, stop: in
     staying = [epoch for epoch, path in find_weights(tmp_path).items() if path.suffix == ".model"]
     assert staying == sorted({best, 3})
     assert [checkpoint.epoch for checkpoint in find_checkpoints(tmp_path)] == [2, 3], "the last two"
+
+
+def test_what_is_newer_than_the_one_at_which_a_run_stands_goes(tmp_path: Path) -> None:
+    """It is damaged, or the run would not have gone back: it must not stay in the place of a whole one."""
+    for name in (*of_epochs(0), *(f"cp-0001-step-0000000{step}.cp" for step in (4, 5, 6))):
+        write_named(tmp_path / name)
+    remove_old(tmp_path, 1, newest=tmp_path / "cp-0001-step-00000004.cp")
+    assert names(tmp_path) == sorted([*of_epochs(0), "cp-0001-step-00000004.cp"])
 
 
 class Killed(BaseException):

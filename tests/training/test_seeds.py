@@ -4,7 +4,7 @@ import itertools
 
 import torch
 
-from nystromformer.training.seeds import dropout_seed
+from nystromformer.training.state import dropout_seed
 
 LOW = 2**32
 

@@ -36,7 +36,7 @@ class Rows:
     """
 
     def __init__(self, folder: Path, split: str, manifest: Manifest) -> None:
-        self._folder, self._split = folder, split
+        self._folder, self.split = folder, split
         self._is_in_parts = index_file(split) in manifest.split(split).files
         self._tokens_dtype = little_endian(manifest.tokens_dtype)
         self._splits_dtype = little_endian(manifest.splits_dtype)
@@ -44,37 +44,6 @@ class Rows:
 
     def __len__(self) -> int:
         return self._shape[0]
-
-    def check(
-        self, numbers: np.ndarray, tokens_BN: np.ndarray, splits_B: np.ndarray, vocab_size: int, special: SpecialTokens
-    ) -> None:
-        """Check rows that were read: whoever trains may begin before all of them were verified.
-
-        Args:
-            numbers: of the rows, (B,).
-
-        Raises:
-            UserError: names a row with an id that no token has, or a split point that is none.
-        """
-        wrong = (tokens_BN < 0) | (tokens_BN >= vocab_size)
-        if wrong.any():
-            row, column = np.argwhere(wrong)[0]
-            raise UserError(
-                f"{self._place(tokens_file, numbers[row])}: row {numbers[row]}: expected ids from 0 to "
-                f"{vocab_size - 1}, those of the tokenizer, found {tokens_BN[row, column]}. {MAKE_ANEW}"
-            )
-        ends_B = (tokens_BN != special.pad).sum(1) - 1
-        labelled = np.flatnonzero(splits_B)
-        splits, ends = splits_B[labelled].astype(np.int64), ends_B[labelled]
-        inside = (splits >= 2) & (splits <= ends)
-        before = tokens_BN[labelled, np.where(inside, splits - 1, 0)]
-        good = inside & (before == special.eos) & (tokens_BN[labelled, ends] == special.eos)
-        if not good.all():
-            row = labelled[np.flatnonzero(~good)[0]]
-            raise UserError(
-                f"{self._place(splits_file, numbers[row])}: row {numbers[row]}: expected its second part to begin at "
-                f"a token behind </s>, or 0, found {splits_B[row]}. {MAKE_ANEW}"
-            )
 
     @cached_property
     def tokens(self) -> np.ndarray | PartedArray:
@@ -89,21 +58,14 @@ class Rows:
     @cached_property
     def index(self) -> Index | None:
         """Of the parts; None where the rows are merged."""
-        return Index(self._folder / index_file(self._split)) if self._is_in_parts else None
-
-    def _place(self, file_of: FileOf, number: int) -> Path:
-        """The file of a row."""
-        if self.index is None:
-            return self._folder / file_of(self._split)
-        (part,) = self.index.part_of(np.array([number]))
-        return self._folder / self.index.file(int(part), self._split, file_of)[0]
+        return Index(self._folder / index_file(self.split)) if self._is_in_parts else None
 
     def _map(self, file_of: FileOf, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray | PartedArray:
         if not len(self):  # nothing cannot be mapped
             return np.empty(shape, dtype)
         if self.index is not None:
-            return PartedArray(self._folder, self._split, self.index, file_of, dtype, shape)
-        return np.memmap(self._folder / file_of(self._split), dtype, "r", shape=shape)
+            return PartedArray(self._folder, self.split, self.index, file_of, dtype, shape)
+        return np.memmap(self._folder / file_of(self.split), dtype, "r", shape=shape)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key not in ("tokens", "splits", "index")}

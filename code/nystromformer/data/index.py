@@ -40,26 +40,14 @@ def index_of(parts: Iterable[tuple[str, int, FileStamp, FileStamp]]) -> bytes:
     """
     entries, first = [], 0
     for name, rows, *stamps in parts:
-        check_name(name)
+        if len(name.encode()) > _LONGEST_NAME:
+            raise UserError(f"--in_parts: {name}: expected a name of at most {_LONGEST_NAME} bytes: rename the corpus")
         facts = [fact for stamp in stamps for fact in (stamp.size, bytes.fromhex(stamp.sha256))]
         entries.append((name.encode(), first, rows, *facts))
         first += rows
     content = io.BytesIO()
     np.save(content, np.array(entries, dtype=_PART), allow_pickle=False)
     return content.getvalue()
-
-
-def check_name(name: str) -> None:
-    """Check that an index takes the name of a part.
-
-    Raises:
-        UserError: it is too long.
-    """
-    if len(name.encode()) > _LONGEST_NAME:
-        raise UserError(
-            f"--in_parts: {name}: expected a part whose name has at most {_LONGEST_NAME} bytes: take a shorter name "
-            "for the corpus"
-        )
 
 
 class Index:

@@ -6,128 +6,90 @@ each file that was verified, and the SHA-256 of the manifest. A file of which on
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from nystromformer.data.dataset import Dataset
 from nystromformer.data.manifest import MAKE_ANEW, MANIFEST_FILE, SPLITS
 from nystromformer.errors import UserError
-from nystromformer.files.reading import read_json
-from nystromformer.files.writing import sha256_of, temporary_name
+from nystromformer.files.reading import size_text
+from nystromformer.files.writing import sha256_of, write_json
+
+log = logging.getLogger(__name__)
 
 MEMORY_FILE = "verified.json"
 _MOST_REMEMBERED = 256
-_BLOCK_BYTES = 1 << 22
-
-Entry = dict[str, Any]
 
 
-class VerificationStopped(Exception):
-    """Nobody waits for the result any more."""
-
-
-class Verification:
-    """Compares the SHA-256 of the files of a dataset's splits with its manifest. Rows in parts are compared with their
-    index on demand alone, and that is not remembered: there may be many terabytes of them.
+def verify(
+    dataset: Dataset, splits: Sequence[str] = SPLITS, other: Path | None = None, everything: bool = False
+) -> None:
+    """Compare the SHA-256 of the files of a dataset's splits with its manifest, unless that was done before. Rows in
+    parts are compared with their index on demand alone: there may be many terabytes of them.
 
     Args:
-        other: folder to remember in where the dataset's own cannot be written; None: remember nothing there.
+        other: folder to remember in where the dataset's own cannot be written.
+        everything: read all files, those that were verified and parts included.
+
+    Raises:
+        UserError: a file is not what the manifest says.
     """
-
-    def __init__(self, dataset: Dataset, splits: Sequence[str] = SPLITS, other: Path | None = None) -> None:
-        self._folder = dataset.folder
-        rows = {"train": dataset.train, "validation": dataset.validation}
-        self._indexes = {split: index for split in splits if (index := rows[split].index) is not None}
-        self._stamps = {name: stamp for split in splits for name, stamp in dataset.manifest.split(split).files.items()}
-        self._memory = [folder / MEMORY_FILE for folder in (dataset.folder, other) if folder is not None]
-        self._manifest_sha256 = sha256_of(dataset.folder / MANIFEST_FILE)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the files that have to be read."""
-        return sum(self._stamps[name].size for name in self._unverified_files())
-
-    def run(self, force: bool = False, stop: threading.Event | None = None) -> None:
-        """Read the files that were not verified yet, and remember them.
-
-        Args:
-            force: read all files, parts included.
-            stop: ends the reading, when it is set.
-
-        Raises:
-            UserError: a file is not what the manifest says.
-            VerificationStopped: `stop` was set.
-        """
-        for name in self._stamps if force else self._unverified_files():
-            before = self._entry(name)
-            self._verify(name, self._stamps[name].sha256, stop or threading.Event())
-            if self._entry(name) == before:
-                self._remember(before)
-        for split, index in self._indexes.items() if force else ():
+    folder, rows = dataset.folder, {"train": dataset.train, "validation": dataset.validation}
+    manifest = sha256_of(folder / MANIFEST_FILE)
+    stamps = {name: stamp for split in splits for name, stamp in dataset.manifest.split(split).files.items()}
+    memories = [place / MEMORY_FILE for place in (folder, other) if place is not None]
+    known = [entry for memory in memories for entry in _read_memory(memory)]
+    entries = {name: _entry(folder / name, manifest) for name in stamps}
+    to_do = [name for name in stamps if everything or entries[name] not in known]
+    if to_do:
+        log.info("%s: verifying %s of rows", folder, size_text(sum(stamps[name].size for name in to_do)))
+    for name in to_do:
+        _verify(folder / name, stamps[name].sha256)
+        _remember(entries[name], memories)
+    for split in splits if everything else ():
+        if (index := rows[split].index) is not None:
             for name, stamp in index.files(split):
-                self._verify(name, stamp.sha256, stop or threading.Event())
-
-    def _unverified_files(self) -> list[str]:
-        verified = [entry for path in self._memory for entry in _read_memory(path)]
-        return [name for name in self._stamps if self._entry(name) not in verified]
-
-    def _entry(self, name: str) -> Entry:
-        with _reading(self._folder / name) as path:
-            status = path.stat()
-        return {
-            "manifest": self._manifest_sha256,
-            "file": name,
-            "size": status.st_size,
-            "mtime_ns": status.st_mtime_ns,
-            "ctime_ns": status.st_ctime_ns,
-            "inode": status.st_ino,
-        }
-
-    def _verify(self, name: str, expected: str, stop: threading.Event) -> None:
-        digest = hashlib.sha256()
-        with _reading(self._folder / name) as path, path.open("rb") as file:
-            while block := file.read(_BLOCK_BYTES):
-                if stop.is_set():
-                    raise VerificationStopped
-                digest.update(block)
-        if digest.hexdigest() != expected:
-            raise UserError(
-                f"{path}: expected SHA-256 {expected} as in the manifest, found {digest.hexdigest()}: the file was "
-                f"changed since it was made. {MAKE_ANEW}"
-            )
-
-    def _remember(self, entry: Entry) -> None:
-        """Of two processes that write at once, one's entry may be lost, which is then verified again."""
-        for path in self._memory:
-            entries = [*(old for old in _read_memory(path) if old != entry), entry][-_MOST_REMEMBERED:]
-            temporary = path.with_name(temporary_name(path.name))
-            try:
-                temporary.write_text(json.dumps(entries, indent=1))
-                os.replace(temporary, path)
-                return
-            except OSError:
-                with suppress(OSError):
-                    temporary.unlink()
+                _verify(folder / name, stamp.sha256)
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[Path]:
-    try:
-        yield path
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
+def _entry(path: Path, manifest: str) -> dict[str, Any]:
+    status = path.stat()
+    return {
+        "manifest": manifest,
+        "file": path.name,
+        "size": status.st_size,
+        "mtime_ns": status.st_mtime_ns,
+        "ctime_ns": status.st_ctime_ns,
+        "inode": status.st_ino,
+    }
 
 
-def _read_memory(path: Path) -> list[Entry]:
+def _verify(path: Path, expected: str) -> None:
+    if (found := sha256_of(path)) != expected:
+        raise UserError(
+            f"{path}: expected SHA-256 {expected} as in the manifest, found {found}: the file was changed since it was "
+            f"made. {MAKE_ANEW}"
+        )
+
+
+def _remember(entry: dict[str, Any], memories: Sequence[Path]) -> None:
+    """Of two processes that write at once, one's entry may be lost, which is then verified again."""
+    for path in memories:
+        others = [old for old in _read_memory(path) if old != entry]
+        try:
+            write_json(path, [*others, entry][-_MOST_REMEMBERED:])
+            return
+        except UserError:
+            continue
+
+
+def _read_memory(path: Path) -> list[dict[str, Any]]:
     """What a file says was verified; nothing where it is missing or damaged, as that costs only time."""
     try:
-        entries = read_json(path)
-    except (OSError, UserError):
+        entries = json.loads(path.read_bytes())
+    except (OSError, ValueError):
         return []
     return entries if isinstance(entries, list) else []

@@ -25,7 +25,6 @@ from nystromformer.interop.formats.source import SETTINGS, SEVERAL
 from nystromformer.model import PretrainingModel
 from nystromformer.training.archive import FORMAT, write_checkpoint
 from nystromformer.training.checkpoint import epoch_name
-from nystromformer.training.run_record import id_of
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +164,7 @@ def checkpoint_of(source: Source, config: ExperimentConfig, tokenizer_sha256: st
 
 def initial_checkpoint(facts: Mapping[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
     """What a checkpoint at step 0 holds."""
-    return {"format": FORMAT, "run_id": id_of(facts), **facts, "epoch": 0, "step": 0, "model": dict(weights)}
+    return {"format": FORMAT, **facts, "epoch": 0, "step": 0, "model": dict(weights)}
 
 
 def initial_weights(model: PretrainingModel) -> dict[str, Tensor]:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,15 +10,13 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from nystromformer.config.messages import dotted, in_words
 from nystromformer.config.parse import parse_json
-from nystromformer.errors import UserError
+from nystromformer.errors import reading
 from nystromformer.files.writing import write_json
 
 T = TypeVar("T")
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 """For a dataclass' `__pydantic_config__`: every key is known, and every value as it was written."""
-_LONGEST = 64 << 20
-"""Bytes of such a file; it has kilobytes."""
 _SHA256 = "sha256"
 """The last key of such a file: of all others, whatever their order and the space between them."""
 
@@ -36,30 +33,23 @@ def write_checked(path: Path, data: Mapping[str, Any]) -> None:
 
 
 def read_checked(path: Path) -> Any:
-    """The JSON of a file, without its checksum, which files of earlier versions have not; None where there is no file.
+    """The JSON of a file, without its checksum; None where there is no file.
 
     Raises:
-        UserError: it cannot be read.
         ValueError: it is not JSON, has a key twice, or is not as it was written; says where.
     """
-    if not os.path.lexists(path):
+    if not path.exists():
         return None
-    if not path.is_file():
-        raise UserError(f"{path}: expected a file, found something else: move it away")
+    with reading(path):
+        content = path.read_bytes()
     try:
-        if (size := path.stat().st_size) > _LONGEST:
-            raise ValueError(f"{size:,} bytes, more than such a file can have")
-        data, problems = parse_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
+        data, problems = parse_json(content.decode())
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from None
     if problems:
         raise ValueError(str(problems[0]))
-    if isinstance(data, dict) and _SHA256 in data:
-        sha256 = data.pop(_SHA256)
-        if sha256 != _checksum(data):
-            raise ValueError(f"modified after it was written: the {_SHA256} does not match")
+    if not isinstance(data, dict) or data.pop(_SHA256, None) != _checksum(data):
+        raise ValueError(f"modified after it was written: the {_SHA256} does not match")
     return data
 
 

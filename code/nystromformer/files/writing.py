@@ -7,9 +7,7 @@ import hashlib
 import io
 import json
 import os
-import re
 import secrets
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,11 +20,6 @@ from nystromformer.errors import UserError, reading
 _CHUNK_BYTES = 1 << 20
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a full disk and a used-up quota."""
-_WITHOUT_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-"""Error numbers of file systems that cannot give a file a second name."""
-_LONGEST_STEM = 200
-"""Bytes of a file's name in its temporary one: names have 255 at most."""
-_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -42,23 +35,18 @@ class NewFile:
 
     A context manager: an exception inside it removes the temporary file and leaves whatever has the final name alone.
     Folders above it are made. Raises UserError where the disk is full or the place cannot be written to.
-
-    Args:
-        exclusive: replace no file of anybody's, neither under the temporary name, which is a random one, nor under
-            the final one; a file that appeared there meanwhile is a UserError.
     """
 
-    def __init__(self, path: Path, exclusive: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._exclusive = exclusive
-        self._temporary = path.with_name(temporary_name(path.name) if exclusive else path.name + ".tmp")
+        self._temporary = path.with_name(path.name + ".tmp")
         self._hash = hashlib.sha256()
         self._size = 0
 
     def __enter__(self) -> NewFile:
         with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._temporary.open("xb" if self._exclusive else "wb")
+            self._file = self._temporary.open("wb")
         return self
 
     def write(self, data: bytes) -> None:
@@ -76,7 +64,7 @@ class NewFile:
                 self._file.flush()
                 os.fsync(self._file.fileno())
                 self._file.close()
-                (place_new if self._exclusive else os.replace)(self._temporary, self.path)
+                self._temporary.replace(self.path)
                 sync_folder(self.path.parent)
         except UserError:
             self._discard()
@@ -117,14 +105,8 @@ def write_figure(path: Path, figure: Any, dpi: int) -> None:
 
 
 def temporary_name(name: str) -> str:
-    """A hidden name for a file or folder that is on its way to this name; no two are the same."""
-    stem = os.fsdecode(os.fsencode(name)[:_LONGEST_STEM])
-    return f".{stem}.{secrets.token_hex(8)}.tmp"
-
-
-def is_temporary_name(name: str) -> bool:
-    """Whether `temporary_name` gave it."""
-    return _TEMPORARY.fullmatch(name) is not None
+    """A hidden name for a file that is on its way to this name; no two are the same."""
+    return f".{name}.{secrets.token_hex(8)}.tmp"
 
 
 def place_new(source: Path, target: Path) -> None:
@@ -133,18 +115,11 @@ def place_new(source: Path, target: Path) -> None:
     Raises:
         UserError: something has it.
     """
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError as error:
-        if os.path.lexists(target):
-            raise UserError(
-                f"{target}: was created by something else while this command ran, and was left unchanged: move it away"
-            ) from None
-        if error.errno not in _WITHOUT_LINKS:
-            raise
-        os.replace(source, target)
-    else:
-        source.unlink()
+    if os.path.lexists(target):
+        raise UserError(
+            f"{target}: was created by something else while this command ran, and was left unchanged: move it away"
+        )
+    source.rename(target)
 
 
 def check_new_file(flag: str, path: Path) -> None:
@@ -157,43 +132,6 @@ def check_new_file(flag: str, path: Path) -> None:
         raise UserError(f"{flag} {path}: is there already: remove it, or name another file")
     if not path.resolve().parent.is_dir():
         raise UserError(f"{flag} {path}: the folder {path.resolve().parent} does not exist")
-
-
-def open_ordinary(path: Path, flags: int) -> int | None:
-    """An ordinary file's handle; None where nothing is there. A pipe is not waited for.
-
-    Raises:
-        UserError: something else is there, or it cannot be read.
-    """
-    try:
-        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        if not os.path.lexists(path) or stat.S_ISREG(path.lstat().st_mode):
-            raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
-        handle = -1
-    if handle >= 0 and stat.S_ISREG(os.fstat(handle).st_mode):
-        return handle
-    if handle >= 0:
-        os.close(handle)
-    raise UserError(f"{path}: expected an ordinary file, found something else: move it away")
-
-
-def read_ordinary(path: Path) -> bytes | None:
-    """An ordinary file's content; None where nothing is there.
-
-    Raises:
-        UserError: as `open_ordinary`.
-    """
-    handle = open_ordinary(path, os.O_RDONLY)
-    if handle is None:
-        return None
-    with os.fdopen(handle, "rb") as file:
-        try:
-            return file.read()
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def sha256_of(path: Path) -> str:

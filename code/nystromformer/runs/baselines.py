@@ -51,9 +51,7 @@ def read_baselines(path: Path) -> list[Baselines]:
     """
     try:
         kept = read_checked(path)
-        if kept is None and not path.exists():
-            return []
-        return checked(_File, kept).measured
+        return [] if kept is None else checked(_File, kept).measured
     except ValueError as error:
         raise UserError(
             f"{path}: expected the baselines of a task, found something else ({error}). Remove it, and --baselines "

@@ -2,8 +2,7 @@
 
 The folder has a mark that says which command made it and from what. A folder without one, or with another one, is
 refused and left as it is. Every piece has a checksum over its bytes, its name and the digest of the mark: what is
-damaged is made again, what belongs to other work is refused. One process at a time has the folder. Temporary names are
-random, and nothing that this command did not write is ever replaced or removed.
+damaged is made again, what belongs to other work is refused. One process at a time has the folder.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ import hashlib
 import json
 import logging
 import os
-import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,28 +22,19 @@ from typing import Any
 
 from nystromformer import __version__
 from nystromformer.errors import UserError
-from nystromformer.files.writing import (
-    NewFile,
-    is_temporary_name,
-    open_ordinary,
-    place_new,
-    read_ordinary,
-    sha256_of,
-    sync_folder,
-    temporary_name,
-    writing,
-)
+from nystromformer.files.checked_json import read_checked, write_checked
+from nystromformer.files.writing import NewFile, place_new, sha256_of, sync_folder, writing
 from nystromformer.wording import first_names
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 """Of a folder of pieces."""
 MARK = "mark"
 PARTS = "parts"
 """Folder of the finished parts within one that a command fills; removed when all of it is complete."""
-_LOCKS = "locks"
-"""A byte of it for each number that a process works at."""
+_LOCK, _LOCKS, _WHOLE = "lock", "locks", "whole"
+"""Who has the folder; a byte for each number that a process works at; and the files that are not published yet."""
 _FINISHED = "finished"
 """The piece that names the whole files, once all of them are written and some may have their final names."""
 _HEAD = b"a finished piece of work of nystromformer\n"
@@ -62,13 +52,17 @@ class Pieces:
     folder: Path
     origin: str
 
-    def write(self, name: str) -> PieceWriter:
-        """A context manager that takes a piece's bytes; the piece is there once it ends.
+    @contextmanager
+    def write(self, name: str) -> Iterator[NewFile]:
+        """Gives what takes a piece's bytes; the piece is there once the block ends.
 
         Raises:
-            UserError: it cannot be written, or something of its name is there.
+            UserError: it cannot be written.
         """
-        return PieceWriter(self.folder / name, _head(name, self.origin))
+        with NewFile(self.folder / name) as file:
+            file.write(self._head(name))
+            yield file
+            file.write(file.stamp.sha256.encode())
 
     @contextmanager
     def alone(self, number: int, wait: bool = True) -> Iterator[bool]:
@@ -89,46 +83,23 @@ class Pieces:
         """A piece's bytes; None where it is not there, or was damaged, which is said and the piece removed.
 
         Raises:
-            UserError: something else is in its place, or it is a piece of other work; it is left as it is.
+            UserError: something else is in its place; it is left as it is.
         """
-        path = self.folder / name
-        content = read_ordinary(path)
-        if content is None:
+        path, head = self.folder / name, self._head(name)
+        if not path.exists():
             return None
-        if content and not _is_own(content):
+        content = path.read_bytes()
+        body = content[:-_SHA256_BYTES]
+        if body.startswith(head) and content[len(body) :] == hashlib.sha256(body).hexdigest().encode():
+            return body[len(head) :]
+        if content and not _HEAD.startswith(content[: len(_HEAD)]):
             raise UserError(f"{path}: expected a part that this command wrote, found another file: move it away")
-        if (body := _unsealed(content)) is None:
-            logger.warning("%s: damaged; it is computed again", path)
-            path.unlink()
-            return None
-        if not body.startswith(head := _head(name, self.origin)):
-            raise UserError(f"{path}: expected the part of this name, found one of another computation: move it away")
-        return body[len(head) :]
+        logger.warning("%s: damaged, or of another computation; it is computed again", path)
+        path.unlink()
+        return None
 
-
-class PieceWriter:
-    """Takes the bytes of a piece."""
-
-    def __init__(self, path: Path, head: bytes) -> None:
-        self._file = NewFile(path, exclusive=True)
-        self._head = head
-
-    def __enter__(self) -> PieceWriter:
-        self._file.__enter__()
-        self.write(self._head)
-        return self
-
-    def write(self, data: bytes) -> None:
-        self._file.write(data)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if error is None:
-            try:
-                self._file.write(self._file.stamp.sha256.encode())
-            except UserError as failure:
-                self._file.__exit__(type(failure), failure, None)
-                raise
-        self._file.__exit__(kind, error, tb)
+    def _head(self, name: str) -> bytes:
+        return _HEAD + json.dumps({"name": name, "origin": self.origin}).encode() + b"\n"
 
 
 class Store:
@@ -156,112 +127,67 @@ class Store:
         shared: bool = False,
     ) -> None:
         self.folder = folder
-        self._command, self._elsewhere = command, elsewhere
+        self._command = command
         again = f"again with {source}" if source else "again"
         self._advice = f"remove {folder} to start {again}, or {elsewhere}"
         self._facts = json.loads(json.dumps({**facts, "version": __version__, "format": FORMAT}))
-        self.pieces = Pieces(folder, hashlib.sha256(_as_json([command, self._facts])).hexdigest())
-        self.whole = folder / temporary_name("whole")
+        mark = json.dumps([command, self._facts], sort_keys=True)
+        self.pieces = Pieces(folder, hashlib.sha256(mark.encode()).hexdigest())
+        self.whole = folder / _WHOLE
         """A folder for files that get their final names when all of them are written."""
         self._is_shared = shared
-        self._lock_kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
-        self._lock = -1
 
     def __enter__(self) -> Store:
+        mark = self.folder / MARK
+        if self.folder.exists() and not mark.exists():
+            strange = sorted({path.name for path in self.folder.iterdir()} - {_LOCK, _LOCKS, f"{MARK}.tmp"})
+            if strange:
+                raise UserError(
+                    f"{self.folder}: expected a folder that {self._command} made, found one with "
+                    f"{first_names(strange)} and without its file {MARK!r}: {self._advice}"
+                )
         with writing(self.folder):
-            self.folder.parent.mkdir(parents=True, exist_ok=True)
-            while not self._taken():
-                pass
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.folder / _LOCK).open("a+")
         try:
-            self._check_mark()
-            if not self._is_finished:
-                if not self._is_shared:
-                    self._remove_temporary()
-                with writing(self.whole):
-                    self.whole.mkdir()
+            self._begin(mark)
         except BaseException:
-            self._release()
+            self._lock.close()
             raise
         return self
+
+    def _begin(self, mark: Path) -> None:
+        in_use = UserError(f"{self.folder}: another command is using it: wait for it, or stop it")
+        try:
+            fcntl.flock(self._lock, (fcntl.LOCK_SH if self._is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise in_use from None
+        if not os.fstat(self._lock.fileno()).st_nlink:  # it has ended just now, and removed the folder
+            raise in_use
+        with self.pieces.alone(0):
+            if not mark.exists():
+                write_checked(mark, {"command": self._command, "facts": self._facts})
+        self._check_mark(mark)
+        with writing(self.whole):
+            if not self._is_shared and self.pieces.read(_FINISHED) is None:
+                shutil.rmtree(self.whole, ignore_errors=True)
+                for path in self.folder.glob("*.tmp"):
+                    path.unlink()
+            self.whole.mkdir(exist_ok=True)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         with suppress(OSError):
             self.whole.rmdir()
-        self._release()
+        self._lock.close()  # and with it goes the lock
 
-    def _release(self) -> None:
-        os.close(self._lock)  # and with it goes the lock
-
-    def _taken(self) -> bool:
-        """Whether this process has the folder now; False where another one has changed it meanwhile.
-
-        The mark is locked before it has its name: whoever finds one that nobody holds finds an earlier start's.
-        """
-        mark = self.folder / MARK
-        with suppress(FileExistsError):
-            self.folder.mkdir()
+    def _check_mark(self, mark: Path) -> None:
         try:
-            if not stat.S_ISDIR(self.folder.lstat().st_mode):
-                raise UserError(
-                    f"{self.folder}: expected a folder of this command's own, found something else: move it away, or "
-                    f"{self._elsewhere}"
-                )
-            handle = open_ordinary(mark, os.O_RDWR)
-            if handle is None:
-                if strange := self._strangers():
-                    raise UserError(
-                        f"{self.folder}: expected a folder that {self._command} made, found one with "
-                        f"{first_names(strange)} and without its file {MARK!r}: move it away, or {self._elsewhere}"
-                    )
-                handle = self._write_mark(mark)
-        except FileNotFoundError:  # removed with its folder
-            return False
-        if handle is None:
-            return False
-        try:
-            fcntl.flock(handle, self._lock_kind)
-        except BlockingIOError:
-            os.close(handle)
-            raise UserError(f"{self.folder}: another command is using it: wait for it, or stop it") from None
-        except OSError as error:
-            os.close(handle)
-            reason = error.strerror or error
-            raise UserError(f"{mark}: cannot be locked ({reason}); choose a folder on another disk") from error
-        if not os.fstat(handle).st_nlink:  # of a command that has ended since
-            os.close(handle)
-            return False
-        self._lock = handle
-        return True
-
-    def _write_mark(self, mark: Path) -> int | None:
-        """Make the mark, locked; None where there is one now."""
-        temporary = mark.with_name(temporary_name(mark.name))
-        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            content = _head(MARK, self.pieces.origin) + _as_json([self._command, self._facts])
-            fcntl.flock(handle, self._lock_kind)
-            os.write(handle, content + _sha256(content))
-            os.fsync(handle)
-            place_new(temporary, mark)
-            sync_folder(self.folder)
-        except UserError:
-            temporary.unlink(missing_ok=True)
-            os.close(handle)
-            return None
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            os.close(handle)
-            raise
-        return handle
-
-    def _check_mark(self) -> None:
-        mark = self.folder / MARK
-        body = _unsealed(read_ordinary(mark) or b"")
-        if body is None or not body.startswith(_HEAD + b'{"name": "%s", ' % MARK.encode()):
+            found = read_checked(mark)
+            command, facts = found["command"], found["facts"]
+        except (ValueError, LookupError, TypeError):
             raise UserError(
                 f"{mark}: damaged, or not of this command, so the parts beside it cannot be identified: {self._advice}"
-            )
-        command, facts = json.loads(body[len(_HEAD) :].partition(b"\n")[2])
+            ) from None
         if command != self._command:
             raise UserError(f"{self.folder}: holds parts that {command} made: {self._advice}")
         other = [name for name in {**self._facts, **facts} if facts.get(name, ...) != self._facts.get(name, ...)]
@@ -272,15 +198,11 @@ class Store:
             )
 
     @property
-    def _is_finished(self) -> bool:
-        return self.pieces.read(_FINISHED) is not None
-
-    @property
     def has_pieces(self) -> bool:
         """Whether there is any work to resume from."""
-        return any(self._own_files())
+        return bool({path.name for path in self.folder.iterdir()} - {MARK, _LOCK, _LOCKS, _WHOLE})
 
-    def publish(self, into: Path, names: Iterable[str]) -> None:
+    def publish(self, into: Path, names: Sequence[str]) -> None:
         """Give files of `whole` their final names in a folder, in this order; resumed by `publish_again` if killed.
 
         Raises:
@@ -288,8 +210,8 @@ class Store:
         """
         stamps = {name: sha256_of(self.whole / name) for name in names}
         with self.pieces.write(_FINISHED) as piece:
-            piece.write(_as_json([self.whole.name, stamps]))
-        self._place(into, self.whole, stamps)
+            piece.write(json.dumps(stamps).encode())
+        self._place(into, stamps)
 
     def publish_again(self, into: Path) -> bool:
         """Go on with a `publish` that was interrupted; False where none was.
@@ -300,65 +222,34 @@ class Store:
         content = self.pieces.read(_FINISHED)
         if content is None:
             return False
-        name, stamps = json.loads(content)
-        whole = self.folder / name
+        stamps = json.loads(content)
         for name, sha256 in stamps.items():
-            there = whole / name if os.path.lexists(whole / name) else into / name
-            if _read_sha256(there) != sha256:
+            there = self.whole / name if (self.whole / name).exists() else into / name
+            if not there.is_file() or sha256_of(there) != sha256:
                 raise UserError(
                     f"{into / name}: expected the file that this command was about to finish, found another one or a "
                     f"damaged one: move it away, and {self._advice}"
                 )
-        self._place(into, whole, stamps)
+        self._place(into, stamps)
         return True
 
-    def _place(self, into: Path, whole: Path, stamps: Mapping[str, str]) -> None:
-        for name, sha256 in stamps.items():
-            source, target = whole / name, into / name
-            with writing(target):
-                if not os.path.lexists(source):
-                    continue
-                if _read_sha256(target) == sha256:  # killed between the two steps of a renaming
-                    source.unlink()
-                else:
-                    place_new(source, target)
-                sync_folder(into)
+    def _place(self, into: Path, names: Mapping[str, str]) -> None:
+        for name in names:
+            if (self.whole / name).exists():
+                with writing(into / name):
+                    place_new(self.whole / name, into / name)
+                    sync_folder(into)
 
     def remove(self) -> None:
-        """Remove what this command wrote there, and the folder where nothing else is in it."""
+        """Remove the folder. Pieces go first and the mark after them, so that a kill leaves what is known."""
+        last = {_FINISHED: 1, MARK: 2, _LOCK: 3}
         with writing(self.folder):
-            for path in sorted(self._own_files(), key=lambda path: path.name == _FINISHED):
-                path.unlink()
-            self._remove_temporary()
-            (self.folder / _LOCKS).unlink(missing_ok=True)
-            (self.folder / MARK).unlink()
-            with suppress(OSError):
-                self.folder.rmdir()
-                return
-        logger.warning(
-            "%s: kept, for %s in it", self.folder, first_names(sorted(path.name for path in self.folder.iterdir()))
-        )
-
-    def _own_files(self) -> Iterable[Path]:
-        """The pieces, damaged ones included."""
-        for path in self.folder.iterdir():
-            if path.name != MARK and path.is_file() and not path.is_symlink():
-                with path.open("rb") as file:
-                    if _is_own(file.read(len(_HEAD))):
-                        yield path
-
-    def _remove_temporary(self) -> None:
-        """What an interrupted start was writing."""
-        for path in filter(_is_temporary, list(self.folder.iterdir())):
-            if stat.S_ISDIR(path.lstat().st_mode):
-                for each in path.iterdir():
-                    each.unlink()
-                path.rmdir()
-            else:
-                path.unlink()
-
-    def _strangers(self) -> list[str]:
-        return sorted(path.name for path in self.folder.iterdir() if not _is_temporary(path))
+            for path in sorted(self.folder.iterdir(), key=lambda path: last.get(path.name, 0)):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+            self.folder.rmdir()
 
 
 def write_folder(
@@ -406,36 +297,3 @@ def write_folder(
             with suppress(OSError):
                 folder.rmdir()  # where nothing is left in it
         raise
-
-
-def _is_temporary(path: Path) -> bool:
-    return is_temporary_name(path.name) and not path.is_symlink()
-
-
-def _head(name: str, origin: str) -> bytes:
-    return _HEAD + _as_json({"name": name, "origin": origin}) + b"\n"
-
-
-def _as_json(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True).encode()
-
-
-def _is_own(content: bytes) -> bool:
-    """Whether a file begins as a piece does, or would if some of its bytes were not damaged."""
-    equal = sum(one == other for one, other in zip(content, _HEAD, strict=False))
-    return 2 * equal > min(len(content), len(_HEAD))
-
-
-def _unsealed(content: bytes) -> bytes | None:
-    """What a file holds before its checksum; None where it is damaged."""
-    body = content[:-_SHA256_BYTES]
-    return body if content[-_SHA256_BYTES:] == _sha256(body) else None
-
-
-def _sha256(content: bytes) -> bytes:
-    return hashlib.sha256(content).hexdigest().encode()
-
-
-def _read_sha256(path: Path) -> str | None:
-    """Of an ordinary file; None of anything else."""
-    return sha256_of(path) if path.is_file() and not path.is_symlink() else None

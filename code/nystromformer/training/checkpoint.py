@@ -1,28 +1,72 @@
-"""Checkpoints: `cp-NNNN.cp` (everything) and `cp-NNNN.model` (weights) of each epoch, and the last few in between."""
+"""The folder of a run: one writer at a time, `cp-NNNN.cp` (everything) and `cp-NNNN.model` (weights) of each epoch, and
+the last few checkpoints in between. What is read may be another run's: who reads it compares its facts.
+"""
 
-import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, TypeVar
+
+from filelock import FileLock, Timeout
 
 from nystromformer.errors import UserError
+from nystromformer.files.writing import sync_folder
 from nystromformer.training.archive import (
     STATE,
+    TEMPORARY,
     UnreadableCheckpoint,
     read_checkpoint,
     read_facts,
     write_checkpoint,
 )
-from nystromformer.training.run_record import RunLock, RunRecord, bears_its_name, read_record
 
-logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _NAME = re.compile(r"cp-(\d{4,18})(?:-step-(\d{1,18}))?\.cp")
 _WEIGHTS = re.compile(r"cp-(\d{4,18})\.(model|cp)")
+LOCK_FILE = "run.lock"
+
+
+class RunLock:
+    """Holds a folder for one run, until the process ends however it ends; processes that it forked hold nothing.
+
+    Raises (on entry):
+        UserError: another run holds it, or the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOCK_FILE
+        # Where the disk has no locks, the soft one would be a file that a killed run leaves behind for good.
+        self._lock = FileLock(self.path, blocking=False, fallback_to_soft=False, on_acquired=_sign)
+
+    def __enter__(self) -> "RunLock":
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+        except Timeout as error:
+            holder = self.path.read_text().strip() or "unknown"
+            raise UserError(
+                f"{self.path.parent}: a run is active here already (process {holder}). Wait for it, stop it, or use "
+                "the folder of another experiment"
+            ) from error
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be written or locked: {error.strerror or error}") from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+
+def _sign(file: int) -> None:
+    """Write into the locked file who holds it, for those who come later."""
+    os.ftruncate(file, 0)
+    os.pwrite(file, str(os.getpid()).encode(), 0)
 
 
 @dataclass(frozen=True, order=True)
@@ -50,53 +94,41 @@ def weights_of(content: Mapping[str, Any]) -> dict[str, Any]:
     only training has a use for.
     """
     weights = {name: weight for name, weight in content["model"].items() if not name.startswith("objective.")}
-    # With the content's own keys: a file that is made again from what was read is the same to the byte.
-    kept = {key: value for key, value in content.items() if key not in STATE or key == "model"}
-    return {key: weights if key == "model" else value for key, value in kept.items()}
+    return {**_plain({key: value for key, value in content.items() if key not in STATE}), "model": weights}
+
+
+def _plain(value: Any) -> Any:
+    """The same plain data, in which equal texts are one object: a pickle refers to an object that comes again, so that
+    only then a run that was resumed writes the same bytes as one that was not."""
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return sys.intern(value) if isinstance(value, str) else value
 
 
 def find_checkpoints(folder: Path) -> list[CheckpointFile]:
-    """The folder's `.cp` files, oldest first.
-
-    Raises:
-        UserError: the folder cannot be read.
-    """
+    """The folder's `.cp` files, oldest first."""
     checkpoints = []
-    for name in _names(folder):
-        match = _NAME.fullmatch(name)
-        if match:
+    for path in folder.glob("cp-*.cp"):
+        if match := _NAME.fullmatch(path.name):
             step = float("inf") if match[2] is None else int(match[2])
-            checkpoints.append(CheckpointFile(int(match[1]), step, folder / name))
+            checkpoints.append(CheckpointFile(int(match[1]), step, path))
     return sorted(checkpoints)
 
 
 def find_weights(folder: Path) -> dict[int, Path]:
-    """The weights of each epoch, by its number: `cp-NNNN.model` or else `cp-NNNN.cp`.
-
-    Raises:
-        UserError: the folder cannot be read.
-    """
+    """The weights of each epoch, by its number: `cp-NNNN.model` or else `cp-NNNN.cp`."""
     weights: dict[int, Path] = {}
-    for name in _names(folder):
-        match = _WEIGHTS.fullmatch(name)
+    for path in sorted(folder.glob("cp-*")):
+        match = _WEIGHTS.fullmatch(path.name)
         if match and (match[2] == "model" or int(match[1]) not in weights):
-            weights[int(match[1])] = folder / name
+            weights[int(match[1])] = path
     return dict(sorted(weights.items()))
 
 
-def _names(folder: Path) -> list[str]:
-    """Sorted; none where there is no folder. `Path.glob` would find nothing in one that cannot be read."""
-    try:
-        return sorted(os.listdir(folder))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be read: {error.strerror or error}") from error
-
-
 def choose_weights(folder: Path, wanted: str, several: bool = False) -> list[Path]:
-    """The files of "last", a number or, where several may be asked for, "all". Of "last" and "all", those of other runs
-    are passed over.
+    """The files of "last", a number or, where several may be asked for, "all".
 
     Raises:
         UserError: nothing there, or another word; lists the numbers that exist.
@@ -105,9 +137,9 @@ def choose_weights(folder: Path, wanted: str, several: bool = False) -> list[Pat
     if not weights:
         raise UserError(f"{folder}: no checkpoint of a finished epoch (cp-NNNN.model) is there; pretrain first")
     if wanted == "last":
-        return [_without_others(folder, weights.values(), last=True)[-1]]
+        return [weights[max(weights)]]
     if wanted == "all" and several:
-        return _without_others(folder, weights.values())
+        return list(weights.values())
     if wanted.isdecimal() and len(wanted) < 19 and int(wanted) in weights:
         return [weights[int(wanted)]]
     numbers = ", ".join(map(str, weights))
@@ -115,219 +147,107 @@ def choose_weights(folder: Path, wanted: str, several: bool = False) -> list[Pat
     raise UserError(f"{folder}: expected --checkpoint {words} or one of {numbers}; found {wanted!r}")
 
 
-def _without_others(folder: Path, weights: Iterable[Path], last: bool = False) -> list[Path]:
-    """Those of the folder's run, oldest first; damaged ones stay, so that what reads them says so.
-
-    Raises:
-        UserError: all are of other runs.
-    """
-    record, own = read_record(folder), []
-    for path in reversed(list(weights)):
-        if record is None or _may_be_own(path, record) or _has_own_state(path, record):
-            own.append(path)
-            if last:
-                break
-        elif os.environ.get("RANK", "0") == "0":  # of several processes one speaks
-            logger.warning(
-                "%s: belongs to another run than the folder (run.json), or does not match its name: skipped", path
-            )
-    if not own:
-        raise UserError(f"{folder}: all of its checkpoints belong to other runs than the one in run.json. {_OTHER_RUN}")
-    return own[::-1]
-
-
-_OTHER_RUN = "Move them to a folder of their own, or remove run.json where they are this folder's after all."
-
-
-def _may_be_own(path: Path, record: RunRecord) -> bool:
-    try:
-        facts = read_facts(path)
-    except UserError:
-        return True
-    if not {"epoch", "step"} <= facts.keys():
-        return True  # no run's at all: what reads it says so
-    return record.owns(facts) and bears_its_name(path, facts)
-
-
-def _has_own_state(path: Path, record: RunRecord) -> bool:
-    """Whether another file took the place of weights of which the run still has the whole state."""
-    return path.suffix == ".model" and record.is_own(path.with_suffix(".cp"))
-
-
-def mend_weights(path: Path) -> None:
-    """Make a `.model` that is damaged, gone, or whose place another file took, again from the `.cp` of its epoch, where
-    that is whole and of the folder's run; else nothing is done, and what reads it says why.
-
-    Args:
-        path: of the `.model`; of the `.cp` where there is no other file.
-
-    Raises:
-        UserError: a run is active in the folder, or it cannot be written.
-    """
-    whole = path.with_suffix(".cp")
-    if whole == path:
-        with suppress(UserError):  # where that is damaged or the folder is read alone, it serves as it is
-            _write_missing_weights(path)
-        return
-    if (error := _damage(path)) is None or not whole.is_file():
-        return
-    try:
-        content, record = read_checkpoint(whole), read_record(path.parent)
-    except UnreadableCheckpoint:
-        return
-    if not bears_its_name(whole, content) or not (record is None or record.owns(content)):
-        return
-    try:
-        with RunLock(path.parent):
-            if _damage(path) is not None:  # nobody else did it meanwhile
-                logger.warning("%s; made again from %s", error, whole.name)
-                make_weights_again(path, content)
-    except UserError as locked:
-        raise UserError(f"{error}; it cannot be made again from {whole.name} now: {locked}") from error
-
-
-def _write_missing_weights(whole: Path) -> None:
-    """What fine-tunings from the weights began with is their file: from the `.cp` they would all begin anew."""
-    record, weights = read_record(whole.parent), whole.with_suffix(".model")
-    if record is None or not record.is_own(whole):
-        return
-    with RunLock(whole.parent):
-        if not os.path.lexists(weights):
-            write_checkpoint(weights_of(read_checkpoint(whole)), weights)
-            logger.warning("%s: was missing; made again from %s", weights, whole.name)
-
-
-def _damage(path: Path) -> UserError | None:
-    try:
-        facts = read_checkpoint(path, mmap=True)
-        record = read_record(path.parent)
-    except UnreadableCheckpoint as error:
-        return error
-    if {"epoch", "step"} <= facts.keys() and not bears_its_name(path, facts):
-        return UserError(f"{path}: written at step {facts['step']}, which does not match its name")
-    if record is not None and not record.owns(facts):
-        return UserError(f"{path}: belongs to another run than the folder (run.json)")
-    return None
-
-
-def make_weights_again(weights: Path, content: Mapping[str, Any]) -> None:
-    """Set damaged weights aside and write them from the whole state of their epoch."""
-    aside = _free_name(weights, "damaged")
-    try:
-        os.link(weights, aside, follow_symlinks=False)  # the name is never without a file
-    except OSError:
-        weights.rename(aside)
-    write_checkpoint(weights_of(content), weights)
-
-
 def newest_facts(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """What the newest checkpoint of a folder's run, `.cp` or `.model`, says beside its tensors, which are not read.
+    """What the newest checkpoint of a folder, `.cp` or `.model`, says beside its tensors, which are not read.
 
     Returns:
         The file and its plain data; None where there is none, or none that can be read: what reads one says why.
-
-    Raises:
-        UserError: the folder or its `run.json` cannot be read.
     """
-    record = read_record(folder)
-    ends = list(reversed(find_weights(folder).values()))
+    ends = reversed(find_weights(folder).values())
     for path in [*(checkpoint.path for checkpoint in reversed(find_checkpoints(folder))), *ends]:
         try:
-            facts = read_facts(path)
+            return path, read_facts(path)
         except UserError:
             continue
-        is_named = not {"epoch", "step"} <= facts.keys() or bears_its_name(path, facts)
-        if is_named and (record is None or record.owns(facts)):
-            return path, facts
     return None
 
 
-def read_latest(
-    folder: Path,
-    report: Callable[[str], object],
-    check: Callable[[Path, dict[str, Any]], object] = lambda path, content: None,
-) -> tuple[Path, dict[str, Any]] | None:
-    """The newest readable `.cp` of a folder's run; None where there is none at all. Damaged ones and those of other
-    runs get names of their own, once another was read.
+def read_latest(folder: Path, report: Callable[[str], object]) -> tuple[Path, dict[str, Any]] | None:
+    """The newest whole `.cp` of a folder; None where there is none at all.
 
     Args:
         report: called with a sentence for each file that is passed over.
-        check: refuses the one that was read, by a UserError, before anything is renamed.
 
     Raises:
-        UserError: there are checkpoints and none can be read, or weights alone, which a new run would overwrite; or the
-            machine could not read one, which is no reason to take another.
+        UserError: there are checkpoints and none can be read, or weights alone, which a new run would overwrite.
     """
-    checkpoints, record = find_checkpoints(folder), read_record(folder)
-    if record is None:
-        _check_one_run(checkpoints)
-    aside: list[tuple[Path, str]] = []
-    for candidate in reversed(checkpoints):
-        path = candidate.path
+    checkpoints = find_checkpoints(folder)
+    for checkpoint in reversed(checkpoints):
         try:
-            content = read_checkpoint(path)
+            return checkpoint.path, read_checkpoint(checkpoint.path)
         except UnreadableCheckpoint as error:
             report(f"{error}; going back to the checkpoint before it")
-            aside.append((path, "damaged"))
-            continue
-        if record is not None and not record.owns(content):
-            report(f"{path}: belongs to another run than the folder (run.json): skipped")
-            aside.append((path, "other-run"))
-            continue
-        if not bears_its_name(path, content):
-            report(f"{path}: written at step {content.get('step')}, which does not match its name: skipped")
-            aside.append((path, "renamed"))
-            continue
-        check(path, content)
-        # Out of the way, so that they do not count as the newest, but kept.
-        for other, reason in aside:
-            set_aside(other, reason)
-        return path, content
     if checkpoints:
-        others = [path for path, reason in aside if reason != "damaged"]
-        advice = _OTHER_RUN if others else "Move them away to start from the beginning."
-        raise UserError(f"{folder}: none of its {len(checkpoints)} checkpoints can be read. {advice}")
-    weights = [name for name in _names(folder) if name.startswith("cp-") and name.endswith(".model")]
-    if weights:
         raise UserError(
-            f"{folder}: holds weights ({weights[-1]}) but no .cp to resume from; a new run would overwrite them. "
-            "Put the .cp back, or start in another folder (with from_cp to begin from these weights)."
+            f"{folder}: none of its {len(checkpoints)} checkpoints can be read. Move them away to start from the "
+            "beginning."
+        )
+    if weights := find_weights(folder):
+        raise UserError(
+            f"{folder}: holds weights ({weights[max(weights)].name}) but no .cp to resume from; a new run would "
+            "overwrite them. Put the .cp back, or start in another folder (with from_cp to begin from these weights)."
         )
     return None
 
 
-def _check_one_run(checkpoints: Sequence[CheckpointFile]) -> None:
-    """Check that the checkpoints of a folder without a record, as far as they can be read, are of one run.
+def complete_weights(content: Mapping[str, Any], path: Path) -> None:
+    """Write the `.model` of an epoch's `.cp`, where a kill came between the two."""
+    if path.stem == epoch_name(content["epoch"]) and not path.with_suffix(".model").exists():
+        write_checkpoint(weights_of(content), path.with_suffix(".model"))
 
-    Raises:
-        UserError: lists which is of which.
+
+def reopen_epoch(content: Mapping[str, Any], path: Path, steps_per_epoch: int) -> None:
+    """Make a checkpoint that ended a run in the midst of an epoch one between epochs, for a run that goes on after all:
+    those of the rest of the epoch are the newer ones."""
+    if path.stem == epoch_name(content["epoch"]) and content["step"] % steps_per_epoch:
+        path.with_suffix(".model").unlink(missing_ok=True)
+        path.replace(path.with_name(f"{between_name(content['epoch'], content['step'])}.cp"))
+        sync_folder(path.parent)
+
+
+def remove_old(
+    folder: Path,
+    keep: int,
+    epochs: Collection[int] | None = None,
+    keep_epochs: int | None = None,
+    newest: Path | None = None,
+) -> None:
+    """Remove the checkpoints that newer ones, which are whole already, make superfluous.
+
+    One between epochs stays until the end of its epoch has one, and as long as it is among the last `keep`.
+
+    Args:
+        epochs: where given, only the weights of these epochs stay, and the last `keep` `.cp` files of either kind.
+        keep_epochs: so many of the last epochs stay, `.cp` and `.model`; None: all.
+        newest: the `.cp` at which the run stands. Those after it are damaged, or it would not have gone back to this
+            one: they go, too.
     """
-    runs: dict[str, list[str]] = {}
-    for checkpoint in checkpoints:
-        try:
-            run_id = read_facts(checkpoint.path)["run_id"]
-        except UserError:  # if it is to be read, that says why
-            continue
-        runs.setdefault(run_id, []).append(checkpoint.path.name)
-    if len(runs) > 1:
-        lines = "".join(f"\n  {run_id[:12]}: {', '.join(names)}" for run_id, names in runs.items())
-        folder = checkpoints[0].path.parent
-        raise UserError(
-            f"{folder}: has checkpoints of {len(runs)} runs and no run.json that says which is its own:{lines}\n"
-            "Move those of other runs to folders of their own."
-        )
+    found = find_checkpoints(folder)
+    upto = next((file for file in found if file.path == newest), None)
+    checkpoints = [file for file in found if upto is None or file <= upto]
+    ends = [file for file in checkpoints if file.step == float("inf")]
+    over = ends[-1].epoch if ends else -1
+    between = [file for file in checkpoints if file.step != float("inf") and file.epoch > over]
+    staying = _last(keep, sorted([*ends, *between])) if epochs is not None else [*ends, *_last(keep, between)]
+    weights = {epoch: path for epoch, path in find_weights(folder).items() if path.suffix == ".model"}
+    if epochs is not None:
+        leaving = weights.keys() - set(epochs)
+    else:
+        oldest = 0
+        if keep_epochs is not None and ends:  # never one after the last whole state, without which no run goes on
+            oldest = min(_last(keep_epochs, sorted({*(file.epoch for file in ends), *weights}))[0], over)
+        staying = [file for file in staying if file.epoch >= oldest]
+        leaving = {epoch for epoch in weights if epoch < oldest}
+    for path in [file.path for file in found if file not in staying] + [weights[epoch] for epoch in sorted(leaving)]:
+        path.unlink(missing_ok=True)
 
 
-def set_aside(path: Path, reason: str) -> Path:
-    """Rename a file, a folder or a link to a name that no run looks at: `cp-0003.cp.damaged`, or with a number."""
-    target = _free_name(path, reason)
-    path.rename(target)
-    return target
+def _last(count: int, items: Sequence[T]) -> Sequence[T]:
+    """The last `count` items, which may be none."""
+    return items[max(0, len(items) - count) :]
 
 
-def _free_name(path: Path, reason: str) -> Path:
-    number, target = 1, path.with_name(f"{path.name}.{reason}")
-    while os.path.lexists(target):
-        number += 1
-        target = path.with_name(f"{path.name}.{reason}-{number}")
-    return target
+def remove_leftovers(folder: Path) -> None:
+    """Delete what a killed run left half written. Only with the folder's lock held."""
+    for path in folder.glob(f"cp-*{TEMPORARY}"):
+        path.unlink(missing_ok=True)

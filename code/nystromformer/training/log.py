@@ -8,22 +8,46 @@ import logging
 import math
 import os
 import sys
-import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, reading
 from nystromformer.files.writing import NewFile, writing
+from nystromformer.training.trainable import Step
 
 logger = logging.getLogger(__name__)
 
 LOG, _BOARD = "log.jsonl", "tensorboard"
-_NAMED = 5
-"""Lines that are no records, which a warning names; it counts the others."""
+
+
+class Clock:
+    """Speed since the last report: tokens a second, and the share of the time that went into waiting for data."""
+
+    def __init__(self, tokens: int) -> None:
+        self.restart(tokens)
+
+    def restart(self, tokens: int) -> None:
+        self._started, self._tokens, self._waited = time.monotonic(), tokens, 0.0
+
+    def waiting_for(self, steps: Iterator[Step]) -> Iterator[Step]:
+        """The steps, each of them waited for by the clock."""
+        begin = time.monotonic()
+        for step in steps:
+            self._waited += time.monotonic() - begin
+            yield step
+            begin = time.monotonic()
+
+    def speed(self, tokens: int) -> dict[str, float]:
+        """The figures, given the tokens so far; starts anew."""
+        seconds = time.monotonic() - self._started
+        speed = {"tokens_per_second": (tokens - self._tokens) / seconds, "waiting_for_data": self._waited / seconds}
+        self.restart(tokens)
+        return speed
 
 
 class RunLog:
@@ -131,11 +155,11 @@ class SilentLog:
 
     def advance(self) -> None: ...
 
-    def event(self, kind: str, step: int, **values: Any) -> None: ...
+    def event(self, *values: Any, **others: Any) -> None: ...
 
-    def train(self, step: int, epoch: int, metrics: dict[str, float], speed: dict[str, float]) -> None: ...
+    def train(self, *values: Any) -> None: ...
 
-    def validation(self, step: int, epoch: int, metrics: dict[str, float]) -> None: ...
+    def validation(self, *values: Any) -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -152,113 +176,48 @@ def describe(metrics: dict[str, float]) -> str:
     )
 
 
-def check_log(folder: Path) -> None:
-    """Check that a run's record can be written, before anything is computed.
-
-    Raises:
-        UserError: names what is in the way.
-    """
-    log, board = folder / LOG, folder / _BOARD
-    if os.path.lexists(log):
-        if not log.is_file():
-            raise UserError(f"{log}: expected the file of a run's log, found something else: move it away")
-        try:
-            log.open("r+b").close()
-        except OSError as error:
-            raise UserError(f"{log}: the run's log cannot be written: {error.strerror or error}") from error
-    try:
-        board.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=board):
-            pass
-    except OSError as error:
-        raise UserError(
-            f"{board}: TensorBoard's files cannot be written there: {error.strerror or error}. Make it a folder that "
-            "can be written to, or move it away."
-        ) from error
-
-
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records of a `log.jsonl`, each with a "type" and a "step".
-
-    Lines that are none (blank, damaged, cut short by a kill) are passed over with one warning.
+    """The records of a `log.jsonl`, each with a "type" and a "step"; a last line that a kill cut short is none.
 
     Raises:
-        UserError: the file cannot be read.
+        UserError: a line is not a record of a run; names it.
     """
-    records: list[dict[str, Any]] = []
-    others: list[int] = []
-    for number, line in enumerate(_read_lines(path), start=1):
-        record = _record(line)
-        if record is None:
-            others.append(number)
-        else:
-            records.append(record)
-    _warn(path, others, "passed over")
-    return records
+    return [record for _, record in _records(path)]
 
 
 def figure(record: dict[str, Any], name: str) -> float | None:
     """A figure of a record; None where it is not there, or is no finite number."""
     value = record.get(name)
-    return float(value) if isinstance(value, int | float) and _is_finite(value) else None
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-def _is_finite(value: float) -> bool:
-    try:
-        return not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # an integer of hundreds of digits
-        return False
-
-
-def _read_lines(path: Path) -> list[bytes]:
-    try:
-        with path.open("rb") as file:
-            return file.readlines()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def _record(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line.decode())
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict) or not isinstance(record.get("type"), str):
-        return None
-    step = record.get("step")
-    return record if type(step) is int and 0 <= step < 1 << 63 else None
-
-
-def _warn(path: Path, lines: list[int], fate: str) -> None:
-    """Say once of a file which of its lines are no records, and what becomes of them."""
-    if not lines:
-        return
-    numbers = ", ".join(map(str, lines[:_NAMED]))
-    more = f" and {len(lines) - _NAMED:,} more" if len(lines) > _NAMED else ""
-    noun, are = ("line", "is not a record") if len(lines) == 1 else ("lines", "are not records")
-    logger.warning("%s: %s %s%s %s of a run (blank, damaged or cut short): %s", path, noun, numbers, more, are, fate)
+def _records(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Lines and what they say."""
+    with reading(path), path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                record = json.loads(line)
+                if not isinstance(record["type"], str) or type(record["step"]) is not int:
+                    raise ValueError("unexpected values")
+            except (ValueError, LookupError, TypeError) as error:
+                raise UserError(
+                    f"{path}, line {number}: expected a record of a run, found something else: move the file away to "
+                    "go on without it"
+                ) from error
+            yield line, record
 
 
 def _drop_after(path: Path, step: int, unvalidated: bool) -> None:
-    """Make a log ready to go on at a step: without the records of later ones, and with all else that it has, byte by
-    byte, even where that is no record.
-
-    Raises:
-        UserError: it cannot be read or written.
-    """
-    if not os.path.lexists(path):
+    """Make a log ready to go on at a step: without the records of later ones."""
+    if not path.exists():
         return
-
-    def is_run_again(record: dict[str, Any]) -> bool:
+    staying = b""
+    for line, record in _records(path):
         again = unvalidated and record["type"] == "validation" and record["step"] == step
-        return bool(record["step"] > step or again)
-
-    lines = _read_lines(path)
-    records = [_record(line) for line in lines]
-    _warn(path, [number for number, record in enumerate(records, 1) if record is None], "kept, and passed over")
-    staying = [line for line, record in zip(lines, records, strict=True) if record is None or not is_run_again(record)]
-    if staying and not staying[-1].endswith(b"\n"):
-        staying[-1] += b"\n"  # what comes next begins a line of its own
-    if staying != lines:
+        if record["step"] <= step and not again:
+            staying += line
+    if len(staying) < path.stat().st_size:
         with NewFile(path) as shorter:
-            shorter.write(b"".join(staying))
+            shorter.write(staying)

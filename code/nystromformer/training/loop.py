@@ -1,6 +1,5 @@
 """The training loop: plain PyTorch, for anything trainable."""
 
-import logging
 import math
 import time
 from collections.abc import Mapping
@@ -14,9 +13,7 @@ import torch
 from torch import Tensor
 
 from nystromformer.training.archive import FORMAT, write_checkpoint
-from nystromformer.training.background import SECONDS_AFTER_A_STOP, Background
-from nystromformer.training.checkpoint import between_name, epoch_name, set_aside, weights_of
-from nystromformer.training.clock import Clock
+from nystromformer.training.checkpoint import between_name, epoch_name, remove_leftovers, remove_old, weights_of
 from nystromformer.training.device import Device, peak_memory_in_mib
 from nystromformer.training.distributed import (
     accumulation,
@@ -25,19 +22,14 @@ from nystromformer.training.distributed import (
     unwrapped,
     whole,
 )
-from nystromformer.training.fitting import check_whole_state, load_weights
+from nystromformer.training.fitting import load_weights
 from nystromformer.training.group import Group
-from nystromformer.training.log import LOG, RunLog, SilentLog, check_log
+from nystromformer.training.log import Clock, RunLog, SilentLog
 from nystromformer.training.optim import build_optimizer, check_finite, check_loss_scale, learning_rate
 from nystromformer.training.prefetch import copy_steps
-from nystromformer.training.run_record import RunRecord, id_of, kept_record, read_record
-from nystromformer.training.seeds import dropout_seed
-from nystromformer.training.state import RunState, TrainingSettings
+from nystromformer.training.state import RunState, TrainingSettings, dropout_seed
 from nystromformer.training.stop import StopSignal
-from nystromformer.training.tidying import make_place, remove_leftovers, remove_old
 from nystromformer.training.trainable import Step, Trainable, to_device
-
-logger = logging.getLogger(__name__)
 
 _WORTH_SAVING = 60.0
 """Seconds since the last checkpoint after which a validation begins with one."""
@@ -53,7 +45,6 @@ class Trainer:
         device: where to compute; the model is on it already.
         extra: plain data that every checkpoint carries (config, dataset).
         group: the processes that train together; each has its own trainer.
-        background: what has to end well before the first checkpoint; its failure ends the run.
     """
 
     def __init__(
@@ -64,10 +55,8 @@ class Trainer:
         device: Device,
         extra: Mapping[str, Any],
         group: Group = Group(),  # noqa: B008  # immutable
-        background: Background | None = None,
     ) -> None:
         self.trainable = trainable
-        self.background = background or Background()
         self.settings = settings
         self.folder = folder
         self.device = device
@@ -76,7 +65,6 @@ class Trainer:
         self.optimizer = build_optimizer(unwrapped(trainable.model), settings)
         self.scaler = torch.amp.GradScaler(device.device.type, enabled=device.needs_loss_scale)
         self.state = RunState()
-        self._record = RunRecord(id_of(self.extra))
         self._saved_at = time.monotonic()
         self._pending: Tensor | None = None
         self._gradient_norms: Tensor | None = None
@@ -88,11 +76,9 @@ class Trainer:
         """Go on from the content of a `.cp` checkpoint, that any number of processes wrote.
 
         Raises:
-            UserError: what does not fit (lists all), or a checkpoint of weights alone; nothing is loaded then.
+            UserError: the weights do not fit the model (lists all that differs); nothing is loaded then.
         """
-        model = unwrapped(self.trainable.model)
-        check_whole_state(content, model, self.optimizer, self.settings, source)
-        load_weights(model, content["model"], source)
+        load_weights(unwrapped(self.trainable.model), content["model"], source)
         # The moments are the checkpoint's; all else of the optimizer is as config.json says and this version does it.
         wanted = [
             {key: value for key, value in group.items() if key != "params"} for group in self.optimizer.param_groups
@@ -107,21 +93,24 @@ class Trainer:
         self.state = RunState(**content["progress"])
         # Where nothing but an epoch's end is left to do, its checkpoint says what an uninterrupted run's does.
         self._set_rate(max(self.state.step - 1, 0))
-        self._record = kept_record(self.folder, content)
 
     def run(self) -> Signals | None:
-        """Train to the end, or until a signal; returns the signal (a checkpoint is written then, unless the background
-        is not over soon after).
+        """Train to the end, or until a signal; returns the signal (a checkpoint is written then).
 
         Raises:
             UserError: the loss is not finite, or a checkpoint cannot be written.
         """
-        self.group.on_main(self._prepare_folder)
         first, last = self.state.step, self.settings.num_steps
+        owes = self._owes_an_epochs_end()
+        log: RunLog | SilentLog = SilentLog()
+
+        def prepare_folder() -> None:
+            nonlocal log
+            remove_leftovers(self.folder)
+            log = RunLog(self.folder, first, last, owes)
+
+        self.group.on_main(prepare_folder)
         with ExitStack() as stack:
-            stack.enter_context(self.background.explaining())
-            owes = self._owes_an_epochs_end()
-            log = RunLog(self.folder, first, last, owes) if self.group.is_main else SilentLog()
             stack.callback(log.close)
             stop = stack.enter_context(StopSignal(patient=self.group.size > 1))
             log.event(
@@ -135,8 +124,6 @@ class Trainer:
             if first > last:
                 log.say(f"step {first} of {last}: the run is already past its new end, and stops here")
             if owes:
-                if (stopped_by := self._given_up(stop, log)) is not None:
-                    return stopped_by
                 self._end_epoch(log)
             if self._is_over:
                 return self._stopped_at_its_end(stop, log)
@@ -150,17 +137,7 @@ class Trainer:
                 # A signal may reach one process of several, and their clocks differ.
                 due = self._saved_ago() >= 60 * self.settings.minutes_per_checkpoint
                 worthwhile = self._saved_ago() >= _WORTH_SAVING
-                beside = self.background.is_pending, self.background.failed
-                signal, is_due, is_worthwhile, is_pending, has_failed = self.group.highest(
-                    stop.received or 0, due, worthwhile, *beside
-                )
-                if has_failed:
-                    self.background.require(self.group)
-                if is_pending and (signal or self._is_epochs_end):
-                    if (stopped_by := self._given_up(stop, log)) is not None:
-                        return stopped_by
-                    (signal,) = self.group.highest(stop.received or 0)
-                    is_pending = 0
+                signal, is_due, is_worthwhile = self.group.highest(stop.received or 0, due, worthwhile)
                 if signal:
                     # At once: what sent it may not wait for a validation, which the next start makes up for.
                     self._save_between(log)
@@ -181,7 +158,7 @@ class Trainer:
                                 f"in epoch {self.state.best[0]:.0f} (--patience {self.settings.patience})"
                             )
                         return self._stopped_at_its_end(stop, log)
-                elif is_due and not is_pending:
+                elif is_due:
                     self._save_between(log)
         return None
 
@@ -193,28 +170,6 @@ class Trainer:
         log.event("stop", self.state.step, signal=Signals(signal).name)
         log.say(f"stopped by {Signals(signal).name} after step {self.state.step}, the last")
         return Signals(signal)
-
-    def _given_up(self, stop: StopSignal, log: RunLog | SilentLog) -> Signals | None:
-        """Wait for the background; the signal that ends the run where one came and it takes too long for that."""
-        if self.background.wait(self.group, lambda: stop.received is not None):
-            return None
-        signal = Signals(self.group.highest(stop.received or 0)[0])
-        log.event("stop", self.state.step, signal=signal.name)
-        log.say(
-            f"stopped by {signal.name} after step {self.state.step} without a checkpoint of this start: "
-            f"{self.background.what or 'what has to end before it'} was not finished {SECONDS_AFTER_A_STOP:.0f} "
-            "seconds after the signal. Checkpoints of earlier starts are unchanged"
-        )
-        return signal
-
-    def _prepare_folder(self) -> None:
-        check_log(self.folder)
-        remove_leftovers(self.folder)
-        if (known := read_record(self.folder)) != self._record:
-            is_other = known is not None and known.run_id != self._record.run_id
-            if is_other and (log := self.folder / LOG).exists():
-                set_aside(log, "other-run")
-            self._record.write(self.folder)
 
     @property
     def _is_epochs_end(self) -> bool:
@@ -350,13 +305,10 @@ class Trainer:
         epochs = (int(self.state.best[0]), self._epoch - (not is_end)) if self.state.best else None
 
         def write() -> None:
-            if is_end:
-                make_place(path, self._record)
-                make_place(weights, self._record)
             write_checkpoint(content, path)
             if is_end:
                 write_checkpoint(weights_of(content), weights)
-            remove_old(self.folder, self._record, settings.keep_checkpoints, epochs, settings.keep_epochs)
+            remove_old(self.folder, settings.keep_checkpoints, epochs, settings.keep_epochs, newest=path)
 
         self.group.on_main(write)
         self._saved_at = time.monotonic()
@@ -371,7 +323,6 @@ class Trainer:
         progress = asdict(self.state)
         return {
             "format": FORMAT,
-            "run_id": self._record.run_id,
             **self.extra,
             "step": self.state.step,
             "epoch": self._epoch,
@@ -388,8 +339,7 @@ class Trainer:
         return (self.state.step - 1) // self.settings.steps_per_epoch
 
     def _check_before_saving(self) -> None:
-        """No checkpoint of a run that has diverged, or read what is damaged: the next start would go on from it."""
-        self.background.require(self.group)
+        """No checkpoint of a run that has diverged: the next start would go on from it."""
         check_finite(self.state.step, self._metrics())
         # Under float16 a step whose gradient overflows is left out, and the scale lowered: nothing is wrong then, but
         # where the weights are the reason.

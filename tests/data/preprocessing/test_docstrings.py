@@ -1,13 +1,11 @@
 """Docstrings: which files are read, what of them is kept, and that validation text is new."""
 
-import errno
 import shutil
 from pathlib import Path
 
 import pytest
 from corpora import write_packages
 
-from nystromformer.data.preprocessing import docstrings
 from nystromformer.data.preprocessing.corpora.text import Tally
 from nystromformer.data.preprocessing.corpus import Document, read_documents, split_sentences
 from nystromformer.data.preprocessing.docstring_corpus import DocstringSettings, documents_of_modules, unify_docstrings
@@ -180,15 +178,6 @@ def read(path: Path) -> Module:
     return read_module(SourceFile(path, "a/x.py", "a"))
 
 
-def test_a_passing_fault_ends_the_run_and_drops_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(path: Path, *given: object) -> bytes:
-        raise OSError(errno.EIO, "input/output error", str(path))
-
-    monkeypatch.setattr(docstrings, "read_bytes", fail)
-    with pytest.raises(OSError, match=r"x\.py"):
-        read(tmp_path / "x.py")
-
-
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -205,15 +194,6 @@ def test_a_bad_file_is_counted(tmp_path: Path, content: bytes | None, problem: s
     if content is not None:
         (tmp_path / "x.py").write_bytes(content)
     assert read(tmp_path / "x.py") == Module("a/x.py", "a", problem=problem)
-
-
-def test_a_link_to_itself_is_a_bad_file(tree: Path, tmp_path: Path) -> None:
-    source = tmp_path / "packages"
-    shutil.copytree(tree, source)
-    (source / "loop.py").symlink_to("loop.py")
-    corpus = unify_docstrings(tmp_path / "out", DocstringSettings([source]))
-    assert corpus is not None
-    assert corpus.dropped["unreadable or undecodable file"] == 1
 
 
 @pytest.mark.filterwarnings("error")

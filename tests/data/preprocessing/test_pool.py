@@ -1,6 +1,5 @@
 """Units of work in processes: results, progress, the first error, processes that share a run."""
 
-import errno
 import fcntl
 import os
 import signal
@@ -53,21 +52,6 @@ def test_results_and_progress(workers: int) -> None:
 
 def _make_set(report: Report) -> set[int]:
     return {1}
-
-
-def _fail_by_the_system(report: Report) -> None:
-    try:
-        raise OSError(errno.ENOSPC, "full")
-    except OSError as error:
-        raise UserError("no space left") from error
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_an_error_of_the_system_is_told_from_a_mistake(workers: int) -> None:
-    for work, is_of_system in ((_fail_by_the_system, True), (Square(0, fails=True), False)):
-        with pytest.raises(UserError) as error:
-            list(run_works([work, work], workers, Sum()))
-        assert isinstance(error.value.__cause__, OSError) == is_of_system
 
 
 def test_results_that_were_taken_are_let_go() -> None:
@@ -153,16 +137,7 @@ def test_overwriting_goes_on_where_it_was_interrupted_and_makes_a_finished_run_a
         if is_finished:
             (tmp_path / "final").touch()
         with join(tmp_path, overwrite=True) as stages:
-            assert bool(stages.stamps.stamp_times()) is not is_finished
-
-
-def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(UserError, match=r"lock: cannot be locked \(Function not implemented\); use a folder on"):
-        join(tmp_path).__enter__()
+            assert bool(stages.stamps.names()) is not is_finished
 
 
 def test_the_end_of_a_run_is_waited_for(tmp_path: Path) -> None:
@@ -184,15 +159,6 @@ def test_the_end_of_a_run_is_waited_for(tmp_path: Path) -> None:
         third.exclude_others()
         assert leave.is_set(), "the process that ends the run waits for those that share it"
     thread.join(10)
-
-
-def test_a_run_that_was_replaced_is_not_ended(tmp_path: Path) -> None:
-    with join(tmp_path) as first:
-        fcntl.flock(first._lock, fcntl.LOCK_UN)  # as happens for a moment while the lock is changed
-        with Stages(tmp_path, {"a": 2}, "final", ["final"]):
-            pass
-        with pytest.raises(UserError, match="another process has replaced the run"):
-            first.exclude_others()
 
 
 @pytest.mark.parametrize("counted", ["tokens", "words"])

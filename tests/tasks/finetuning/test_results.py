@@ -109,8 +109,6 @@ def place(originals: dict[str, Place], tmp_path: Path) -> Callable[[str], Place]
 
 
 DAMAGES: dict[str, LOSE] = {
-    "binary line first": lambda log: bytes(range(128, 256)) + b"\n" + log,
-    "keys are missing": lambda log: log.replace(b'"step"', b'"stop"'),
     "a better epoch": lambda log: log.replace(b'"accuracy": 0.1', b'"accuracy": 0.99'),
     "cut": lambda log: log[: len(log) // 2],
 }
@@ -257,7 +255,7 @@ def test_a_file_in_the_place_of_tensorboards_folder_ends_a_run_before_its_steps(
     shutil.rmtree(run.run / "tensorboard")
     (run.run / "tensorboard").write_text("mine")
     before = run.contents
-    with pytest.raises(UserError, match=r"tensorboard: TensorBoard's files cannot be written there: File exists"):
+    with pytest.raises(UserError, match=r"tensorboard: cannot be written: File exists"):
         run.finetune()
     assert run.contents == before
 

@@ -17,7 +17,6 @@ from typing import Any
 
 from nystromformer import __version__
 from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
-from nystromformer.data.index import check_name
 from nystromformer.data.manifest import (
     FORMAT_VERSION,
     MAKE_ANEW,
@@ -113,21 +112,18 @@ def build_dataset(
     with Stages(out, run, MANIFEST_FILE, _RESERVED, overwrite) as stages:
         if _is_finished(out):
             log.info("%s: already finished, nothing to do", out)
-            if part is None and (out / PARTS_FOLDER).exists():
+            if part is None:
                 stages.exclude_others()
                 _tidy(stages, settings)
             return open_dataset(out).manifest
         tokenizer = _make_tokenizer(stages, settings, sources, pretrained)
         units = {source.name: _units(out, settings.length, source, tokenizer) for source in sources}
-        for unit in (unit for each in units.values() for unit in each if settings.in_parts):
-            check_name(unit.name)
         outputs = run_units(stages, [unit for each in units.values() for unit in each], workers, "rows", part)
         if part is not None:
             return None
         stages.exclude_others()
         if _is_finished(out):
             log.info("%s: finished by another process", out)
-            _tidy(stages, settings)
             return open_dataset(out).manifest
         stages.unfinish()
         manifest = _finish(stages, settings, parameters, units, outputs, tokenizer)
@@ -185,8 +181,8 @@ def _is_finished(out: Path) -> bool:
         return False
     try:
         dataset = open_dataset(out)
-        for split, rows in (("train", dataset.train), ("validation", dataset.validation)):
-            for name, stamp in rows.index.files(split) if rows.index else ():
+        for rows in (dataset.train, dataset.validation):
+            for name, stamp in rows.index.files(rows.split) if rows.index else ():
                 check_size(out / name, stamp, MANIFEST_FILE, MAKE_ANEW)
     except UserError as error:
         log.info("%s", error)

@@ -72,33 +72,17 @@ def unify_docstrings(
         "min_words": settings.min_words,
         "limit_mb": settings.limit_mb,
     }
-    files: Sequence[SourceFile] | UserError
-    try:
-        files = find_sources(sources or installed_sources())
-    except UserError as error:
-        if overwrite:
-            raise
-        files = error  # a finished folder needs its sources no more
-    size = 0 if isinstance(files, UserError) else sum(map(_size_of, files))
+    files = find_sources(sources or installed_sources())
     work = partial(_write, out=out, files=files, settings=settings, workers=workers)
     # the run's parameters say all that decides it
-    unit = Unit("corpus", "", size, work, verify=True)
+    unit = Unit("corpus", "", sum(file.path.stat().st_size for file in files), work, verify=True)
     origin = [str(folder.resolve()) for folder in sources]
     return write_unified(out, "docstrings", described, origin, [unit], 1, overwrite)
 
 
-def _size_of(file: SourceFile) -> int:
-    try:
-        return file.path.stat().st_size
-    except OSError:  # it is read later, and what cannot be read is counted
-        return 0
-
-
 def _write(
-    report: Report, *, out: Path, files: Sequence[SourceFile] | UserError, settings: DocstringSettings, workers: int
+    report: Report, *, out: Path, files: Sequence[SourceFile], settings: DocstringSettings, workers: int
 ) -> StageOutput:
-    if isinstance(files, UserError):
-        raise files
     modules = read_modules(files, settings.seed, settings.limit_mb, workers, report)
     tally = Tally()
     output = StageOutput()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import errno
 import gc
 import hashlib
 import inspect
@@ -25,17 +24,12 @@ from pathlib import Path
 from nystromformer.data.preprocessing.corpus import split_sentences, stable_hash
 from nystromformer.data.preprocessing.pool import Report, run_works
 from nystromformer.errors import UserError
-from nystromformer.files.reading import read_bytes
 
 # tests have few docstrings and much code; vendored packages are near-copies, which a split by package would leak
 _SKIPPED_FOLDERS = frozenset({"test", "tests", "_vendor", "vendor", "site-packages", "dist-packages", "__pycache__"})
 _MIN_LETTER_SHARE = 0.6
 _MAX_FOREIGN_SHARE = 0.02
 _FILES_PER_BATCH = 32
-_OF_THE_FILE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOTDIR)
-"""Errors that a file will have another time, too."""
-_MOST_BYTES = 1 << 26
-"""Of a file; larger ones are data."""
 _LETTERS = string.ascii_letters.encode()
 
 
@@ -133,20 +127,12 @@ def _read_batch(files: Sequence[SourceFile], report: Report) -> list[Module]:
 
 
 def read_module(file: SourceFile, report: Report = lambda size, tokens: None) -> Module:
-    """Extract and clean the docstrings of one file; a file that cannot be read or parsed gives a problem instead.
-
-    Raises:
-        OSError: the machine cannot read it now, which says nothing of the file.
-    """
+    """Extract and clean the docstrings of one file; a file that cannot be read or parsed gives a problem instead."""
     try:
-        raw = read_bytes(file.path, _MOST_BYTES, "a Python file")
+        raw = file.path.read_bytes()
         report(len(raw), 0)
         text = raw.decode(tokenize.detect_encoding(io.BytesIO(raw).readline)[0])
-    except OSError as error:
-        if error.errno not in _OF_THE_FILE:
-            raise
-        return Module(file.id, file.group, problem="unreadable or undecodable file")
-    except (UserError, UnicodeDecodeError, SyntaxError, LookupError):
+    except (OSError, UnicodeDecodeError, SyntaxError, LookupError):
         return Module(file.id, file.group, problem="unreadable or undecodable file")
     try:
         with warnings.catch_warnings():

@@ -46,8 +46,6 @@ def parse_mixture(texts: Sequence[str]) -> tuple[WeightedCorpus, ...]:
 def _parse(text: str) -> WeightedCorpus:
     name, equals, weight = text.partition("=")
     problem = UserError(f"--corpus {text}: expected NAME or NAME=WEIGHT with a positive weight, such as wiki=1/3")
-    if "e" in weight.lower():  # of 1e9999999999 Python would write out the digits
-        raise problem
     try:
         value = Fraction(weight) if equals else Fraction(1)
     except (ValueError, ZeroDivisionError):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from nystromformer.data.preprocessing.byte_level import check_byte_level, check_ids
 from nystromformer.data.tokenizer import TOKENIZER_FILE, added_tokens, row_form, special_tokens
 from nystromformer.errors import UserError, first_line
 from nystromformer.files.checked_json import checked
@@ -75,6 +74,8 @@ def read_tokenizer(folder: Path, name: str) -> PretrainedTokenizer:
     try:
         tokenizer = _read_vocabulary(folder) if len(files) == 2 else _read_json(folder / TOKENIZER_FILE)
         special_tokens(tokenizer)
+        if sorted(tokenizer.get_vocab().values()) != list(range(tokenizer.get_vocab_size())):
+            raise UserError("expected ids 0, 1, … without a gap")
         limit = _limit(folder / _CONFIG_FILE)
     except Exception as error:  # the library raises nothing narrower
         raise UserError(
@@ -93,7 +94,6 @@ def _read_vocabulary(folder: Path) -> Tokenizer:
     missing = [token.content for token in added_tokens() if token.content not in vocabulary]
     if missing:
         raise UserError(f"expected RoBERTa's special tokens, found no {', '.join(missing)}")
-    check_byte_level(vocabulary, merges, {token.content for token in added_tokens()})
     tokenizer = Tokenizer(models.BPE(vocabulary, merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.ByteLevel()
@@ -110,11 +110,8 @@ def _read_json(path: Path) -> Tokenizer:
     if kind == ("BPE", "ByteLevel"):
         if model["dropout"]:
             raise UserError("expected a model without dropout, which tokenises a text differently each time")
-        merges = [_pair(merge) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
-        check_byte_level(vocabulary, merges, {token["content"] for token in state["added_tokens"]})
         state["pre_tokenizer"]["add_prefix_space"] = True
     elif kind == ("WordPiece", "BertPreTokenizer"):
-        check_ids(vocabulary)
         if model["unk_token"] not in vocabulary:
             raise UserError(f"its token for unknown words, {model['unk_token']!r}, is not in the vocabulary")
     else:

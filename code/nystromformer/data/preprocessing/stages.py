@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any
 
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
-from nystromformer.files.writing import FileStamp, NewFile, sha256_of
+from nystromformer.files.writing import FileStamp, sha256_of, writing
 from nystromformer.wording import first_names, number_of
 
 log = logging.getLogger(__name__)
@@ -58,11 +58,6 @@ class Stamps:
                 return None
         return stamp.output
 
-    def stamped(self, name: str) -> StageOutput | None:
-        """A stage's output as it was stamped, whatever has become of its files."""
-        stamp = self._read(name)
-        return stamp.output if stamp else None
-
     def write(self, name: str, fingerprint: str, output: StageOutput) -> None:
         """Stamp a stage whose files have their final names."""
         write_checked(self._file(name), asdict(_Stamp(fingerprint, output)))
@@ -76,24 +71,15 @@ class Stamps:
         self.lock_file(name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:
-        """Stages that have a stamp or a lock."""
-        return sorted({*self.stamp_times(), *(path.stem for path in (self.folder / _FOLDER).glob("*.lock"))})
-
-    def stamp_times(self) -> dict[str, int]:
-        """Stages that have a stamp, be it damaged, and the time of each stamp."""
-        stamps = sorted((self.folder / _FOLDER).glob("*.json"))
-        return {path.stem: path.stat().st_mtime_ns for path in stamps if path != self.folder / RUN_FILE}
+        """Stages that have a stamp, be it damaged."""
+        return sorted(path.stem for path in (self.folder / _FOLDER).glob("*.json") if path != self.folder / RUN_FILE)
 
     def lock_file(self, name: str) -> Path:
         """The lock of who works at a stage."""
         return self.folder / _FOLDER / f"{name}.lock"
 
     def _read(self, name: str) -> _Stamp | None:
-        """A stage's stamp; None where there is none, or a damaged one.
-
-        Raises:
-            UserError: it cannot be read.
-        """
+        """A stage's stamp; None where there is none, or a damaged one, whose stage is done again."""
         try:
             data = read_checked(self._file(name))
             return None if data is None else checked(_Stamp, data)
@@ -117,8 +103,6 @@ class Stages:
         parameters: everything that decides the output; what does not (numbers of workers) stays out.
         final: name of the file that marks the folder as complete; it is removed before any stage runs.
         reserved: names in the folder that the run will use.
-        correctable: whether a run that ended by an error of its first start may be replaced by one with other
-            parameters, whatever it had finished: these may be the answer to the error.
         advice: what to do where the folder holds a run with other parameters.
 
     Raises:
@@ -133,20 +117,16 @@ class Stages:
         final: str,
         reserved: Iterable[str],
         overwrite: bool = False,
-        correctable: bool = False,
         advice: str = "choose another --out, repeat that run's own command, or give --overwrite to remove its output",
     ) -> None:
         self.folder = folder
         self.stamps = Stamps(folder)
         self._parameters = json.loads(json.dumps(parameters))
         self._run_file = folder / RUN_FILE
-        self._failed_file = folder / _FOLDER / "failed"
         self._final = folder / final
         self._reserved = tuple(reserved)
         self._overwrite = overwrite
-        self._correctable = correctable
         self._advice = advice
-        self._before: tuple[bytes, dict[str, int]] | None = None
 
     def __enter__(self) -> Stages:
         foreign = [name for name in self._reserved if (self.folder / name).exists()]
@@ -156,12 +136,10 @@ class Stages:
                 "them. Nothing was changed: choose another output folder, or remove them."
             )
         path = self.folder / _FOLDER / "lock"
-        try:
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             # readable too, which network file systems ask of a shared lock
             self._lock = path.open("a+")
-        except OSError as error:
-            raise UserError(f"{path}: cannot be written: {error.strerror or error}. Choose another folder.") from error
         try:
             self._begin()
         except BaseException:
@@ -170,7 +148,7 @@ class Stages:
         return self
 
     def _begin(self) -> None:
-        alone = _try_lock(self._lock, fcntl.LOCK_EX)
+        alone = self._try_lock(fcntl.LOCK_EX)
         if not alone and not self._overwrite:
             self._wait_for(fcntl.LOCK_SH, "another process, which is beginning or ending the run")
         is_this = self._is_this_run()
@@ -178,38 +156,18 @@ class Stages:
             raise UserError(f"{self.folder}: another process is using it: wait for it, or stop it")
         if not is_this:
             self._replace_run()
-        self._identity = self._run_file.stat()
-        self._is_first_start = alone and not self.stamps.stamp_times()
         if alone:
-            self._failed_file.unlink(missing_ok=True)
-            self._take(fcntl.LOCK_SH, "another process, which is ending the run")
+            self._wait_for(fcntl.LOCK_SH, "another process, which is ending the run")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        with self._lock:
-            if kind is None or not _try_lock(self._lock, fcntl.LOCK_EX):
-                return
-            if self._before is not None and self._before[1] == self.stamps.stamp_times() and not self._final.exists():
-                # A corpus that is not there any more takes nothing from what was made of it.
-                with suppress(UserError), NewFile(self._final) as file:
-                    file.write(self._before[0])
-            # Other parameters are no answer to a full disk.
-            is_mistake = isinstance(error, UserError) and not isinstance(error.__cause__, OSError)
-            if is_mistake and self._correctable and self._is_first_start:
-                with suppress(OSError):
-                    self._failed_file.touch()
+        self._lock.close()
 
     def exclude_others(self) -> None:
-        """Keep other processes out, after waiting for them; one of them may have ended the run by then.
-
-        Raises:
-            UserError: another process has replaced the run meanwhile.
-        """
-        self._take(fcntl.LOCK_EX, "other processes, which are at work there")
+        """Keep other processes out, after waiting for them; one of them may have ended the run by then."""
+        self._wait_for(fcntl.LOCK_EX, "other processes, which are at work there")
 
     def unfinish(self) -> None:
         """Declare the folder incomplete, before anything in it changes."""
-        if self._final.is_file():
-            self._before = self._final.read_bytes(), self.stamps.stamp_times()
         self._final.unlink(missing_ok=True)
 
     def _is_this_run(self) -> bool:
@@ -225,8 +183,8 @@ class Stages:
             return is_same and not self._final.exists()
         if is_same:
             return True
-        finished = [*self.stamps.stamp_times()]
-        if self._final.exists() or (finished and not self._failed_file.exists()):
+        finished = self.stamps.names()
+        if self._final.exists() or finished:
             done = f"{number_of(len(finished), 'stage')} done: {first_names(finished)}"
             what = "a run" if self._final.exists() else f"an unfinished run ({done})"
             raise UserError(
@@ -238,7 +196,7 @@ class Stages:
     def _read_run(self) -> dict[str, Any] | None:
         try:
             parameters = read_checked(self._run_file)
-        except (UserError, ValueError):
+        except ValueError:
             return None
         return parameters if isinstance(parameters, dict) else None
 
@@ -255,8 +213,7 @@ class Stages:
         if self._run_file.exists():
             if not self._overwrite:
                 log.warning(
-                    "%s: an unfinished or failed run with other parameters is replaced:\n%s",
-                    *(self.folder, self._differences()),
+                    "%s: an unfinished run with other parameters is replaced:\n%s", self.folder, self._differences()
                 )
             self._final.unlink(missing_ok=True)
             for name in self.stamps.names():
@@ -273,39 +230,22 @@ class Stages:
         # Replaced, not removed first: without the file, what is left in the folder would be taken for foreign.
         write_checked(self._run_file, self._parameters)
 
-    def _take(self, kind: int, whom: str) -> None:
-        """Change the lock, between whose two kinds another process may get it."""
-        self._wait_for(kind, whom)
-        now, before = self._run_file.stat(), self._identity
-        if (now.st_ino, now.st_mtime_ns) != (before.st_ino, before.st_mtime_ns):
-            raise UserError(f"{self.folder}: another process has replaced the run: start the command again")
+    # Held by many at once, or by one alone to begin or end the run, and changed from one to the other: that is flock's
+    # own, which filelock has only for one at a time.
 
     def _wait_for(self, kind: int, whom: str) -> None:
-        if not _try_lock(self._lock, kind):
+        if not self._try_lock(kind):
             log.info("%s: waiting for %s", self.folder, whom)
-            _lock(self._lock, kind)
+            fcntl.flock(self._lock, kind)
+
+    def _try_lock(self, kind: int) -> bool:
+        try:
+            fcntl.flock(self._lock, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
 
 def fingerprint_of(value: Any) -> str:
     """SHA-256 of a value that JSON can hold."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-# Held by many at once, or by one alone to begin or end the run, and changed from one to the other: that is flock's own,
-# which filelock has only for one at a time.
-def _try_lock(file: TextIO, kind: int) -> bool:
-    try:
-        _lock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _lock(file: TextIO, kind: int) -> None:
-    try:
-        fcntl.flock(file, kind)
-    except BlockingIOError:
-        raise
-    except OSError as error:  # a file system without locks
-        reason = error.strerror or error
-        raise UserError(f"{file.name}: cannot be locked ({reason}); use a folder on another disk") from error

@@ -68,6 +68,7 @@ def run_units(
         if len(missing) < len(mine):
             log.info("%s: %d of %s already finished", label, len(mine) - len(missing), number_of(len(mine), "part"))
         with ReadingProgress(label, total, done, counted) as progress:
+            # What another process is at is waited for last.
             for patient in (False, True):
                 works = [partial(_claim, stages.stamps, unit, patient) for unit in missing]
                 with closing(run_works(works, workers, progress)) as results:
@@ -75,8 +76,9 @@ def run_units(
                         outputs[missing[index].name] = output
                 missing = [unit for unit in missing if outputs[unit.name] is None]
     if part is not None:
-        done_of = (len(mine), number_of(len(units), "part"))
-        log.info("array index %d of %d: %d of %s done", part.start, part.step, *done_of)
+        log.info(
+            "array index %d of %d: %d of %s done", *(part.start, part.step, len(mine)), number_of(len(units), "part")
+        )
     return {name: output for name, output in outputs.items() if output is not None}
 
 

@@ -7,7 +7,6 @@ before anything is computed. Each returns one immutable value.
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from tokenizers import Tokenizer
 from nystromformer.config import ExperimentConfig
 from nystromformer.data.dataset import Dataset
 from nystromformer.data.manifest import SPLITS
-from nystromformer.data.verification import Verification
+from nystromformer.data.verification import verify
 from nystromformer.tasks.experiment.checks import (
     check_has_training_rows,
     check_is_of_a_run,
@@ -39,8 +38,7 @@ from nystromformer.tasks.experiment.start import (
 from nystromformer.tasks.experiment.tokenizer import find_tokenizer
 from nystromformer.training import Device, Group, choose_device
 from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.background import Background
-from nystromformer.training.checkpoint import choose_weights, mend_weights
+from nystromformer.training.checkpoint import choose_weights
 from nystromformer.training.fitting import check_weights
 
 _NO_TRAINING_ROWS = "make one with another --validation, or score checkpoints on this one with code/run_validation.py"
@@ -65,8 +63,6 @@ class OpenedPretraining(Opened):
     """A pretraining run: one to begin, or, with a checkpoint, one to go on with."""
 
     dataset: Dataset
-    verification: Background
-    """Of the dataset's rows, where they are not known to be right; no checkpoint is written before it has ended."""
     checkpoint: Saved | None
     """The run's own newest."""
     start: StartWeights | None
@@ -104,15 +100,15 @@ def run_device(experiment: Experiment, name: str, group: Group) -> Device:
 
 
 def open_pretraining(
-    experiment: Experiment, dataset_folder: Path | None, device: Device, verify: bool, group: Group, held: ExitStack
+    experiment: Experiment, dataset_folder: Path | None, device: Device, verify_all: bool, group: Group, held: ExitStack
 ) -> OpenedPretraining:
     """Open an experiment to pretrain it.
 
     Args:
         dataset_folder: None: config.json's `data_folder`.
-        verify: read and check the dataset's rows before anything else, known to be right or not.
+        verify_all: read and check all of the dataset's rows, known to be right or not.
         group: each process calls this.
-        held: gets the lock that keeps other runs out of the folder until it is closed, and the end of `verification`.
+        held: gets the lock that keeps other runs out of the folder until it is closed.
 
     Raises:
         UserError: anything in the folder, the dataset or the checkpoints that does not fit.
@@ -124,8 +120,7 @@ def open_pretraining(
     facts |= {"precision": device.precision, "set_by_flag": dict(experiment.set_by_flag)}
     check_same_run(facts, group)
     held.enter_context(held_folder(experiment.checkpoints, group))
-    verification = verify_beside(dataset, experiment, SPLITS, group, verify)
-    held.callback(verification.close)
+    group.check(lambda: verify_on_machine(dataset, experiment, SPLITS, group, verify_all))
 
     def check(saved: Saved) -> None:
         check_is_of_a_run(saved.content, saved.path)
@@ -139,38 +134,23 @@ def open_pretraining(
         origin = checkpoint.content.get("started_from")
     _say_origin(experiment, checkpoint, origin, group)
     facts["started_from"] = origin
-    return OpenedPretraining(experiment, device, group, dataset, verification, checkpoint, start, facts)
+    return OpenedPretraining(experiment, device, group, dataset, checkpoint, start, facts)
 
 
-def verify_beside(
-    dataset: Dataset, experiment: Experiment, splits: Sequence[str], group: Group, first: bool = False
-) -> Background:
-    """Begin to verify a dataset's rows while others begin to use them, on each machine once; nothing to do where they
-    are known to be right.
+def verify_on_machine(
+    dataset: Dataset, experiment: Experiment, splits: Sequence[str], group: Group, everything: bool
+) -> None:
+    """Verify a dataset's rows, by one process of each machine; nothing to do where they are known to be right.
 
     Args:
         splits: those that are used.
-        first: verify all of them before anything else, known to be right or not.
+        everything: verify all of them, known to be right or not.
 
     Raises:
-        UserError: a file cannot be read; with `first`, one is damaged.
+        UserError: a file is damaged.
     """
-
-    def begin() -> Background:
-        verification = Verification(dataset, SPLITS if first else splits, experiment.checkpoints)
-        is_to_do = group.local_rank == 0 and (first or verification.size > 0)
-        work = partial(verification.run, first) if is_to_do else None
-        return Background(work, f"the verification of {dataset.folder}")
-
-    background = group.check(begin)
-    if first:
-        # beside this thread all the same: the other processes ask now and then, as no collective waits for so long
-        try:
-            background.require(group)
-        except BaseException:
-            background.close()
-            raise
-    return background
+    if group.local_rank == 0:
+        verify(dataset, SPLITS if everything else splits, experiment.checkpoints, everything)
 
 
 def open_scoring(
@@ -198,7 +178,6 @@ def open_scoring(
     with torch.device("meta"):  # sizes are all that is needed
         expected = initial_model(experiment.config).state_dict()
     for path in chosen_files:
-        mend_weights(path)
         content = read_checkpoint(path, mmap=True)
         check_is_of_a_run(content, path)
         check_same_tokenizer(content, dataset, path)
@@ -230,7 +209,6 @@ def open_finetuning(
         pretrained = open_pretrained(experiment, wanted)
         return pretrained, find_tokenizer(experiment, tokenizer, pretrained.tokenizer_sha256)
 
-    group.on_main(lambda: mend_weights(choose_weights(experiment.checkpoints, wanted)[0]))
     pretrained, vocabulary = group.check(find)
     return OpenedFinetuning(experiment, device, group, pretrained, vocabulary)
 

@@ -13,11 +13,17 @@ from torch import nn
 from nystromformer.config import ExperimentConfig
 from nystromformer.training import Device, Group, Trainer, TrainingSettings
 from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.checkpoint import epoch_name, read_latest
+from nystromformer.training.checkpoint import (
+    RunLock,
+    complete_weights,
+    epoch_name,
+    read_latest,
+    remove_leftovers,
+    remove_old,
+    reopen_epoch,
+)
 from nystromformer.training.compile import compile_units
 from nystromformer.training.distributed import distribute
-from nystromformer.training.run_record import RunLock, kept_record
-from nystromformer.training.tidying import complete_weights, remove_leftovers, remove_old, reopen_epoch
 
 logger = logging.getLogger(__name__)
 
@@ -67,10 +73,11 @@ def newest(folder: Path, group: Group, check: Callable[[Saved], None] = lambda s
 
     def choose() -> str | None:
         nonlocal mine
-        latest = read_latest(folder, logger.warning, lambda path, content: check(Saved(path, content)))
+        latest = read_latest(folder, logger.warning)
         if latest is None:
             return None
         mine = Saved(*latest)
+        check(mine)
         return mine.path.name
 
     name = group.on_main(choose)
@@ -97,13 +104,11 @@ def tidy(saved: Saved, settings: TrainingSettings, group: Group) -> None:
 
     def work() -> None:
         remove_leftovers(folder)
-        record = kept_record(folder, saved.content)
-        for path in complete_weights(saved.content, saved.path, record):
-            logger.warning("%s: was damaged: made again from its .cp", path)
+        complete_weights(saved.content, saved.path)
         if saved.step < settings.num_steps:
-            reopen_epoch(saved.content, saved.path, settings.steps_per_epoch, record)
-        if settings.best_metric is None:  # else the next epoch's end knows which epochs stay
-            remove_old(folder, record, settings.keep_checkpoints, keep_epochs=settings.keep_epochs)
+            reopen_epoch(saved.content, saved.path, settings.steps_per_epoch)
+        elif settings.best_metric is None:
+            remove_old(folder, settings.keep_checkpoints, None, settings.keep_epochs, newest=saved.path)
 
     group.on_main(work)
 

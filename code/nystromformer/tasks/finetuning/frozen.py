@@ -25,8 +25,6 @@ from nystromformer.tasks.finetuning.target import Target
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training.archive import FORMAT, write_checkpoint
 from nystromformer.training.checkpoint import epoch_name
-from nystromformer.training.run_record import RunRecord, id_of, read_record
-from nystromformer.training.tidying import make_place
 
 logger = logging.getLogger(__name__)
 
@@ -90,10 +88,8 @@ def fit_head(finetuning: Finetuning, folder: Path, facts: Mapping[str, Any], cac
             others = {name: each for name, each in finetuning.validation.items() if name}
             scores |= {name: finetuning.scores(examples) for name, examples in others.items()}
         metrics = finetuning.measured(scores)
-        record = read_record(folder) or RunRecord(id_of(facts))
         content = {
             "format": FORMAT,
-            "run_id": record.run_id,
             **facts,
             "step": 1,
             "epoch": 0,
@@ -101,8 +97,6 @@ def fit_head(finetuning: Finetuning, folder: Path, facts: Mapping[str, Any], cac
             "model": {name: weight.cpu() for name, weight in model.state_dict().items()},
         }
         path = folder / f"{epoch_name(0)}.model"
-        record.write(folder)
-        make_place(path, record)
         write_checkpoint(content, path)
         store.remove()
     return content

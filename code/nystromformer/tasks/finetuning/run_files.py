@@ -12,10 +12,8 @@ from typing import Any
 from nystromformer.errors import UserError
 from nystromformer.runs.record import EpochMetrics, Run
 from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.checkpoint import epoch_name, find_checkpoints, newest_facts
-from nystromformer.training.run_record import kept_record
+from nystromformer.training.checkpoint import epoch_name, find_checkpoints, find_weights, newest_facts, remove_old
 from nystromformer.training.state import Validated
-from nystromformer.training.tidying import remove_old, remove_weights
 
 logger = logging.getLogger(__name__)
 
@@ -78,14 +76,16 @@ class RunFiles:
             return  # as is done already
         kept = {result.best.epoch, result.last.epoch}
         try:
-            contents = [self.read_weights(epoch) for epoch in sorted(kept)]
+            for epoch in sorted(kept):
+                self.read_weights(epoch)
         except UserError as error:
             logger.warning("%s; so no checkpoint of the finished run is removed", error)
             return
-        remove_old(self.folder, kept_record(self.folder, contents[-1]), 0, kept)
+        remove_old(self.folder, 0, kept)
 
     def discard_weights(self) -> None:
         """Remove all weights that the run wrote."""
         if (newest := newest_facts(self.folder)) is not None:
             self.history_in(newest[1], newest[0])
-            remove_weights(self.folder, kept_record(self.folder, newest[1]))
+            for path in find_weights(self.folder).values():
+                path.unlink()

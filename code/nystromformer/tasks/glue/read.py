@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from nystromformer.errors import UserError
-from nystromformer.files.reading import is_there
 from nystromformer.tasks.documents.reading import Reading
 from nystromformer.tasks.documents.source import text_of
 from nystromformer.tasks.documents.table import Cell, open_table
@@ -129,7 +128,7 @@ def _what_is_there(folder: Path) -> str:
 
 
 def _find_file(home: Path, split: GlueSplit) -> Path | None:
-    return next((place for file in split.files if is_there(place := _place(home, file))), None)
+    return next((place for file in split.files if (place := _place(home, file)).is_file()), None)
 
 
 def _place(home: Path, file: str) -> Path:

@@ -75,7 +75,7 @@ def _predicted(job: PartsJob, number: int) -> FinishedPart:
     check_weights(job.predictor.finished.weights, job.weights_sha256)
     name = job.source.names[number]
     target, fresh = job.out / name, job.fresh / temporary_name(name)
-    with NewFile(fresh, exclusive=True) as file:
+    with NewFile(fresh) as file:
         rows, tokens = _write(job, name, file)
     part = FinishedPart(name, rows, tokens, file.stamp.size, file.stamp.sha256)
     with job.pieces.write(_record(number)) as piece:

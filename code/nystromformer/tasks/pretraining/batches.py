@@ -70,12 +70,8 @@ class RowPreparation:
         Args:
             masks: those of training, or of validation.
             part: which of them are prepared here; the others are only counted.
-
-        Raises:
-            UserError: a row holds what no row can.
         """
         all_tokens, all_splits = np.asarray(rows.tokens[numbers]), np.asarray(rows.splits[numbers])
-        rows.check(numbers, all_tokens, all_splits, self.vocab_size, self.special)
         prepared = prepare_rows(
             all_tokens[part],
             all_splits[part],

@@ -67,7 +67,7 @@ def _trainer(opened: OpenedPretraining, workers: int) -> Trainer | None:
     pretraining = Pretraining(model, config, opened.dataset, opened.device, workers, group)
     pretraining.model = placed(model, layers, config, opened.device, group)
     where = experiment.checkpoints, opened.device
-    trainer = Trainer(pretraining, settings, *where, opened.facts, group, opened.verification)
+    trainer = Trainer(pretraining, settings, *where, opened.facts, group)
     if checkpoint is not None:
         resume(trainer, checkpoint)
     return trainer

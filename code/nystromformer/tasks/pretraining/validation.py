@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,12 @@ from nystromformer.model import PretrainingModel
 from nystromformer.progress import SECONDS_BETWEEN_LINES, WorkDone
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.opening import OpenedScoring, open_scoring, verify_beside
+from nystromformer.tasks.experiment.opening import OpenedScoring, open_scoring, verify_on_machine
 from nystromformer.tasks.pretraining.baselines import baseline_accuracies
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Device
 from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.background import Background
-from nystromformer.training.checkpoint import set_aside
 from nystromformer.training.fitting import load_weights
 
 logger = logging.getLogger(__name__)
@@ -104,7 +102,7 @@ def validate(
         num_rows: how many validation rows; None for all.
         baselines: also score the most frequent token and the bigram table.
         show: gets the table before the file is written, for which there may be no room.
-        verify: read and check the rows before anything else, known to be right or not; else beside the scoring.
+        verify: read and check all rows, known to be right or not.
 
     Raises:
         UserError: damaged rows; no such checkpoint, or one that fits neither config.json nor the dataset's tokenizer.
@@ -112,22 +110,18 @@ def validate(
     opened = open_scoring(experiment, dataset_folder, device, wanted, baselines)
     dataset = opened.dataset
     splits = SPLITS if baselines else ("validation",)
-    beside = closing(verify_beside(dataset, experiment, splits, opened.group, verify))
-    with beside as verification, verification.explaining():
-        result = _scored(opened, num_rows, baselines, verification)
-        verification.require(opened.group)
+    verify_on_machine(dataset, experiment, splits, opened.group, verify)
+    result = _scored(opened, num_rows, baselines)
     if show is not None:
         show(table(result))
     write_validation(result, experiment.checkpoints / RESULTS)
     return result
 
 
-def _scored(opened: OpenedScoring, num_rows: int | None, baselines: bool, verification: Background) -> Validation:
+def _scored(opened: OpenedScoring, num_rows: int | None, baselines: bool) -> Validation:
     experiment, dataset, device = opened.experiment, opened.dataset, opened.device
     scores = []
     for number, path in enumerate(opened.checkpoints, start=1):
-        if verification.failed:
-            verification.require(opened.group)
         model, content = load_checkpoint(experiment, path, device)
         report = _ScoringProgress(path.stem, number, len(opened.checkpoints))
         # As in training, so that what a run's log says of the same rows comes out again.
@@ -170,7 +164,10 @@ def write_validation(result: Validation, path: Path) -> None:
     }
     with suppress(ValueError):  # a damaged file
         if read_checked(path) not in (None, json.loads(json.dumps(data))):
-            logger.info("%s: the scores of the call before", set_aside(path, "before"))
+            number = 1 + sum(1 for _ in path.parent.glob(f"{path.name}.before*"))
+            before = path.with_name(f"{path.name}.before" + (f"-{number}" if number > 1 else ""))
+            path.replace(before)
+            logger.info("%s: the scores of the call before", before)
     write_checked(path, data)
 
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
-from nystromformer.files.reading import is_there
 from nystromformer.files.writing import write_json
 from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
 from nystromformer.tasks.finetuning.examples import Examples
@@ -54,7 +53,7 @@ class WikiHop(OnText):
         """Only whether the files are there: reading them takes long, and is done next."""
         train, dev = (self.source / f"{split}.json" for split in ("train", "dev"))
         check_file(train)
-        if self.validation is None and not is_there(dev):
+        if self.validation is None and not dev.is_file():
             raise UserError(
                 f"{dev}: no such file. Put QAngaroo's dev.json there, or hold out a part of train.json, such as by "
                 "--validation 0.1"
@@ -66,7 +65,7 @@ class WikiHop(OnText):
     def prepare(self, loading: Loading) -> None:
         """Tokenise what is there, into the cache."""
         train, dev = (self.source / f"{split}.json" for split in ("train", "dev"))
-        for path in filter(is_there, (train, dev, self.source / "test.json")):
+        for path in filter(Path.is_file, (train, dev, self.source / "test.json")):
             self._tokens(path, loading)
         # An instance that fits no row is refused now and not when the training is done.
         self.test(loading)
@@ -90,7 +89,7 @@ class WikiHop(OnText):
 
     def test(self, loading: Loading) -> dict[str, Examples]:
         names = ["test"] if self.validation is None else ["dev", "test"]
-        return {name: self._examples(name, loading) for name in names if is_there(self.source / f"{name}.json")}
+        return {name: self._examples(name, loading) for name in names if (self.source / f"{name}.json").is_file()}
 
     def write(
         self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path

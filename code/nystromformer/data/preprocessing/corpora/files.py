@@ -9,7 +9,6 @@ import bz2
 import fnmatch
 import gzip
 import os
-import stat
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from nystromformer.data.preprocessing.corpus import MAX_LINE
 from nystromformer.data.preprocessing.pool import Report
 from nystromformer.data.preprocessing.stages import RUN_FILE
 from nystromformer.errors import UserError
-from nystromformer.files.reading import half_character
 
 CHUNK_BYTES = 1 << 24
 _REPORT_BYTES = 1 << 18
@@ -49,7 +47,7 @@ def find_files(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> tu
     a preprocessing run, which hold what was made of a corpus, are left out.
 
     Raises:
-        UserError: the folder is missing, a file's name is no text, or a file is there compressed, too.
+        UserError: the folder is missing, or a file is there compressed, too.
     """
     if not folder.is_dir():
         raise UserError(
@@ -60,14 +58,17 @@ def find_files(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> tu
     own = (script, folder / "README.md") if script.is_file() else ()
     left_out = {path.resolve() for path in (*own, *leave_out)}
     names, others = list[str](), list[str]()
-    for path in _walk(folder, left_out, (folder.resolve(),)):
-        fits = any(fnmatch.fnmatch(path.name, pattern + ending) for ending in ("", *_COMPRESSED))
-        (names if fits else others).append(path.relative_to(folder).as_posix())
+    for parent, below, files in os.walk(folder, followlinks=True):
+        here = Path(parent)
+        below[:] = [
+            name for name in below if not (_is_left_out(here / name, left_out) or (here / name / RUN_FILE).is_file())
+        ]
+        for path in (here / name for name in files):
+            if not _is_left_out(path, left_out):
+                fits = any(fnmatch.fnmatch(path.name, pattern + ending) for ending in ("", *_COMPRESSED))
+                (names if fits else others).append(path.relative_to(folder).as_posix())
     names.sort()
     others.sort()
-    # Names are ids of documents.
-    if (bad := next((name for name in names if half_character(name) is not None), None)) is not None:
-        raise UserError(f"{folder}: the name of the file {os.fsencode(bad)!r} is not UTF-8: rename the file")
     all_names = set(names)
     for name in names:
         stem, ending = os.path.splitext(name)
@@ -76,19 +77,8 @@ def find_files(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> tu
     return names, others
 
 
-def _walk(folder: Path, left_out: set[Path], above: tuple[Path, ...]) -> Iterator[Path]:
-    names = {path.name for path in left_out}
-    with os.scandir(folder) as entries:
-        paths = [(Path(entry.path), entry.is_dir()) for entry in entries if not entry.name.startswith(".")]
-    for path, is_folder in paths:
-        # resolved only where that decides something: there may be millions of files
-        resolved = path.resolve() if is_folder or path.name in names else path
-        if resolved in left_out or resolved in above:
-            continue
-        if is_folder and not (path / RUN_FILE).is_file():
-            yield from _walk(path, left_out, (*above, resolved))
-        elif not is_folder:
-            yield path
+def _is_left_out(path: Path, left_out: set[Path]) -> bool:
+    return path.name.startswith(".") or (path.name in {each.name for each in left_out} and path.resolve() in left_out)
 
 
 def divide(folder: Path, names: Sequence[str], cut: bool, chunk_bytes: int = CHUNK_BYTES) -> list[Chunk]:
@@ -96,19 +86,12 @@ def divide(folder: Path, names: Sequence[str], cut: bool, chunk_bytes: int = CHU
 
     Args:
         cut: whether a larger file may be divided; a compressed one never is.
-
-    Raises:
-        UserError: one is no regular file.
     """
     chunks: list[Chunk] = []
     group: list[str] = []
     size = 0
     for name in names:
-        status = (folder / name).stat()
-        if not stat.S_ISREG(status.st_mode):
-            # opening a pipe would wait for its writer
-            raise UserError(f"{folder / name}: expected a file, found a FIFO, socket or device: remove it")
-        bytes_here = status.st_size
+        bytes_here = (folder / name).stat().st_size
         large = cut and bytes_here > chunk_bytes and not name.endswith(_COMPRESSED)
         if group and (large or size + bytes_here > chunk_bytes):
             chunks.append(Chunk(tuple(group), size))

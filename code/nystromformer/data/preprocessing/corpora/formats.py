@@ -23,7 +23,6 @@ from nystromformer.data.preprocessing.corpora.text import (
     documents_of,
 )
 from nystromformer.data.preprocessing.corpus import Document
-from nystromformer.errors import UserError
 from nystromformer.files.reading import half_character, json_problem
 
 
@@ -47,8 +46,8 @@ class Rules:
         Policy,
         typer.Option(
             "--undecodable",
-            help="What to do with text that is not UTF-8, contains a NUL byte or has another format: refuse (stop "
-            "and name the line) or skip (leave it out and count it).",
+            help="What to do with text that is not UTF-8 or contains a NUL byte: refuse (stop and name the line) or "
+            "skip (leave it out and count it).",
         ),
     ] = "refuse"
     text_field: Annotated[
@@ -204,13 +203,7 @@ _PARAGRAPH_LIMIT = 1 << 16
 def read_stories(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
     """A story: the whole file is one document."""
     lines = (text for _, text in _plain_lines(file, "plain text, one file a document", rules, tally))
-    try:
-        yield from documents_of(file.name, _paragraphs(lines), rules.min_words, tally)
-    except _OtherFormat as error:
-        # raised at the file's first text, before there is a document
-        if rules.undecodable == "refuse":
-            raise UserError(f"{error}. {_SKIP}") from None
-        tally.dropped["file in another format"] += 1
+    yield from documents_of(file.name, _paragraphs(lines), rules.min_words, tally)
 
 
 def _paragraphs(lines: Iterator[str]) -> Iterator[str]:
@@ -234,22 +227,11 @@ def _paragraphs(lines: Iterator[str]) -> Iterator[str]:
     yield " ".join(parts)
 
 
-class _OtherFormat(UserError):
-    """A file's first text is not of the format."""
-
-
 _SKIP = "Remove it, or start again with --undecodable skip --overwrite to leave such text out and count it"
 
 
 def _plain_lines(file: OpenFile, looks: str, rules: Rules, tally: Tally) -> Iterator[tuple[int, str]]:
-    lines = file.lines()
-    if not file.begin:
-        head = _head(lines)
-        if _is_other_format(b"\n".join(line for _, line in head)):
-            offset, line = next((offset, line) for offset, line in head if line.strip())
-            raise _OtherFormat(str(file.error(offset, f"expected {looks}, found {_quote(line)}")))
-        lines = chain(head, lines)
-    for offset, line in lines:
+    for offset, line in file.lines():
         if b"\0" in line:
             if rules.undecodable == "refuse":
                 raise file.error(offset, f"expected {looks}, found binary data (a NUL byte). {_SKIP}")
@@ -258,39 +240,6 @@ def _plain_lines(file: OpenFile, looks: str, rules: Rules, tally: Tally) -> Iter
         text = decode(file, offset, line, rules.undecodable, tally)
         if text is not None:
             yield offset, text
-
-
-_HEAD_BYTES = 1 << 14
-
-
-def _head(lines: Iterator[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    """The first lines of a file, as many as tell its format."""
-    head: list[tuple[int, bytes]] = []
-    size = 0.0
-    for offset, line in lines:
-        head.append((offset, line))
-        # what a blank line holds tells nothing, but takes memory
-        size += len(line.strip()) or 1 / 16
-        if size >= _HEAD_BYTES:
-            break
-    return head
-
-
-_MARKUP = re.compile(rb"\s*(<doc |<\?xml|<!doctype|<html|%PDF-|\{\\rtf)", re.IGNORECASE)
-_STRING = r'"(?:[^"\\\n]|\\.)*'
-# the first key of an object, the first strings of a list, or one that is longer than the head; [1] may open a text
-_JSON = re.compile(rf'\s*(?:\[\s*)*(?:\{{\s*{_STRING}"\s*:|(?<=[\[\s]){_STRING}(?:"\s*,\s*"|$))')
-
-
-def _is_other_format(head: bytes) -> bool:
-    """Whether a file that begins so is JSON, JSON lines, XML, HTML, PDF or RTF rather than plain text."""
-    text = head.decode(errors="replace")
-    if _MARKUP.match(head) or (text.lstrip().startswith(("[", "{")) and _JSON.match(text)):
-        return True
-    try:
-        return isinstance(json.loads(text), list | dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def read_realnews(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
@@ -314,7 +263,7 @@ def read_realnews(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Docume
 def _article_text(line: str, key: str) -> str:
     try:
         record = json.loads(line)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(f"not JSON ({json_problem(error)}): the line may be cut off") from None
     if not isinstance(record, dict):
         raise ValueError(f"found a JSON {type(record).__name__}, not an object")

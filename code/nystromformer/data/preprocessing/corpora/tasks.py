@@ -15,7 +15,7 @@ from nystromformer.data.preprocessing.corpus import line_of
 from nystromformer.data.preprocessing.stages import StageOutput, Stages, Stamps
 from nystromformer.data.preprocessing.unified import CORPUS_FILE, FORMAT_VERSION, shard_name, write_corpus
 from nystromformer.errors import UserError
-from nystromformer.files.writing import FileStamp, NewFile
+from nystromformer.files.writing import NewFile
 from nystromformer.wording import counted, number_of
 
 Add = Callable[[str, str], int]
@@ -40,8 +40,7 @@ def open_task(corpora: Path, name: str, task: int, tasks: int) -> Iterator[Add]:
 
     Raises:
         UserError: the folder is that of another number of tasks or of another command; another run is writing this
-            file; a text holds half of a surrogate pair; a finished task gives other documents when it runs again; or
-            no task had a document.
+            file; a text holds half of a surrogate pair; or no task had a document.
     """
     folder = corpora / name / "unified"
     parameters = {"format_version": FORMAT_VERSION, "corpus": name, **_SETTINGS, "tasks": tasks}
@@ -49,7 +48,7 @@ def open_task(corpora: Path, name: str, task: int, tasks: int) -> Iterator[Add]:
     with Stages(folder, parameters, CORPUS_FILE, reserved, advice=_ADVICE) as stages:
         shard, stamps = shard_name(task), stages.stamps
         with _alone(stamps, task, folder / shard):
-            earlier, tally = stamps.stamped(_unit(task)), Tally()
+            tally = Tally()
             with NewFile(folder / shard) as file:
 
                 def add(id: str, text: str) -> int:
@@ -62,7 +61,6 @@ def open_task(corpora: Path, name: str, task: int, tasks: int) -> Iterator[Add]:
                     return tally.documents - before
 
                 yield add
-                _check_same(folder / shard, file.stamp, earlier)
             stamps.write(_unit(task), "", StageOutput({shard: file.stamp}, tally.as_dict()))
         _complete(folder, stamps, name, tasks)
 
@@ -87,19 +85,6 @@ def _alone(stamps: Stamps, task: int, path: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _check_same(path: Path, stamp: FileStamp, earlier: StageOutput | None) -> None:
-    """Check that a task that had finished gives the same again: the files of the others came of the same documents.
-
-    Raises:
-        UserError: it does not.
-    """
-    if earlier is not None and earlier.files != {path.name: stamp}:
-        raise UserError(
-            f"{path}: this task had finished with other documents, so the input or the pipeline changed. Nothing was "
-            f"changed: choose another folder, or remove {path.parent} and run all tasks again"
-        )
 
 
 def _complete(folder: Path, stamps: Stamps, name: str, tasks: int) -> None:

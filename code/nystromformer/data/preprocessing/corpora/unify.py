@@ -90,7 +90,7 @@ def write_unified(
     begin = time.monotonic()
     parameters = {"format_version": FORMAT_VERSION, "corpus": name, **settings, "source": origin}
     reserved = (CORPUS_FILE, *(shard_name(number) for number in range(len(units))))
-    with Stages(out, parameters, CORPUS_FILE, reserved, overwrite, correctable=True) as stages:
+    with Stages(out, parameters, CORPUS_FILE, reserved, overwrite) as stages:
         outputs = run_units(stages, units, workers, name, part, "words")
         if part is not None:
             return None
