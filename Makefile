@@ -3,7 +3,6 @@
 #   PYTHON           the interpreter that .venv is made with
 #   TORCH_INDEX_URL  an index that torch comes from (its CPU or CUDA builds); empty: pip's own
 #   DEMO_FLAGS       flags of code/run_demo.py, such as --quick
-#   CLUSTER_FLAGS    flags of tests/cluster/check.py, such as --record
 #   PYTEST_FLAGS     flags of pytest
 #   LOCK_FLAGS       flags of `uv pip compile`, such as --upgrade
 #   FAULTS_FLAGS     flags of tests/faults.py, such as "--seed 7 --only predict"
@@ -13,7 +12,6 @@
 PYTHON ?= python3
 TORCH_INDEX_URL ?=
 DEMO_FLAGS ?=
-CLUSTER_FLAGS ?=
 PYTEST_FLAGS ?= -n 2
 LOCK_FLAGS ?=
 FAULTS_FLAGS ?=
@@ -49,7 +47,7 @@ containers: $(DEV) ## the tests that start containers, with Podman, as root (.ci
 	$(BIN)/python -m pytest -m engine $(PYTEST_FLAGS)
 
 cluster: $(DEV) ## the scripts of slurm/ on a Slurm of two nodes that it starts, as root, with Debian's slurm-wlm and munge
-	$(BIN)/python tests/cluster/check.py $(CLUSTER_FLAGS)
+	PYTHONPATH=code:tests/support $(BIN)/python tests/cluster/check.py
 
 ray: $(DEV) ## predictions by Ray clusters that it starts: with workers, nodes and commands that are killed (4 minutes)
 	$(BIN)/python -m pip install --quiet 'ray[data]==2.60.0'

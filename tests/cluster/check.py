@@ -1,133 +1,117 @@
 """`make cluster`: the scripts of slurm/ on a real Slurm of two nodes, which starts for it and ends with it."""
 
-import argparse
-import json
 import os
+import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "code")]
-RECORD = ROOT / "results" / "cluster" / "checks.json"
+from corpora import write_unified
+from processes import wait_for
+from run_files import last_step, weights
+from slurm import NAMESPACES, Cluster
+from small import ROOT, contents, documents_of, write_dataset, write_experiment
 
-from slurm_cluster import NAMESPACES, NEEDS, Cluster, ClusterError, can_start  # noqa: E402
-
-from nystromformer.tables import Column, aligned  # noqa: E402
+YOURS = "# Up to here it is yours to edit.\n"
 
 
 def main() -> int:
-    """Refuse, or start the cluster in namespaces of its own and wait for what its checks say."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--record", action="store_true", help=f"write {RECORD.relative_to(ROOT)}")
-    parser.add_argument("--only", metavar="WORD", default="", help="only the checks whose names hold this word")
-    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.record and arguments.only:
-        parser.error("--record is of all checks: not with --only")
-    if arguments.only:
-        from slurm_checks import CHECKS  # with torch, which takes seconds
-
-        if not any(arguments.only in name for name in CHECKS):
-            parser.error(f"--only {arguments.only}: expected a word of one of: {'; '.join(CHECKS)}")
-    if arguments.inside:
-        return check(arguments.inside, arguments.only, arguments.record)
-    if not can_start():
-        sys.stderr.write(f"{NEEDS}\n")
-        return 2
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    """Start the cluster in namespaces of its own, which end with this process, and wait for what its checks say."""
     folder = Path(tempfile.mkdtemp(prefix="nystrom-cluster-"))
+    folder.chmod(0o755)  # munge's demand
     # Jobs find this interpreter by their PATH, as their users' do.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "code"), "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, __file__, *sys.argv[1:], "--inside", str(folder)]
-    # The kernel ends all of it with this process, even where that is killed.
-    process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *NAMESPACES, *words], env=environment)
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+    words = ["setpriv", "--pdeathsig", "KILL", *NAMESPACES, sys.executable, __file__, str(folder)]
     try:
-        folder.chmod(0o755)  # munge's demand
-        return process.wait()
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted; the cluster is ended\n")
-        return 130
+        return subprocess.run(words, env=environment, check=False).returncode
     finally:
-        process.kill()
-        process.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def check(folder: Path, only: str, record: bool) -> int:
-    """Run the checks in a cluster, print a table, and write it down where that is wanted; returns the exit status."""
-    from slurm_checks import CHECKS, Checks
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process outside ends this one
-    begin, rows = time.monotonic(), []
+def check(folder: Path) -> None:
     with Cluster(folder, ROOT) as cluster:
-        version = cluster.version()
-        (folder / "checks").mkdir()
-        checks = Checks(cluster, folder / "checks")
-        for name, run in CHECKS.items():
-            if only in name:
-                rows.append(_row(name, partial(run, checks)))
-    _show(rows)
-    if record:
-        _write(rows, time.monotonic() - begin, version)
-    return 0 if rows and all(row["passed"] for row in rows) else 1
+        for run in (check_array, check_time_limit):
+            sys.stdout.write(f"{run.__name__}: {run(cluster, folder)}\n")
 
 
-def _row(name: str, run: Callable[[], str]) -> dict[str, Any]:
-    """A line of the table; a check that fails leaves the others to run."""
-    begin = time.monotonic()
-    try:
-        passed, seen = True, run()
-    except Exception as error:
-        passed, seen = False, str(error) if isinstance(error, ClusterError) else f"{type(error).__name__}: {error}"
-    seconds = round(time.monotonic() - begin, 1)
-    _say(f"{name}: {'passed' if passed else 'FAILED'}, {seconds:.0f} s: {seen}")
-    return {"check": name, "passed": passed, "seconds": seconds, "seen": seen}
+def edited(name: str, to: Path, *changes: tuple[str, str]) -> str:
+    """A script of slurm/ as its user edits it: each change a pattern, which matches once in the part that is theirs."""
+    theirs, line, rest = (ROOT / "slurm" / name).read_text().partition(YOURS)
+    for pattern, text in changes:
+        theirs, count = re.subn(pattern, text, theirs, flags=re.MULTILINE)
+        assert count == 1, f"slurm/{name}: {pattern!r} matches {count} times"
+    to.write_text(theirs + line + rest)
+    return str(to)
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
-    columns = [Column(is_text=True), Column(is_text=True), Column("seconds"), Column(is_text=True)]
-    cells = [
-        (row["check"], "passed" if row["passed"] else "FAILED", f"{row['seconds']:.0f}", row["seen"].splitlines()[0])
-        for row in rows
-    ]
-    _say("\n" + "\n".join(aligned(columns, cells)))
+def check_array(cluster: Cluster, folder: Path) -> str:
+    """The files of an array, of which a part fails, with its merge are those of one process."""
+    documents = [replace(each, group=each.id) for each in documents_of("train", 120, 0)]
+    write_unified(folder / "corpora", "made-up", documents, with_groups=False, files=4)
+    flags = f"--corpora {folder}/corpora --corpus made-up --length 32 --tokenizer train --vocab_size 300"
+    script = edited(
+        "preprocess.sbatch",
+        folder / "preprocess.sbatch",
+        (r"^flags=.*$", f"flags=({flags} --out {folder}/array)"),
+        (r"^parts=.*$", 'parts=3\n[ "$SLURM_ARRAY_TASK_ID" != 1 ] || exit 3'),
+        (r"--output=\S+", f"--output={folder}/%x-%j.txt"),
+        (r"--cpus-per-task=\d+ --mem=\d+G", "--cpus-per-task=2 --mem=1G"),
+    )
+    array = cluster.submit("--array=0-2", script)
+    merge = cluster.submit(f"--dependency=afterany:{array}", script)
+    command = [sys.executable, "data-preprocessing/preprocess_data_512.py", *flags.split(), "--out", f"{folder}/alone"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    assert (cluster.end(array), cluster.end(merge)) == ("COMPLETED FAILED", "COMPLETED")
+    assert contents(folder / "alone") == contents(folder / "array")
+    return "the files of one process"
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+def check_time_limit(cluster: Cluster, folder: Path) -> str:
+    """Two nodes: a checkpoint before the time limit, again in the queue, and the weights of a run without a stop."""
+    rows = write_dataset(folder / "rows")
+    sizes = {"batch_size": 16, "batches_per_report": 1, "batches_per_epoch": 3000, "epoch": 1}
 
+    def submit(name: str) -> int:
+        write_experiment(folder / name, **{f"pretraining_setting__{key}": value for key, value in sizes.items()})
+        script = edited(
+            "pretrain.sbatch",
+            folder / f"{name}.sbatch",
+            ("--nodes=4", "--nodes=2"),
+            ("--cpus-per-task=64", "--cpus-per-task=1"),
+            (r"^#SBATCH --gpus-per-node=8\n", ""),
+            (r"--time=\S+", "--time=00:30:00"),
+            (r"--output=\S+", f"--output={folder}/{name}.txt"),
+            (r"^model=.*$", f"model={folder / name}"),
+            (r"^dataset=.*$", f"dataset={rows}"),
+            (r"^processes=8\b", "processes=1"),
+        )
+        return cluster.submit(script)
 
-def _write(rows: list[dict[str, Any]], seconds: float, slurm: str) -> None:
-    from nystromformer.machine import machine_facts
-
-    facts = machine_facts()
-    record = {
-        "command": "make cluster CLUSTER_FLAGS=--record",
-        "machine": {key: facts[key] for key in ("processor", "device", "torch", "python")} | {"slurm": slurm},
-        "date": facts["date"],
-        "commit": facts["commit"],
-        "seconds": round(seconds),
-        "checks": rows,
-    }
-    RECORD.parent.mkdir(parents=True, exist_ok=True)
-    RECORD.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    job, said = submit("cut"), folder / "cut.txt"
+    wait_for(lambda: last_step(folder / "cut") >= 20, 120)
+    # So that it has between one and two minutes left, of the two that --signal asks for.
+    minutes, seconds = (int(number) for number in cluster.job(job)["RunTime"].split(":")[-2:])
+    cluster.run("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes + 2 - (seconds == 0)}")
+    wait_for(lambda: cluster.job(job).get("Restarts") == "1", 180)
+    stopped_after = last_step(folder / "cut")
+    wait_for(lambda: cluster.states(job) == {"PENDING"}, 60)
+    time.sleep(5)  # Slurm itself waits for two minutes, as what it revoked in this second cannot start again
+    cluster.run("scontrol", "update", f"JobId={job}", "TimeLimit=30", "StartTime=now")
+    assert cluster.end(job) == "COMPLETED", said.read_text()
+    assert f"step {stopped_after} of 3000" in said.read_text(), said.read_text()
+    assert cluster.end(submit("whole")) == "COMPLETED", (folder / "whole.txt").read_text()
+    one, other = weights(folder / "whole", "cp-0000.model"), weights(folder / "cut", "cp-0000.model")
+    difference = max(float((one[name] - other[name]).abs().max()) for name in one)
+    assert difference <= 1e-5, difference
+    return f"stopped after step {stopped_after} and resumed; weights differ by {difference:g} at the most"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if len(sys.argv) == 1:
+        sys.exit(main())
+    check(Path(sys.argv[1]))
