@@ -41,10 +41,9 @@ def table2(
     ] = Path("table2.md"),
 ) -> None:
     """Compare the results of fine-tuning with the paper's Table 2, and list the settings of each."""
-    from nystromformer.report.table2 import for_terminal, write_table2
-    from nystromformer.tables import terminal_width
+    from nystromformer.report.table2 import write_table2
 
-    typer.echo(for_terminal(write_table2(runs, out), terminal_width()))
+    typer.echo(str(write_table2(runs, out)))
     typer.echo(f"\ntable, settings and commands: {out}, {out.with_suffix('.json')}")
 
 

@@ -11,7 +11,7 @@ from small import run_here, write_experiment
 
 from nystromformer.errors import UserError
 from nystromformer.report.finetuning import collect
-from nystromformer.report.table2 import PAPER, Table, for_terminal, write_table2
+from nystromformer.report.table2 import PAPER, write_table2
 from nystromformer.runs import record
 from nystromformer.runs.baselines import Baselines, add_baselines
 from nystromformer.runs.call import Call
@@ -286,36 +286,21 @@ def test_a_folder_without_finished_runs(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("table2*"))
 
 
-def refused(experiment: Path, file: Path, content: bytes | None) -> str:
-    """The message where a file has this content, or with None is a folder; nothing is written."""
-    file.unlink(missing_ok=True)
-    if content is None:
-        file.mkdir()
-    else:
-        file.write_bytes(content)
+def refused(experiment: Path, file: Path, content: bytes) -> str:
+    """The message where a file has this content; nothing is written."""
+    file.write_bytes(content)
     with pytest.raises(UserError) as error:
         write_table2([experiment], experiment.parent / "table2.md")
-    assert content is None or file.read_bytes() == content
+    assert file.read_bytes() == content
     assert len(str(error.value)) < 600 + len(str(file))
     return str(error.value)
 
 
-def unsealed(file: Path) -> dict[str, Any]:
-    """What a file says, without the checksum, which would tell of any change."""
-    data: dict[str, Any] = json.loads(file.read_text())
-    del data["sha256"]
-    return data
-
-
-@pytest.mark.parametrize("content", [b"", b"null", b"{}", b"\xff\xfe", None], ids=str)
-def test_what_is_no_result_or_no_baselines_is_named_in_a_line(tmp_path: Path, content: bytes | None) -> None:
+@pytest.mark.parametrize("content", [b"{}", b"\xff\xfe"], ids=str)
+def test_what_is_no_result_or_no_baselines_is_named_in_a_line(tmp_path: Path, content: bytes) -> None:
     run = write_run(tmp_path / "e")
-    expected = "expected a file" if content is None else "expected the baselines of a task"
-    assert f"SST-2/baselines.json: {expected}" in refused(tmp_path / "e", run.parent / "baselines.json", content)
+    assert "SST-2/baselines.json: " in refused(tmp_path / "e", run.parent / "baselines.json", content)
     assert "result.json: " in refused(tmp_path / "e", run / "result.json", content)
-
-
-OF_TESTED: dict[str, Any] = {"epoch": 0, "data": "", "shown": "", "files": {}}
 
 
 @pytest.mark.parametrize(
@@ -323,36 +308,17 @@ OF_TESTED: dict[str, Any] = {"epoch": 0, "data": "", "shown": "", "files": {}}
     [
         {"epochs": []},
         {"epochs": [{"epoch": 0, "metrics": {"accuracy": math.nan}}]},
-        {"epochs": [{"epoch": 1, "metrics": {"accuracy": 0.9}}]},
         {"main_metric": "f1"},
-        {"settings": {"batch_size": 0}},
         {"more": 1},
-        {"folder": "elsewhere"},
-        {"tested": OF_TESTED | {"epoch": 1}},
-        {"tested": OF_TESTED | {"files": {"../../config.json": {"size": 1, "sha256": "0"}}}},
-        {"exact_share": {"train": 1.0, "validation": 2.0}},
-        {"attention": [{}]},
         {"rows": {}},
-        {"format": 0},
     ],
     ids=str,
 )
 def test_a_malformed_result_is_named(tmp_path: Path, change: dict[str, Any]) -> None:
     file = write_run(tmp_path / "e") / "result.json"
-    data = unsealed(file)
-    if "settings" in change:
-        change = {"settings": data["settings"] | change["settings"]}
+    data: dict[str, Any] = json.loads(file.read_text())
+    del data["sha256"]  # which would tell of any change
     assert "result.json: " in refused(tmp_path / "e", file, json.dumps(data | change).encode())
-
-
-@pytest.mark.parametrize("change", [{"rows": {"train": "many"}}, {"seeds": None}], ids=str)
-def test_malformed_baselines_are_named(tmp_path: Path, change: dict[str, Any]) -> None:
-    place = write_run(tmp_path / "e").parent / "baselines.json"
-    measure(tmp_path / "e", "glue/SST-2", GUESSERS)
-    broken = unsealed(place)
-    broken["measured"][0] |= change
-    found = refused(tmp_path / "e", place, json.dumps(broken).encode())
-    assert "SST-2/baselines.json: expected the baselines of a task" in found
 
 
 def test_another_ending_is_refused(tmp_path: Path) -> None:
@@ -369,7 +335,7 @@ def test_the_command_prints_and_writes(
     printed = capsys.readouterr().out
     assert "| SST-2 |" in out.read_text(encoding="utf-8")
     assert printed.splitlines()[-1] == f"table, settings and commands: {out}, {out.with_suffix('.json')}"
-    assert "|" not in printed
+    assert printed.splitlines()[0] in out.read_text(encoding="utf-8")
 
 
 def test_longer_reviews_have_a_column_of_their_own(tmp_path: Path) -> None:
@@ -493,31 +459,3 @@ def test_it_is_said_which_weights_were_tested_and_where_seeds_are_missing(tmp_pa
     table = TableFile(tmp_path, tmp_path / "e")
     assert "IMDB: tested with the last epoch's weights" in table.lines
     assert "IMDB: of 2 settings, 1 with fewer finished seeds than the one shown" in table.lines
-
-
-def wide_table(tmp_path: Path) -> Table:
-    for name in ("a-model-with-a-long-name", "b"):
-        for task in ("glue/SST-2", "glue/QNLI", "glue/MRPC", "glue/MNLI", "imdb"):
-            tested = {"test_metrics": {"accuracy": 0.5}} if task == "imdb" else {}
-            write_run(tmp_path / name, task, (0.7,), warnings=(REDUCED,), **tested)
-    measure(tmp_path / "b", "glue/SST-2", GUESSERS)
-    return write_table2([tmp_path / "a-model-with-a-long-name", tmp_path / "b"], tmp_path / "table2.md")
-
-
-@pytest.mark.parametrize("width", [20, 80, 100, 400])
-def test_a_terminals_table_fits_it(tmp_path: Path, width: int) -> None:
-    shown = wide_table(tmp_path)
-    text = for_terminal(shown, width)
-    assert max(map(len, text.splitlines())) <= width
-    squeezed = "".join(text.split())
-    assert all(cell.replace(" ", "") in squeezed for row in shown.rows for cell in row)
-    assert all("".join(paragraph.split()) in squeezed for paragraph in shown.below), "nothing is cut off"
-    in_one_piece = text.splitlines()[0].split() == " ".join(shown.header[1:]).split()
-    assert in_one_piece == (width >= 100)
-
-
-def test_in_a_pipe_a_table_is_in_one_piece_however_wide(tmp_path: Path) -> None:
-    shown = wide_table(tmp_path)
-    head, *paragraphs = for_terminal(shown, None).split("\n\n")
-    assert len(head.splitlines()) == 1 + len(shown.rows)
-    assert paragraphs == shown.below

@@ -19,8 +19,6 @@ td { white-space: nowrap; }
 .text td:last-child { white-space: normal; }
 .box { overflow-x: auto; margin: 1rem 0; }
 .box img { display: block; width: 100%; min-width: 56rem; }
-.bar { background: #4c78a8; height: .7rem; display: inline-block; border-radius: 2px; }
-code { background: #8882; padding: .1rem .3rem; border-radius: 3px; }
 mark { background: #f2c14e; color: #1a1a1a; padding: 0 .2rem; }
 @media (prefers-color-scheme: dark) {
   :root { background: #1a1a1a; color: #e6e6e6; }
@@ -47,12 +45,8 @@ def table(header: Sequence[str], lines: Sequence[Sequence[str]], is_text: bool =
     """
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
     kind = ' class="text"' if is_text else ""
-    return box(f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{rows(lines)}</tbody></table>")
-
-
-def rows(lines: Sequence[Sequence[str]]) -> str:
-    """Those of a table's body."""
-    return "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
+    rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
+    return f'<div class="box"><table{kind}><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
 def picture(path: Path, what: str) -> str:
@@ -62,9 +56,4 @@ def picture(path: Path, what: str) -> str:
         what: it shows, for those who do not see it.
     """
     image = base64.b64encode(path.read_bytes()).decode("ascii")
-    return box(f'<img alt="{html.escape(what)}" src="data:image/png;base64,{image}">')
-
-
-def box(content: str) -> str:
-    """In a box that scrolls where a window is narrow."""
-    return f'<div class="box">{content}</div>'
+    return f'<div class="box"><img alt="{html.escape(what)}" src="data:image/png;base64,{image}"></div>'

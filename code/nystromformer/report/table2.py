@@ -1,6 +1,5 @@
 """Finished fine-tuning runs beside the paper's Table 2."""
 
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,8 +11,7 @@ from nystromformer.report.finetuning import Column, Finished, Repeats, collect
 from nystromformer.runs.baselines import Baselines
 from nystromformer.runs.figures import MARKS, SmallestDifference, Spread, power_note, smallest_difference
 from nystromformer.runs.record import tested_weights
-from nystromformer.tables import LEAST_WIDTH, apart, fitted, markdown
-from nystromformer.tables import Column as TableColumn
+from nystromformer.tables import markdown
 from nystromformer.tasks.finetuning.tables import RESAMPLED, is_resampled
 
 _OF_PAPER = " (paper)"
@@ -65,6 +63,9 @@ class Table:
     below: list[str]
     """Paragraphs."""
 
+    def __str__(self) -> str:
+        return "\n\n".join([markdown(self.header, self.rows), *self.below])
+
 
 def write_table2(folders: Sequence[Path], out: Path) -> Table:
     """Write the table as Markdown with how each figure was reached, and the same figures as JSON beside it.
@@ -83,16 +84,6 @@ def write_table2(folders: Sequence[Path], out: Path) -> Table:
     write_text(out, _markdown(table, finished))
     write_json(out.with_suffix(".json"), _plain(table, finished))
     return table
-
-
-def for_terminal(table: Table, width: int | None) -> str:
-    """The table and what stands below it, in lines of at most so many characters; None: however wide they are."""
-    columns = [TableColumn(heading, is_text=True) for heading in ("", *table.header[1:])]
-    if width is None:
-        below = [[text] for text in table.below]
-    else:
-        below = [textwrap.wrap(text, max(width, LEAST_WIDTH)) for text in table.below]
-    return "\n".join(apart([fitted(columns, table.rows, width), *below]))
 
 
 def table2(finished: Finished) -> Table:
@@ -254,8 +245,7 @@ def _markdown(table: Table, finished: Finished) -> str:
     """The table, and how each figure was reached."""
     parts = [
         "# Fine-tuning" + (" beside the paper's Table 2" if table.rows[0][0].endswith(_OF_PAPER) else ""),
-        markdown(table.header, table.rows),
-        *table.below,
+        str(table),
         "## How each figure was reached",
         "Best and last: the best and the last epoch on the validation data, in percent. Exact: the share of validation "
         "rows that are short enough for exact attention in every layer.",
