@@ -93,11 +93,7 @@ def write_lra(folders: Sequence[Path], out: Path) -> str:
     """
     if out.suffix != ".md":
         raise UserError(f"--out {out}: expected a name that ends in .md")
-    return write_arena(collect(folders), out)
-
-
-def write_arena(arena: Arena, out: Path) -> str:
-    """The same of runs that were collected."""
+    arena = collect(folders)
     text = as_markdown(arena)
     write_text(out, text)
     write_json(out.with_suffix(".json"), {"columns": arena.columns, "cells": [asdict(cell) for cell in arena.cells]})

@@ -327,7 +327,7 @@ class Forged:
 
 
 LISTS, PAIRS = "listops-1000/basic_val.tsv", "tsv_data/new_aan_pairs.eval.tsv"
-BATCH, TESTS = "cifar-10-batches-py/data_batch_3", "cifar-10-batches-py/test_batch"
+BATCH = "cifar-10-batches-py/data_batch_3"
 PICTURE, METADATA = (
     f"pathfinder32/curv_contour_length_14/{name}" for name in ("imgs/0/sample_3.png", "metadata/0.npy")
 )
@@ -359,7 +359,6 @@ def pickled(**data: object) -> Damage:
         ("image", BATCH, lambda path: path.write_bytes(path.read_bytes()[:100]), NO_BATCH),
         ("image", BATCH, pickled(data=PIXELS), NO_BATCH),
         ("image", BATCH, pickled(data=PIXELS, labels=[0, 1, 2, 3, 4, 10]), "expected classes from 0 to 9"),
-        ("image --partial --validate_on_last", TESTS, Path.unlink, "--validate_on_last: expected CIFAR-10"),
         (
             "pathfinder --partial", PICTURE, lambda path: Image.fromarray(np.zeros((31, 32), np.uint8)).save(path),
             "sample_3.png: expected 32 x 32 pixels, found 31 x 32",

@@ -22,7 +22,7 @@ from nystromformer.report.transactions import LECTURE, clients_tested_in, differ
 from nystromformer.runs.record import find_runs
 from nystromformer.tasks.transactions.examples import ClientExamples, Features, mask_events, shift_cyclically
 from nystromformer.tasks.transactions.metrics import gini
-from nystromformer.tasks.transactions.store import UNKNOWN, Stored
+from nystromformer.tasks.transactions.store import Stored
 
 RECIPE = ROOT / "experiments" / "transactions" / "encoder" / "config.json"
 EVENTS = ("categories_BNC", "numbers_BNF", "mask_BN")
@@ -80,16 +80,6 @@ def test_without_its_newest_event_a_row_begins_with_the_one_before(stored: Store
     whole, shifted = (examples(stored, 16, dropped).batch(np.arange(4)) for dropped in (0, 1))
     assert torch.equal(whole["categories_BNC"][:, 1:8], shifted["categories_BNC"][:, :7])
     assert examples(stored).fingerprint != examples(stored, 16, 1).fingerprint
-
-
-def test_what_is_unknown_and_missing_is_counted(stored: Stored) -> None:
-    rows = ClientExamples("test", stored, stored.clients_of("test", labelled=True), 16)
-    column = [each.name for each in stored.manifest.categories].index("merchant")
-    merchant = stored.manifest.categories[column]
-    codes = [code for number in range(len(rows)) for code in stored.categories[rows.places(number), column].tolist()]
-    unknown = sum(merchant.ids[code] == UNKNOWN for code in codes) / len(codes)
-    assert rows.unseen()["merchant"] == (pytest.approx(unknown), 0.0)
-    assert unknown > 0
 
 
 def test_a_cycle_shift_turns_each_row(stored: Stored) -> None:

@@ -5,7 +5,7 @@ A black pixel is a value like any other: nothing here stands for padding.
 
 import io
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,16 @@ def read_image(folder: Path, cifar: Path, partial: bool, seed: int, validate_on_
         UserError: files are missing or malformed; as `prepare_read`.
     """
     place: Path | str = "the Hugging Face hub"
+    pictures: dict[str, Iterable[Example]]
     if str(cifar) == "hub":
         pictures = {split: read_hub(split) for split in ("train", "test")}
     else:
         place, files = find_files(cifar, "cifar-10-batches-py", _BATCHES, partial)
         pictures = {split: read_pictures(*paths) for split, paths in files.items()}
-    if validate_on_last and "test" not in pictures:
-        raise UserError("--validate_on_last: expected CIFAR-10's test_batch beside the training files, found none")
+    if validate_on_last:
+        everything = list(pictures["train"])
+        count = max(1, round(HELD_OUT * len(everything)))
+        pictures |= {"train": everything[:-count], "validation": everything[-count:]}
     settings = {"validation_share": HELD_OUT, VALIDATE_ON_LAST: validate_on_last}
     return prepare_read(folder, IMAGE, place, pictures, settings, partial, seed)
 

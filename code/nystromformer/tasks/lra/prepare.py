@@ -24,7 +24,6 @@ from nystromformer.runs.store import Pieces, Store, write_folder
 from nystromformer.tasks.lra.store import (
     MANIFEST_FILE,
     SPLITS,
-    VALIDATE_ON_LAST,
     Example,
     Manifest,
     SplitFacts,
@@ -174,11 +173,7 @@ def prepare_read(
             # One token more than is kept says that a sequence is cut.
             end = None if longest is None else longest + 1
             everything = [([each[:end] for each in whole], label) for whole, label in examples["train"]]
-            count = len(everything)
-            if settings.get(VALIDATE_ON_LAST):
-                parts = np.split(np.arange(count), [count - max(1, round(HELD_OUT * count))])
-            else:
-                parts = carve(count, len(missing), seed, data.draw)
+            parts = carve(len(everything), len(missing), seed, data.draw)
             for split, part in zip(("train", *missing), parts, strict=True):
                 examples[split] = [everything[number] for number in part.tolist()]
         splits = {split: write_split(store.whole, split, examples[split], data, longest) for split in SPLITS}

@@ -63,26 +63,15 @@ class Values:
         known: those that have the first numbers.
     """
 
-    most = 200_000
-
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         self.name = name
         self.numbers = {value: number for number, value in enumerate(known)}
 
     def number(self, column: Any) -> NDArray[np.int32]:
-        """Of each cell of a column of pyarrow's strings; -1 where it is missing.
-
-        Raises:
-            UserError: too many different values.
-        """
+        """Of each cell of a column of pyarrow's strings; -1 where it is missing."""
         encoded = column.dictionary_encode()
         values = encoded.dictionary.to_pylist()
         table = [self.numbers.setdefault(value, len(self.numbers)) for value in values]
-        if len(self.numbers) > self.most:
-            raise UserError(
-                f"{self.name}: expected a categorical column of at most {self.most:,} values, found more: leave it out "
-                "(--ignore), or treat it as numbers (--numerical)"
-            )
         numbers: NDArray[np.int32] = np.array([*table, -1], dtype=np.int32)[
             encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
         ]

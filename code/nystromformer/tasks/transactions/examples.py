@@ -19,7 +19,6 @@ from nystromformer.tasks.finetuning.examples import Ints
 from nystromformer.tasks.transactions.store import Manifest, Stored
 
 _MASK_STREAM, _SHIFT_STREAM = 44, 45
-_COUNTED = 2000
 
 
 @dataclass(frozen=True)
@@ -79,13 +78,6 @@ class ClientExamples:
         """Where an example's events are in the folder's arrays, the oldest first."""
         end = int(self._last[number])
         return slice(end - int(self.lengths[number]), end)
-
-    def unseen(self) -> dict[str, tuple[float, float]]:
-        """Of each categorical column the share of events whose value is unknown, and missing; of the first 2,000
-        clients' events.
-        """
-        places = [self.places(number) for number in range(min(len(self), _COUNTED))]
-        return self.stored.unseen(np.concatenate([np.arange(each.start, each.stop) for each in places]))
 
     def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
         lengths_B = self.lengths[numbers]

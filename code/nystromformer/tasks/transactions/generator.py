@@ -38,16 +38,8 @@ KINDS = ("purchase", "cash", "transfer", "salary", "bill", "fee", "loan", "repay
 PURCHASE, CASH, TRANSFER, SALARY, BILL, FEE, LOAN, REPAYMENT = range(len(KINDS))
 CHANNELS, STATUSES = ("chip", "contactless", "online", "atm"), ("approved", "declined", "reversed")
 COUNTRIES = ("AT", "CH", "CZ", "DE", "ES", "FR", "GB", "IT", "NL", "PL", "TR", "US")
-CURRENCIES, CARDS, DEVICES = (
-    ("EUR", "USD", "GBP", "CHF", "PLN", "CZK"),
-    ("main", "second", "virtual"),
-    (
-        "card",
-        "phone",
-        "watch",
-        "browser",
-    ),
-)
+CURRENCIES, CARDS = ("EUR", "USD", "GBP", "CHF", "PLN", "CZK"), ("main", "second", "virtual")
+DEVICES = ("card", "phone", "watch", "browser")
 _BATCH = 512
 """Clients drawn at a time; a part of what is drawn, as the seed is."""
 _STREAM = 43

@@ -45,7 +45,6 @@ EVENTS_AT_A_TIME = {"cpu": 8192, "cuda": 65_536}
 class ClientsRun:
     """A finished run. Its weights are read when it first predicts."""
 
-    folder: Path
     run: Run
     config: ExperimentConfig
     weights: Path
@@ -94,10 +93,8 @@ def load_clients_run(folder: Path, data: Path, device: str, weights: Predict) ->
             "them with `python experiments/transactions/prepare.py new --like FOLDER`, the folder of the run's data"
         )
     path = folder / f"{epoch_name(run.choose(weights).epoch)}.model"
-    if not path.is_file():
-        raise UserError(f"{path}: no such weights: the run discarded them (--discard_weights) or they were moved")
     config = experiment_config(read_checkpoint(path, mmap=True)["config"], str(path))
-    return ClientsRun(folder, run, config, path, choose_device(device, config.model.mixed_precision), stored)
+    return ClientsRun(run, config, path, choose_device(device, config.model.mixed_precision), stored)
 
 
 def predict_clients(run: ClientsRun, out: Path) -> None:

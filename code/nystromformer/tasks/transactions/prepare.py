@@ -268,10 +268,11 @@ def describe(stored: Stored) -> str:
         if split in manifest.ceiling:
             line += f"; Gini of the truth {100 * manifest.ceiling[split]:.1f} %"
         lines.append(line)
-    for name, (unknown, _) in stored.unseen(slice(0, _COUNTED)).items():
+    codes = np.asarray(stored.categories[:_COUNTED])
+    for column, each in enumerate(manifest.categories):
+        unknown = float((each.ids_of(codes[:, column]) == UNKNOWN).mean())
         if unknown > _MUCH:
             lines.append(
-                f"warning: {name}: {100 * unknown:.0f} % of its values are unknown to the training clients: is it "
-                "written otherwise?"
+                f"warning: {each.name}: {100 * unknown:.0f} % of its values are unknown to the training clients"
             )
     return "\n".join([*lines, *manifest.notes, f"data: {stored.folder}"])

@@ -192,15 +192,6 @@ class Stored:
         chosen = self._map("splits") == SPLITS.index(split)
         return np.flatnonzero(chosen & (self.labels != NO_LABEL) if labelled else chosen)
 
-    def unseen(self, events: slice | NDArray[np.int64]) -> dict[str, tuple[float, float]]:
-        """Of each categorical column the share of some events whose value is unknown, and missing."""
-        codes = np.asarray(self.categories[events])
-        found = {}
-        for column, each in enumerate(self.manifest.categories):
-            ids = each.ids_of(codes[:, column])
-            found[each.name] = float((ids == UNKNOWN).mean()), float((ids == MISSING).mean())
-        return found
-
     def verify(self) -> None:
         """Read all files and compare their checksums.
 

@@ -92,7 +92,6 @@ class Transactions(Usual):
             train = self._of(train.clients[subset(len(train), loading.train_rows)], "train", loading)
         validation = self._examples("validation", loading)
         notes = [*map(_describe, (train, validation)), *self.stored.manifest.notes]
-        notes += [_unknown(examples) for examples in (train, validation, self._examples("test", loading))]
         return Splits(train, {"": validation}, warnings, notes, "cycle_shift" * self.cycle_shift)
 
     def noise(self, batch: dict[str, Tensor], numbers: Ints, seed: int, step: int) -> dict[str, Tensor]:
@@ -207,16 +206,6 @@ def begin_with(folder: Path, labels: Transactions) -> Begin:
 def _chances(scores_NC: Tensor) -> Any:
     """Of label 1."""
     return scores_NC.double().softmax(1)[:, 1].numpy()
-
-
-def _unknown(examples: ClientExamples) -> str:
-    """Which categories' values are missing or not among those of the training clients."""
-    parts = []
-    for name, (unknown, missing) in examples.unseen().items():
-        found = [(unknown, "unknown"), (missing, "missing")]
-        shares = [f"{100 * share:.2g} % {what}" for share, what in found if share]
-        parts += [f"{name} {' and '.join(shares)}"] if shares else []
-    return f"{examples.name}: " + (", ".join(parts) or "no value of a category is unknown or missing")
 
 
 def _describe(examples: ClientExamples) -> str:
