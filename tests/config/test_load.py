@@ -164,9 +164,9 @@ class TestOverrides:
             ("modle.num_layers=3", "modle: unknown key; did you mean model?"),
             ("model.num_layers=3x", 'model.num_layers: expected a valid integer, found "3x"'),
             ("model.dropout_prob=NaN", "model.dropout_prob: expected a finite number, found NaN"),
-            ("model.attn_type.name=nystrom", 'cannot be overridden: model.attn_type is "softmax", not an object'),
-            ("model.num_head[0]=3", "model.num_head[0]: cannot be overridden: model.num_head is 3, not a list"),
-            ("pretraining_setting.objectives[0]=sop", "objectives has 0 items"),
+            ("model.attn_type.name=nystrom", 'cannot be overridden: model.attn_type is "softmax"'),
+            ("model.num_head[0]=3", "model.num_head[0]: cannot be overridden: model.num_head is 3"),
+            ("pretraining_setting.objectives[0]=sop", "cannot be overridden: pretraining_setting.objectives is []"),
             ('model.attn_type={"name": "softmax", "name": "nystrom"}', "model.attn_type.name: given 2 times"),
         ],
     )

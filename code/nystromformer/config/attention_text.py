@@ -1,12 +1,12 @@
 """An attention as a flag names it: `NAME,KEY=VALUE,…`, or the object that a config.json has for it."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from ..errors import UserError
 from .attention import AttentionConfig, attention_config
 from .overrides import apply_overrides
+from .parse import parse_json
 
 FLAG = "--attention"
 
@@ -17,28 +17,23 @@ def parse_attention(text: str) -> tuple[AttentionConfig, Mapping[str, Any]]:
     Raises:
         UserError: another form, an unknown attention, or parameters that it does not take.
     """
-    name, parameters = _parts(text)
-    if "name" in parameters:
-        raise UserError(f"{FLAG} {text[:200]!r}: expected the attention's name once, at the beginning")
     try:
+        name, parameters = _parts(text)
+        if "name" in parameters:
+            raise ValueError("expected the attention's name once, at the beginning")
         return attention_config(name, **parameters), parameters
-    except ValueError as error:
+    except (ValueError, KeyError) as error:
         raise UserError(f"{FLAG} {text[:200]}: {error}") from None
 
 
 def _parts(text: str) -> tuple[str, dict[str, Any]]:
-    if not text.startswith("{"):
-        name, *settings = text.split(",")
-        data: dict[str, Any] = {}
-        for setting in settings:
-            if any(not problem.path for problem in apply_overrides({}, [setting])):
-                raise UserError(f"{FLAG} {text[:200]!r}: expected NAME,KEY=VALUE,…, found {setting!r}")
-        if problems := apply_overrides(data, settings):
-            raise UserError(f"{FLAG} {text[:200]!r}: {problems[0]}")
-        return name, data
-    try:
-        said = json.loads(text)
+    if text.startswith("{"):
+        said, _ = parse_json(text)
+        if "name" not in said:
+            raise ValueError('expected {"name": …} with an attention and its parameters, or NAME,KEY=VALUE,…')
         return str(said.pop("name")), said
-    except (ValueError, KeyError, RecursionError) as error:
-        expected = '{"name": …} with an attention and its parameters, or NAME,KEY=VALUE,…'
-        raise UserError(f"{FLAG} {text[:200]!r}: expected {expected}: {error}") from None
+    name, *settings = text.split(",")
+    data: dict[str, Any] = {}
+    for problem in apply_overrides(data, settings):
+        raise ValueError(str(problem) if problem.path else f"expected NAME,KEY=VALUE,…, found {text[:200]!r}")
+    return name, data

@@ -1,6 +1,6 @@
 """The section "model" of a config.json: the network."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
@@ -239,15 +239,8 @@ class ModelConfig(BaseModel):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        problems = [
-            *self._wrong_widths(),
-            *self._wrong_layers(),
-            *self._unused_defaults(),
-            *self._impossible_attentions(),
-            *self._impossible_positions(),
-            *self._impossible_switches(),
-            *self._impossible_savings(),
-        ]
+        rules = (*self._impossible_parts(), *self._impossible_positions())
+        problems = [Problem((key,), text) for is_wrong, key, text in rules if is_wrong] + self._impossible_layers()
         if problems:
             raise ImpossibleError(problems)
         # Written out so that an equal, or saved and reloaded, config means the same: which fields were set is lost.
@@ -298,90 +291,65 @@ class ModelConfig(BaseModel):
         )
         return written if isinstance(self.attn_type, (tuple, AlternatingConfig)) else written[0]
 
-    def _wrong_widths(self) -> list[Problem]:
-        width = self.num_head * self.head_dim
-        if width == self.transformer_dim:
-            return []
-        product = f"num_head x head_dim = {self.num_head} x {self.head_dim} = {width}"
-        return [Problem(("transformer_dim",), f"expected {product}, found {self.transformer_dim}")]
-
-    def _wrong_layers(self) -> list[Problem]:
-        if not isinstance(self.attn_type, tuple) or len(self.attn_type) == self.num_layers:
-            return []
-        expected = f"expected {self.num_layers} items, one for each of the num_layers"
-        return [Problem(("attn_type",), f"{expected}, found {len(self.attn_type)}")]
-
-    def _unused_defaults(self) -> list[Problem]:
+    def _impossible_layers(self) -> list[Problem]:
+        """What is wrong with the attentions, in this network and beside the flat defaults."""
         layers = self._layers()
-        return [
+        problems = [
             Problem((key,), f"no layer uses it: {_why_unused(key, layers)}; remove it, or set it to null")
             for key, value in self._flat().items()
             if layers and value not in [getattr(layer, key, None) for layer in layers]
         ]
-
-    def _impossible_attentions(self) -> list[Problem]:
-        problems = [
+        problems += [
             Problem(self._place_of(index, key), text)
-            for index, layer in enumerate(self._layers())
+            for index, layer in enumerate(layers)
             for key, text in (*layer.impossible_at(self.max_seq_len), *layer.impossible_with(self.num_head))
         ]
         return list(dict.fromkeys(problems))
 
-    def _impossible_positions(self) -> list[Problem]:
-        """What rotary positions exclude."""
-        if self.positions != "rotary":
-            text = 'expected positions "rotary" with it, since it sets their angles, found "learned"'
-            return [Problem((key,), text) for key in ("rope_theta", "rope_theta_local") if self._is_set(key)]
-        problems = []
-        if self.rope_theta_local is not None and not any(layer.is_local for layer in self._layers()):
-            text = "no layer uses it: none has a local attention (local, or longformer with num_global_tokens 0)"
-            problems.append(Problem(("rope_theta_local",), text))
-        if self.head_dim % 2:
-            text = 'expected an even number with positions "rotary", which rotate pairs of a head\'s dimensions, found '
-            problems.append(Problem(("head_dim",), f"{text}{self.head_dim}"))
-        default = type(self).model_fields["position_offset"].default
-        if self.position_offset != default:
-            text = f'expected nothing or {default}, the default, with positions "rotary", which have no table, found '
-            problems.append(Problem(("position_offset",), f"{text}{self.position_offset}"))
-        blind = dict.fromkeys(layer.name for layer in self._layers() if not layer.compares_queries_and_keys)
-        if blind:
-            text = 'expected "learned", found "rotary": it rotates queries and keys, which are not compared in '
-            problems.append(Problem(("positions",), text + " and ".join(blind)))
-        return problems
-
-    def _impossible_switches(self) -> list[Problem]:
-        """Parts of the network that need another one."""
-        problems = []
-        if self.skip_first_prenorm and not (self.norm == "pre" and self.embedding_norm):
-            found = f'found norm "{self.norm}" and embedding_norm {str(self.embedding_norm).lower()}'
-            text = f'expected norm "pre" and embedding_norm true with it, {found}'
-            problems.append(Problem(("skip_first_prenorm",), text))
-        if not self.head_transform and self.embedding_dim != self.transformer_dim:
-            found = f"found {self.embedding_dim} and {self.transformer_dim}"
-            text = f"expected embedding_dim = transformer_dim without the dense layer between them, {found}"
-            problems.append(Problem(("head_transform",), text))
-        return problems
-
-    def _impossible_savings(self) -> list[Problem]:
-        """Ways to save memory that exclude each other, or that the rest of the network excludes."""
-        problems = []
-        if self.reversible and self.norm != "pre":
-            why = "a norm after the sum cannot be undone in the backward pass"
-            problems.append(Problem(("reversible",), f'expected norm "pre" with it, found "{self.norm}": {why}'))
-        if self.reversible and self.compile:
-            why = "they compute each layer in two ways, which are not compiled: set it to false"
-            problems.append(Problem(("compile",), f"cannot be combined with reversible layers: {why}"))
-        if self.reversible:
+    def _impossible_parts(self) -> Iterator[tuple[bool, str, str]]:
+        """Parts of the network that need or exclude others: whether they are there, the key, and what is wrong."""
+        width, items = self.num_head * self.head_dim, self.attn_type if isinstance(self.attn_type, tuple) else None
+        text = f"expected num_head x head_dim = {self.num_head} x {self.head_dim} = {width}, found"
+        yield width != self.transformer_dim, "transformer_dim", f"{text} {self.transformer_dim}"
+        if items is not None:
+            text = f"expected {self.num_layers} items, one for each of the num_layers, found {len(items)}"
+            yield len(items) != self.num_layers, "attn_type", text
+        found = f'found norm "{self.norm}" and embedding_norm {str(self.embedding_norm).lower()}'
+        is_wrong = self.skip_first_prenorm and not (self.norm == "pre" and self.embedding_norm)
+        yield is_wrong, "skip_first_prenorm", f'expected norm "pre" and embedding_norm true with it, {found}'
+        found = f"found {self.embedding_dim} and {self.transformer_dim}"
+        text = f"expected embedding_dim = transformer_dim without the dense layer between them, {found}"
+        yield not self.head_transform and self.embedding_dim != self.transformer_dim, "head_transform", text
+        text = f'expected norm "pre" with it, found "{self.norm}": a norm after the sum cannot be undone'
+        yield self.reversible and self.norm != "pre", "reversible", text
+        text = "cannot be combined with reversible layers, which compute each layer in two ways: set it to false"
+        yield self.reversible and self.compile, "compile", text
+        for key in ("attention_grad_checkpointing", "gelu_grad_checkpointing"):
             text = "reversible layers are already recomputed in the backward pass: set it to false"
-            problems += [
-                Problem((key,), text)
-                for key in ("attention_grad_checkpointing", "gelu_grad_checkpointing")
-                if getattr(self, key)
-            ]
-        elif self.feed_forward_chunk is not None and self.gelu_grad_checkpointing:
-            text = "with feed_forward_chunk the whole block is already recomputed in the backward pass: set it to false"
-            problems.append(Problem(("gelu_grad_checkpointing",), text))
-        return problems
+            yield self.reversible and getattr(self, key), key, text
+        text = "with feed_forward_chunk the whole block is already recomputed in the backward pass: set it to false"
+        is_wrong = self.feed_forward_chunk is not None and self.gelu_grad_checkpointing and not self.reversible
+        yield is_wrong, "gelu_grad_checkpointing", text
+
+    def _impossible_positions(self) -> Iterator[tuple[bool, str, str]]:
+        """The same of positions."""
+        fields, is_rotary = type(self).model_fields, self.positions == "rotary"
+        for key in ("rope_theta", "rope_theta_local"):
+            text = 'expected positions "rotary" with it, since it sets their angles, found "learned"'
+            yield not is_rotary and getattr(self, key) != fields[key].default, key, text
+        if not is_rotary:
+            return
+        text = "no layer uses it: none has a local attention (local, or longformer with num_global_tokens 0)"
+        has_local = any(layer.is_local for layer in self._layers())
+        yield self.rope_theta_local is not None and not has_local, "rope_theta_local", text
+        text = 'expected an even number with positions "rotary", which rotate pairs of a head\'s dimensions, found'
+        yield self.head_dim % 2 == 1, "head_dim", f"{text} {self.head_dim}"
+        default = fields["position_offset"].default
+        text = f'expected nothing or {default}, the default, with positions "rotary", which have no table, found'
+        yield self.position_offset != default, "position_offset", f"{text} {self.position_offset}"
+        blind = dict.fromkeys(layer.name for layer in self._layers() if not layer.compares_queries_and_keys)
+        text = 'expected "learned", found "rotary": it rotates queries and keys, which are not compared in'
+        yield bool(blind), "positions", f"{text} {' and '.join(blind)}"
 
     def _place_of(self, index: int, key: str) -> Path:
         """Where a parameter of a layer's attention comes from."""
@@ -397,9 +365,6 @@ class ModelConfig(BaseModel):
             return (key,)
         # Unset everywhere, it is the attention's own default.
         return place if isinstance(item, str) else (*place, key)
-
-    def _is_set(self, key: str) -> bool:
-        return bool(getattr(self, key) != type(self).model_fields[key].default)
 
 
 SHAPE_KEYS = (

@@ -7,8 +7,7 @@ from typing import Any
 from .messages import Path, Problem, dotted, quoted
 from .parse import parse_json
 
-# Nothing in a config.json lies deeper than a parameter of a layer's attention.
-_PATH = re.compile(r"[\w$-]+(\.[\w$-]+|\[\d{1,9}\]){0,9}")
+_PATH = re.compile(r"[\w$-]+(\.[\w$-]+|\[\d+\])*")
 _PART = re.compile(r"[\w$-]+|\[\d+\]")
 
 
@@ -21,14 +20,11 @@ def apply_overrides(data: Any, overrides: Sequence[str]) -> list[Problem]:
     problems: list[Problem] = []
     seen: set[Path] = set()
     for override in overrides:
-        key, equals, text = override.partition("=")
-        key = key.strip()
-        if not equals or not _PATH.fullmatch(key):
+        if (split := _split(override)) is None:
             expected = "section.key=value, such as pretraining_setting.seed=1"
             problems.append(Problem((), f"--set {quoted(override)}: expected {expected}"))
             continue
-        path = _parts(key)
-        value, duplicates = _value(text, path)
+        path, value, duplicates = split
         problems += duplicates
         if path in seen:
             problems.append(Problem(path, "overridden twice; keep one"))
@@ -42,13 +38,8 @@ def overridden(overrides: Sequence[str]) -> dict[str, Any]:
 
     Malformed overrides are left out: `apply_overrides` tells of them.
     """
-    values: dict[str, Any] = {}
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        if equals and _PATH.fullmatch(key.strip()):
-            path = _parts(key.strip())
-            values |= {dotted(place): value for place, value in _leaves(path, _value(text, path)[0])}
-    return values
+    split = (each for each in map(_split, overrides) if each is not None)
+    return {dotted(place): leaf for path, value, _ in split for place, leaf in _leaves(path, value)}
 
 
 def _leaves(path: Path, value: object) -> Iterator[tuple[Path, object]]:
@@ -59,36 +50,29 @@ def _leaves(path: Path, value: object) -> Iterator[tuple[Path, object]]:
         yield from _leaves((*path, key), item)
 
 
-def _parts(key: str) -> Path:
-    return tuple(int(part[1:-1]) if part.startswith("[") else part for part in _PART.findall(key))
-
-
-def _value(text: str, path: Path) -> tuple[Any, list[Problem]]:
+def _split(override: str) -> tuple[Path, Any, list[Problem]] | None:
+    """The path, the value, and the duplicate keys in it; None of another form."""
+    key, equals, text = override.partition("=")
+    if not equals or not _PATH.fullmatch(key.strip()):
+        return None
+    path = tuple(int(part[1:-1]) if part.startswith("[") else part for part in _PART.findall(key))
     try:
         value, duplicates = parse_json(text)
     except ValueError:
-        return text, []
-    return value, [Problem(path + problem.path, problem.text) for problem in duplicates]
+        return path, text, []
+    return path, value, [Problem(path + problem.path, problem.text) for problem in duplicates]
 
 
 def _set(data: Any, path: Path, value: object) -> list[Problem]:
     """Writes `value` at `path`, making sections that the file lacks."""
     node = data
     for depth, part in enumerate(path):
-        if reason := _no_place(node, part, dotted(path[:depth])):
-            return [Problem(path, f"cannot be overridden: {reason}")]
+        is_place = isinstance(node, dict) if isinstance(part, str) else isinstance(node, list) and part < len(node)
+        if not is_place:
+            return [Problem(path, f"cannot be overridden: {dotted(path[:depth])} is {quoted(node)}")]
         if depth == len(path) - 1:
             node[part] = value
-        elif isinstance(part, str) and part not in node:
-            node[part] = {} if isinstance(path[depth + 1], str) else []
+        elif isinstance(part, str):
+            node.setdefault(part, {} if isinstance(path[depth + 1], str) else [])
         node = node[part]
     return []
-
-
-def _no_place(node: object, part: str | int, where: str) -> str | None:
-    """Why `node`, which stands at `where`, cannot hold `part`."""
-    if isinstance(part, str):
-        return None if isinstance(node, dict) else f"{where} is {quoted(node)}, not an object"
-    if not isinstance(node, list):
-        return f"{where} is {quoted(node)}, not a list"
-    return None if part < len(node) else f"{where} has {len(node)} items"

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from ..messages import quoted
 from ..ranges import Size
-from .base import AttentionConfig
+from .base import AttentionConfig, beyond_length
 
 
 class LinformerConfig(AttentionConfig):
@@ -38,10 +38,7 @@ class LinformerConfig(AttentionConfig):
         return []
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        if self.projected_length <= max_seq_len:
-            return []
-        text = f"expected at most max_seq_len = {max_seq_len}, found {self.projected_length}: nothing would be saved"
-        return [("projected_length", text)]
+        return beyond_length({"projected_length": self.projected_length}, max_seq_len)
 
     @property
     def learns_weights(self) -> bool:

@@ -9,6 +9,14 @@ from ..ranges import LEAST_RIDGE, MOST_ITERATIONS, MOST_PINV_ITERATIONS, MOST_RI
 from .base import AttentionConfig
 
 DEFAULT_LLOYD_ITERATIONS = 3
+_OF_KERNELS = {
+    "ignore_mask": False,
+    "segments": "valid",
+    "pinv_start": "matrix",
+    "landmarks": "segment_means",
+    "pinv_ridge": None,
+}
+"""What the fused kernels compute."""
 
 
 class NystromConfig(AttentionConfig):
@@ -73,37 +81,21 @@ class NystromConfig(AttentionConfig):
         if self.ignore_mask and self.segments != "padded":
             text = f'expected "padded" with ignore_mask = true, found {quoted(self.segments)}: if padding counts'
             problems.append(("segments", f"{text} like any token, segments cannot depend on the mask"))
-        if self.ignore_mask and self.implementation == "triton":
-            text = 'expected "torch" or "auto" with ignore_mask = true, found "triton": the kernels apply the mask'
-            problems.append(("implementation", text))
         if self.landmarks != "segment_means" and self.segments != "valid":
             text = f'expected "segment_means" with segments = {quoted(self.segments)}, found {quoted(self.landmarks)}'
             problems.append(("landmarks", f"{text}: the others are computed from each row's valid tokens"))
-        for key, value, kernels in (("segments", self.segments, "valid"), ("pinv_start", self.pinv_start, "matrix")):
-            if self.implementation == "triton" and value != kernels and not self.ignore_mask:
-                text = f'expected "torch" or "auto" with {key} = {quoted(value)}, found "triton": the kernels accept'
-                problems.append(("implementation", f"{text} only {quoted(kernels)}"))
-        if self.landmarks != "segment_means" and self.implementation == "triton":
-            text = f'expected "torch" or "auto" with landmarks = {quoted(self.landmarks)}, found "triton": the kernels'
-            problems.append(("implementation", f"{text} support only segment means"))
         if self.landmarks != "kmeans" and self.kmeans_iterations is not None:
             text = f"expected no iterations with landmarks = {quoted(self.landmarks)}, found {self.kmeans_iterations}"
             problems.append(("kmeans_iterations", f'{text}: only "kmeans" has them'))
-        return problems + self._impossible_beside_a_ridge()
-
-    def _impossible_beside_a_ridge(self) -> list[tuple[str, str]]:
-        if self.pinv_ridge is None:
-            return []
-        beside = f"with pinv_ridge = {self.pinv_ridge:g}, found"
-        problems = []
-        for key in ("pinv_iterations", "pinv_start"):
-            default = type(self).model_fields[key].default
-            if (value := getattr(self, key)) != default:
-                text = f"expected {quoted(default)} {beside} {quoted(value)}: it replaces the iterations"
-                problems.append((key, text))
-        if self.implementation == "triton":
-            text = f'expected "torch" or "auto" {beside} "triton": the kernels support only the iterations'
-            problems.append(("implementation", text))
+        for key in ("pinv_iterations", "pinv_start") if self.pinv_ridge is not None else ():
+            default, value = type(self).model_fields[key].default, getattr(self, key)
+            if value != default:
+                text = f"expected {quoted(default)} with pinv_ridge = {self.pinv_ridge:g}, found {quoted(value)}"
+                problems.append((key, f"{text}: it replaces the iterations"))
+        for key, only in _OF_KERNELS.items() if self.implementation == "triton" else ():
+            if (value := getattr(self, key)) != only:
+                text = f'expected "torch" or "auto" with {key} = {quoted(value)}, found "triton": the kernels accept'
+                problems.append(("implementation", f"{text} only {quoted(only)}"))
         return problems
 
     @property

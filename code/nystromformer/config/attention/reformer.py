@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ..ranges import Size
-from .base import AttentionConfig
+from .base import AttentionConfig, beyond_length
 
 MOST_BUCKETS = 4096
 
@@ -65,13 +65,9 @@ class ReformerConfig(AttentionConfig):
         return 2
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        problems = []
-        if self.chunk_length > max_seq_len:
-            text = f"expected at most max_seq_len = {max_seq_len}, found {self.chunk_length}"
-            problems.append(("chunk_length", text))
-        if self.num_buckets is not None and self.num_buckets > max_seq_len > 1:
-            text = f"expected at most max_seq_len = {max_seq_len}, found {self.num_buckets}: more buckets than tokens"
-            problems.append(("num_buckets", text))
+        problems = beyond_length({"chunk_length": self.chunk_length}, max_seq_len)
+        if max_seq_len > 1:
+            problems += beyond_length({"num_buckets": self.num_buckets or 0}, max_seq_len)
         if (reason := self.why_not_length(max_seq_len)) is not None:
             problems.append(("chunk_length", f"max_seq_len = {max_seq_len}: {reason}"))
         return problems

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from ..messages import quoted
 from ..ranges import Size
-from .base import AttentionConfig
+from .base import AttentionConfig, beyond_length
 
 MOST_RANK_UNASKED = 8
 """The paper's rank, where none is given and the length has so many."""
@@ -49,9 +49,7 @@ class SynthesizerConfig(AttentionConfig):
         ]
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        problems = []
-        if self.rank is not None and self.rank > max_seq_len:
-            problems.append(("rank", f"expected at most max_seq_len = {max_seq_len}, found {self.rank}"))
+        problems = beyond_length({"rank": self.rank or 0}, max_seq_len)
         if self.factor is not None and max_seq_len % self.factor:
             problems.append(("factor", f"expected a divisor of max_seq_len = {max_seq_len}, found {self.factor}"))
         return problems
