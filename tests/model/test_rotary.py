@@ -1,6 +1,5 @@
 """Rotary positions against complex numbers in float64, transformers' RoFormer and Llama, and what follows of them."""
 
-import copy
 from typing import Any
 
 import pytest
@@ -108,14 +107,6 @@ def test_with_softmax_it_is_roformer() -> None:
     torch.testing.assert_close(mine(tokens(), keep, types)[keep], expected[keep], rtol=1e-4, atol=1e-4)
 
 
-def test_without_it_the_order_would_not_matter() -> None:
-    model = encoder(**SOFTMAX).eval()
-    order = torch.randperm(LENGTH, generator=torch.Generator().manual_seed(0))
-    assert (model(tokens()[:, order]) - model(tokens())[:, order]).abs().max() > 0.01
-    model.rotary = None
-    torch.testing.assert_close(model(tokens()[:, order]), model(tokens())[:, order], rtol=1e-4, atol=1e-5)
-
-
 def test_padding_in_front_changes_nothing_for_softmax() -> None:
     """Positions are counted from the row's start, padding included, and distances stay as they are."""
     model = encoder(**SOFTMAX).eval()
@@ -173,16 +164,6 @@ def test_one_rotation_serves_all_layers_and_later_calls(monkeypatch: pytest.Monk
     assert made == [32, 64, 100], "with room to grow, and no more than the longest row takes"
     assert not list(model.buffers())
     assert not [name for name in model.state_dict() if "position" in name or "rotary" in name]
-
-
-def test_a_rotation_made_without_gradients_serves_training() -> None:
-    model, other = encoder(), encoder()
-    with torch.inference_mode():
-        model(tokens())
-    for each in (model, other, copy.deepcopy(model)):
-        each.zero_grad()
-        each(tokens()).square().sum().backward()
-    assert torch.equal(model.layers[0].attention.query.weight.grad, other.layers[0].attention.query.weight.grad)
 
 
 def test_a_model_cast_to_16_bits_keeps_its_rotation() -> None:
@@ -253,11 +234,6 @@ def test_one_exported_program_serves_every_length() -> None:
     for batch, count in [(1, 2), (3, 7), (2, 64), (1, 600)]:
         x = tokens(batch, count)
         torch.testing.assert_close(program(x), model(x), rtol=1e-4, atol=1e-5)
-
-
-def test_rows_longer_than_max_seq_len_are_refused() -> None:
-    with pytest.raises(ValueError, match=f"at most max_seq_len = {LENGTH} tokens, found {LENGTH + 1}"):
-        encoder()(tokens(length=LENGTH + 1))
 
 
 @pytest.mark.parametrize(

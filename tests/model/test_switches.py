@@ -144,11 +144,6 @@ def test_each_dropout_is_at_its_place(key: str) -> None:
     assert torch.equal(encoder.eval()(tokens()), encoder.eval()(tokens()))
 
 
-def test_a_dropout_that_is_not_given_is_dropout_prob() -> None:
-    layer = Encoder(config(dropout_prob=0.3)).layers[0]
-    assert (layer.attention_dropout.p, layer.dropout.p, layer.feed_forward.dropout.p) == (0.3, 0.3, 0.0)
-
-
 def test_the_local_theta_is_that_of_local_layers_alone() -> None:
     def out(attention: Any, **changes: Any) -> Tensor:
         torch.manual_seed(0)

@@ -76,23 +76,19 @@ class ModelConfig(BaseModel):
         "float32); true: whichever of the two is fast on the device, else float32; false: float32.",
     )
     attention_grad_checkpointing: bool = Field(
-        default=False,
-        description="Save memory: recompute each layer's attention in the backward pass instead of storing it.",
+        default=False, description="Save memory: recompute each layer's attention in the backward pass."
     )
     gelu_grad_checkpointing: bool = Field(
-        default=False,
-        description="Save memory: recompute each layer's activation in the backward pass instead of storing it.",
+        default=False, description="Save memory: recompute each layer's activation in the backward pass."
     )
     reversible: bool = Field(
         default=False,
-        description="Save memory by reversible residual layers, as in Reformer: each token has two vectors, one read "
-        "by attention and one by feed-forward, so that the backward pass computes each layer's input from its "
-        "output instead of storing it. A different network than with false; needs norm pre.",
+        description="Save memory by reversible residual layers, as in Reformer: the backward pass computes each "
+        "layer's input from its output instead of storing it. A different network than with false; needs norm pre.",
     )
     feed_forward_chunk: Size | None = Field(
         default=None,
-        description="Save memory: compute feed-forward blocks this many tokens at a time, and again in the backward "
-        "pass; null: all at once.",
+        description="Save memory: compute feed-forward blocks this many tokens at a time; null: all at once.",
     )
     compile: bool = Field(
         default=False,
@@ -162,14 +158,13 @@ class ModelConfig(BaseModel):
     )
     skip_first_prenorm: bool = Field(
         default=False,
-        description="Omit the first layer's norm before the attention, as in ModernBERT, since the embedding norm "
-        "directly precedes it; needs norm pre and embedding_norm.",
+        description="Omit the first layer's norm before the attention, as in ModernBERT; needs norm pre and "
+        "embedding_norm.",
     )
     feed_forward: Literal["mlp", "glu"] = Field(
         default="mlp",
-        description="The feed-forward block. mlp: a linear map, the activation, a linear map; glu: the activation of "
-        "one linear map times another, then a third (gated linear unit, Shazeer 2020: GeGLU with gelu, SwiGLU with "
-        "silu). A gated block has 1.5 times the weights at the same transformer_hidden_dim.",
+        description="The feed-forward block. mlp: two linear maps with the activation between; glu: a gated linear "
+        "unit (Shazeer 2020), with 1.5 times the weights at the same transformer_hidden_dim.",
     )
     activation: Literal["gelu_tanh", "gelu", "silu"] = Field(
         default="gelu_tanh",
@@ -178,8 +173,7 @@ class ModelConfig(BaseModel):
     )
     bias: bool = Field(
         default=True,
-        description="Use biases in linear layers and norms of the encoder and the masked-token head. The "
-        "vocabulary's bias and those of fine-tuning heads always stay.",
+        description="Biases in linear layers and norms of the encoder and the masked-token head.",
     )
     head_transform: bool = Field(
         default=True,
@@ -189,8 +183,7 @@ class ModelConfig(BaseModel):
     depth_scaled_init: bool = Field(
         default=False,
         description="Divide the initial weights of the last linear layer of each attention and feed-forward block by "
-        "the square root of twice num_layers, as in GPT-2, so that the sum over layers does not grow with their "
-        "number.",
+        "the square root of twice num_layers, as in GPT-2.",
     )
     layer_norm_eps: float = Field(
         default=1e-5,
@@ -201,8 +194,7 @@ class ModelConfig(BaseModel):
     positions: Literal["learned", "rotary"] = Field(
         default="learned",
         description="Position encoding. learned: an embedding for each position, added to the token's; rotary: "
-        "queries and keys of each layer are rotated by angles that grow with the position (RoPE), without "
-        "weights, so that their products depend on distances.",
+        "queries and keys are rotated by angles that grow with the position (RoPE).",
     )
     rope_theta: RopeTheta = Field(
         default=10_000.0,

@@ -107,12 +107,7 @@ class PretrainingConfig(BaseModel):
         le=0.999999,
         description="AdamW's beta2: decay of the running mean of the squared gradient.",
     )
-    adam_eps: float = Field(
-        default=1e-6,
-        ge=1e-16,
-        le=1,
-        description="AdamW's epsilon.",
-    )
+    adam_eps: float = Field(default=1e-6, ge=1e-16, le=1, description="AdamW's epsilon.")
     max_grad_norm: float | None = Field(
         default=1.0,
         ge=1e-6,
@@ -266,16 +261,14 @@ class ExperimentConfig(BaseModel):
     )
     from_cp_resize: Resize = Field(
         default="lossless",
-        description="What may differ in size from from_cp's checkpoint. none: nothing; lossless: positions and "
-        "sentence types (repeated or cut) and larger convolution kernels (zeros around the taps), so that input "
-        "that both models accept gets the same output; lossy: also smaller kernels, which lose their outer taps.",
+        description="What may differ in size from from_cp's checkpoint. none: nothing; lossless: positions, sentence "
+        "types and larger convolution kernels; lossy: also smaller kernels, which lose their outer taps.",
     )
     from_cp_positions: Positions = Field(
         default="repeat",
-        description="How a longer table of learned positions is filled from a checkpoint, for from_cp and for "
-        "fine-tuning on longer rows. repeat: its positions repeat; continue: new positions start from random "
-        "values; interpolate: its positions are stretched over the table, which changes all embeddings and needs "
-        'from_cp_resize "lossy".',
+        description="How a longer table of learned positions is filled from a checkpoint. repeat: its positions "
+        "repeat; continue: new positions start from random values; interpolate: its positions are stretched over "
+        'the table, which needs from_cp_resize "lossy".',
     )
     model: ModelConfig = Field(description="The network: sizes, attention and computation.")
     pretraining_setting: PretrainingConfig = Field(

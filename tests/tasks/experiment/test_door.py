@@ -1,7 +1,6 @@
 """The one way into an experiment: what was opened is whole, checked and not kept."""
 
 import dataclasses
-import gc
 import re
 import shutil
 from collections.abc import Callable
@@ -19,9 +18,9 @@ from nystromformer.tasks.experiment.opening import (
     open_pretraining,
     open_scoring,
 )
-from nystromformer.tasks.experiment.run import Saved, pretraining_settings
+from nystromformer.tasks.experiment.run import pretraining_settings
 from nystromformer.tasks.pretraining.pretrain import pretrain
-from nystromformer.training import Group, Trainer
+from nystromformer.training import Group
 from nystromformer.training.archive import read_checkpoint, write_checkpoint
 
 ONE, TWO = {"pretraining_setting__epoch": 1}, {"pretraining_setting__epoch": 2}
@@ -82,22 +81,6 @@ def test_of_start_weights_that_do_not_fit_nothing_is_left(finished: Path, tmp_pa
     assert [path.name for path in (folder / "model").iterdir()] == ["run.lock"]
 
 
-def test_nothing_keeps_a_second_copy_of_the_weights_while_the_run_goes_on(
-    copy: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alive: list[object] = []
-    run = Trainer.run
-
-    def look(trainer: Trainer) -> object:
-        alive.extend(thing for thing in gc.get_objects() if type(thing) in (Saved, OpenedPretraining))
-        return run(trainer)
-
-    monkeypatch.setattr(Trainer, "run", look)
-    assert pretrain(write_experiment(copy, pretraining_setting__epoch=3), dataset_folder, CPU) is None
-    assert (copy / "model" / "cp-0002.cp").is_file()
-    assert not alive
-
-
 def of_another_tokenizer(path: Path) -> None:
     write_checkpoint(read_checkpoint(path) | {"tokenizer": "0" * 64}, path)
 
@@ -105,12 +88,6 @@ def of_another_tokenizer(path: Path) -> None:
 def of_another_size(path: Path) -> None:
     content = read_checkpoint(path)
     content["model"]["mlm.bias"] = content["model"]["mlm.bias"][:-1].clone()
-    write_checkpoint(content, path)
-
-
-def of_other_objectives(path: Path) -> None:
-    content = read_checkpoint(path)
-    content["config"]["pretraining_setting"]["objectives"] = ["mlm"]
     write_checkpoint(content, path)
 
 
@@ -130,7 +107,6 @@ def damaged(path: Path) -> None:
     [
         (of_another_tokenizer, "trained with another tokenizer"),
         (of_another_size, "of another architecture than the model in config.json:\n  mlm.bias"),
-        (of_other_objectives, 'trained for the objectives ["mlm"], config.json has ["mlm", "sop"]: give --set'),
         (without_its_step, "not a checkpoint of a run: it has no step"),
         (damaged, "damaged (its content is not what its checksum says)"),
     ],

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import pytest
 import torch
-from small import CPU, run_command, run_here, small_data, write_dataset, write_experiment
+from small import CPU, run_command, run_here, write_dataset, write_experiment
 
 from nystromformer.data.manifest import read_manifest, write_manifest
 from nystromformer.tasks.pretraining.pretrain import pretrain
-from nystromformer.training.archive import FORMAT, read_checkpoint, write_checkpoint
+from nystromformer.training.archive import FORMAT, read_checkpoint
 from nystromformer.training.checkpoint import RunLock
 
 PRETRAIN, VALIDATE = "code/run_pretrain.py", "code/run_validation.py"
@@ -70,51 +70,6 @@ def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     data = json.loads(path.read_text())
     change(data)
     path.write_text(json.dumps(data))
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (None, ["config.json", "no such file"]),
-        ('{"model": {', ["line 1", "column"]),
-        ('{"model": {}, "model": {}}', ["model: given 2 times"]),
-        ("[]", ["object"]),
-    ],
-    ids=["missing", "not JSON", "duplicate key", "not an object"],
-)
-def test_a_config_that_cannot_be_read(refused: Refused, tmp_path: Path, text: str | None, words: list[str]) -> None:
-    if text is not None:
-        (tmp_path / "config.json").write_text(text)
-    said = refused(PRETRAIN, tmp_path)
-    for word in words:
-        assert word.lower() in said.lower()
-
-
-def test_all_mistakes_of_a_config_at_once(refused: Refused, tmp_path: Path) -> None:
-    broken = small_data(model__num_landmark=8, model__conv_kernel_size=4, pretraining_setting__batch_size="8")
-    (tmp_path / "config.json").write_text(json.dumps(broken))
-    said = refused(PRETRAIN, tmp_path)
-    for word in ("model.num_landmark", "num_landmarks", "conv_kernel_size", "odd", "pretraining_setting.batch_size"):
-        assert word in said
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"model__num_head": 3}, ["transformer_dim", "3 x 8 = 24"]),
-        ({"model__num_landmarks": 32}, ["fewer landmarks than max_seq_len"]),
-        ({"model__attn_type": ["nystrom"]}, ["model.attn_type", "2 items"]),
-        ({"gpu_setting__inst_per_gpu": 3}, ["batch_size"]),
-    ],
-    ids=["heads", "landmarks", "list of the wrong length", "micro-batch"],
-)
-def test_impossible_combinations(
-    refused: Refused, tmp_path: Path, changes: dict[str, object], words: list[str]
-) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(small_data(**changes)))
-    said = refused(PRETRAIN, tmp_path)
-    for word in words:
-        assert word in said
 
 
 def test_exit_status_of_a_real_process(tmp_path: Path) -> None:
@@ -223,28 +178,6 @@ def test_a_run_that_is_to_go_on_with_another_attention(refused: Refused, run: Pa
     assert "core.skip.weight: the model has (2, 1, 9, 1), the checkpoint (2, 1, 5, 1)" in said
 
 
-def test_a_checkpoint_of_an_earlier_version_that_does_not_say_its_shape(
-    refused: Refused, run: Path, data: Path
-) -> None:
-    for path in (run / "model").glob("cp-*"):
-        content = read_checkpoint(path)
-        del content["set_by_flag"], content["precision"]
-        write_checkpoint(content, path)
-    edit(run / "config.json", lambda c: c["model"].update(transformer_hidden_dim=64))
-    said = refused(VALIDATE, run, "--dataset", data)
-    for layer in (0, 1):
-        assert f"layers.{layer}.feed_forward.up.weight: the model has (64, 16), the checkpoint (32, 16)" in said
-        assert f"layers.{layer}.feed_forward.down.weight: the model has (16, 64), the checkpoint (16, 32)" in said
-    assert "model.transformer_hidden_dim: 32 in the checkpoint, 64 now" in refused(PRETRAIN, run, "--dataset", data)
-
-
-@pytest.mark.parametrize("keep", [0, -1, 1.5, "all"])
-def test_a_number_of_epochs_to_keep_that_is_none(refused: Refused, run: Path, data: Path, keep: object) -> None:
-    for script in (PRETRAIN, VALIDATE):
-        said = refused(script, run, "--dataset", data, "--set", f"pretraining_setting.keep_epochs={keep}")
-        assert "pretraining_setting.keep_epochs: expected" in said
-
-
 @pytest.mark.parametrize("script", [PRETRAIN, VALIDATE])
 def test_a_pickle_with_code_in_it(refused: Refused, run: Path, data: Path, script: str) -> None:
     class Bomb:
@@ -297,16 +230,6 @@ def test_a_run_that_diverges_keeps_its_checkpoints(
     assert not list((tmp_path / "run" / "model").glob("cp-*"))
 
 
-def test_from_cp_that_does_not_fit(refused: Refused, run: Path, data: Path, tmp_path: Path) -> None:
-    new = tmp_path / "new"
-    write_experiment(new, model__transformer_hidden_dim=64)
-    shutil.copy(run / "model" / "cp-0001.model", new / "start.model")
-    flags = ["--dataset", data, "--set", "from_cp=/model/start.model"]
-    said = refused(PRETRAIN, new, *flags)
-    assert "start.model: of another architecture" in said
-    assert "no such checkpoint" in refused(PRETRAIN, new, *flags[:3], "from_cp=/model/none.model")
-
-
 def test_sentence_order_without_any_row_to_learn_it_from(refused: Refused, tmp_path: Path, data: Path) -> None:
     manifest = read_manifest(data)
     train = manifest.train.model_copy(update={"sentence_order_rows": 0})
@@ -321,17 +244,3 @@ def test_fixed_segments_that_do_not_fit_the_rows(refused: Refused, tmp_path: Pat
     said = refused(PRETRAIN, tmp_path / "run", "--dataset", data)
     assert "layer 0's attention does not accept rows of 32 tokens" in said
     assert "10 equal segments" in said
-
-
-def test_files_that_cannot_be_used_are_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], run: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    for out, words in ((tmp_path / "file" / "x.png", "File exists"), (tmp_path / "x.xyz", "ends in one of .png")):
-        assert run_here(monkeypatch, "code/run_report.py", "pretraining", run, "--out", out) == 2
-        assert words in capsys.readouterr().err
-
-
-def test_a_seed_of_any_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: Path) -> None:
-    write_experiment(tmp_path / "run", pretraining_setting__epoch=1, pretraining_setting__seed=2**63 - 1)
-    assert run_here(monkeypatch, PRETRAIN, "--model", tmp_path / "run", "--dataset", data) == 0

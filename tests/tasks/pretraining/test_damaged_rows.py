@@ -79,12 +79,6 @@ def test_what_was_verified_is_not_read_again(tmp_path: Path, data: Path, monkeyp
     assert checkpoints(tmp_path / "second") == checkpoints(tmp_path / "first")
 
 
-def test_a_dataset_that_cannot_be_written_to_is_remembered_in_the_model_folder(tmp_path: Path, data: Path) -> None:
-    (data / MEMORY_FILE).mkdir()
-    pretrain(write_experiment(tmp_path / "run", pretraining_setting__epoch=1), data, CPU)
-    assert len(json.loads((tmp_path / "run" / "model" / MEMORY_FILE).read_text())) == 4
-
-
 def test_scores_of_other_text_are_not_written(tmp_path: Path, data: Path, said: Callable[..., str]) -> None:
     pretrain(write_experiment(tmp_path / "run", pretraining_setting__epoch=1), data, CPU)
     other_text(data / "validation.tokens.bin")

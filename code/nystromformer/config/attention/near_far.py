@@ -21,13 +21,12 @@ class NearFarConfig(AttentionConfig):
     )
     num_landmarks: Size = Field(
         default=64,
-        description="Groups of the tokens that are not attended to individually; each group enters by its mean and "
-        "size.",
+        description="Groups of the tokens that are not attended to individually.",
     )
     landmarks: Literal["segment_means", "kmeans"] = Field(
         default="segment_means",
         description="How groups are formed. segment_means: near-equal segments of each row's own tokens; kmeans: "
-        "clusters of the head's keys by three Lloyd iterations, which take more time and memory.",
+        "clusters of the head's keys.",
     )
     num_selected: Count = Field(
         default=16,

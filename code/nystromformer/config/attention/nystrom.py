@@ -40,21 +40,18 @@ class NystromConfig(AttentionConfig):
         default=6,
         ge=1,
         le=MOST_PINV_ITERATIONS,
-        description="Iterations of eq. 14 that approximate the pseudo-inverse. More come closer to it; few also act "
-        "as a regulariser. More than 12 are computed in float64.",
+        description="Iterations of eq. 14 that approximate the pseudo-inverse. More than 12 are computed in float64.",
     )
     segments: Literal["valid", "padded", "padded_unmasked"] = Field(
         default="valid",
-        description="Which tokens a landmark is the mean of. valid: near-equal segments of each row's own tokens, "
-        "without padding; padded: the authors' fixed segments over the padded length, with masked tokens as "
-        "zeros; padded_unmasked: the fixed segments of transformers' module, masked tokens included. With "
-        "ignore_mask, padding enters everything else too.",
+        description="Which tokens a landmark is the mean of. valid: near-equal segments of each row's own tokens; "
+        "padded: the authors' fixed segments over the padded length, with masked tokens as zeros; padded_unmasked: "
+        "the fixed segments of transformers' module, masked tokens included.",
     )
     landmarks: Literal["segment_means", "strided", "kmeans"] = Field(
         default="segment_means",
         description="How landmarks are computed. segment_means: the means of the segments (eq. 16); strided: the "
-        "first token of each segment, every N/M-th one; kmeans: cluster centres of the tokens, by Lloyd "
-        "iterations from the means.",
+        "first token of each segment; kmeans: cluster centres of the tokens, by Lloyd iterations.",
     )
     kmeans_iterations: Annotated[int, Field(ge=1, le=MOST_ITERATIONS)] | None = Field(
         default=None, description="Lloyd iterations if landmarks is kmeans; null: 3."
@@ -66,9 +63,8 @@ class NystromConfig(AttentionConfig):
     )
     pinv_ridge: Annotated[float, Field(ge=LEAST_RIDGE, le=MOST_RIDGE)] | None = Field(
         default=None,
-        description="Compute (AᵀA + pinv_ridge I)⁻¹ Aᵀ by a factorisation in float64 instead of the iterations. Like "
-        "few iterations, it leaves out directions whose singular values are far below its square root. null: the "
-        "iterations.",
+        description="Compute (AᵀA + pinv_ridge I)⁻¹ Aᵀ by a factorisation in float64 instead of the iterations; "
+        "null: the iterations.",
     )
     implementation: Literal["auto", "torch", "triton"] = Field(
         default="auto",

@@ -1,6 +1,5 @@
 """What must agree before an experiment is worked on."""
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -103,20 +102,6 @@ def check_is_of_a_run(content: Mapping[str, Any], source: Path) -> None:
     """
     if absent := [key for key in _OF_A_RUN if key not in content]:
         raise UserError(f"{source}: not a checkpoint of a run: it has no {', '.join(absent)}")
-
-
-def check_same_objectives(content: Mapping[str, Any], config: ExperimentConfig, source: Path) -> None:
-    """Refuse weights whose heads are those of other objectives.
-
-    Raises:
-        UserError: the two differ; names the flag that says the checkpoint's.
-    """
-    theirs, ours = content["config"]["pretraining_setting"]["objectives"], config.pretraining_setting.objectives
-    if set(theirs) != set(ours):
-        raise UserError(
-            f"{source}: trained for the objectives {json.dumps(theirs)}, config.json has {json.dumps(ours)}: give "
-            f"--set 'pretraining_setting.objectives={json.dumps(theirs)}', as in its training, or change config.json"
-        )
 
 
 def check_same_tokenizer(content: Mapping[str, Any], dataset: Dataset, source: Path) -> None:

@@ -21,7 +21,6 @@ from nystromformer.tasks.experiment.checks import (
     check_has_training_rows,
     check_is_of_a_run,
     check_resumable,
-    check_same_objectives,
     check_same_run,
     check_same_tokenizer,
     check_shared_equally,
@@ -129,11 +128,9 @@ def open_pretraining(
 
     checkpoint = newest(experiment.checkpoints, group, check)
     start = None if checkpoint is not None else group.check(lambda: open_start_weights(experiment, dataset))
-    origin = None if start is None else start.origin
+    facts["started_from"] = start.origin if start is not None else None
     if checkpoint is not None:
-        origin = checkpoint.content.get("started_from")
-    _say_origin(experiment, checkpoint, origin, group)
-    facts["started_from"] = origin
+        facts["started_from"] = checkpoint.content.get("started_from")
     return OpenedPretraining(experiment, device, group, dataset, checkpoint, start, facts)
 
 
@@ -181,7 +178,6 @@ def open_scoring(
         content = read_checkpoint(path, mmap=True)
         check_is_of_a_run(content, path)
         check_same_tokenizer(content, dataset, path)
-        check_same_objectives(content, experiment.config, path)
         check_weights(expected, content["model"], path)
         checkpoints.append(path)
     return OpenedScoring(experiment, device, Group(), dataset, tuple(checkpoints))
@@ -211,19 +207,3 @@ def open_finetuning(
 
     pretrained, vocabulary = group.check(find)
     return OpenedFinetuning(experiment, device, group, pretrained, vocabulary)
-
-
-def _say_origin(
-    experiment: Experiment, checkpoint: Saved | None, origin: Mapping[str, Any] | None, group: Group
-) -> None:
-    """Say it where config.json names other weights than those that the run began with."""
-    name = experiment.config.from_cp
-    if checkpoint is None or name is None or name == (origin or {}).get("path"):
-        return
-    began = "its initial weights" if origin is None else origin["path"]
-    say(
-        group,
-        "from_cp %s is not used: this run began with %s and resumes from its own checkpoint; start in a new folder to "
-        "begin with other weights",
-        *(name, began),
-    )

@@ -23,8 +23,8 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import say
 from nystromformer.tasks.experiment.tokenizer import differing_vocabulary, has_vocabulary
 from nystromformer.training import Group
-from nystromformer.training.archive import UnreadableCheckpoint, read_checkpoint
-from nystromformer.training.checkpoint import choose_weights, find_weights
+from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import choose_weights
 from nystromformer.wording import listed
 
 ENCODER = "encoder."
@@ -62,62 +62,41 @@ def open_start_weights(experiment: Experiment, dataset: Dataset) -> StartWeights
     if name is None:
         return None
     path = experiment.path(name)
+    notes: list[str] = []
+    initial: dict[str, Tensor] = initial_model(config).state_dict()
     if is_foreign(path):
-        return _of_others(config, dataset, name, path)
-    if not path.is_file():
+        source = open_source(path)
+        notes += source.notes
+        if (differs := differing_vocabulary(source.tokenizer, dataset)) is not None:
+            raise UserError(
+                f"{path}: {differs}: its token ids stand for other words. Make a dataset with the model's tokenizer"
+            )
+        if not has_vocabulary(source.tokenizer):
+            notes.append("its tokenizer does not lie beside it: that the dataset's is the same is not checked")
+        if source.is_warm_start:
+            # What is added to the source's attention adds nothing yet.
+            if any(map(_SKIP.search, initial)):
+                notes.append("the convolution begins at zero")
+            initial = {key: torch.zeros_like(w) if _SKIP.search(key) else w for key, w in initial.items()}
+        weights, model = source.weights, source.general
+        sha256, step = hashlib.sha256(json.dumps(source.stamps, sort_keys=True).encode()).hexdigest(), 0
+    elif path.is_file():
+        content = read_checkpoint(path)
+        check_is_of_a_run(content, path)
+        check_same_tokenizer(content, dataset, path)
+        weights, model, sha256, step = content["model"], content["config"]["model"], sha256_of(path), content["step"]
+    else:
         raise UserError(
             f"{path}: no such checkpoint (from_cp). Copy the .model or .cp of another run there (such as its "
             "model/cp-0099.model), or remove from_cp to begin with initial weights."
         )
-    content = read_checkpoint(path)
-    check_is_of_a_run(content, path)
-    check_same_tokenizer(content, dataset, path)
-    now = config.model.model_dump(mode="json", by_alias=True)
-    initial = initial_model(config).state_dict()
-    try:
-        transfer = transfer_weights(
-            initial,
-            now,
-            content["model"],
-            content["config"]["model"],
-            config.from_cp_resize,
-            config.from_cp_positions,
-        )
-    except DoesNotFit as error:
-        raise refusal(path, error, MAY_DIFFER) from error
-    origin = {"path": name, "sha256": sha256_of(path), "step": int(content["step"])}
-    return StartWeights(path, origin, transfer.weights, transfer.notes)
-
-
-def _of_others(config: ExperimentConfig, dataset: Dataset, name: str, path: Path) -> StartWeights:
-    """The weights of a transformers folder or of the authors' checkpoint.
-
-    Raises:
-        UserError: as of `open_source`; another tokenizer than the dataset's, or another architecture.
-    """
-    source = open_source(path)
-    notes = list(source.notes)
-    if (differs := differing_vocabulary(source.tokenizer, dataset)) is not None:
-        raise UserError(
-            f"{path}: {differs}: its token ids stand for other words. Make a dataset with the model's tokenizer"
-        )
-    if not has_vocabulary(source.tokenizer):
-        notes.append("its tokenizer does not lie beside it: that the dataset's is the same is not checked")
-    initial = initial_model(config).state_dict()
-    if source.is_warm_start:
-        # What is added to the source's attention adds nothing yet.
-        if any(map(_SKIP.search, initial)):
-            notes.append("the convolution begins at zero")
-        initial = {key: torch.zeros_like(w) if _SKIP.search(key) else w for key, w in initial.items()}
     now = config.model.model_dump(mode="json", by_alias=True)
     try:
-        transfer = transfer_weights(
-            initial, now, source.weights, source.general, config.from_cp_resize, config.from_cp_positions
-        )
+        transfer = transfer_weights(initial, now, weights, model, config.from_cp_resize, config.from_cp_positions)
     except DoesNotFit as error:
         raise refusal(path, error, MAY_DIFFER) from error
-    digest = hashlib.sha256(json.dumps(source.stamps, sort_keys=True).encode()).hexdigest()
-    return StartWeights(path, {"path": name, "sha256": digest, "step": 0}, transfer.weights, notes + transfer.notes)
+    origin = {"path": name, "sha256": sha256, "step": int(step)}
+    return StartWeights(path, origin, transfer.weights, [*notes, *transfer.notes])
 
 
 def initial_model(config: ExperimentConfig) -> PretrainingModel:
@@ -153,14 +132,8 @@ def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
     Raises:
         UserError: no such checkpoint, or an unreadable one.
     """
-    folder = experiment.checkpoints
-    (path,), of_epochs = choose_weights(folder, wanted), find_weights(folder)
-    try:
-        content = read_checkpoint(path)
-    except UnreadableCheckpoint as error:
-        others = ", ".join(str(epoch) for epoch, other in of_epochs.items() if other != path)
-        advice = f"take another one by --checkpoint ({others})" if others else "copy it again if it was copied"
-        raise UserError(f"{error}; {advice}") from error
+    (path,) = choose_weights(experiment.checkpoints, wanted)
+    content = read_checkpoint(path)
     check_is_of_a_run(content, path)
     return pretrained_in(content, path)
 

@@ -6,7 +6,7 @@ from tokenizers import Tokenizer
 
 from nystromformer.data.dataset import TOKENIZER_FOLDER, Dataset
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer
-from nystromformer.errors import UserError, reading
+from nystromformer.errors import UserError
 from nystromformer.files.reading import read_json
 from nystromformer.files.writing import NewFile, sha256_of
 from nystromformer.tasks.experiment.folder import Experiment
@@ -15,27 +15,14 @@ from nystromformer.tasks.experiment.folder import Experiment
 def keep_tokenizer(source: Path, checkpoints: Path) -> None:
     """Copy a dataset's tokenizer folder to the checkpoints that are made with it.
 
-    What is there already beside the same tokenizer stays: of the dataset's files only that one is known to be whole.
-
     Raises:
         UserError: it cannot be written.
     """
-    kept = checkpoints / TOKENIZER_FOLDER
-    is_same = _is_same(source / TOKENIZER_FILE, kept / TOKENIZER_FILE)
     for path in sorted(source.iterdir()):
-        target = kept / path.name
-        if path.is_file() and not (target.is_file() and (is_same or _is_same(path, target))):
+        target = checkpoints / TOKENIZER_FOLDER / path.name
+        if path.is_file() and not (target.is_file() and target.read_bytes() == path.read_bytes()):
             with NewFile(target) as file:
-                file.write(_content(path))
-
-
-def _is_same(path: Path, other: Path) -> bool:
-    return other.is_file() and _content(other) == _content(path)
-
-
-def _content(path: Path) -> bytes:
-    with reading(path):
-        return path.read_bytes()
+                file.write(path.read_bytes())
 
 
 def find_tokenizer(experiment: Experiment, given: Path | None, sha256: str) -> Tokenizer:

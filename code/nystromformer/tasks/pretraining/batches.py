@@ -21,7 +21,7 @@ from nystromformer.data.dataset import Dataset, Rows
 from nystromformer.data.masking import BERT_REPLACE_PROBS, count_predictions, prepare_rows
 from nystromformer.data.sampler import rows_from
 from nystromformer.errors import UserError
-from nystromformer.tasks.pretraining.objectives import OBJECTIVES, checked_labels
+from nystromformer.tasks.pretraining.objectives import OBJECTIVES
 from nystromformer.training import Group, Step
 from nystromformer.training.prefetch import Prefetched
 from nystromformer.training.trainable import Batch, micro_batch_slices
@@ -89,7 +89,7 @@ class RowPreparation:
             "labels_BK": torch.from_numpy(prepared.labels_BK),
         }
         for name, objective in self.objectives.items():
-            tensors[f"{name}_labels"] = torch.from_numpy(checked_labels(name, objective, prepared))
+            tensors[f"{name}_labels"] = torch.from_numpy(objective.labels(prepared))
         if self.sentence_types:
             tensors["types_BN"] = torch.from_numpy(prepared.types_BN)
         valid_BN = tensors["tokens_BN"] != self.special.pad

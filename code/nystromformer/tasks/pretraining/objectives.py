@@ -8,7 +8,6 @@ from typing import Protocol
 
 from nystromformer.data.dataset import Dataset
 from nystromformer.data.masking import Ints, MaskedRows
-from nystromformer.model.build import CLASS_HEADS
 
 
 class Objective(Protocol):
@@ -48,19 +47,3 @@ OBJECTIVES: dict[str, Callable[[Dataset], Objective]] = {
     "sop": SentenceOrder,
 }
 """By the objective's name in config.json."""
-
-
-def checked_labels(name: str, objective: Objective, rows: MaskedRows) -> Ints:
-    """An objective's labels of some rows.
-
-    Raises:
-        ValueError: they are not what its head expects.
-    """
-    labels, head = objective.labels(rows), CLASS_HEADS[name]
-    expected = rows.positions_BK.shape[: 1 if head.of == "rows" else 2]
-    if labels.shape != expected or labels.max(initial=0) >= head.classes:
-        raise ValueError(
-            f"{name}: expected labels of shape {expected} below {head.classes}, as its head has classes of {head.of}; "
-            f"found shape {labels.shape} and labels up to {labels.max(initial=0)}"
-        )
-    return labels

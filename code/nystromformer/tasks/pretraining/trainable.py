@@ -3,7 +3,7 @@
 Shapes: B rows, N tokens, K masked positions, V vocabulary.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -66,14 +66,11 @@ class Pretraining:
         setting = self.config.pretraining_setting
         return self.score(setting.validate_batches_per_epoch * setting.batch_size)
 
-    def score(
-        self, num_rows: int | None = None, report: Callable[[int, int], object] | None = None
-    ) -> dict[str, float]:
+    def score(self, num_rows: int | None = None) -> dict[str, float]:
         """Metrics on validation rows, the same rows with the same masks every time.
 
         Args:
             num_rows: how many rows, drawn once and for all; None for all of them.
-            report: is called with the number of batches that are under way, and of those there are for this process.
 
         Raises:
             UserError: a row holds what no row can, in whichever process.
@@ -88,8 +85,6 @@ class Pretraining:
             sums = self._sums(batch)
             if number < len(batches):
                 total += sums
-            if report is not None:
-                report(number // group.size + 1, len(mine))
         return self.metrics(group.sum(total).tolist())
 
     def _sums(self, batch: Batch) -> Tensor:

@@ -2,8 +2,6 @@
 
 import json
 import logging
-import math
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,11 +12,10 @@ import torch
 
 from nystromformer.data.manifest import SPLITS
 from nystromformer.errors import UserError
-from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
+from nystromformer.files.checked_json import read_checked, write_checked
 from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.interop.transfer import mentioned
 from nystromformer.model import PretrainingModel
-from nystromformer.progress import SECONDS_BETWEEN_LINES, WorkDone
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.opening import OpenedScoring, open_scoring, verify_on_machine
@@ -41,18 +38,6 @@ class Score:
     checkpoint: str
     step: int
     metrics: dict[str, float]
-
-
-@dataclass(frozen=True)
-class _File:
-    """The file of scores, in which metrics stand beside a checkpoint's name and step."""
-
-    rows: int
-    masked_tokens: int
-    scores: list[dict[str, str | int | float]]
-    baselines: dict[str, float]
-    available_rows: int | None = None
-    __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True)
@@ -121,12 +106,11 @@ def validate(
 def _scored(opened: OpenedScoring, num_rows: int | None, baselines: bool) -> Validation:
     experiment, dataset, device = opened.experiment, opened.dataset, opened.device
     scores = []
-    for number, path in enumerate(opened.checkpoints, start=1):
+    for path in opened.checkpoints:
         model, content = load_checkpoint(experiment, path, device)
-        report = _ScoringProgress(path.stem, number, len(opened.checkpoints))
         # As in training, so that what a run's log says of the same rows comes out again.
         with torch.no_grad(), device.autocast(), device.products(experiment.config.model.transformer_dim):
-            metrics = Pretraining(model, experiment.config, dataset, device).score(num_rows, report)
+            metrics = Pretraining(model, experiment.config, dataset, device).score(num_rows)
         scores.append(Score(path.stem, content["step"], metrics))
         logger.info("%s scored", path.name)
     preparation = RowPreparation(dataset, experiment.config)
@@ -134,23 +118,6 @@ def _scored(opened: OpenedScoring, num_rows: int | None, baselines: bool) -> Val
     masked_tokens = ValidationBatches(dataset.validation, preparation, num_rows).count_predictions()
     guesses = baseline_accuracies(dataset, preparation, num_rows) if baselines else {}
     return Validation(rows, masked_tokens, scores, guesses, len(dataset.validation))
-
-
-class _ScoringProgress:
-    """Says every so often how many batches of a checkpoint are scored; called with that and how many there are."""
-
-    def __init__(self, name: str, number: int, checkpoints: int) -> None:
-        self._label = name if checkpoints == 1 else f"{name} ({number} of {checkpoints})"
-        self._begin = time.monotonic()
-        self._said = -math.inf  # the first batch is told at once
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - self._said < SECONDS_BETWEEN_LINES:
-            return
-        self._said = now
-        left = (now - self._begin) / done * (total - done)
-        logger.info("%s", WorkDone(self._label, done, total, "batches", seconds_left=left))
 
 
 def write_validation(result: Validation, path: Path) -> None:
@@ -179,31 +146,14 @@ def read_validation(path: Path) -> Validation:
     """
     try:
         data = read_checked(path)
-        if data is None and not path.exists():
+        if data is None:
             raise UserError(f"{path}: no such file; run code/run_validation.py for this folder first")
-        file = checked(_File, data)
-        scores = [
-            Score(name, step, checked(dict[str, float], metrics)) for name, step, metrics in map(_parts, file.scores)
-        ]
-        if not scores or any("loss" not in score.metrics for score in scores):
-            raise ValueError("scores: expected at least one, and the loss of each")
-    except ValueError as error:
+        scores = [Score(score.pop("checkpoint"), score.pop("step"), score) for score in data.pop("scores")]
+        return Validation(scores=scores, **data)
+    except (ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{path}: expected the scores of code/run_validation.py, found something else ({error}). Run it again."
+            f"{path}: expected the scores of code/run_validation.py, found something else ({error!r}). Run it again."
         ) from error
-    return Validation(file.rows, file.masked_tokens, scores, file.baselines, file.available_rows)
-
-
-def _parts(score: dict[str, str | int | float]) -> tuple[str, int, dict[str, Any]]:
-    """Of a score in the file: its checkpoint, step and metrics.
-
-    Raises:
-        ValueError: it lacks one.
-    """
-    checkpoint, step = (score.pop(key, None) for key in ("checkpoint", "step"))
-    if not isinstance(checkpoint, str) or not isinstance(step, int):
-        raise ValueError("scores: expected the checkpoint and the step of each")
-    return checkpoint, step, score
 
 
 def table(result: Validation) -> str:
