@@ -10,7 +10,6 @@ os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "120", 
 
 import argparse
 import contextlib
-import csv
 import json
 import random
 import resource
@@ -113,50 +112,41 @@ class Bad(Exception):
     """What a command did that it must not."""
 
 
-@dataclass(frozen=True)
-class Ended:
-    status: int
-    text: str
-    seconds: float
-
-
 class Running:
     """A command in a fork of this process, which has imported what takes seconds, in a session of its own."""
 
     def __init__(self, command: Command, cwd: Path, more: Sequence[str] = (), most: int | None = None) -> None:
         self._log = cwd.with_name(f"{cwd.name}.{time.monotonic_ns()}.log")
         self._began = time.monotonic()
-        self._status: int | None = None
+        self.status: int | None = None
+        self.text, self.seconds = "", 0.0
+        """Of one that has ended."""
         self.pid = os.fork() or _become(command, cwd, self._log, more, most)
 
     def poll(self) -> int | None:
-        if self._status is None:
+        if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self._status = os.waitstatus_to_exitcode(status) if pid else None
-        return self._status
+            self.status = os.waitstatus_to_exitcode(status) if pid else None
+        return self.status
 
     def send(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
-    def end(self) -> Ended:
+    def end(self) -> "Running":
         while self.poll() is None and time.monotonic() < self._began + LIMIT:
             time.sleep(0.005)
-        text = self._log.read_text(errors="replace")
-        if (status := self.poll()) is None:
+        self.text, self.seconds = self._log.read_text(errors="replace"), time.monotonic() - self._began
+        if self.status is None:
             os.killpg(self.pid, signal.SIGKILL)
-            raise Bad(f"at work after {LIMIT:.0f} seconds: {text[-200:]}")
-        if "Traceback" in text:
-            raise Bad(f"a traceback: {text[-300:]}")
-        return Ended(status, text, time.monotonic() - self._began)
+            raise Bad(f"at work after {LIMIT:.0f} seconds: {self.text[-200:]}")
+        if "Traceback" in self.text:
+            raise Bad(f"a traceback: {self.text[-300:]}")
+        return self
 
 
 def _become(command: Command, cwd: Path, log: Path, more: Sequence[str], most: int | None) -> NoReturn:
-    """Be the command, and end.
-
-    Args:
-        most: bytes that a file may have.
-    """
+    """Be the command, whose files may have `most` bytes, and end."""
     status: object = 1
     try:
         os.setsid()
@@ -198,8 +188,7 @@ class Trial:
     def fresh(self, finished: bool = False) -> Path:
         """A folder with what the command reads and, if asked for, all that it has made."""
         self._number += 1
-        folder = self.place / str(self._number)
-        self.fill(folder, finished)
+        self.fill(folder := self.place / str(self._number), finished)
         return folder
 
     def fill(self, folder: Path, finished: bool = False) -> None:
@@ -207,15 +196,12 @@ class Trial:
             for path in self.world.glob(pattern):
                 target = folder / path.relative_to(self.world)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                if path.is_dir():
-                    shutil.copytree(path, target, dirs_exist_ok=True)
-                else:
-                    shutil.copy2(path, target)
+                (shutil.copytree if path.is_dir() else shutil.copy2)(path, target)
 
-    def run(self, folder: Path, more: Sequence[str] = ()) -> Ended:
+    def run(self, folder: Path, more: Sequence[str] = ()) -> Running:
         return Running(self.command, folder, more).end()
 
-    def check_same(self, folder: Path, ended: Ended | None = None) -> None:
+    def check_same(self, folder: Path, ended: Running | None = None) -> None:
         """Check that the command, run again where nothing was given, ends with the undisturbed results."""
         ended = ended or self.run(folder)
         results = found(folder, self.command.results)
@@ -227,7 +213,7 @@ class Trial:
             differing = [name for name in sorted(names) if results.get(name) != self.command.expected.get(name)]
             raise Bad(f"other results: {', '.join(differing)}")
 
-    def check_refused(self, ended: Ended, *words: str) -> None:
+    def check_refused(self, ended: Running, *words: str) -> None:
         if ended.status != 2 or not any(word in ended.text for word in words):
             raise Bad(f"status {ended.status}, expected 2 and {' or '.join(words)}: {ended.text[-300:]}")
 
@@ -270,9 +256,8 @@ def disk(trial: Trial) -> None:
         folder = trial.place / f"disk-{share:.2f}"
         with _disk(folder, lambda: trial.fill(folder), int(share * size)) as most:  # noqa: B023
             ended = Running(trial.command, folder, most=most).end()
-            words = ("no space left", "No space left", "File too large", "writing")
             if ended.status != 0:
-                trial.check_refused(ended, *words)
+                trial.check_refused(ended, "no space left", "No space left", "File too large", "writing")
             if most is None:
                 subprocess.run(["mount", "-o", "remount,size=256m", folder], check=True)
             trial.check_same(folder)
@@ -350,10 +335,6 @@ TRIALS: Mapping[str, Callable[[Trial], None]] = {
 }
 
 
-def applies(name: str, command: Command) -> bool:
-    return bool(command.sealed if name[0] == "2" else command.stranger or name[0] != "5")
-
-
 def prepare(world: Path) -> None:
     """Run each command undisturbed, one after another."""
     write_wiki(world / "source", files=3, articles=12)
@@ -363,12 +344,9 @@ def prepare(world: Path) -> None:
     (world / "model" / "config.json").write_text(json.dumps(config))
     draw = random.Random(0)
     for name, count in (("train", 60), ("new", 400)):
-        with (world / f"{name}.csv").open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["body", "stars"])
-            for _ in range(count):
-                label = draw.choice(("good", "bad"))
-                writer.writerow([f"{label} " + " ".join(draw.choices(("matrix", "token", "row"), k=8)), label])
+        labels = draw.choices(("good", "bad"), k=count)
+        rows = [f"{label} {' '.join(draw.choices(('matrix', 'token', 'row'), k=8))},{label}" for label in labels]
+        (world / f"{name}.csv").write_text("\n".join(["body,stars", *rows]) + "\n")
     for command in COMMANDS:
         ended = Running(command, world).end()
         if ended.status != 0:
@@ -408,7 +386,8 @@ def main() -> None:
     import sklearn.linear_model  # noqa: F401
     import torch.utils.tensorboard  # noqa: F401
 
-    cells = [(name, command) for command in COMMANDS for name in TRIALS if applies(name, command)]
+    cells = [(name, command) for command in COMMANDS for name in TRIALS]
+    cells = [(name, each) for name, each in cells if {"2": each.sealed, "5": each.stranger}.get(name[0], "all")]
     cells = [cell for cell in cells if cell[1].name == given.only or cell[0].startswith(given.only)]
     with tempfile.TemporaryDirectory(prefix="faults-") as top:
         world = Path(top, "world")

@@ -178,15 +178,6 @@ def test_a_stopped_build_continues(corpora: Path, reference: Path, tmp_path: Pat
     assert contents(tmp_path) == contents(reference)
 
 
-@pytest.mark.parametrize("name", ["train.splits.bin", "tokenizer/tokenizer.json"])
-def test_a_lost_file_is_made_again(corpora: Path, reference: Path, folder: Path, name: str) -> None:
-    (folder / name).unlink()
-    fail_in("merge_parts", corpora, folder)
-    assert not (folder / "manifest.json").exists()
-    build(corpora, folder)
-    assert contents(folder) == contents(reference)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -206,15 +197,6 @@ def test_another_run_is_refused(corpora: Path, folder: Path, change: dict[str, o
 
 SLIP = {"error": UserError("no"), "length": 40, "seed": 9}
 """In the flags."""
-
-
-def test_a_run_that_has_done_nothing_does_not_hinder_the_corrected_command(
-    corpora: Path, reference: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    fail_in("train_tokenizer", corpora, tmp_path / "dataset", **SLIP)
-    build(corpora, tmp_path / "dataset")
-    assert "an unfinished run with other parameters is replaced:\n  length: found 40, exp" in caplog.text
-    assert contents(tmp_path / "dataset") == contents(reference)
 
 
 @pytest.mark.parametrize("stage", ["_units", "merge_parts", "write_manifest"])

@@ -1,6 +1,5 @@
 """A dataset whose rows stay in parts: the same rows, and one error for each file that is wrong."""
 
-import io
 import os
 import pickle
 import random
@@ -8,7 +7,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,19 +14,17 @@ from corpora import contents, open_verified, write_unified
 from finetuning import pretrained
 from hypothesis import given
 from hypothesis import strategies as st
-from small import LENGTH, documents_of, resident_bytes
+from small import LENGTH, documents_of
 
 from nystromformer.data import index
 from nystromformer.data.dataset import open_dataset
 from nystromformer.data.index import Index, PartedArray, index_of
-from nystromformer.data.manifest import MANIFEST_FILE, read_manifest, splits_file, tokens_file
+from nystromformer.data.manifest import splits_file, tokens_file
 from nystromformer.data.preprocessing import build as building
 from nystromformer.data.preprocessing.build import TRAIN, DatasetSettings, build_dataset
 from nystromformer.data.preprocessing.corpus import Document
-from nystromformer.data.sampler import rows_of_step
 from nystromformer.errors import UserError
-from nystromformer.files.checked_json import write_checked
-from nystromformer.files.writing import FileStamp, sha256_of
+from nystromformer.files.writing import FileStamp
 from nystromformer.training.archive import read_checkpoint
 
 SETTINGS = DatasetSettings(LENGTH, ("made-up",), TRAIN, 300)
@@ -177,42 +173,3 @@ def test_what_was_changed(own: Path) -> None:
     change(path)
     with pytest.raises(UserError, match=f"{path}: changed since it was made"):
         open_dataset(own)
-
-
-@pytest.mark.parametrize("content", [b"", b"none", b"\x93NUMPY"])
-def test_no_index(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "index.npy").write_bytes(content)
-    with pytest.raises(UserError, match="expected an index of parts"):
-        Index(tmp_path / "index.npy")
-    other = io.BytesIO()
-    np.save(other, np.arange(3))
-    (tmp_path / "index.npy").write_bytes(other.getvalue())
-    with pytest.raises(UserError, match="expected an index of parts"):
-        Index(tmp_path / "index.npy")
-
-
-@pytest.mark.slow
-def test_ten_billion_rows_in_parts(in_parts: Path, tmp_path: Path) -> None:
-    """A file with holes, a hundred thousand times in the index, stands for as many."""
-    folder, parts, rows = Path(shutil.copytree(in_parts, tmp_path / "data")), 100_000, 100_000
-    facts: dict[str, Any] = read_manifest(folder).model_dump(mode="json")
-    dtype = open_dataset(folder).train.tokens.dtype
-    size = rows * LENGTH * dtype.itemsize
-    for kind, bytes_each in ((tokens_file, size), (splits_file, 2 * rows)):
-        hole = folder / "parts" / kind("hole.train")
-        hole.touch()
-        os.truncate(hole, bytes_each)
-    stamps = FileStamp(size, "0" * 64), FileStamp(2 * rows, "0" * 64)
-    path = folder / "train.parts.npy"
-    path.write_bytes(index_of(("hole", rows, *stamps) for _ in range(parts)))
-    facts["train"]["rows"] = rows * parts
-    facts["train"]["files"] = {path.name: {"size": path.stat().st_size, "sha256": sha256_of(path)}}
-    write_checked(folder / MANIFEST_FILE, facts)
-    before = resident_bytes()
-    dataset = open_dataset(folder)
-    assert len(dataset.train) == 10**10
-    for step in range(20):
-        batch = rows_of_step(seed=1, step=12_345_678 + step, batch_size=256, num_rows=10**10)
-        assert dataset.train.tokens[batch].shape == (256, LENGTH)
-        assert dataset.train.splits[batch].shape == (256,)
-    assert resident_bytes() - before < 100 << 20

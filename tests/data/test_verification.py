@@ -1,9 +1,7 @@
 """A dataset's rows are verified once for each content."""
 
-import json
 import os
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
@@ -52,14 +50,6 @@ def test_each_content_is_read_once(folder: Path, read: list[str]) -> None:
     verify(dataset, everything=True)
     assert read == FILES * 2
     assert not [*folder.glob("*.tmp"), *folder.glob(".*.tmp")]
-
-
-def test_only_the_splits_that_are_used(folder: Path, read: list[str]) -> None:
-    dataset = open_dataset(folder)
-    verify(dataset, ["validation"])
-    assert read == FILES[2:]
-    verify(dataset)
-    assert read == [*FILES[2:], *FILES[:2]]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -114,22 +104,3 @@ def test_damaged_memory_costs_time_alone(folder: Path, read: list[str], damage: 
     verify(dataset)
     verify(dataset)
     assert read == FILES
-
-
-def test_runs_at_the_same_time(folder: Path) -> None:
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            verify(open_dataset(folder), everything=True)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
-    assert isinstance(json.loads((folder / MEMORY_FILE).read_text()), list)
-    assert not [*folder.glob("*.tmp"), *folder.glob(".*.tmp")]

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
 
 VALUES: Any = st.recursive(
@@ -46,45 +45,27 @@ def test_what_is_written_is_read(data: dict[str, Any]) -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(0, 7))
-def test_a_flipped_bit_changes_nothing_that_is_read(place: int, bit: int) -> None:
+def test_a_flipped_bit_is_found(place: int, bit: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.json"
         write_checked(path, DATA)
         content = bytearray(path.read_bytes())
         content[place % len(content)] ^= 1 << bit
         path.write_bytes(content)
-        try:
-            read = read_checked(path)
-        except ValueError:
-            return
-        # Its key was hit, or one behind which a checksum is one of the keys: the reader's types refuse that.
-        assert read == DATA or read.keys() != DATA.keys()
+        with pytest.raises(ValueError):  # noqa: PT011  # of whatever kind
+            read_checked(path)
+
+
+def test_without_its_checksum_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"a": 1}')
+    with pytest.raises(ValueError, match="modified after it was written"):
+        read_checked(tmp_path / "x.json")
+    assert read_checked(tmp_path / "nowhere.json") is None
 
 
 def test_bytes_that_are_no_text_cost_no_result(tmp_path: Path) -> None:
     write_checked(tmp_path / "x.json", {"command": "python x --model caf\udce9"})
     assert read_checked(tmp_path / "x.json") == {"command": "python x --model caf?"}
-
-
-def test_files_without_a_checksum_are_read(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text('{"a": 1}')
-    assert read_checked(tmp_path / "x.json") == {"a": 1}
-    assert read_checked(tmp_path / "nowhere.json") is None
-
-
-def test_what_is_no_file_is_named(tmp_path: Path) -> None:
-    for name in ("folder", "link"):
-        path = tmp_path / name
-        path.mkdir() if name == "folder" else path.symlink_to(tmp_path / "nowhere")
-        with pytest.raises(UserError, match=f"{name}: expected a file"):
-            read_checked(path)
-
-
-def test_a_file_of_gigabytes_is_not_read(tmp_path: Path) -> None:
-    with (tmp_path / "x.json").open("wb") as file:
-        file.truncate(5 << 30)
-    with pytest.raises(ValueError, match="5,368,709,120 bytes, more than such a file can have"):
-        read_checked(tmp_path / "x.json")
 
 
 @pytest.mark.parametrize(

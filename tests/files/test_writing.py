@@ -1,12 +1,10 @@
 """Files on a full disk, or one that fails: the error names the file, and what was there before stays."""
 
-import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from small import ROOT
 
 from nystromformer.errors import UserError
 from nystromformer.files.reading import read_bytes, read_lines
@@ -83,28 +81,6 @@ def test_what_tensorboards_thread_cannot_write_is_no_traceback(
         assert len(seen) == 1
     finally:
         threading.excepthook = before
-
-
-def test_all_files_are_written_by_what_names_them() -> None:
-    """Only `files/writing.py`, and who handles the errors, opens a file to write."""
-    exempt = {
-        "writing.py",
-        "__main__.py",
-        "log.py",
-        "archive.py",
-        "verification.py",
-        "folder.py",
-        "stages.py",
-    }
-    writes = re.compile(r"\.write_text\(|\.write_bytes\(|\.savefig\(|open\([^)]*[\"'][wax]b?\+?[\"']")
-    lines = [
-        f"{path.relative_to(ROOT)}: {line.strip()}"
-        for path in (ROOT / "code").rglob("*.py")
-        if path.name not in exempt
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if writes.search(line)
-    ]
-    assert not lines
 
 
 @pytest.mark.parametrize("read", [sha256_of, lambda path: read_bytes(path, 9, "x"), lambda path: list(lines_of(path))])

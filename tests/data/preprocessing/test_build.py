@@ -247,24 +247,6 @@ def test_an_unfinished_corpus_is_refused(corpora: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("moment", ["build._make_tokenizer", "stages.write_checked", "stages.Stamps.remove"])
-def test_an_overwritten_run_leaves_nothing_behind(
-    corpora: Path, reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    def stop(*args: object) -> None:
-        raise KeyboardInterrupt
-
-    copy = shutil.copytree(reference, tmp_path / "copy")
-    with monkeypatch.context() as patch:
-        patch.setattr(f"nystromformer.data.preprocessing.{moment}", stop)
-        with pytest.raises(KeyboardInterrupt):
-            build_dataset(corpora, copy, settings_with(length=40), overwrite=True)
-    if moment != "stages.Stamps.remove":
-        assert contents(copy) == {}, "the disk has room for the new run"
-    build_dataset(corpora, copy, settings_with(length=40), overwrite=True)
-    assert open_verified(copy).length == 40
-
-
 def test_a_dataset_for_validation_only(corpora: Path, tmp_path: Path) -> None:
     manifest = build(corpora, tmp_path, validation=1, mixture=tuple(WRITE))
     dataset = open_verified(tmp_path)

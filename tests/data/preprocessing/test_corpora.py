@@ -1,7 +1,6 @@
 """The four corpora: every text is in the unified documents in order, and what cannot be read is named."""
 
 import bz2
-import gzip
 import json
 import random
 from collections import Counter
@@ -18,7 +17,7 @@ from nystromformer.data.preprocessing.corpora import unify as unify_module
 from nystromformer.data.preprocessing.corpora.files import Chunk, OpenFile, divide, find_files
 from nystromformer.data.preprocessing.corpora.formats import DOCUMENTS_PER_GROUP, FORMATS, Rules
 from nystromformer.data.preprocessing.corpora.hub import hub_rows, open_hub
-from nystromformer.data.preprocessing.corpora.text import MAX_SENTENCE, Policy, Tally, cut_document
+from nystromformer.data.preprocessing.corpora.text import Policy, Tally, cut_document
 from nystromformer.data.preprocessing.corpora.unify import unify
 from nystromformer.data.preprocessing.corpus import Document, read_documents, write_documents
 from nystromformer.data.preprocessing.progress import ReadingProgress
@@ -202,16 +201,6 @@ def test_long_documents_are_cut_between_sentences(sentences: list[str], most: in
     assert tally.cut["document over 10^6 characters"] == (len(made) > 1)
 
 
-def test_a_very_long_line_is_bounded(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("word " * 20_000)
-    [story] = make("stories", tmp_path, tmp_path / "out")
-    assert max(map(len, story.sentences)) <= MAX_SENTENCE
-    assert story.words == 20_000
-    (tmp_path / "b.txt").write_text("fine\n" + "x" * (17 << 20))
-    with pytest.raises(UserError, match=r"b\.txt, line 2: a line longer than 16 MiB"):
-        make("stories", tmp_path, tmp_path / "out2")
-
-
 def test_compressed_files_are_read(tmp_path: Path) -> None:
     plain = write_wiki(tmp_path / "plain", files=1)
     text = (plain / "text" / "A0" / "wiki_00").read_bytes()
@@ -221,22 +210,6 @@ def test_compressed_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "packed" / "wiki_00.bz2").write_bytes(bz2.compress(text)[:-20])
     with pytest.raises(UserError, match=r"wiki_00\.bz2: the compressed file is damaged or cut off"):
         make("wiki", tmp_path / "packed", tmp_path / "c")
-
-
-def test_a_file_and_its_compressed_copy_are_not_both_read(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("One story.")
-    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"One story."))
-    with pytest.raises(UserError, match=r"expected each file once, found a\.txt and a\.txt\.gz"):
-        make("stories", tmp_path, tmp_path / "out")
-
-
-def test_files_that_are_not_read_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """And a README.md is one's own, unless the project's script stands beside it."""
-    for name in ("a.txt", "B.TXT", "README.md"):
-        (tmp_path / name).write_text("One line.\n" * 1000)
-    with caplog.at_level("INFO"):
-        make("bookcorpus", tmp_path, tmp_path / "out")
-    assert "2 other files not read, such as B.TXT" in caplog.text
 
 
 def test_links_are_followed_and_the_projects_own_files_left_out(tmp_path: Path) -> None:
@@ -376,13 +349,6 @@ def test_what_a_run_made_is_no_text(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--out .*stories: this folder holds the corpus itself"):
         make("stories", source, source)
     assert not (source / "stages").exists()
-
-
-def test_a_line_of_a_unified_file_is_bounded(tmp_path: Path) -> None:
-    with (tmp_path / "00000.jsonl").open("wb") as file:
-        file.truncate(400 << 20)  # takes no place on the disk
-    with pytest.raises(UserError, match=r"00000\.jsonl, line 1: expected lines of at most 16 MiB"):
-        next(read_documents(tmp_path / "00000.jsonl"))
 
 
 def test_unified_folders_are_checked(tmp_path: Path) -> None:

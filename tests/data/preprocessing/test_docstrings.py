@@ -1,6 +1,5 @@
 """Docstrings: which files are read, what of them is kept, and that validation text is new."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -196,19 +195,6 @@ def test_a_bad_file_is_counted(tmp_path: Path, content: bytes | None, problem: s
     assert read(tmp_path / "x.py") == Module("a/x.py", "a", problem=problem)
 
 
-@pytest.mark.filterwarnings("error")
-def test_encodings_and_warnings(tmp_path: Path) -> None:
-    path = tmp_path / "x.py"
-    path.write_bytes(
-        '# coding: latin-1\n"""A docstring that holds one é in many letters of plain ASCII, as it should."""'.encode(
-            "latin-1"
-        )
-    )
-    assert read(path).docstrings == (("A docstring that holds one é in many letters of plain ASCII, as it should.",),)
-    path.write_text('"""A bad escape: \\d here."""\nx = 1 is 1\ndef f():\n    """返回参数的值。"""\n')
-    assert (read(path).docstrings, read(path).not_english) == ((("A bad escape: \\d here.",),), 1)
-
-
 def test_the_number_of_workers_changes_nothing(tree: Path) -> None:
     files = find_sources([tree])
     alone = read_modules(files, 0, None, 1)
@@ -249,23 +235,6 @@ def test_short_modules_are_dropped_and_counted() -> None:
     assert [document.id for document in kept] == [module.id for module in modules]
     assert tally.dropped["document under 5 words"] == 1
     assert tally.dropped["docstring not English"] == 3
-
-
-def test_packages_without_text_may_get_some(tree: Path, tmp_path: Path) -> None:
-    source, out = tmp_path / "packages", tmp_path / "out"
-    (source / "empty").mkdir(parents=True)
-    (source / "empty" / "x.py").write_text("x = 1\n")
-    with pytest.raises(UserError, match="no document is left of 1 module: add packages"):
-        unify_docstrings(out, DocstringSettings([source]))
-    shutil.copytree(tree, source / "more")
-    assert unify_docstrings(out, DocstringSettings([source])) is not None
-    shutil.rmtree(source)
-    unify_docstrings(out, DocstringSettings([source]))  # a finished folder needs them no more
-    with pytest.raises(UserError, match="packages"):
-        unify_docstrings(out, DocstringSettings([source]), overwrite=True)
-    assert (out / "corpus.json").is_file(), "a mistake removes nothing"
-    with pytest.raises(UserError, match="packages"):
-        unify_docstrings(tmp_path / "other", DocstringSettings([source]))
 
 
 def test_the_corpus_is_written(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ import os
 import signal
 import threading
 import time
-import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,32 +47,6 @@ def test_results_and_progress(workers: int) -> None:
     progress = Sum()
     assert dict(run_works([Square(n) for n in range(8)], workers, progress)) == {n: n * n for n in range(8)}
     assert (progress.size, progress.tokens) == (80, 160)
-
-
-def _make_set(report: Report) -> set[int]:
-    return {1}
-
-
-def test_results_that_were_taken_are_let_go() -> None:
-    taken, most = [], 0
-    for _, result in run_works([_make_set] * 8, 2, Sum()):
-        taken.append(weakref.ref(result))
-        most = max(most, sum(each() is not None for each in taken))
-    assert (len(taken), most) == (8, 1)
-
-
-@pytest.mark.slow
-def test_the_first_error_counts_whatever_the_timing() -> None:
-    works = [
-        Square(0),
-        Square(1, seconds=1.0, fails=True),
-        Square(2, fails=True),
-        *(Square(n, 5.0) for n in range(3, 9)),
-    ]
-    begin = time.monotonic()
-    with pytest.raises(UserError, match="number 1"):
-        dict(run_works(works, 3, Sum()))
-    assert time.monotonic() - begin < 10, "units after the error are stopped"
 
 
 def kill_this_process(report: Report) -> int:

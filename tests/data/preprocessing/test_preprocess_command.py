@@ -1,12 +1,9 @@
 """The scripts of data-preprocessing/, run as users run them: from text to rows, killed, interrupted, in slices."""
 
-import fcntl
 import os
-import random
 import signal
 import subprocess
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -69,20 +66,6 @@ def test_slices_at_the_same_time_make_the_same(corpora: Path, reference: Path, t
         job.communicate()
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.slow)])
-def test_killed_at_random_moments_it_continues(corpora: Path, reference: Path, tmp_path: Path, kills: int) -> None:
-    draw = random.Random(time.time_ns())
-    flags = rows_flags(corpora, tmp_path, *BOTH)
-    for _ in range(kills):
-        killed = subprocess.Popen(command(*flags), stderr=subprocess.DEVNULL)  # type: ignore[arg-type]
-        time.sleep(draw.uniform(0.3, 1.5))
-        killed.kill()
-        killed.wait()
-    done = run_command(*flags)  # type: ignore[arg-type]
-    assert done.returncode == 0, done.stderr
-    assert contents(tmp_path) == contents(reference)
-
-
 @pytest.fixture(scope="module")
 def large_stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Stories that take seconds, each large enough to be a unit of its own."""
@@ -126,34 +109,6 @@ def test_no_worker_is_left(large_stories: Path, tmp_path: Path, kind: str) -> No
         status, message = {"interrupted": (130, "interrupted"), "worker killed": (2, "error: a worker process")}[kind]
         assert (process.returncode, message in said, "Traceback" in said) == (status, True, False), said
     assert not list((tmp_path / "out").glob("corpus.json"))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
-def test_it_is_interrupted_while_it_waits_for_other_machines(large_stories: Path, tmp_path: Path) -> None:
-    source, out = large_stories, tmp_path / "out"
-    (out / "stages").mkdir(parents=True)
-    with ExitStack() as stack:
-        for unit in range(3):
-            lock = stack.enter_context((out / "stages" / f"{unit:05d}.lock").open("a"))
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        process = subprocess.Popen(
-            command("data-preprocessing/stories/preprocess.py", "--source", source, "--out", out, "--workers", 2),
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            wait_for(lambda: len(processes_of(process.pid)) >= 4)
-            time.sleep(3)  # they find the units taken, and new workers wait for them
-            os.killpg(process.pid, signal.SIGINT)
-            _, said = process.communicate(timeout=20)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-    assert (process.returncode, "interrupted" in said, "Traceback" in said) == (130, True, False), said
-    wait_for(lambda: not processes_of(process.pid))
 
 
 @pytest.mark.parametrize(
