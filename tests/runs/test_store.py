@@ -256,7 +256,7 @@ def test_a_full_disk_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.
 
     def full(self: NewFile, data: bytes) -> None:
         written[0] += len(data)
-        if written[0] > 500:
+        if written[0] > 800:
             raise UserError(f"{self.path}: no space left") from OSError(errno.ENOSPC, "full")
         real(self, data)
 
