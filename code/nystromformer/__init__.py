@@ -13,7 +13,7 @@ if (Path(__file__).parent / "nystrom_attention.py").exists():
 __version__ = "0.1.0"
 
 _LAZY = {
-    "from_pretrained": "exchange.library",
+    "from_pretrained": "exchange.open_model",
     "load_run": "tasks.prediction.loaded",
     "Predictor": "tasks.prediction.predictor",
 }

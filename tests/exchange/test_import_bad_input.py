@@ -109,8 +109,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "no heads": (in_config(num_attention_heads=0), "num_attention_heads: expected at least one, found 0"),
     "no numbers": (
         in_weights(lambda w: [w[name].fill_(torch.nan) for name in w if name.endswith("output.dense.bias")]),
-        "nystromformer.encoder.layer.0.attention.output.dense.bias: expected finite weights, found NaN or infinity in "
-        "16 of 16, as have 3 other tensors: ",
+        "nystromformer.encoder.layer.0.attention.output.dense.bias: expected finite weights, found NaN or infinity",
     ),
     "landmarks": (in_config(num_landmarks=7), "num_landmarks = 7 does not divide segment_means_seq_len = 32"),
     "long": (in_config(segment_means_seq_len=64), "segment_means_seq_len = 64 is more than its 32 positions"),

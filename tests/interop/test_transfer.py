@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from small import SMALL, VOCABULARY, small_config
+from small import VOCABULARY, small_config
 from torch import Tensor
 
 from nystromformer.config import ModelConfig, Positions, Resize
@@ -229,73 +227,14 @@ def refused(before: ModelConfig, now: ModelConfig, resize: Resize = "lossless") 
 POSITIONS, SENTENCE_TYPES = (f"encoder.embeddings.{name}.weight" for name in ("position", "sentence_type"))
 
 
-def forbidden(fitted: dict[str, Any], layers: int, resize: Resize) -> dict[str, str]:
-    """What is not allowed of the sizes that may differ, and with what word: "none" nothing, "lossless" fewer taps."""
-    taps = SKIP.replace("0-1", "0") if layers == 1 else SKIP
-    if resize == "none":
-        of = {POSITIONS: ("max_seq_len", "position_offset"), SENTENCE_TYPES: ("num_sen_type",)}
-        of[taps] = ("conv_kernel_size",)
-        return {name: "refuses" for name, keys in of.items() if any(key in fitted for key in keys)}
-    fewer = resize == "lossless" and fitted.get("conv_kernel_size") == 3
-    return {taps: "taps would be lost"} if fewer else {}
-
-
-@given(
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "vocab_size": st.sampled_from([200, 301]),
-            "embedding_dim": st.sampled_from([8, 24]),
-            "transformer_hidden_dim": st.sampled_from([8, 16, 64]),
-            "num_layers": st.sampled_from([1, 3]),
-            "heads": st.sampled_from([(1, 8), (4, 8), (2, 16), (4, 4)]),
-            "norm": st.just("pre"),
-            "embedding_norm": st.just(False),
-        },
-    ),
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "max_seq_len": st.sampled_from([20, 34, 64]),
-            "position_offset": st.just(0),
-            "num_sen_type": st.just(1),
-            "conv_kernel_size": st.sampled_from([3, 9]),
-        },
-    ),
-    st.sampled_from(["none", "lossless", "lossy"]),
-)
-@example({"heads": (4, 8)}, {"conv_kernel_size": 3}, "lossless")
-@example({"embedding_dim": 8}, {"max_seq_len": 64}, "none")
-@example({"embedding_dim": 8}, {"max_seq_len": 34, "position_offset": 0}, "none")
-@settings(max_examples=40)
-def test_everything_that_stands_in_the_way_is_named_at_once(
-    changes: dict[str, Any], fitted: dict[str, Any], resize: Resize
-) -> None:
-    """The keys that differ, which explain every other weight, and what `resize` forbids: neither hides the other."""
-    changes = dict(changes)
-    if "heads" in changes:
-        num_head, head_dim = changes.pop("heads")
-        wanted = {"transformer_dim": num_head * head_dim, "num_head": num_head, "head_dim": head_dim}
-        before = SMALL["model"]
-        changes |= {key: value for key, value in wanted.items() if value != before[key]}
-    now, words = config(**changes, **fitted), forbidden(fitted, changes.get("num_layers", 2), resize)
-    if not changes and not words:
-        assert transfer(build(config(), 0), config(), build(now, 1), now, resize).weights
-        return
-    problems = dict(problem.split(": ", 1) for problem in refused(config(), now, resize))
-    assert problems.keys() == {f"model.{key}" for key in changes} | words.keys()
-    assert all(word in problems[name] for name, word in words.items())
-
-
-def test_a_weight_that_no_key_explains_is_named_beside_the_keys() -> None:
-    before, now = config(), config(transformer_hidden_dim=64, conv_kernel_size=3)
+def test_weights_that_differ_are_named_at_once() -> None:
+    before, now = config(), config(conv_kernel_size=3)
     source = build(before, 0).state_dict()
     source["encoder.layers.1.attention_norm.bias"] = torch.zeros(5)
     del source["encoder.layers.0.feed_forward.up.bias"]
     with pytest.raises(DoesNotFit) as caught:
         transfer_weights(build(now, 1).state_dict(), plain(now), source, plain(before))
     assert set(caught.value.problems) == {
-        "model.transformer_hidden_dim: 64 in config.json, 32 in the checkpoint",
         f"{SKIP}: the model has (2, 1, 3, 1), the checkpoint (2, 1, 5, 1): taps would be lost; from_cp_resize "
         '"lossy" keeps the middle ones',
         "encoder.layers.1.attention_norm.bias: the model has (16,), the checkpoint (5,)",

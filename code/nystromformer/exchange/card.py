@@ -5,16 +5,11 @@ import re
 from pathlib import Path
 
 from nystromformer.config import NystromConfig
-from nystromformer.data.manifest import MANIFEST_FILE, read_manifest
-from nystromformer.errors import UserError
 from nystromformer.exchange.layouts import Layout
 from nystromformer.exchange.open_model import Opened
 from nystromformer.runs.call import Call
-from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.training.log import figure, read_log
 
 _FOLDERS = re.compile(r"(^|=)(?=[/~]|\.\./).*/")
-_SHOWN = ("loss", "mlm_accuracy", "tokens_per_second")
 
 
 def model_card(opened: Opened, layout: Layout, for_sentences: bool = False) -> str:
@@ -99,7 +94,8 @@ def _origin(opened: Opened) -> list[str]:
     if isinstance(started, dict):
         name = Path(str(started.get("path"))).name
         lines.append(f"its weights began as those of {name} (step {started.get('step')})")
-    lines += _data(opened)
+    if fingerprint := opened.content.get("dataset"):
+        lines.append(f"data: dataset {str(fingerprint)[:16]}")
     if opened.result is not None:
         lines.append(f"command: `{_without_folders(opened.result.call)}`")
     elif opened.labels is None and not isinstance(imported, dict):
@@ -117,43 +113,13 @@ def _without_folder(word: str) -> str:
     return _FOLDERS.sub(r"\1", word.rstrip("/"))
 
 
-def _data(opened: Opened) -> list[str]:
-    fingerprint = opened.content.get("dataset")
-    if not fingerprint:
-        return []
-    lines = [f"data: dataset {str(fingerprint)[:16]}"]
-    experiment = Experiment(opened.folder, opened.experiment)
-    folder = experiment.path(experiment.config.data_folder)
-    if not (folder / MANIFEST_FILE).is_file():
-        return lines
-    try:
-        manifest = read_manifest(folder)
-    except UserError:
-        return lines
-    if manifest.fingerprint != fingerprint:
-        return lines
-    corpora = ", ".join(f"{corpus.name} ({corpus.train.tokens:,} tokens)" for corpus in manifest.corpora)
-    return [f"{lines[0]}: {manifest.train.rows:,} rows of {manifest.length} tokens from {corpora}"]
-
-
 def _figures(opened: Opened) -> list[tuple[str, str]]:
     if opened.result is not None:
         chosen = [each for each in opened.result.epochs if each.epoch == opened.content["epoch"]]
         metrics = chosen[0].metrics if chosen else opened.result.best.metrics
         return [(f"validation: {name}", f"{value:.4g}") for name, value in metrics.items()]
-    step = opened.content["step"]
-    figures: list[tuple[str, str]] = []
     history = opened.content.get("history")
-    if isinstance(history, list) and history:
-        last = history[-1]
-        figures = [
-            (f"validation at step {last['step']:,}: {name}", f"{value:.4g}") for name, value in last["metrics"].items()
-        ]
-    log = opened.path.parent / "log.jsonl"
-    records = read_log(log) if log.is_file() else []
-    trained = [record for record in records if record["type"] == "train" and record["step"] <= step]
-    if trained:
-        last = trained[-1]
-        shown = [(name, value) for name in _SHOWN if (value := figure(last, name)) is not None]
-        figures += [(f"training at step {last['step']:,}: {name}", f"{value:.4g}") for name, value in shown]
-    return figures
+    if not history:
+        return []
+    last = history[-1]
+    return [(f"validation at step {last['step']:,}: {name}", f"{value:.4g}") for name, value in last["metrics"].items()]

@@ -20,23 +20,12 @@ from nystromformer.interop.positions import fit_kernel, fit_positions, repeat_ro
 _POSITIONS = "encoder.embeddings.position.weight"
 _SENTENCE_TYPES = "encoder.embeddings.sentence_type.weight"
 _KERNEL = re.compile(r"encoder\.layers\.\d+\.attention\.core\.skip\.weight")
-_FITTED_AXES = {re.escape(_POSITIONS): 0, re.escape(_SENTENCE_TYPES): 0, _KERNEL.pattern: 2}
-"""Weights of which one size may differ: patterns of their names, and which size."""
 # Projections of queries and keys are of the attention: there are those that have none.
 _OF_THE_ATTENTION = re.compile(r"encoder\.layers\.\d+\.attention\.(core|query|key)\.")
 _LAYER = re.compile(r"(.*?(?:\.layers?\.|transformer_))(\d+)(\..+)")
 
 _FIXED = (*SHAPE_KEYS, *STRUCTURE_KEYS)
-_GIVES = {
-    "embedding_dim": "encoder.embeddings.projection.",
-    "transformer_dim": "encoder.embeddings.projection.",
-    "norm": "encoder.final_norm.",
-    "embedding_norm": "encoder.embeddings.norm.",
-    "positions": _POSITIONS,
-    "skip_first_prenorm": "encoder.layers.0.attention_norm.",
-    "head_transform": "mlm.",
-}
-"""Keys on which it depends whether a model has weights at all, and how these begin."""
+"""Keys of the config that must be alike."""
 _INTERPOLATED = "interpolated"
 _MENTIONED = (
     "attn_type",
@@ -51,54 +40,12 @@ _MENTIONED = (
 
 
 class DoesNotFit(ValueError):
-    """The weights are of another architecture; `problems` lists the keys of the config that differ and must not, and
-    the weights that differ for no such key."""
+    """The weights are of another architecture; `problems` lists the keys of the config that differ and must not or,
+    where there are none, the weights that differ."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = tuple(problems)
-
-
-@dataclass(frozen=True)
-class _Differing:
-    """The keys of the config that must be alike and are not."""
-
-    values: Mapping[str, tuple[Any, Any]]
-    """Of each, the model's value and the source's."""
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any], source_config: Mapping[str, Any]) -> "_Differing":
-        shared = [key for key in _FIXED if key in config and key in source_config]
-        return cls({key: (config[key], source_config[key]) for key in shared if config[key] != source_config[key]})
-
-    @property
-    def problems(self) -> list[str]:
-        return [
-            f"model.{key}: {_json(now)} in config.json, {_json(before)} in the checkpoint"
-            for key, (now, before) in self.values.items()
-        ]
-
-    def explain_absence(self, name: str) -> bool:
-        """Whether one of them is the reason why only one of the two models has a weight."""
-        layer = _LAYER.fullmatch(name)
-        if layer and "num_layers" in self.values:
-            fewer: int = min(self.values["num_layers"])
-            if int(layer[2]) >= fewer:
-                return True
-        if name.endswith(".bias") and not {"bias", "norm_type"}.isdisjoint(self.values):
-            return True
-        return any(name.startswith(_GIVES[key]) for key in self.values if key in _GIVES)
-
-    def explain_sizes(self, name: str, target: Tensor, source: Tensor) -> bool:
-        """Whether they are the reason for all sizes of a weight that differ and cannot be made to fit."""
-        fitted = next((axis for pattern, axis in _FITTED_AXES.items() if re.fullmatch(pattern, name)), None)
-        if target.ndim != source.ndim:
-            return False
-        if "feed_forward" in self.values and ".feed_forward.up." in name:
-            return True
-        sizes = zip(target.shape, source.shape, strict=True)
-        differing = [pair for axis, pair in enumerate(sizes) if axis != fitted and pair[0] != pair[1]]
-        return bool(differing) and all(pair in self.values.values() for pair in differing)
 
 
 @dataclass
@@ -145,11 +92,14 @@ def transfer_weights(
         way: how a longer table of positions is filled, see `fit_positions`.
 
     Raises:
-        DoesNotFit: lists each key of the config that differs and must not, and each weight that differs for no such
-            key. A weight of which one size may differ is listed beside the keys that explain its other sizes, if
-            `resize` forbids the change of that one.
+        DoesNotFit: lists each key of the config that differs and must not or, where there are none, each weight.
     """
-    keys = _Differing.of(config, source_config)
+    if differing := [
+        f"model.{key}: {_json(config[key])} in config.json, {_json(source_config[key])} in the checkpoint"
+        for key in _FIXED
+        if key in config and key in source_config and config[key] != source_config[key]
+    ]:
+        raise DoesNotFit(differing)
     result = Transfer()
     missing, unexpected, misfits, resized = [], [], [], []
     for name, target in initial.items():
@@ -157,7 +107,7 @@ def transfer_weights(
             if _is_optional(name):
                 missing.append((name, ""))
                 result.weights[name] = target
-            elif not keys.explain_absence(name):
+            else:
                 misfits.append((name, "missing from the checkpoint"))
             continue
         offsets = source_config.get("position_offset", config["position_offset"]), config["position_offset"]
@@ -165,10 +115,8 @@ def transfer_weights(
         forbidden = _forbidden(name, source[name], target, change, resize)
         fitted = None if forbidden else _fit(name, source[name], target, offsets, way)
         if fitted is None:
-            # What is forbidden stays so when the keys are alike.
-            if forbidden or not keys.explain_sizes(name, target, source[name]):
-                shapes = f"the model has {tuple(target.shape)}, the checkpoint {tuple(source[name].shape)}"
-                misfits.append((name, shapes + forbidden))
+            shapes = f"the model has {tuple(target.shape)}, the checkpoint {tuple(source[name].shape)}"
+            misfits.append((name, shapes + forbidden))
             continue
         result.weights[name] = fitted
         if change:
@@ -177,10 +125,10 @@ def transfer_weights(
         if name not in initial:
             if _is_optional(name):
                 unexpected.append((name, ""))
-            elif not keys.explain_absence(name):
+            else:
                 misfits.append((name, "not in the model"))
-    if keys.values or misfits:
-        raise DoesNotFit([*keys.problems, *grouped(misfits)])
+    if misfits:
+        raise DoesNotFit(grouped(misfits))
     result.resized, result.initial, result.left_out = grouped(resized), grouped(missing), grouped(unexpected)
     result.mentioned = mentioned(source_config, config)
     return result
