@@ -125,9 +125,9 @@ def test_predictions_and_the_service(launch: Launcher, dataset_folder: Path, tmp
     launch("serve", run, "--port", 18_723, "--network", "host", "--gpus", "none")
     url, body = "http://127.0.0.1:18723/predict", json.dumps({"text": "a landmark"}).encode()
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    wait_until(lambda: "http://127.0.0.1:18723" in launch("logs", run).stdout, "the service")
     with urllib.request.urlopen(request, timeout=30) as answer:
         assert answer.status == 200
-    assert "http://127.0.0.1:18723" in launch("logs", run).stdout
     assert launch("stop", run, "--timeout", 20).stdout.startswith(f"{run.name}-serve: ")
 
 
