@@ -34,7 +34,7 @@ BUILDER := $(VENV)/package
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(RUNTIME) ## docstrings of this machine -> four trained encoders, what they cost, a report (about 6 minutes)
+demo: $(RUNTIME) ## docstrings of this machine -> four trained encoders and a report (about 6 minutes)
 	$(BIN)/python code/run_demo.py $(DEMO_FLAGS)
 
 test: $(DEV) ## the tests, without the slow ones

@@ -18,8 +18,8 @@ from nystromformer.benchmark.gpu.attention import COPY, FLASH, MATMUL, METHODS, 
 from nystromformer.benchmark.gpu.check import CheckRow, Comparison, check_pieces, largest_ratio
 from nystromformer.benchmark.gpu.report import failures, omissions, report
 from nystromformer.benchmark.gpu.run import SHARES, compile_kernels, pieces_to_compile, share_out
-from nystromformer.benchmark.gpu.settings import FULL, TINY, GpuBenchmark
-from nystromformer.benchmark.gpu.training import NYSTROM, SOFTMAX, TrainingRow, measure_training, training_config
+from nystromformer.benchmark.gpu.settings import FULL, GpuBenchmark
+from nystromformer.benchmark.gpu.training import NYSTROM, SOFTMAX, TrainingRow, training_config
 from nystromformer.benchmark.peers import is_installed
 from nystromformer.benchmark.pieces import FAILED, LEFT_OUT, MEASURED, Outcome
 from nystromformer.benchmark.questions.gpu import SECTIONS
@@ -133,18 +133,6 @@ def test_what_is_trained_is_what_is_shipped(attention: str) -> None:
         assert getattr(layer, "implementation", None) == ("triton" if attention == NYSTROM else None)
         assert not config.attention_grad_checkpointing
         assert not config.gelu_grad_checkpointing
-
-
-def test_layers_are_compiled_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled: list[int] = []
-    monkeypatch.setattr("nystromformer.benchmark.gpu.training.missing_compiler", lambda device: None)
-    monkeypatch.setattr(
-        "nystromformer.benchmark.gpu.training.compile_units", lambda layers, device: compiled.append(len(layers))
-    )
-    settings = GpuBenchmark(dry_run=True, implementation="torch", sizes=TINY)
-    (row,) = measure_training(settings, TINY.training[0], "softmax", compiled=True)
-    assert row.compiled
-    assert compiled == [1]
 
 
 def took(milliseconds: float) -> Timing:

@@ -131,8 +131,6 @@ class _Answering(nn.Module):
         is_rotary = task.rotary and attention.compares_queries_and_keys
         self.positions = "rotary" if is_rotary else "learned"
         config = ModelConfig(
-            mixed_precision=False,
-            compile=False,
             vocab_size=task.vocab_size,
             num_sen_type=task.marks,
             max_seq_len=setting.length,
