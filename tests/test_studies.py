@@ -70,14 +70,13 @@ def test_lines_run_once_and_a_failure_is_named(place: Path) -> None:
 
 
 def test_an_experiment_is_another_one_changed_with_its_weights(place: Path) -> None:
-    changes = {"model": {"conv_kernel_size": None, "max_seq_len": 128}, "pretraining_setting": {"epoch": 1}}
+    changes = {"model": {"max_seq_len": 128}, "pretraining_setting": {"epoch": 1}}
     study.begin_experiment(Line("new", "", "nystrom-tiny-conv", changes), place / "runs/toy/new")
     config, shipped = (
         json.loads((each / "config.json").read_text())
         for each in (place / "runs/toy/new", EXPERIMENTS / "nystrom-tiny-conv")
     )
-    model = {key: value for key, value in shipped["model"].items() if key != "conv_kernel_size"} | {"max_seq_len": 128}
-    assert config["model"] == model
+    assert config["model"] == shipped["model"] | {"max_seq_len": 128}
     assert config["pretraining_setting"] == shipped["pretraining_setting"] | {"epoch": 1}
     (place / "runs/toy/new/model/tokenizer").mkdir(parents=True)
     (place / "runs/toy/new/model/cp-0000.model").write_text("weights")
@@ -106,9 +105,15 @@ def test_sigterm_reaches_the_lines_and_the_same_study_resumes(place: Path) -> No
     assert (place / "ended").exists()
 
 
-def test_a_second_command_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_second_command_and_the_code_of_another_clone_are_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     (place / "runs/toy").mkdir(parents=True)
     monkeypatch.setattr(sys, "argv", ["toy.py", "run"])
+    with pytest.raises(SystemExit, match="2"):
+        study.main({})
+    assert capsys.readouterr().err == f"error: the code of {place} would run: set PYTHONPATH={PROJECT}/code\n"
+    monkeypatch.setattr(study, "__file__", str(place / "experiments/studies/study.py"))
     with FileLock(place / "runs/toy/lock"), pytest.raises(SystemExit, match="2"):
         study.main({"one": Stage([Line("first", "say.py")])})
     assert capsys.readouterr().err == "error: runs/toy: in use by another command\n"

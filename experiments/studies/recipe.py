@@ -62,7 +62,7 @@ def line(recipe: str, rate: float = 2e-3, seed: int = 0, name: str = "") -> Line
         "batches_per_epoch": steps,
         "batches_per_report": 10,
     }
-    setting |= {"batch_growth_tokens": growing, "validate_batches_per_epoch": 48}
+    setting |= {"validate_batches_per_epoch": 48} | ({"batch_growth_tokens": growing} if growing else {})
     config: dict[str, dict[str, Any]] = {
         "model": {},
         "pretraining_setting": {},

@@ -48,7 +48,7 @@ class Line:
     start: str = ""
     """{here} begins with the config, weights and tokenizer of this shipped experiment, or of this folder in {out}."""
     config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Keys of the sections of this config to change; None removes one."""
+    """Keys of the sections of this config that differ."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,7 @@ class Study:
         path = os.pathsep.join(filter(None, [str(PROJECT / "code"), os.environ.get("PYTHONPATH")]))
         self._environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": str(threads)}
         self._running: set[subprocess.Popen[bytes]] = set()
-        # All commands run there, so that what they write tells nothing of the machine.
-        os.chdir(PROJECT)
+        os.chdir(PROJECT)  # so that nothing that is written names the machine's folders
 
     def chosen(self, names: Sequence[str] | None) -> dict[str, Stage]:
         """The stages with these names, or all."""
@@ -101,37 +100,35 @@ class Study:
     def _run(self, stage: str, line: Line) -> bool:
         here, log = OUT / stage / line.name, OUT / "logs" / stage / f"{line.name}.log"
         marker, begun = OUT / "done" / stage / f"{line.name}.json", time.time()
-        commands = line.command.split(" && ") if not marker.exists() else []
-        if commands and line.start and not (here / "config.json").exists():
+        if marker.exists():
+            return True
+        if line.start and not (here / "config.json").exists():
             begin_experiment(line, here)
         log.parent.mkdir(parents=True, exist_ok=True)
-        for command in commands:
+        shown = {each: shlex.join(["python", *words(each, here)]) for each in line.command.split(" && ")}
+        for command, text in shown.items():
             if self._stopped.is_set():
                 return False
-            logger.info("%s/%s: %s", stage, line.name, shlex.join(["python", *words(command, here)]))
+            logger.info("%s/%s: %s", stage, line.name, text)
             with log.open("ab") as file:
                 started = [sys.executable, *words(command, here, self._data)]
                 process = subprocess.Popen(started, env=self._environment, stdout=file, stderr=file)
             self._running.add(process)
-            status = process.wait()
-            self._running.discard(process)
-            if status:
+            if process.wait():
                 return False
-        if commands:
-            shown = [shlex.join(["python", *words(command, here)]) for command in commands]
-            write_json(marker, {"commands": shown, "minutes": (time.time() - begun) / 60, **machine_facts()})
+        write_json(marker, {"commands": [*shown.values()], "minutes": (time.time() - begun) / 60, **machine_facts()})
         return True
 
     def _stop(self, number: int, frame: object) -> None:
         self._stopped.set()
         for process in list(self._running):
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)  # which does nothing to one that has ended
 
     def collect(self, name: str, stage: Stage) -> None:
         """Write the table of a stage all of whose lines are done, and its figures."""
         markers = {line.name: OUT / "done" / name / f"{line.name}.json" for line in stage.lines}
-        if missing := [line for line, marker in markers.items() if not marker.exists()]:
-            logger.info("%s: not written, as %d of %d lines are not done", name, len(missing), len(markers))
+        if not all(marker.exists() for marker in markers.values()):
+            logger.info("%s: nothing is written before all lines are done", name)
             return
         for report in stage.reports:
             subprocess.run([sys.executable, *words(report)], env=self._environment, check=True)
@@ -166,16 +163,14 @@ def begin_experiment(line: Line, folder: Path) -> None:
         shutil.copyfile(path, folder / "model" / path.name)
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     for section, keys in line.config.items():
-        changed = config[section] | dict(keys)
-        config[section] = {key: value for key, value in changed.items() if value is not None}
-    write_json(folder / "config.json", {key: value for key, value in config.items() if key != "$schema"})
+        config[section] |= keys
+    config.pop("$schema", None)
+    write_json(folder / "config.json", config)
 
 
 def main(stages: Mapping[str, Stage], *more: Callable[..., None]) -> None:
     """The command line of a study, and commands of its own that its lines call."""
-    names = Annotated[
-        list[str] | None, typer.Argument(metavar="[STAGE]...", help=f"{', '.join(stages)}; default: all.")
-    ]
+    names = Annotated[list[str] | None, typer.Argument(metavar="[STAGE]...", help=", ".join(stages))]
 
     def run(
         chosen: names = None,
@@ -183,7 +178,9 @@ def main(stages: Mapping[str, Stage], *more: Callable[..., None]) -> None:
         jobs: Annotated[int, typer.Option(min=1, help="Lines at once.")] = 2,
         threads: Annotated[int, typer.Option(min=1, help="CPU threads of each.")] = 1,
     ) -> None:
-        """Run the stages in order. Started again, it resumes; what is done is not run again."""
+        """Run all stages, or those that are named, in order. Started again, it resumes."""
+        if (clone := Path(__file__).parents[2].resolve()) != PROJECT:
+            raise UserError(f"the code of {PROJECT} would run: set PYTHONPATH={clone / 'code'}")
         study = Study(stages, data.resolve(), jobs, threads)
         wanted = study.chosen(chosen)
         OUT.mkdir(parents=True, exist_ok=True)
