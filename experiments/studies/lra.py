@@ -27,7 +27,7 @@ WIDTHS: Mapping[str, str] = {
     "conv_linformer": "stride=8",
     "local": "block_size=32",
     "longformer": "window=32",
-    "bigbird": "block_size=8 num_global_blocks=1",
+    "bigbird": "block_size=8,num_global_blocks=1",
     "sparse": "stride=16",
     "reformer": "chunk_length=32",
     "sinkhorn": "block_size=32",
@@ -58,9 +58,9 @@ def train(data: str, name: str, flags: str, row: str = "") -> Line:
 
 def short(name: str, conv: int, seeds: str, track: str = "paper") -> Line:
     """On short expressions."""
-    widths = " ".join(f"--set model.attn_type.{each}" for each in WIDTHS[name].split())
-    flags = f"--conv {conv} --track {track} {SHORT} --seed {seeds} {widths}"
-    return train("listops-short", name, flags, f"{name}-{track}-{conv}")
+    chosen = f"{name},{WIDTHS[name]}" if WIDTHS[name] else name
+    flags = f"--conv {conv} --track {track} {SHORT} --seed {seeds}"
+    return train("listops-short", chosen, flags, f"{name}-{track}-{conv}")
 
 
 def stage(name: str, lines: Sequence[Line]) -> Stage:
@@ -79,7 +79,7 @@ STAGES = {
     "tracks": stage("tracks", [short(name, 0, "0,1,2", track) for track in ("paper", "modern") for name in BOTH]),
     "curriculum": stage("curriculum", [
         train("listops-curriculum", "softmax", DEEPER),
-        train("listops-curriculum", "nystrom", f"{DEEPER} --set model.attn_type.num_landmarks=32"),
+        train("listops-curriculum", "nystrom,num_landmarks=32", DEEPER, "nystrom"),
     ]),
     "others": stage("others", [
         *(train("text", name, TEXT) for name in BOTH),

@@ -157,7 +157,7 @@ def words(command: str, here: Path = Path(), data: Path = Path("DIR")) -> list[s
 
 def begin_experiment(line: Line, folder: Path) -> None:
     """Copy weights and tokenizer of what a line begins with, and write the config at last."""
-    source = next(path for path in (EXPERIMENTS / line.start, OUT / line.start) if (path / "config.json").exists())
+    source = EXPERIMENTS / line.start if (EXPERIMENTS / line.start).is_dir() else OUT / line.start
     for path in source.glob("model/cp-0000.model"):
         shutil.copytree(source / "model" / "tokenizer", folder / "model" / "tokenizer", dirs_exist_ok=True)
         shutil.copyfile(path, folder / "model" / path.name)
