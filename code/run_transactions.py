@@ -82,7 +82,7 @@ def transactions(
     first = pretraining_sweep(sweep, pretrain_epoch) if pretrain_epoch else None
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.documents.flag_values import name_of
+    from nystromformer.tasks.documents.question import name_of
     from nystromformer.tasks.finetuning.phases import run_phases
     from nystromformer.tasks.finetuning.sweep import run_sweeps
     from nystromformer.tasks.transactions.task import MaskedTransactions, Transactions, begin_with

@@ -40,10 +40,7 @@ def wikihop(
     ] = False,
     *,
     # There are no guessers for candidates, no objectives, and no vector of a text.
-    shared: Annotated[
-        FinetuningFlags,
-        Without("baselines", "objective", "objective_method", "beta", "target", "warm_start", "stratify", "freeze"),
-    ] = _DEFAULTS,
+    shared: Annotated[FinetuningFlags, Without("baselines", "objective", "freeze")] = _DEFAULTS,
 ) -> None:
     """Fine-tune on WikiHop: which candidate answers a query, given any number of documents."""
     experiment, sweep = shared.open()

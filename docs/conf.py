@@ -14,7 +14,7 @@ import nystromformer.interop.drop_in
 import nystromformer.nn
 import nystromformer.objectives
 from nystromformer.runs import objective, record, settings
-from nystromformer.tasks.finetuning.words import Words
+from nystromformer.tasks.finetuning.linear import Words
 from nystromformer.tasks.prediction import loaded, network
 
 ROOT = Path(__file__).resolve().parents[1]

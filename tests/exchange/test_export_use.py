@@ -3,6 +3,7 @@
 import io
 import re
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 
 import foreign
@@ -17,7 +18,8 @@ from nystromformer.exchange.export_model import export_model
 from nystromformer.exchange.import_model import import_model
 from nystromformer.exchange.open_model import open_model
 from nystromformer.exchange.settings import ImportSettings
-from nystromformer.tasks.documents.folds import run_documents
+from nystromformer.tasks.documents.task import open_from_scratch
+from nystromformer.tasks.finetuning.sweep import run_sweeps
 from nystromformer.tasks.prediction.loaded import load_run
 
 
@@ -62,12 +64,10 @@ def readme_prints(folder: Path) -> str:
 
 def test_a_run_from_scratch_has_its_tokenizer(tmp_path: Path) -> None:
     texts = made_rows(24)
-    made = write_experiment(tmp_path / "ours")
-    first = sweep(epochs=1, checkpoint="last")
+    made = write_experiment(tmp_path / "ours", model__vocab_size=300)
+    first, task = sweep(epochs=1, checkpoint="last"), of_table(tmp_path, texts)
     with pytest.raises(SystemExit, match=r"^0$"):
-        run_documents(
-            made, of_table(tmp_path, texts), first, "cpu", lambda line: None, from_scratch=True, vocab_size=300
-        )
+        run_sweeps(made, [task], first, "cpu", lambda line: None, partial(open_from_scratch, task))
     (result,) = (tmp_path / "ours").rglob("result.json")
     export_model(result.parent, None, "hf", tmp_path / "hf", "auto")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")

@@ -19,7 +19,6 @@ from nystromformer.runs.figures import MARKS, Spread
 from nystromformer.runs.objective import ObjectiveSettings
 from nystromformer.runs.record import EpochMetrics, Origin
 from nystromformer.tables import markdown
-from nystromformer.tasks.finetuning.tables import RESAMPLED
 
 REDUCED = "trained on 1,600 of the 67,349 rows of SST-2 train (--train_rows)"
 
@@ -51,7 +50,6 @@ def measure(
         "data": "d" * 64,
         "tested": "",
         "rows": {"train": 67349, "validation": 872},
-        "seeds": [0, 1, 2],
         "call": Call("code/run_glue.py", {"--baselines": ()}),
         "machine": {"date": "2026-01-02", "commit": "abc1234", "processor": "a processor, 2 cores"},
     }
@@ -75,7 +73,7 @@ class TableFile:
         header, rows = self.data["table"]["header"], self.data["table"]["rows"]
         assert markdown(header, rows) in self.text
         main = [dict(zip(header, row, strict=True)) for row in rows]
-        names = ("majority class", "mean value", "bag of words", "tf-idf")
+        names = ("majority class", "mean value", "tf-idf")
         self.guessers = {row["model"]: row for row in main if row["model"].startswith(names)}
         self.models = [row for row in main if row["model"] not in self.guessers]
         if self.models[0]["model"].endswith("(paper)"):
@@ -132,7 +130,7 @@ OTHER_SETTINGS: tuple[dict[str, Any], ...] = (
     *({"batch_size": 16}, {"learning_rate": 1e-5}, {"epochs": 3}, {"warmup": 0.0}, {"bucket": 1}, {"pad_to": 64}),
     *({"rows": {"train": 67349, "validation": 871}}, {"family": "another"}, {"warnings": ("871 rows",)}),
 )
-NO_SETTINGS = ({"--device": ("cuda",)}, {"--set": ("gpu_setting.inst_per_gpu=5",)}, {"--discard_weights": ()})
+NO_SETTINGS = ({"--device": ("cuda",)}, {"--set": ("gpu_setting.inst_per_gpu=5",)}, {"--baselines": ()})
 RATES = {1e-5: (0.95, 0.5), 2e-5: (0.8, 0.82), 3e-5: (0.7, 0.7)}
 OF_FEW = record.Tested(0, "t" * 64, "", {}, warnings=("test has 30 rows",))
 FEW, MORE = ({"rows": {"train": count, "validation": 872}, "warnings": ("few",)} for count in (1600, 3200))
@@ -367,7 +365,7 @@ def test_some_tasks_have_two_figures(tmp_path: Path, task: str, column: str, nam
     assert table.guessers["majority class"][column] == "81.2 / 68.4"
 
 
-GUESSERS = {"majority class": {"accuracy": (0.509, None)}, "bag of words": {"accuracy": (0.786, 0.01)}}
+GUESSERS = {"majority class": {"accuracy": (0.509, None)}, "tf-idf": {"accuracy": (0.786, 0.01)}}
 
 
 def test_baselines_stand_below_and_figures_within_their_noise_are_marked(tmp_path: Path) -> None:
@@ -380,17 +378,17 @@ def test_baselines_stand_below_and_figures_within_their_noise_are_marked(tmp_pat
     assert {row["model"]: row["SST-2"] for row in table.models} == {name: cell for name, (_, cell) in shown.items()}
     assert {name: row["SST-2"] for name, row in table.guessers.items()} == {
         "majority class": "50.9",
-        "bag of words": "78.6 ± 1.0",
+        "tf-idf": "78.6 ± 1.0",
     }
-    assert table.text.count(MARKS) == table.text.count(RESAMPLED) == 1
-    facts = "SST-2: 67,349 rows of train, 872 rows of validation; seeds 0,1,2; date 2026-01-02, commit abc1234"
+    assert table.text.count(MARKS) == 1
+    facts = "SST-2: 67,349 rows of train, 872 rows of validation; date 2026-01-02, commit abc1234"
     assert facts in table.text
     assert table.text.count(str(measured.call)) == 1
     assert "not measured" not in table.text
     (kept,) = table.data["baselines"]
     assert kept["machine"] == measured.machine
     assert (kept["task"], kept["data"], kept["call"]["script"]) == ("glue/SST-2", "d" * 64, "code/run_glue.py")
-    assert kept["baselines"]["bag of words"]["accuracy"] == {"mean": 0.786, "deviation": 0.01}
+    assert kept["baselines"]["tf-idf"]["accuracy"] == {"mean": 0.786, "deviation": 0.01}
     marks = {row["name"]: row["tasks"]["glue/SST-2"]["marks"]["accuracy"] for row in table.data["rows"]}
     assert marks == {"near": "≈", "above": "", "below": "<", "chance": "≈"}
 
@@ -399,15 +397,15 @@ def test_baselines_of_other_data_are_rows_that_say_whose(tmp_path: Path) -> None
     for name, value, data in (("e", 0.9, "d" * 64), ("f", 0.7, "e" * 64), ("g", 0.6, "e" * 64)):
         write_run(tmp_path / name, values=(value,), data=data)
         write_run(tmp_path / name, "glue/RTE", (0.9,))
-        measure(tmp_path / name, "glue/RTE", {"bag of words": {"accuracy": (0.6, None)}})
+        measure(tmp_path / name, "glue/RTE", {"tf-idf": {"accuracy": (0.6, None)}})
     measure(tmp_path / "e", "glue/SST-2", GUESSERS)
-    measure(tmp_path / "e", "glue/SST-2", {"bag of words": {"accuracy": (0.7, None)}}, data="e" * 64)
+    measure(tmp_path / "e", "glue/SST-2", {"tf-idf": {"accuracy": (0.7, None)}}, data="e" * 64)
     table = TableFile(tmp_path, *(tmp_path / name for name in "efg"))
     assert [row["SST-2"] for row in table.models] == ["90.0", "70.0 ≈", "60.0 <"]
     assert {name: (row["SST-2"], row["RTE"]) for name, row in table.guessers.items()} == {
-        "bag of words": ("", "60.0"),
-        "bag of words (data of e)": ("78.6 ± 1.0", ""),
-        "bag of words (data of f and g)": ("70.0", ""),
+        "tf-idf": ("", "60.0"),
+        "tf-idf (data of e)": ("78.6 ± 1.0", ""),
+        "tf-idf (data of f and g)": ("70.0", ""),
         "majority class (data of e)": ("50.9", ""),
     }
 
@@ -430,15 +428,15 @@ def test_what_is_not_measured_is_said_with_the_flag(tmp_path: Path, other: dict[
 def test_imdbs_baselines_are_those_of_the_test_reviews(tmp_path: Path) -> None:
     tests = {"test_metrics": {"accuracy": 0.8}, "test_rows": {"test": 25000}, "tested_data": "t"}
     write_run(tmp_path / "e", "imdb", (0.99,), **tests)
-    figures = {"bag of words": {"accuracy": (0.99, None), "accuracy_test": (0.82, 0.001)}}
+    figures = {"tf-idf": {"accuracy": (0.99, None), "accuracy_test": (0.82, 0.001)}}
     measure(tmp_path / "e", "imdb", figures, tested="another")
     table = TableFile(tmp_path, tmp_path / "e")
     assert table.models[0]["IMDB"] == "80.0"
-    assert table.guessers["bag of words"]["IMDB"] == "not measured", "on other test reviews"
+    assert table.guessers["tf-idf"]["IMDB"] == "not measured", "on other test reviews"
     measure(tmp_path / "e", "imdb", figures, tested="t")
     table = TableFile(tmp_path, tmp_path / "e")
     assert table.models[0]["IMDB"] == "80.0 <", "2 points below, on 25,000 reviews"
-    assert table.guessers["bag of words"]["IMDB"] == "82.0 ± 0.1"
+    assert table.guessers["tf-idf"]["IMDB"] == "82.0 ± 0.1"
 
 
 def test_a_note_stands_once(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_run_without_weights_or_tokenizer(refused: Refused, run: Path, table: 
     (path,) = run.glob("*.model")
     path.unlink()
     said = refused(run, "--input", table)
-    assert "cp-0000.model: no such weights: the run discarded them (--discard_weights) or they were moved" in said
+    assert "cp-0000.model: no such weights: put them back" in said
 
 
 def test_columns(refused: Refused, run: Path, tmp_path: Path) -> None:

@@ -291,7 +291,7 @@ def test_flags_that_say_nothing(refused: Refused, finished: Path, tmp_path: Path
     assert "--engine spark: expected one of local, ray" in refused("--engine", "spark")
     assert "--address: expected --engine ray with it" in refused("--address", "127.0.0.1:1")
     assert "--workers: expected --engine ray with it" in refused("--workers", 2)
-    assert "--delimiter: expected a file with it, found a folder of Parquet files" in refused("--delimiter", ";")
+    assert "--sheet: expected a file with it, found a folder of Parquet files" in refused("--sheet", "x")
 
 
 def test_an_engine_that_is_not_installed(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,19 @@ ARGUMENTS: list[str] = []
 
 
 class CheckedCommand(TyperCommand):
-    """A command whose words are not empty, whose numbers are finite, and whose flags of one value are given once."""
+    """A command whose words are not empty, whose numbers are finite, and whose flags of one value are given once. Help
+    has a heading for each `rich_help_panel`, without loading rich.
+    """
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            if (record := parameter.get_help_record(ctx)) is not None:
+                panels.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
+        for heading in sorted(panels, key=lambda heading: heading not in ("Arguments", "Options")):
+            with formatter.section(heading):
+                formatter.write_dl(panels[heading])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         # The words as they were typed: an empty path has become the current folder later on.

@@ -252,7 +252,7 @@ class ExperimentConfig(BaseModel):
     )
     documents_folder: Folder = Field(
         default="/documents",
-        description="Folder of the tables that run_classify.py reads; the flag --documents names another.",
+        description="Folder where run_classify.py looks for tables that are not in the current one.",
     )
     from_cp: Folder | None = Field(
         default=None,

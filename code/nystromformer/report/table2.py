@@ -12,10 +12,9 @@ from nystromformer.runs.baselines import Baselines
 from nystromformer.runs.figures import MARKS, SmallestDifference, Spread, power_note, smallest_difference
 from nystromformer.runs.record import tested_weights
 from nystromformer.tables import markdown
-from nystromformer.tasks.finetuning.tables import RESAMPLED, is_resampled
 
 _OF_PAPER = " (paper)"
-_GUESSERS = ("majority class", "bag of words", "tf-idf")
+_GUESSERS = ("majority class", "tf-idf")
 """What there would be a row of, where no baselines were measured."""
 
 # Table 2 of the paper (Xiong et al. 2021, arXiv 2102.03902), in percent: F1 for MRPC and QQP, accuracy for the rest,
@@ -101,7 +100,6 @@ def table2(finished: Finished) -> Table:
     below += [_PROTOCOL] if compared else []
     measured = [runs.measured.baselines for runs in figures if runs.measured is not None]
     below += [MARKS] if measured else []
-    below += [RESAMPLED] if any(map(is_resampled, measured)) else []
     if note := power_note(_smallest(figures)):
         below.append(note)
     return Table(["model", *(column.heading for column in columns)], rows, below + _notes(figures, finished.unfinished))
@@ -293,8 +291,7 @@ def _measured(finished: Finished) -> list[tuple[Column, Baselines]]:
 def _of_baselines(column: Column, measured: Baselines) -> str:
     rows = ", ".join(f"{count:,} rows of {name}" for name, count in measured.rows.items())
     facts = ", ".join(f"{key} {value}" for key, value in measured.machine.items())
-    seeds = ",".join(map(str, measured.seeds))
-    return f"{column.name}: {rows}; seeds {seeds}; {facts}\n\n```sh\n{measured.call}\n```"
+    return f"{column.name}: {rows}; {facts}\n\n```sh\n{measured.call}\n```"
 
 
 def _plain(table: Table, finished: Finished) -> dict[str, Any]:

@@ -25,7 +25,6 @@ class Baselines:
     """Fingerprint of the test data, as of the runs; empty where it has no labels."""
     rows: dict[str, int]
     """Examples of each split that has labels."""
-    seeds: list[int]
     baselines: dict[str, dict[str, Spread]]
     """By the guesser's name, then by the metric's; of test data these end in "_test"."""
     call: Call
@@ -59,18 +58,14 @@ def read_baselines(path: Path) -> list[Baselines]:
         ) from error
 
 
-def find_baselines(
-    measured: Sequence[Baselines], data: str, tested: str | None, seeds: Sequence[int] | None = None
-) -> Baselines | None:
+def find_baselines(measured: Sequence[Baselines], data: str, tested: str | None) -> Baselines | None:
     """Those of these data, the first of several.
 
     Args:
         tested: fingerprint of the test data that the baselines must have been scored on; empty: on none; None: on any.
-        seeds: those that they must be of; None: any.
     """
     for entry in measured:
-        same = entry.data == data and tested in (None, entry.tested)
-        if same and (seeds is None or entry.seeds == list(seeds)):
+        if entry.data == data and tested in (None, entry.tested):
             return entry
     return None
 

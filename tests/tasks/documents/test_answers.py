@@ -7,8 +7,8 @@ import pytest
 
 from nystromformer.errors import UserError
 from nystromformer.tasks.documents.answer import Answer, answer_of, numbers_of
-from nystromformer.tasks.documents.flag_values import check_separator, check_weights, name_of
 from nystromformer.tasks.documents.label_cells import LabelCells
+from nystromformer.tasks.documents.question import kind_of, name_of, weights_of
 
 
 def cells(*labels: Any, columns: tuple[str, ...] = ("label",)) -> LabelCells:
@@ -72,15 +72,6 @@ def test_what_is_between_labels_is_cut_before_they_are_spelt() -> None:
     assert spaced.sets() == [["y", "z"], ["x y"]]
     columns = cells(("1.0", "0"), ("0.0", "1"), columns=("a", "b"))
     assert columns.sets() == [["a"], ["b"]], "as pandas writes them"
-    assert check_separator(None, None) == ","
-    assert check_separator(" ", "several") == " "
-    for text, kind, said in (
-        (";", None, "--separator ';': expected --kind several"),
-        ("\t", "several", "can be shown"),
-        ("", "several", "can be shown"),
-    ):
-        with pytest.raises(UserError, match=said):
-            check_separator(text, kind)  # type: ignore[arg-type]
 
 
 def test_numbers_of_each_kind() -> None:
@@ -118,10 +109,10 @@ def test_numbers_of_each_kind() -> None:
         (cells(["a;b"], ["c"]), None, "expected labels without ';', .* found 'a;b': name another one"),
         (cells("1", 1j), None, "row 4: expected a label that is a number or text, found 1j"),
         (cells("1", "x"), "value", r"row 4: expected a number \(--kind value\), found 'x'"),
-        (cells("1", "x\ud800"), None, "row 4: expected a label in Unicode, found half of a surrogate pair"),
+        (cells("1", "x\ud800"), None, "row 4: expected text in utf-8"),
         (cells('["a", "b"]', "[]"), "several", r"row 1: expected labels with ';' .*, found a list written as text"),
         (cells("a", "[]"), "several", "row 4: .* found a list written as text"),
-        (cells("low", "high"), "ordered", "expected --order with the classes from the lowest on"),
+        (cells("low", "high"), "ordered", "expected ordered,order=LOW/…/HIGH"),
         (cells(*(f"id-{number}" for number in range(30))), None, "another label in each of its 30 rows"),
         (cells(("1", "2"), columns=("x", "y")), None, "row 1: expected 0 or 1 in y, found '2'"),
         (cells(("1", "0"), columns=("x", "y")), "classes", "--kind classes: expected one column of labels, found x, y"),
@@ -142,20 +133,24 @@ def test_labels_that_were_not_learned() -> None:
 
 
 def test_an_order() -> None:
-    with pytest.raises(UserError, match=r"--order: expected all classes of t.csv, found none of middle"):
+    with pytest.raises(UserError, match=r"--kind ordered,order: expected all classes of t.csv, found none of middle"):
         answer_of(cells("low", "middle"), "ordered", ("low", "high"))
-    with pytest.raises(UserError, match="--order: expected each class once"):
+    with pytest.raises(UserError, match="--kind ordered,order: expected each class once"):
         answer_of(cells("low", "high"), "ordered", ("low", "low"))
-    with pytest.raises(UserError, match="--order: expected --kind ordered with it, found classes"):
-        answer_of(cells("low", "high"), None, ("low", "high"))
 
 
 def test_flags() -> None:
-    assert check_weights("spam=3, other=0.5") == {"spam": 3.0, "other": 0.5}
-    assert check_weights("balanced") == "balanced"
+    assert weights_of("spam=3, other=0.5") == {"spam": 3.0, "other": 0.5}
+    assert weights_of("balanced") == "balanced"
     for text in ("spam", "spam=0", "spam=x", "a=1,a=2"):
         with pytest.raises(UserError, match="--class_weights"):
-            check_weights(text)
+            weights_of(text)
+    assert kind_of(None) == (None, ",", ())
+    assert kind_of("several,separator= ;") == ("several", " ;", ())
+    assert kind_of("ordered,order=low/very  high") == ("ordered", ",", ("low", "very high"))
+    for text in ("stars", "value,order=1/2", "several,separator=", "ordered,separator=;"):
+        with pytest.raises(UserError, match=f"--kind {text}: expected one of classes, several, value, ordered;"):
+            kind_of(text)
     assert name_of(None, "some/my reviews (2).csv") == "my-reviews-2"
     assert name_of(None, "hub:a/b:train") == "a-b-train"
     with pytest.raises(UserError, match=r"--task ../x"):

@@ -16,7 +16,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.model import ClassificationModel
-from nystromformer.tasks.documents.cut import Cut, CutTexts, check_rule, encode_cut, window_starts
+from nystromformer.tasks.documents.cut import Cut, CutTexts, cut_of, encode_cut, window_starts
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, longest_first
 from nystromformer.tasks.finetuning.examples import Texts
 
@@ -66,7 +66,7 @@ def test_rows(tokenizer, rule: str, pairs: bool) -> None:  # type: ignore[no-unt
     second = [text for text, _ in made_rows(20, 1, most=30)] if pairs else None
     texts = Texts("t", first, second, np.zeros(20, dtype=np.int64))
     length = 24
-    cut = check_rule(rule, 3 if rule == "windows" else None)
+    cut = cut_of("windows,overlap=3" if rule == "windows" else rule)
     examples = encode_cut(texts, tokenizer, length, True, cut)
     whole = EncodedTexts(texts, tokenizer, MOST, True)
     assert examples.truncated == (whole.lengths > length).sum() > 0
@@ -102,7 +102,7 @@ def test_where_a_rows_tokens_stand(tokenizer, rule: str, pairs: bool) -> None:  
     """In the texts, what `left_of` names is all that an example has; in these, `places_of` names each row's tokens."""
     first = [text for text, _ in made_rows(20, most=60)]
     second = [text for text, _ in made_rows(20, 1, most=60)] if pairs else None
-    examples = encode_cut(Texts("t", first, second), tokenizer, 24, True, check_rule(rule, None))
+    examples = encode_cut(Texts("t", first, second), tokenizer, 24, True, cut_of(rule))
     ids = [
         [np.asarray(encoding.ids) for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]
         for texts in (first, second or [""] * 20)
@@ -153,8 +153,8 @@ def test_the_head_gets_the_mean_over_an_examples_rows() -> None:
 
 def test_rules_that_cannot_be(tokenizer) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UserError, match="--cut middle: expected one of head, head_and_tail, windows"):
-        check_rule("middle", None)
-    with pytest.raises(UserError, match="--overlap 3: expected --cut windows with it, found head"):
-        check_rule("head", 3)
-    with pytest.raises(UserError, match="--overlap 20: expected windows of --length 24 to advance by at least 4"):
+        cut_of("middle")
+    with pytest.raises(UserError, match="--cut head,overlap=3: expected one of head"):
+        cut_of("head,overlap=3")
+    with pytest.raises(UserError, match="overlap=20: expected windows of --length 24 to advance by at least 4"):
         encode_cut(Texts("t", ["a"]), tokenizer, 24, False, Cut("windows", 20))

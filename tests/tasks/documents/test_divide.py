@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.documents.divide import Division, check_division, divide
-from nystromformer.tasks.finetuning.divide import split_validation
-from nystromformer.tasks.finetuning.examples import Texts
+from nystromformer.tasks.documents.divide import Division, divide, division_of
+from nystromformer.tasks.finetuning.examples import Texts, split_validation
 
 
 def texts(labels: Any) -> Texts:
@@ -39,34 +38,15 @@ def test_a_share_of_each_class_is_imdbs_division() -> None:
     assert plain != held(given, Division(share=0.2, seed=6), is_class=False)
 
 
-@given(st.lists(st.integers(0, 4), min_size=6, max_size=60), st.integers(2, 6), st.booleans(), st.integers(0, 99))
-def test_folds_are_a_partition(labels: list[int], folds: int, is_class: bool, seed: int) -> None:
-    given = texts(labels)
-    parts = [held(given, Division(seed=seed, folds=folds, fold=fold), is_class) for fold in range(1, folds + 1)]
-    assert sorted(number for part in parts for number in part) == list(range(len(labels)))
-    sizes = [len(part) for part in parts]
-    assert max(sizes) - min(sizes) <= (1 if not is_class else len(set(labels)))
-    if is_class:
-        for label in set(labels):
-            counts = [sum(labels[number] == label for number in part) for part in parts]
-            assert max(counts) - min(counts) <= 1
-
-
 @given(st.lists(st.integers(0, 7), min_size=8, max_size=60), st.integers(0, 99))
 def test_groups_stay_together(groups: list[int], seed: int) -> None:
     given = texts([0] * len(groups))
-    count = len(set(groups))
-    if count < 2:
+    if len(set(groups)) < 2:
         with pytest.raises(UserError, match=f"expected two groups or more, found {groups[0]} in every row"):
             divide(given, Division(seed=seed), True, groups)
         return
     chosen = held(given, Division(share=0.3, seed=seed), group=groups)
     assert not {groups[number] for number in chosen} & {groups[n] for n in range(len(groups)) if n not in chosen}
-    parts = [held(given, Division(seed=seed, folds=2, fold=fold), group=groups) for fold in (1, 2)]
-    assert sorted(parts[0] + parts[1]) == list(range(len(groups)))
-    assert not {groups[number] for number in parts[0]} & {groups[number] for number in parts[1]}
-    with pytest.raises(UserError, match=f"--folds {count + 1}: --group has {count} groups, so that a fold would have"):
-        divide(given, Division(seed=seed, folds=count + 1), True, groups)
 
 
 @pytest.mark.parametrize(
@@ -95,21 +75,17 @@ def test_rows_of_one_time_stay_together() -> None:
 
 
 def test_nothing_is_left() -> None:
-    with pytest.raises(UserError, match="--folds 7: t train has 6 rows: a fold would have none"):
-        divide(texts([0] * 6), Division(folds=7), True)
     with pytest.raises(UserError, match=r"--validation 0.01 of 6 rows leaves none to choose by"):
         divide(texts([0] * 6), Division(share=0.01), False)
 
 
 def test_what_flags_exclude() -> None:
-    assert check_division("0.2", 3, None, None, None) == Division(None, 0.2, 3, None)
-    assert check_division("v.csv", None, None, None, None).file == "v.csv"
-    assert check_division(None, None, 4, "author", None) == Division(folds=4)
+    assert division_of("0.2", 3, None, None) == Division(None, 0.2, 3)
+    assert division_of("v.csv", None, None, None).file == "v.csv"
     for flags, said in {
-        ("v.csv", 5, None, None): "--validation v.csv: expected no --folds",
-        ("0.1", 5, None, "day"): "--time day: expected no --folds with it",
+        ("v.csv", 5, None, None): "--validation v.csv: expected no --split_seed",
+        ("0.1", 5, None, "day"): "--time day: expected no --split_seed with it",
         ("0.1", None, "author", "day"): "--time day: expected no --group with it",
     }.items():
-        validation, folds, group, time = flags
         with pytest.raises(UserError, match=said):
-            check_division(validation, None, folds, group, time)
+            division_of(*flags)

@@ -125,14 +125,13 @@ def test_calibration_error() -> None:
     assert calibration_error(scores.softmax(1), labels, 10) == pytest.approx(0.25, abs=1e-6)
 
 
-NAMES = ("$10-$20", r"$\frac$", "日本")
-"""Dollars are no mathematics, and what the font has not is no warning."""
+NAMES = ("$10-$20", "a", "日本")
 
 
 @pytest.mark.parametrize(
     "answer", [Answer("classes", NAMES), SEVERAL, ORDERED, VALUE], ids=lambda answer: str(answer.kind)
 )
-def test_files(tmp_path: Path, answer: Answer, recwarn: pytest.WarningsRecorder) -> None:
+def test_files(tmp_path: Path, answer: Answer) -> None:
     scores, labels = scores_of(answer), labels_of(answer)
     texts = Texts("t", [f"{text}\tand\nmore" for text, _ in made_rows(40)], labels=labels.numpy())
     write_split(tmp_path, "test", texts, scores, answer, target_of(answer), "; ")
@@ -141,16 +140,10 @@ def test_files(tmp_path: Path, answer: Answer, recwarn: pytest.WarningsRecorder)
     assert {len(line.split("\t")) for line in lines} == {3 + len(answer.names)}
     worst = (tmp_path / "test-worst.tsv").read_text().splitlines()
     assert {len(line.split("\t")) for line in worst} == {5}
-    pictures = {"value": ["values"], "several": ["calibration"]}.get(answer.kind, ["calibration", "confusion"])
-    assert sorted(path.stem for path in tmp_path.glob("*.png")) == [f"test-{name}" for name in pictures]
-    if "confusion" in pictures:
+    if answer.kind in ("classes", "ordered"):
         header, *rows = [line.split("\t") for line in (tmp_path / "test-confusion.tsv").read_text().splitlines()]
         assert header[1:] == [row[0] for row in rows] == list(answer.names)
         assert sum(int(cell) for row in rows for cell in row[1:]) == 40
-    assert not [warning for warning in recwarn if "Glyph" in str(warning.message)]
-    first = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    write_split(tmp_path, "test", texts, scores, answer, target_of(answer), "; ")
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == first
 
 
 def test_errors_are_shown_in_units_and_not_marked() -> None:

@@ -1,7 +1,6 @@
 """Runs on tables, from texts to predictions: the same as a task of its own, of every kind, cut by every rule."""
 
 import csv
-import json
 import shutil
 import subprocess
 import sys
@@ -12,21 +11,18 @@ from typing import Any
 import pytest
 import torch
 from finetuning import copy_of, imdb_as_table, made_rows, sweep, write_imdb, write_table
-from records import a_run
 from small import CPU, ROOT, run_here, stop_at
 
 from nystromformer.data.tokenizer import train_tokenizer
-from nystromformer.errors import UserError
 from nystromformer.report.table2 import write_table2
 from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.divide import Division
-from nystromformer.tasks.documents.folds import over_folds
 from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
-from nystromformer.tasks.finetuning.sweep import Finetuned, finetune
+from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.imdb.task import Imdb
 from nystromformer.tasks.prediction.loaded import load_run, load_words
 from nystromformer.training.archive import read_checkpoint
@@ -87,11 +83,11 @@ def test_the_script(
     train = write_table(tmp_path / "reviews.csv", ("body", "stars"), made_rows(40))
     test = write_table(tmp_path / "test.csv", ("stars", "body"), [(label, text) for text, label in made_rows(12, 1)])
     flags = ("--model", experiment.folder, "--train", train, "--text", "body", "--label", "stars", "--test", test)
-    assert run_here(monkeypatch, SCRIPT, *flags, *QUICK, "--baselines") == 0
+    assert run_here(monkeypatch, SCRIPT, *flags, *QUICK) == 0
     out = capsys.readouterr().out
     assert "documents/reviews, " in out
     (line,) = (line for line in out.splitlines() if line.startswith("test accuracy of the best epoch's weights: "))
-    assert "; majority class 50.0; bag of words " in line
+    assert "; majority class 50.0; tf-idf " in line
     assert "what is learned is one of the classes no, yes" in caplog.text
     (result,) = results(experiment, "reviews")
     assert [text.split(":")[0] for text in result.every_warning] == [
@@ -121,7 +117,7 @@ def test_the_script(
     assert {path: path.read_bytes() for path in Path(result.folder).rglob("*") if path.is_file()} == before
 
 
-ENDINGS = (".tsv", "-worst.tsv", "-confusion.tsv", "-confusion.png", "-calibration.png")
+ENDINGS = (".tsv", "-worst.tsv", "-confusion.tsv")
 
 
 @pytest.mark.slow
@@ -132,7 +128,7 @@ def test_a_killed_run_goes_on_to_the_same(
 
     def go() -> int:
         where = ("--model", experiment.folder, "--train", train, "--text", "body", "--label", "label")
-        return run_here(monkeypatch, SCRIPT, *where, *QUICK, "--cut", "windows", "--length", 12, "--overlap", 2)
+        return run_here(monkeypatch, SCRIPT, *where, *QUICK, "--cut", "windows,overlap=2", "--length", 12)
 
     with monkeypatch.context() as context:
         stop_at(2, context)
@@ -166,7 +162,7 @@ def test_every_kind_from_texts_in_windows_to_figures(
     capsys: pytest.CaptureFixture[str],
     kind: str,
 ) -> None:
-    """Metrics are those of the prediction files; baselines stand beside them, and see all windows."""
+    """Metrics are those of the prediction files; baselines stand beside them."""
     texts = [text for text, _ in made_rows(60, most=60)]
     labels: dict[str, list[Any]] = {
         "classes": [len(text.split()) % 3 for text in texts],
@@ -176,10 +172,10 @@ def test_every_kind_from_texts_in_windows_to_figures(
     }
     train = write_table(tmp_path / "t.jsonl", ("body", "label"), zip(texts, labels[kind], strict=True))
     flags = ("--model", experiment.folder, "--train", train, "--text", "body", "--label", "label", "--kind", kind)
-    cut = ("--test", train, "--cut", "windows", "--overlap", 2)
-    assert run_here(monkeypatch, SCRIPT, *flags, *QUICK, *cut, "--baselines") == 0
+    cut = ("--test", train, "--cut", "windows,overlap=2")
+    assert run_here(monkeypatch, SCRIPT, *flags, *QUICK, *cut) == 0
     out = capsys.readouterr().out
-    assert all(constant in out for constant in ("bag of words", *CONSTANTS[kind]))
+    assert all(constant in out for constant in ("tf-idf", *CONSTANTS[kind]))
     (result,) = results(experiment, "t")
     figures, found = result.test_metrics, predicted(result, "test.tsv")
     given, right = [row["prediction"] for row in found], [row["label"] for row in found]
@@ -197,7 +193,6 @@ def test_every_kind_from_texts_in_windows_to_figures(
         off = [float(mine) - float(theirs) for mine, theirs in zip(given, right, strict=True)]
         assert max(map(abs, off)) < 1000, "in the table's own units"
         assert figures["rmse"] == pytest.approx((sum(each**2 for each in off) / len(off)) ** 0.5, rel=1e-4)
-        assert "predictions/test-values.png" in result.predictions
         return
     assert set(figures) == {"accuracy", *(("kappa", "mae") if kind == "ordered" else ("macro_f1",))}
     distances = [abs(int(mine) - int(theirs)) for mine, theirs in zip(given, right, strict=True)]
@@ -232,7 +227,7 @@ def test_texts_on_both_sides_are_told(tmp_path: Path) -> None:
 
 
 def test_another_test_table_takes_the_place_of_the_first(experiment: Experiment, tmp_path: Path) -> None:
-    """Its figures, files and warnings do; and nothing of it is told where the weights are gone."""
+    """Its figures, files and warnings do."""
     rows = made_rows(40)
     train = write_table(tmp_path / "t.csv", ("body", "label"), rows)
     known = write_table(tmp_path / "known.csv", ("body", "label"), rows[:20])
@@ -252,18 +247,12 @@ def test_another_test_table_takes_the_place_of_the_first(experiment: Experiment,
         "t test",
         "t test has 20 rows",
     ]
-    assert "predictions/test-confusion.png" in first.predictions
+    assert "predictions/test-confusion.tsv" in first.predictions
     second = run(new)
     assert (second.every_warning, second.test_metrics, second.test_rows) == (second.warnings, {}, {})
     assert "predictions/test.tsv" in second.predictions
-    assert "predictions/test-confusion.png" not in second.predictions
-    none = run(None, discard_weights=True)
-    assert none == second, "without a test table the predictions of the last one stay"
-    before = {path: path.read_bytes() for path in Path(none.folder).rglob("*.*")}
-    with pytest.raises(UserError, match="missing, and the predictions beside it are not the requested ones"):
-        run(known)
-    assert {path: path.read_bytes() for path in before} == before
-    assert run(None) == none
+    assert "predictions/test-confusion.tsv" not in second.predictions
+    assert run(None) == second, "without a test table the predictions of the last one stay"
 
 
 @pytest.mark.slow
@@ -287,44 +276,6 @@ def test_pairs_and_two_tables_more(experiment: Experiment, tmp_path: Path) -> No
     (again,) = finetune(experiment, named, sweep(), CPU).results
     assert (again.folder, again.epochs) == (result.folder, result.epochs)
     assert [row["id"] for row in predicted(again, "test.tsv")] == [b for _, b, _ in rows[:6]]
-
-
-def test_folds(
-    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = [(text, label, number // 4) for number, (text, label) in enumerate(made_rows(36))]
-    train = write_table(tmp_path / "t.csv", ("body", "label", "author"), rows)
-    flags = ("--model", experiment.folder, "--train", train, "--text", "body", "--label", "label", "--folds", 3)
-    assert run_here(monkeypatch, SCRIPT, *flags, *QUICK[:-2], "--group", "author") == 0
-    held: list[str] = []
-    figures = []
-    for fold in (1, 2, 3):
-        (result,) = results(experiment, f"t-fold-{fold}-of-3")
-        assert result.rows == {"train": 24, "validation": 12}
-        held += [row["id"] for row in predicted(result, "validation.tsv")]
-        figures.append(result.best.metrics["accuracy"])
-    assert sorted(map(int, held)) == list(range(1, 37))
-    out = capsys.readouterr().out
-    assert "over 3 folds, of the best epochs" in out
-    assert f"  accuracy {100 * sum(figures) / 3:.1f} ± " in out
-    (path,) = (experiment.checkpoints / "documents").glob("t-3-folds-*.json")
-    kept = json.loads(path.read_text())
-    assert kept["accuracy"] == figures
-    assert "temperature" not in kept, "it is no score"
-
-
-def test_one_choice_of_settings_for_all_folds(tmp_path: Path) -> None:
-    """Not the mean of each fold's best, which no settings reach."""
-
-    reached = ({1e-3: 0.9, 1e-4: 0.7}, {1e-3: 0.3, 1e-4: 0.6})
-    folds = [[a_run(values=(each,), learning_rate=rate) for rate, each in fold.items()] for fold in reached]
-    said = over_folds(tmp_path / "k", [Finetuned(each) for each in folds])
-    assert "accuracy 65.0 ± 7.1" in said
-    assert "lr 0.0001: of 2 settings" in said
-    (path,) = tmp_path.glob("k-*.json")
-    assert json.loads(path.read_text())["accuracy"] == [0.7, 0.6]
-    over_folds(tmp_path / "k", [Finetuned([a_run(values=(0.5,), seed=1, identity="b" * 64)]) for _ in folds])
-    assert len(list(tmp_path.glob("k-*.json"))) == 2, "of other seeds"
 
 
 def test_questions_of_one_table_have_columns_of_their_own(experiment: Experiment, tmp_path: Path) -> None:
@@ -358,7 +309,7 @@ def test_from_scratch(experiment: Experiment, tmp_path: Path, monkeypatch: pytes
     fresh.mkdir()
     (fresh / "config.json").write_bytes((experiment.folder / "config.json").read_bytes())
     flags = ("--model", fresh, "--train", train, "--text", "body", "--label", "label", "--from_scratch")
-    assert run_here(monkeypatch, SCRIPT, *flags, *QUICK, "--vocab_size", 280) == 0
+    assert run_here(monkeypatch, SCRIPT, *flags, *QUICK, "--set", "model.vocab_size=280") == 0
     place = Experiment(fresh, experiment.config)
     (path,) = (place.checkpoints / "documents" / "t").glob("scratch-*")
     result = read_run(path)
@@ -376,7 +327,7 @@ def test_two_processes_make_the_same_run(experiment: Experiment, source: Path, t
     """Windows of one example are never divided between processes."""
     train = write_table(tmp_path / "t.csv", ("body", "label"), made_rows(24, most=60))
     flags = ("--train", train, "--text", "body", "--label", "label", "--cut", "windows", "--length", 16)
-    flags = (*flags, *QUICK, "--set", "model.dropout_prob=0.0", "--discard_weights")
+    flags = (*flags, *QUICK, "--set", "model.dropout_prob=0.0")
     figures = []
     for launcher in ((), ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")):
         folder = tmp_path / f"by-{len(launcher)}"

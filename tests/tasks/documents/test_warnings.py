@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from nystromformer.tasks.documents.cut import Cut, Rule
 from nystromformer.tasks.documents.divide import Division, divide, warn_of_few_rows, warn_of_few_test_rows
 from nystromformer.tasks.documents.metrics import MAIN
 from nystromformer.tasks.documents.question import Question
-from nystromformer.tasks.documents.source import Rows, warn_of_repeated_ids
-from nystromformer.tasks.documents.table import Table
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.finetuning.definition import Loading, Splits
 from nystromformer.tasks.finetuning.examples import Texts
@@ -74,51 +71,8 @@ def test_a_label_in_one_row_of_the_table(loading: Loading, tmp_path: Path) -> No
     single = f"{train}: the label once is in only one row, which cannot be both trained on and validated; add rows"
     assert len(about(load(loading, train).warnings, single)) == 1
     assert not about(load(loading, train).warnings, "twice")
-    by_fold = [load(loading, train, division=Division(folds=4, fold=fold)).warnings for fold in (1, 2, 3, 4)]
-    assert sorted(len(about(each, single)) for each in by_fold) == [0, 1, 1, 1]
-    assert [bool(about(each, "no training row has the label once")) for each in by_fold] == [
-        not about(each, single) for each in by_fold
-    ]
     of_file = load(loading, train, division=Division(str(train))).warnings
     assert len(about(of_file, "once is in only one row, which is too little to learn from; add rows")) == 1
-
-
-@given(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12))
-def test_ids_that_repeat(ids: list[str]) -> None:
-    numbers = list(range(3, 3 + 2 * len(ids), 2))
-    rows = Rows(Table("table", (), lambda _: iter(())), (), None, [("text",) for _ in ids], ids, numbers, [], [], 0)
-    found = warn_of_repeated_ids(rows, "key")
-    repeats = len(ids) - len(set(ids))
-    assert len(found) == bool(repeats)
-    assert warn_of_repeated_ids(rows, None) == []
-    for text in found:
-        told = re.match(r"table: (\d+) of (\d+) rows? ha(?:s|ve) the id .* first '(.)' in rows (\d+) and (\d+):", text)
-        assert told is not None, text
-        assert (int(told[1]), int(told[2])) == (repeats, len(ids))
-        first, second = (numbers.index(int(told[group])) for group in (4, 5))
-        assert ids[first] == ids[second] == told[3]
-        assert len(set(ids[:second])) == second, "the first that repeats"
-        assert "--id key" in text
-
-
-def test_ids_that_repeat_in_each_table(loading: Loading, tmp_path: Path) -> None:
-    """Rows keep the numbers that they have in their table where others are left out."""
-
-    def table(name: str, ids: str) -> Path:
-        texts = [f"{name} {number}" if number != 1 else "" for number in range(len(ids))]
-        return write_table(tmp_path / name, ("body", "label", "key"), zip(texts, "xyxyx", ids, strict=True))
-
-    train, validation, test = table("t.csv", "abcda"), table("v.csv", "eaabc"), table("test.csv", "abcdd")
-    asked: dict[str, Any] = {"division": Division(str(validation)), "skip_empty": True}
-    told = "{}: 1 of 4 rows has the id of an earlier row, first {} and {}: prediction files cannot"
-    splits = load(loading, train, test, id="key", **asked)
-    of_ids = [about(each, "the id of") for each in (splits.warnings, splits.test_warnings)]
-    assert [len(each) for each in of_ids] == [1, 1], "of the validation table a row was left out"
-    assert of_ids[0][0].startswith(told.format(train, "'a' in rows 1", 5))
-    assert of_ids[1][0].startswith(told.format(test, "'d' in rows 4", 5))
-    turned = load(loading, validation, id="key", **asked | {"division": Division(str(test))})
-    assert about(turned.warnings, told.format(test, "'d' in rows 4", 5))
-    assert not about(load(loading, train, test, **asked).warnings, "the id of")
 
 
 def split_of(rows: int, name: str = "t test") -> Texts:
@@ -141,29 +95,6 @@ def test_small_test_tables() -> None:
     assert warn_of_few_test_rows(Texts("t test", ["text"] * 40), "accuracy") == [], "it is not scored"
 
 
-def warn_of_validation(
-    rows: int, held_out: int, division: Division | None = None, is_by_time: bool = False
-) -> list[str]:
-    splits = split_of(rows - held_out, "t train"), split_of(held_out, "t validation")
-    return warn_of_few_rows(*splits, division or Division(), "accuracy", is_by_time)
-
-
-def test_small_validation_splits() -> None:
-    """A tenth of 1,000 rows is enough, whatever classes they are of; the advice is what the flags allow."""
-    for classes in range(2, 100):
-        texts = Texts("t train", ["text"] * 1000, labels=np.arange(1000) % classes)
-        assert warn_of_few_rows(*divide(texts, Division(), True), Division(), "accuracy", False) == []
-    (said,) = warn_of_validation(500, 50)
-    assert said.startswith("t validation has 50 rows: an accuracy of 80 % on it is uncertain by ±11 points (95 %")
-    assert said.endswith("the choice of the epoch is partly chance; hold out more rows (--validation), or use --folds")
-    assert "--folds" not in warn_of_validation(500, 50, is_by_time=True)[0]
-    assert warn_of_validation(500, 50, Division("v.csv"))[0].endswith("; use a larger table, or use --folds")
-    folds = Division(folds=10)
-    assert warn_of_validation(500, 50, folds) == [], "each row is held out once"
-    (said,) = warn_of_validation(60, 6, folds)
-    assert said.startswith("t train has 60 rows in its 10 folds: an accuracy of 80 % on it is uncertain by ±10 points")
-
-
 @pytest.mark.parametrize(("rule", "part"), [("head", "end"), ("head_and_tail", "middle"), ("windows", None)])
 def test_texts_that_are_mostly_cut(loading: Loading, tmp_path: Path, rule: Rule, part: str | None) -> None:
     def table(name: str, long: int, short: int) -> Path:
@@ -179,13 +110,27 @@ def test_texts_that_are_mostly_cut(loading: Loading, tmp_path: Path, rule: Rule,
         assert of_cut == ([expected[0], []] if train == most else [[], expected[1]])
 
 
-def test_the_test_table_is_encoded_once(loading: Loading, tmp_path: Path) -> None:
-    """For the warnings, the predictions and all folds; but anew where rows are of another length."""
-    table = write_table(tmp_path / "t.csv", ("body", "label"), [(f"text {n}", "xy"[n % 2]) for n in range(8)])
-    task = Documents(Question("t", str(table), "body", "label", str(table), division=Division(folds=2)))
-    folds = [task.fold(number) for number in (1, 2)]
-    for each in folds:
-        each.load(loading)
-    assert folds[0].test(loading)["test"] is folds[1].test(loading)["test"]
-    shorter = folds[0].test(replace(loading, length=6))["test"]
-    assert shorter.lengths.max() == 6
+def test_small_validation_splits() -> None:
+    """A tenth of 1,000 rows is enough, whatever classes they are of."""
+    for classes in range(2, 100):
+        texts = Texts("t train", ["text"] * 1000, labels=np.arange(1000) % classes)
+        assert warn_of_few_rows(divide(texts, Division(), True)[1], False, "accuracy") == []
+    (said,) = warn_of_few_rows(split_of(50, "t validation"), False, "accuracy")
+    assert said.startswith("t validation has 50 rows: an accuracy of 80 % on it is uncertain by ±11 points (95 %")
+    assert said.endswith("the choice of the epoch is partly chance; hold out more rows (--validation)")
+    assert warn_of_few_rows(split_of(50), True, "accuracy")[0].endswith("; use a larger table")
+
+
+def test_ids_that_repeat_in_each_table(loading: Loading, tmp_path: Path) -> None:
+    def table(name: str, ids: str) -> Path:
+        texts = [f"{name} {number}" if number != 1 else "" for number in range(len(ids))]
+        return write_table(tmp_path / name, ("body", "label", "key"), zip(texts, "xyxyx", ids, strict=True))
+
+    train, validation, test = table("t.csv", "abcda"), table("v.csv", "eaabc"), table("test.csv", "abcdd")
+    asked: dict[str, Any] = {"division": Division(str(validation)), "skip_empty": True}
+    splits = load(loading, train, test, id="key", **asked)
+    of_ids = [about(each, "repeat an id") for each in (splits.warnings, splits.test_warnings)]
+    assert [len(each) for each in of_ids] == [1, 1], "of the validation table a row was left out"
+    assert of_ids[0][0].startswith(f"{train}: 1 of 4 rows repeat an id, such as 'a': prediction files cannot")
+    assert of_ids[1][0].startswith(f"{test}: 1 of 4 rows repeat an id, such as 'd'")
+    assert not about(load(loading, train, test, **asked).warnings, "repeat an id")

@@ -38,8 +38,9 @@ ROWS = st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 1)), min_size=2, ma
 
 
 def wanted(name: str, method: str | None = None, **changes: object) -> ObjectiveSettings:
-    flags: dict[str, object] = {"beta": None, "target": 0.6 if name in WITH_TARGET else None, "warm": None}
-    found = objective_of(name, method, **{"stratify": False} | flags | changes)  # type: ignore[arg-type]
+    given = {"method": method, "target": 0.6 if name in WITH_TARGET else None, **changes}
+    parts = [f"{key}={str(value).lower()}" for key, value in given.items() if value is not None]
+    found = objective_of(",".join([name, *parts]))
     assert found is not None
     return found
 
@@ -128,7 +129,7 @@ def plain(source: Path, tables: Documents, tmp_path_factory: pytest.TempPathFact
 def test_as_long_as_it_warms_up_a_run_is_that_of_cross_entropy(
     pair: tuple[str, str], source: Path, tables: Documents, plain: Run, tmp_path: Path
 ) -> None:
-    settings = wanted(*pair, warm=None if pair[1] == "cross_entropy" else 1.0)
+    settings = wanted(*pair, warm_start=None if pair[1] == "cross_entropy" else 1.0)
     run = trained(copy_of(source, tmp_path / "e"), tables, settings)
     assert_same(weights_of(run), weights_of(plain))
     assert run.main_metric == pair[0]
@@ -141,7 +142,7 @@ def test_a_stopped_run_ends_as_one_that_was_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Multipliers, thresholds and their optimizer's state are part of the checkpoint."""
-    settings, still = wanted(*pair, warm=0.2, stratify=True), "model.dropout_prob=0"
+    settings, still = wanted(*pair, warm_start=0.2, stratify=True), "model.dropout_prob=0"
     whole = trained(copy_of(source, tmp_path / "whole", still), tables, settings)
     apart = copy_of(source, tmp_path / "apart", still)
     with monkeypatch.context() as patched:
@@ -199,7 +200,7 @@ def test_reports_say_how_the_game_stands(decided: Run, source: Path, tables: Doc
     run = trained(
         copy_of(source, tmp_path / "e", "pretraining_setting.batches_per_report=1"),
         tables,
-        wanted("precision_at_recall", warm=0.0),
+        wanted("precision_at_recall", warm_start=0.0),
         batch_sizes=(2,),
     )
     lines = [line for line in read_log(run.folder / "log.jsonl") if line["type"] == "train"]
@@ -214,33 +215,32 @@ def test_reports_say_how_the_game_stands(decided: Run, source: Path, tables: Doc
 
 
 @pytest.mark.parametrize(
-    ("flags", "expected"),
+    ("objective", "expected"),
     [
-        (["--objective", "f1"], "--objective: expected one of cross_entropy, f_beta"),
-        (["--objective", "f_beta", "--objective_method", "eban"], "--objective_method: expected one of dual"),
-        (["--objective", "auroc", "--objective_method", "best"], "--objective_method: expected eban or dual"),
-        (["--objective", "auroc", "--beta", "2"], "--beta: expected --objective f_beta"),
-        (["--objective", "f_beta", "--beta", "0"], "--beta: expected a number above 0"),
-        (["--objective", "f_beta", "--beta", "nan"], "expected a finite number"),
-        (["--objective", "precision_at_recall"], "expected --target with a share between 0 and 1"),
-        (["--objective", "precision_at_recall", "--target", "1"], "--target: expected a share between 0 and 1"),
-        (["--objective", "recall_at_precision", "--target", "nan"], "expected a finite number"),
-        (["--objective", "auroc", "--target", "0.5"], "--target: expected --objective precision_at_recall or"),
-        (["--objective", "auroc", "--warm_start", "2"], "--warm_start: expected a share from 0 to 1"),
-        (["--stratify"], "--stratify: expected another --objective"),
-        (["--target", "0.5"], "--target: expected another --objective"),
-        (["--objective", "iou"], "--objective iou: expected a task with a class for each token"),
-        (["--objective", "auroc", "--kind", "ordered", "--order", "no,yes"], "expected a task of two classes"),
-        (["--objective", "auroc", "--class_weights", "balanced"], "expected no --class_weights"),
+        ("f1", "--objective f1: expected cross_entropy alone, or one of f_beta"),
+        ("cross_entropy,stratify=true", "expected cross_entropy alone, or one of f_beta"),
+        ("f_beta,2", "expected NAME,KEY=VALUE,…, found '2'"),
+        ("f_beta,method=eban", "expected a method of dual, cross_entropy, found 'eban'"),
+        ("auroc,beta=2", "auroc by eban has no beta; expected method, stratify, warm_start"),
+        ("auroc,method=cross_entropy,warm_start=0.1", "auroc by cross_entropy has no warm_start"),
+        ("f_beta,beta=0", "beta: expected greater than 0, found 0"),
+        ("f_beta,beta=x", "beta: expected a valid number"),
+        ("precision_at_recall", "expected target=SHARE with it, such as precision_at_recall,target=0.9"),
+        ("recall_at_precision,target=1", "target: expected less than 1"),
+        ("auroc,warm_start=2", "warm_start: expected less than or equal to 1"),
+        ("auroc,stratify=yes", "stratify: expected a valid boolean"),
+        ("iou", "--objective iou: expected a task with a class for each token"),
+        ("auroc --kind ordered,order=no/yes", "expected a task of two classes"),
+        ("auroc --class_weights balanced", "expected no --class_weights"),
     ],
 )
 def test_bad_flags(
-    flags: list[str], expected: str, source: Path, tables: Documents, tmp_path: Path,
+    objective: str, expected: str, source: Path, tables: Documents, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     copied = copy_of(source, tmp_path / "e")
     place = ("--model", copied.folder, "--train", tables.question.train, "--text", "body", "--label", "label")
-    assert run_here(monkeypatch, SCRIPT, *place, *flags, "--device", "cpu") == 2
+    assert run_here(monkeypatch, SCRIPT, *place, "--objective", *objective.split(), "--device", "cpu") == 2
     assert expected in " ".join(capsys.readouterr().err.split())
     assert not list(copied.checkpoints.glob("documents/**/cp-*"))
 

@@ -9,7 +9,7 @@ from nystromformer.tables import longest
 from nystromformer.tasks.finetuning.tables import table
 
 METRICS = ["pearson_spearman", "pearson", "spearman"]
-BASELINES = {"mean value": {"pearson": Spread(0.0, None)}, "bag of words": {METRICS[0]: Spread(0.25, 0.01)}}
+BASELINES = {"mean value": {"pearson": Spread(0.0, None)}, "tf-idf": {METRICS[0]: Spread(0.25, 0.01)}}
 
 
 def finished(rate: float, seed: int) -> Run:

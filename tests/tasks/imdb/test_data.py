@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.finetuning.divide import split_validation
-from nystromformer.tasks.finetuning.examples import Texts
+from nystromformer.tasks.finetuning.examples import Texts, split_validation
 from nystromformer.tasks.imdb.read import read_imdb
 
 DATA = Path(os.environ.get("NYSTROM_DATA", "/nonexistent")) / "imdb"

@@ -82,7 +82,7 @@ def test_a_run_for_iou(arena: Lra, drawn: tuple[Path, Manifest]) -> None:
         (("--track", "modern"), "--task pathfinder_path: expected --track paper"),
         (("--as_published",), "--task pathfinder_path: expected --track paper and no --as_published"),
         (("--objective", "auroc"), "--objective auroc: expected a task of two classes, found another kind of label"),
-        (("--objective", "iou", "--stratify"), "--stratify: expected a label for each example"),
+        (("--objective", "iou,stratify=true"), "--objective iou: expected no stratify with it"),
         (("--length", "500"), "has pictures of 1,024 pixels"),
     ],
 )

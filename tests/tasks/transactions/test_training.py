@@ -228,7 +228,7 @@ def test_longer_rows_begin_with_the_encoder_of_shorter_ones(stored: Stored, tmp_
     [
         (),
         ("--architecture", "lstm", "--pretrain_epoch", "1"),
-        ("--objective", "precision_at_recall", "--target", "0.5", "--stratify"),
+        ("--objective", "precision_at_recall,target=0.5,stratify=true"),
     ],
     ids=["encoder", "lstm", "objective"],
 )

@@ -45,7 +45,7 @@ def answer_of(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = ()
 
     Args:
         wanted: by --kind; None: as the labels tell.
-        order: by --order, the classes from the lowest on; empty: of numbers their own.
+        order: the classes from the lowest on; empty: of numbers their own.
 
     Raises:
         UserError: labels are missing, none of the kind, or all the same; says how many and where.
@@ -53,8 +53,6 @@ def answer_of(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = ()
     kind = wanted or _guess_kind(labels)
     if len(labels.columns) > 1 and kind != "several":
         raise UserError(f"--kind {kind}: expected one column of labels, found {', '.join(labels.columns)}")
-    if order and kind != "ordered":
-        raise UserError(f"--order: expected --kind ordered with it, found {kind}")
     if kind == "several":
         return _answer_several(labels)
     if kind == "value":
@@ -76,7 +74,7 @@ def answer_of(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = ()
         return Answer(kind, tuple(order))
     numeric = all(as_number(name) is not None for name in counts)
     if kind == "ordered" and not numeric:
-        raise UserError(f"--kind ordered: expected --order with the classes from the lowest on: {_name_some(counts)}")
+        raise UserError(f"--kind ordered: expected ordered,order=LOW/…/HIGH, of these classes: {_name_some(counts)}")
     return Answer(kind, tuple(sorted(counts, key=lambda name: (as_number(name) or 0.0, name) if numeric else name)))
 
 
@@ -176,16 +174,18 @@ def _answer_several(labels: LabelCells) -> Answer:
     if joined := [name for name in names if labels.separator in name]:
         raise UserError(
             f"{labels.name}: expected labels without {labels.separator!r}, which separates them in predictions, found "
-            f"{joined[0]!r:.60}: name another one by --kind several --separator"
+            f"{joined[0]!r:.60}: name another one by --kind several,separator=…"
         )
     return Answer("several", names)
 
 
 def _check_order(labels: LabelCells, order: Sequence[str], counts: Counter[str]) -> None:
     if len(set(order)) < len(order):
-        raise UserError(f"--order: expected each class once, found {', '.join(order)}")
+        raise UserError(f"--kind ordered,order: expected each class once, found {', '.join(order)}")
     if unknown := sorted(counts.keys() - set(order)):
-        raise UserError(f"--order: expected all classes of {labels.name}, found none of {_name_some(unknown)}")
+        raise UserError(
+            f"--kind ordered,order: expected all classes of {labels.name}, found none of {_name_some(unknown)}"
+        )
 
 
 def _check_known(answer: Answer, labels: LabelCells, rows: Sequence[tuple[int, str]]) -> None:

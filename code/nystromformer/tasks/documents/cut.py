@@ -42,21 +42,22 @@ class Cut:
         return length // 8 if self.overlap is None else self.overlap
 
 
-def check_rule(text: str | None, overlap: int | None) -> Cut | None:
-    """What --cut and --overlap name; None where nothing is asked for.
+def cut_of(text: str | None) -> Cut | None:
+    """What --cut names, such as `windows,overlap=64`; None where nothing is asked for.
 
     Raises:
-        UserError: no such rule, or an overlap beside another one than windows.
+        UserError: no such rule, or a key that it has not.
     """
-    if text is None and overlap is None:
+    if text is None:
         return None
-    text = text or "head"
-    for rule in RULES:
-        if text == rule:
-            if overlap is not None and rule != "windows":
-                raise UserError(f"--overlap {overlap}: expected --cut windows with it, found {rule}")
-            return Cut(rule, overlap)
-    raise UserError(f"--cut {text}: expected one of {', '.join(RULES)}")
+    name, comma, setting = text.partition(",")
+    key, _, value = setting.partition("=")
+    rule = next((each for each in RULES if each == name), None)
+    if rule == "windows" and key == "overlap" and value.isdecimal():
+        return Cut(rule, int(value))
+    if rule is None or comma:
+        raise UserError(f"--cut {text}: expected one of {', '.join(RULES)}, or windows,overlap=TOKENS")
+    return Cut(rule)
 
 
 def encode_cut(texts: Texts, tokenizer: Tokenizer, length: int, sentence_types: bool, cut: Cut) -> EncodedTexts:
@@ -93,7 +94,7 @@ class CutTexts(EncodedTexts):
         room = length - self._special
         if self._overlap + _LEAST_ROOM > (room if texts.second is None else room - room // 2):
             raise UserError(
-                f"--overlap {self._overlap}: expected windows of --length {length} to advance by at least "
+                f"--cut windows,overlap={self._overlap}: expected windows of --length {length} to advance by at least "
                 f"{_LEAST_ROOM} tokens; use a smaller overlap or a larger length"
             )
         # The whole of each, of which the rows are taken.

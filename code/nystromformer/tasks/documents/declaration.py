@@ -8,11 +8,6 @@ from typing import Any
 from nystromformer.tasks.declaration import Data, Task
 
 
-def _name(choices: Mapping[str, Any]) -> str:
-    """The table's name, and which fold of it was held out."""
-    return str(choices["table"]) + (f", fold {choices['fold']} of {choices['folds']}" if choices["folds"] else "")
-
-
 def _tells_apart(texts: Mapping[str, Any]) -> dict[str, str]:
     """What was learned of which columns, and how long texts were cut."""
     columns = {"text": ", ".join(texts["text"]), "label": ", ".join(texts["label"])}
@@ -22,8 +17,8 @@ def _tells_apart(texts: Mapping[str, Any]) -> dict[str, str]:
 TASK = Task(
     command="classify",
     does="Fine-tune a pretrained model on a table of documents",
-    data=Data("documents_folder", "--documents", "data/documents", files=("--train", "--validation", "--test")),
+    data=Data("documents_folder", "", "data/documents", files=("--train", "--validation", "--test")),
     folder="documents",
-    name=_name,
+    name=lambda choices: str(choices["table"]),
     tells_apart=_tells_apart,
 )

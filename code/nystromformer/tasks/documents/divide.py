@@ -1,4 +1,4 @@
-"""Which rows of a table are held out to choose by: a share, the latest, whole groups, or one of some folds."""
+"""Which rows of a table are held out to choose by: a share, the latest, or whole groups."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from nystromformer.errors import UserError
 from nystromformer.runs.figures import ERROR_RATE, standard_error
 from nystromformer.tasks.documents.label_cells import as_number
 from nystromformer.tasks.documents.table import Cell
-from nystromformer.tasks.finetuning.divide import split_validation
-from nystromformer.tasks.finetuning.examples import Ints, Labels, Texts, select
+from nystromformer.tasks.finetuning.examples import Texts, select, split_validation
 from nystromformer.wording import number_of
 
-_SHARE_STREAM, _FOLD_STREAM, _GROUP_STREAM = 32, 33, 34
+_SHARE_STREAM, _GROUP_STREAM = 32, 34
 _WIDEST_VALIDATION, _WIDEST_TEST = 0.12, 0.05
 """A split is small where an accuracy of 50 %, the least certain one, is uncertain by more than this: below 67 and 385
 rows. Validation may be less certain: epochs and settings are compared on the same rows, so that part of the error is
@@ -43,48 +42,30 @@ class Division:
         file: a table of their own; None: they are a part of the training table.
         share: of the training table.
         seed: which rows those are.
-        folds: hold out each of so many parts, one run after the other; None: one part.
-        fold: the one to hold out, from 1.
     """
 
     file: str | None = None
     share: float = 0.1
     seed: int = 0
-    folds: int | None = None
-    fold: int = 1
-
-    @property
-    def ending(self) -> str:
-        """Of the task's name."""
-        return f"-fold-{self.fold}-of-{self.folds}" if self.folds else ""
 
 
-def check_division(
-    validation: str | None, seed: int | None, folds: int | None, group: str | None, time: str | None
-) -> Division:
+def division_of(validation: str | None, seed: int | None, group: str | None, time: str | None) -> Division:
     """What the flags ask for; None: they were not given.
 
     Raises:
         UserError: they exclude each other, or the share is none.
     """
     share = Division.share if validation is None else as_number(validation)
+    given = {"--group": group, "--time": time, "--split_seed": seed}
     if share is None:
-        assert validation is not None
-        given = {"--folds": folds, "--group": group, "--time": time, "--split_seed": seed}
         if found := [flag for flag, value in given.items() if value is not None]:
             raise UserError(f"--validation {validation}: expected no {found[0]} together with a validation table")
         return Division(validation)
     if not 0 < share < 1:
-        raise UserError(
-            f"--validation {validation}: expected a table, or a share between 0 and 1, such as 0.1; "
-            f"{validation} is neither"
-        )
-    beside = {"--folds": folds, "--group": group, "--split_seed": seed}
-    if time is not None and (found := [flag for flag, value in beside.items() if value is not None]):
-        raise UserError(f"--time {time}: expected no {found[0]} with it")
-    if folds is not None and validation is not None:
-        raise UserError(f"--folds {folds}: expected no --validation with it, found {validation}")
-    return Division(None, share, seed or 0, folds)
+        raise UserError(f"--validation {validation}: expected a table, or a share between 0 and 1, such as 0.1")
+    if time is not None and (group is not None or seed is not None):
+        raise UserError(f"--time {time}: expected no {'--group' if seed is None else '--split_seed'} with it")
+    return Division(None, share, seed or 0)
 
 
 def divide(
@@ -100,65 +81,27 @@ def divide(
     Raises:
         UserError: that leaves no rows on one side, or a time is none.
     """
-    if not (group or time or division.folds) and is_class:
-        return split_validation(texts, division.share, division.seed)
     if time:
         held_out = _latest(texts, time, division.share)
-    elif division.folds:
-        held_out = _folds(texts, division, is_class, group) == division.fold - 1
     elif group:
         held_out = _of_groups(texts, group, division)
+    elif is_class:
+        return split_validation(texts, division.share, division.seed)
     else:
         held_out = np.zeros(len(texts), dtype=bool)
         count = round(division.share * len(texts))
         held_out[permute(np.arange(count), len(texts), division.seed, _SHARE_STREAM)] = True
     if not held_out.any() or held_out.all():
         side = "choose by" if not held_out.any() else "train on"
-        where = f"fold {division.fold} of {division.folds}" if division.folds else f"--validation {division.share:g}"
-        raise UserError(f"{texts.name}: {where} of {number_of(len(texts), 'row')} leaves none to {side}")
+        rows = number_of(len(texts), "row")
+        raise UserError(f"{texts.name}: --validation {division.share:g} of {rows} leaves none to {side}")
     name = f"{texts.name.removesuffix('train')}validation"
     return select(texts, np.flatnonzero(~held_out)), select(texts, np.flatnonzero(held_out), name)
 
 
-def _folds(texts: Texts, division: Division, is_class: bool, group: Sequence[Cell]) -> Ints:
-    """The fold of each row, from 0."""
-    folds = division.folds
-    assert folds is not None
-    if group:
-        return _folds_of_groups(group, folds, division.seed)
-    if folds > len(texts):
-        raise UserError(f"--folds {folds}: {texts.name} has {number_of(len(texts), 'row')}: a fold would have none")
-    of_rows = np.zeros(len(texts), dtype=np.int64)
-    labels: Labels = texts.labels if is_class and texts.labels is not None else of_rows.copy()
-    begun = 0
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
-        order = permute(np.arange(len(members)), len(members), division.seed, _FOLD_STREAM, int(label))
-        # Each class goes on with the fold after the one before it: rare ones do not all come to the first.
-        of_rows[members] = (begun + order) % folds
-        begun += len(members)
-    return of_rows
-
-
-def _folds_of_groups(group: Sequence[Cell], folds: int, seed: int) -> Ints:
-    names, of_rows = _groups(group)
-    if folds > len(names):
-        raise UserError(
-            f"--folds {folds}: --group has {number_of(len(names), 'group')}, so that a fold would have no rows"
-        )
-    sizes = np.bincount(of_rows)
-    order = permute(np.arange(len(names)), len(names), seed, _GROUP_STREAM)
-    filled, fold_of = np.zeros(folds, dtype=np.int64), np.zeros(len(names), dtype=np.int64)
-    # Large ones first, each to the fold that has the fewest rows; of equals, chance decides.
-    for number in sorted(range(len(names)), key=lambda each: (-sizes[each], order[each])):
-        fold_of[number] = int(np.argmin(filled))
-        filled[fold_of[number]] += sizes[number]
-    return fold_of[of_rows]
-
-
 def _of_groups(texts: Texts, group: Sequence[Cell], division: Division) -> np.typing.NDArray[np.bool_]:
     """Whole groups, drawn until they have the share of the rows; at least one is left to train on."""
-    names, of_rows = _groups(group)
+    names, of_rows = np.unique(np.asarray([str(cell).strip() for cell in group]), return_inverse=True)
     if len(names) < 2:
         raise UserError(f"--group: expected two groups or more, found {names[0]} in every row of {texts.name}")
     sizes = np.bincount(of_rows)
@@ -168,12 +111,6 @@ def _of_groups(texts: Texts, group: Sequence[Cell], division: Division) -> np.ty
             break
         held.append(number)
     return np.isin(of_rows, held)
-
-
-def _groups(group: Sequence[Cell]) -> tuple[list[str], Ints]:
-    """Their names, and the number of each row's."""
-    names, of_rows = np.unique(np.asarray([str(cell).strip() for cell in group]), return_inverse=True)
-    return names.tolist(), of_rows
 
 
 def _latest(texts: Texts, time: Sequence[Cell], share: float) -> np.typing.NDArray[np.bool_]:
@@ -203,24 +140,17 @@ def _moment(texts: Texts, number: int, cell: Cell) -> float | datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def warn_of_few_rows(train: Texts, held_out: Texts, division: Division, metric: str, is_by_time: bool) -> list[str]:
-    """A warning of a small validation split; of folds, a small table.
+def warn_of_few_rows(held_out: Texts, is_table: bool, metric: str) -> list[str]:
+    """A warning of a small validation split.
 
     Args:
+        is_table: whether it is a table of its own.
         metric: the main one.
-        is_by_time: whether the latest rows are held out, which folds cannot be.
     """
-    if division.folds:
-        uncertain = _uncertainty(len(train) + len(held_out), metric, _WIDEST_VALIDATION)
-        count = number_of(len(train) + len(held_out), "row")
-        said = f"{train.name} has {count} in its {division.folds} folds: {uncertain}; add labelled rows"
-    else:
-        uncertain = _uncertainty(len(held_out), metric, _WIDEST_VALIDATION)
-        more = "use a larger table" if division.file else "hold out more rows (--validation)"
-        advice = more if is_by_time else f"{more}, or use --folds"
-        count = number_of(len(held_out), "row")
-        said = f"{held_out.name} has {count}: {uncertain}, and the choice of the epoch is partly chance; {advice}"
-    return [said] if uncertain else []
+    uncertain = _uncertainty(len(held_out), metric, _WIDEST_VALIDATION)
+    advice = "use a larger table" if is_table else "hold out more rows (--validation)"
+    rows = f"{held_out.name} has {number_of(len(held_out), 'row')}"
+    return [f"{rows}: {uncertain}, and the choice of the epoch is partly chance; {advice}"] if uncertain else []
 
 
 def warn_of_few_test_rows(tested: Texts, metric: str) -> list[str]:

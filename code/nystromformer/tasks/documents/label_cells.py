@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from nystromformer.errors import UserError
 from nystromformer.files.reading import half_character
-from nystromformer.tasks.documents.table import Cell
+from nystromformer.tasks.documents.table import Cell, of_another_encoding
 from nystromformer.wording import number_of
 
 _YES, _NO = ("1", "true", "yes"), ("0", "false", "no", "")
@@ -51,7 +51,7 @@ class LabelCells:
             raise UserError(
                 f"{self.name}: expected a label in each row of {self.columns[0]}, found none in "
                 f"{len(missing):,} of {number_of(len(self.cells), 'row')}, the first of them row {missing[0]:,}: fill "
-                "them, or add --skip_unlabelled to leave such rows out"
+                "them, or add --skip_empty to leave such rows out"
             )
         present = [cell for (cell,) in self.cells]
         for row, cell in zip(self.rows, present, strict=True):
@@ -93,8 +93,8 @@ class LabelCells:
             return []
         if isinstance(cell, str) and _WRITTEN_LIST.fullmatch(cell.strip()):
             raise UserError(
-                f"{self.name}, row {row:,}: expected labels with {self.separator!r} between them (--separator), found "
-                f"a list written as text, {cell.strip()!r:.40}; JSON Lines and Parquet have lists"
+                f"{self.name}, row {row:,}: expected labels with {self.separator!r} between them, found a list written "
+                f"as text, {cell.strip()!r:.40}; JSON Lines and Parquet have lists"
             )
         if isinstance(cell, list | tuple):
             parts = [self._spell(row, part) for part in cell]
@@ -122,9 +122,7 @@ class LabelCells:
             return str(cell).lower()
         if isinstance(cell, str):
             if half_character(cell) is not None:
-                raise UserError(
-                    f"{self.name}, row {row:,}: expected a label in Unicode, found half of a surrogate pair"
-                )
+                raise UserError(f"{self.name}, row {row:,}: {of_another_encoding()}")
             return " ".join(cell.split())  # it becomes a column's name in the predictions: one line
         if isinstance(cell, int):
             return str(cell)

@@ -1,4 +1,4 @@
-"""What a run leaves about its predictions of a split: each row's, the worst mistakes, figures of each label, pictures.
+"""What a run leaves about its predictions of a split: each row's, the worst mistakes, and counts of each label.
 
 Shapes: n rows, C classes or labels.
 """
@@ -13,9 +13,7 @@ from torch import Tensor
 
 from nystromformer.tables import printable
 from nystromformer.tasks.documents.answer import Answer
-from nystromformer.tasks.documents.pictures import BINS, confusion_of, draw_calibration, draw_confusion, draw_values
 from nystromformer.tasks.documents.targets import as_text, names_of, predicted, probabilities
-from nystromformer.tasks.finetuning.calibration import calibration_error
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.finetuning.predictions import write_rows
 from nystromformer.tasks.finetuning.target import Target
@@ -29,7 +27,7 @@ def write_split(
     folder: Path, split: str, texts: Texts, scores: Tensor, answer: Answer, target: Target, separator: str
 ) -> None:
     """Write `SPLIT.tsv`: id, label where there is one, prediction and chances of each row; and, of a split with labels,
-    `SPLIT-worst.tsv`, `SPLIT-labels.tsv` and the pictures of the kind.
+    `SPLIT-worst.tsv`, and `SPLIT-confusion.tsv` or, of several labels, `SPLIT-labels.tsv`.
 
     Raises:
         UserError: a file cannot be written.
@@ -42,8 +40,7 @@ def write_split(
         columns["label"] = [as_text(label, separator) for label in names_of(answer, _right(answer, labels))]
     columns["prediction"] = [as_text(label, separator) for label in names_of(answer, chosen)]
     if answer.kind != "value":
-        chances_nC = probabilities(answer, scores)
-        for name, chances in zip(answer.names, chances_nC.T.tolist(), strict=True):
+        for name, chances in zip(answer.names, probabilities(answer, scores).T.tolist(), strict=True):
             columns[f"p_{name}"] = [f"{chance:.6f}" for chance in chances]
     write_rows(folder / f"{split}.tsv", list(columns), zip(*columns.values(), strict=True))
     if labels is None:
@@ -51,23 +48,15 @@ def write_split(
     wrong = chosen != _right(answer, labels)
     losses = target.losses(scores, labels)
     _write_worst(folder / f"{split}-worst.tsv", texts, columns, losses, wrong.any(1) if wrong.ndim > 1 else wrong)
-    if answer.kind == "value":
-        draw_values(folder / f"{split}-values.png", chosen, _right(answer, labels))
-        return
     if answer.kind == "several":
         _write_labels(folder / f"{split}-labels.tsv", answer.names, chosen, labels.long())
-    else:
-        counts_CC = confusion_of(len(answer.names), chosen, labels)
-        rows = ([name, *map(str, row)] for name, row in zip(answer.names, counts_CC.tolist(), strict=True))
+    elif answer.kind != "value":
+        # Imported here: it takes seconds.
+        from torchmetrics.functional.classification import multiclass_confusion_matrix
+
+        counts_CC = multiclass_confusion_matrix(chosen, labels, num_classes=len(answer.names)).tolist()
+        rows = ([name, *map(str, row)] for name, row in zip(answer.names, counts_CC, strict=True))
         write_rows(folder / f"{split}-confusion.tsv", ("right, predicted", *answer.names), rows)
-        draw_confusion(folder / f"{split}-confusion.png", answer.names, counts_CC)
-    chances = chances_nC.double()
-    if answer.kind == "several":
-        sure, right = chances.flatten(), labels.flatten() > 0
-    else:
-        sure, right = chances.max(1).values, chances.argmax(1) == labels
-    error = calibration_error(chances_nC, labels, BINS)
-    draw_calibration(folder / f"{split}-calibration.png", sure.numpy(), right.numpy(), error)
 
 
 def _right(answer: Answer, labels: Tensor) -> Tensor:

@@ -1,20 +1,35 @@
-"""The rows of a table as texts and labels: which columns are what."""
+"""The rows of a table as texts and labels: where it is, and which columns are what."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from nystromformer.errors import UserError
+from nystromformer.data.hub import load_split
+from nystromformer.errors import UserError, first_line
 from nystromformer.files.reading import half_character
-from nystromformer.tasks.documents.hub import PREFIX, open_hub
 from nystromformer.tasks.documents.label_cells import LabelCells, is_missing
-from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.reading import Reading
-from nystromformer.tasks.documents.table import Cell, Table, column_named, columns_named, open_table
+from nystromformer.tasks.documents.table import (
+    Cell,
+    Row,
+    Table,
+    column_named,
+    columns_named,
+    of_another_encoding,
+    open_table,
+)
 from nystromformer.wording import number_of
 
+if TYPE_CHECKING:
+    from nystromformer.tasks.documents.question import Question
+
+HUB = "hub:"
+_HUB_NAME = re.compile(r"hub:(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<config>[\w.-]+))?(?::(?P<split>[\w.-]+))?")
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+", re.ASCII)
 
 
@@ -34,40 +49,53 @@ class Rows:
     group: list[Cell]
     time: list[Cell]
     left_out: int
-    """Rows without text."""
-    unlabelled: int = 0
-    """Rows without a label that were left out."""
+    """Rows without text, or without a label."""
 
     def __len__(self) -> int:
         return len(self.texts)
 
 
-def open_place(
-    place: str,
-    folder: Path | None,
-    default: Path,
-    split: str,
-    reading: Reading = Reading(),  # noqa: B008  # immutable
-) -> Table:
+def open_place(place: str, default: Path, split: str, reading: Reading = Reading()) -> Table:  # noqa: B008  # immutable
     """The table that a flag names: `hub:NAME`, or a file.
 
     Args:
-        folder: by --documents, in which relative names are; None: here, or else in `default`.
-        default: where config.json says that documents are.
+        default: where relative names are that are not in the current folder.
         split: of the hub's, where the place names none.
         reading: as `open_table` takes it.
 
     Raises:
         UserError: it is not there, or no table.
     """
-    if place.startswith(PREFIX):
-        if reading.given:
-            raise UserError(f"{reading.given[0]}: expected a file with it, found {place}")
-        return open_hub(place, split)
+    if place.startswith(HUB):
+        return _open_hub(place, split)
     path = Path(place)
-    if folder is not None:
-        return open_table(folder / path, reading)
     return open_table(default / path if not path.exists() and (default / path).exists() else path, reading)
+
+
+def _open_hub(place: str, split: str) -> Table:
+    """The table that `hub:NAME`, `hub:NAME:SPLIT` or `hub:NAME@CONFIG:SPLIT` names, with classes by their names."""
+    match = _HUB_NAME.fullmatch(place)
+    if match is None:
+        raise UserError(f"{place}: expected hub:NAME, hub:NAME:SPLIT or hub:NAME@CONFIG:SPLIT")
+    try:
+        data = load_split(match["name"], match["config"], match["split"] or split)
+    except Exception as error:  # the library raises whatever its network and file system layers raise
+        raise UserError(
+            f"{place}: cannot be loaded from the hub: {first_line(error)}. It needs a network, or the table in the "
+            "library's cache; without these, name a file"
+        ) from error
+    names = {name: feature.names for name, feature in data.features.items() if hasattr(feature, "names")}
+
+    def cell_of(cell: Any, column: str) -> Cell:
+        if column not in names or not isinstance(cell, int):
+            return cell
+        return names[column][cell] if cell >= 0 else None
+
+    def read(columns: Sequence[str]) -> Iterator[Row]:
+        for row in data.select_columns(list(dict.fromkeys(columns))):
+            yield tuple(cell_of(row[column], column) for column in columns)
+
+    return Table(place, tuple(data.column_names), read)
 
 
 def read_rows(table: Table, question: Question, labelled: bool = True, divided: bool = False) -> Rows:
@@ -84,7 +112,8 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
     if len(text_columns) > 2:
         raise UserError(f"--text {question.text}: expected one column or two, found {len(text_columns)}")
     label_names: tuple[str, ...] = ()
-    if labelled or _has_all(table, question.label):
+    has_labels = question.label in table.columns or set(map(str.strip, question.label.split(","))) <= {*table.columns}
+    if labelled or has_labels:
         label_names = columns_named("--label", question.label, table)
     if taken := [name for name in label_names if name in text_columns]:
         raise UserError(f"--label {question.label}: expected another column than --text, found {taken[0]}")
@@ -100,13 +129,13 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
     for count, cells in enumerate(table.rows((*text_columns, *label_names, *extra_names.values())), start=1):
         left = iter(cells)
         row = tuple(text_of(table, count, name, next(left)) for name in text_columns)
+        own_labels = tuple(next(left) for _ in label_names)
         if not all(text.strip() for text in row):
             empty.append(count)
             continue
-        own_labels = tuple(next(left) for _ in label_names)
         if question.kind != "several":  # whose commas are between labels
             own_labels = tuple(_number(table, cell) for cell in own_labels)
-        if question.skip_unlabelled and label_names and all(map(is_missing, own_labels)):
+        if question.skip_empty and label_names and all(map(is_missing, own_labels)):
             unlabelled += 1
             continue
         texts.append(row)
@@ -122,18 +151,12 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
         raise UserError(empty_texts(table, len(empty), count, empty[0]))
     if not texts:
         raise UserError(f"{table.name}: expected rows with text, found {number_of(count, 'row')} and none with text")
-    if (
-        label_names
-        and not labelled
-        and not question.skip_unlabelled
-        and all(is_missing(cell) for cells in label_cells for cell in cells)
-    ):
-        # As tables to be predicted have it, which shall have their labels from others.
-        label_names = ()
+    if not labelled and all(is_missing(cell) for cells in label_cells for cell in cells):
+        label_names = ()  # as tables to be predicted have it
     labels = LabelCells(table.name, label_names, question.separator, numbers, label_cells) if label_names else None
     ids = [str(each) for each in others["--id"] or numbers]
-    apart = others["--group"], others["--time"]
-    return Rows(table, text_columns, labels, texts, ids, numbers, *apart, len(empty), unlabelled)
+    left_out = len(empty) + unlabelled
+    return Rows(table, text_columns, labels, texts, ids, numbers, others["--group"], others["--time"], left_out)
 
 
 def warn_of_repeated_ids(rows: Rows, column: str | None) -> list[str]:
@@ -142,20 +165,13 @@ def warn_of_repeated_ids(rows: Rows, column: str | None) -> list[str]:
     Args:
         column: of the ids; None: they are the rows' numbers, which do.
     """
-    if column is None or len(set(rows.ids)) == len(rows):
+    repeats = len(rows) - len(set(rows.ids))
+    if column is None or not repeats:
         return []
-    first_rows: dict[str, int] = {}
-    repeats = [
-        (name, first, number)
-        for name, number in zip(rows.ids, rows.numbers, strict=True)
-        if (first := first_rows.setdefault(name, number)) != number
-    ]
-    name, first, second = repeats[0]
-    has = "has" if len(repeats) == 1 else "have"
+    first = Counter(rows.ids).most_common(1)[0][0]
     return [
-        f"{rows.table.name}: {len(repeats):,} of {number_of(len(rows), 'row')} {has} the id of an earlier row, first "
-        f"{name!r:.60} in rows {first:,} and {second:,}: prediction files cannot tell these rows apart; name another "
-        f"column than --id {column}, or leave --id out"
+        f"{rows.table.name}: {repeats:,} of {number_of(len(rows), 'row')} repeat an id, such as {first!r:.60}: "
+        f"prediction files cannot tell these rows apart; name another column than --id {column}, or leave --id out"
     ]
 
 
@@ -185,8 +201,8 @@ def text_of(table: Table, row: int, column: str, cell: Cell) -> str:
         return ""
     if not isinstance(cell, str):
         raise UserError(f"{table.place(row)}: expected text in {column}, found {cell!r:.40}")
-    if (half := half_character(cell)) is not None:
-        raise UserError(f"{table.place(row)}: expected text in {column}, found half of a surrogate pair at {half}")
+    if half_character(cell) is not None:
+        raise UserError(f"{table.place(row)}, {column}: {of_another_encoding()}")
     return cell
 
 
@@ -197,7 +213,3 @@ def id_of(table: Table, row: int, column: str, cell: Cell) -> str:
         UserError: it is no text.
     """
     return text_of(table, row, column, cell if isinstance(cell, str) or is_missing(cell) else str(cell))
-
-
-def _has_all(table: Table, text: str) -> bool:
-    return text in table.columns or all(part.strip() in table.columns for part in text.split(","))

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from nystromformer.config.ranges import MOST
+from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.tasks.documents.answer import Answer, answer_of, numbers_of, warn_of_rare_labels
 from nystromformer.tasks.documents.cut import Cut, Rule, encode_cut
@@ -27,11 +28,15 @@ from nystromformer.tasks.documents.recipe import Recipe
 from nystromformer.tasks.documents.source import Rows, open_place, read_rows, warn_of_repeated_ids
 from nystromformer.tasks.documents.table import Table
 from nystromformer.tasks.documents.targets import balanced_weights, target_of
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.opening import OpenedFinetuning
+from nystromformer.tasks.experiment.run import say
 from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, describe, reduce
 from nystromformer.tasks.finetuning.examples import Examples, Texts, select
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.target import Target
+from nystromformer.training import Device, Group
 from nystromformer.wording import number_of
 
 _SHARE_WHOLE = 0.95
@@ -44,7 +49,6 @@ class Tables:
 
     def __init__(self, question: Question) -> None:
         self.question = question
-        self._longest: tuple[Tokenizer, int] | None = None
         self._encoded_test: tuple[tuple[Tokenizer, int, bool, Cut], EncodedTexts] | None = None
 
     @cached_property
@@ -85,16 +89,14 @@ class Tables:
         return Texts(f"{self.question.name} {split}", [texts[0] for texts in rows.texts], second, labels, rows.ids)
 
     def longest(self, tokenizer: Tokenizer) -> int:
-        """Tokens of the longest of 95 % of the training table's texts, counted once for all folds."""
-        if self._longest is None or self._longest[0] != tokenizer:
-            texts = self.texts_of(self.rows, "train")
-            looked_at = select(texts, subset(len(texts), _LOOKED_AT))
-            lengths = EncodedTexts(looked_at, tokenizer, MOST, sentence_types=False).lengths
-            self._longest = tokenizer, int(np.quantile(lengths, _SHARE_WHOLE, method="higher"))
-        return self._longest[1]
+        """Tokens of the longest of 95 % of the training table's texts, by at most 2,000 of them."""
+        texts = self.texts_of(self.rows, "train")
+        looked_at = select(texts, subset(len(texts), _LOOKED_AT))
+        lengths = EncodedTexts(looked_at, tokenizer, MOST, sentence_types=False).lengths
+        return int(np.quantile(lengths, _SHARE_WHOLE, method="higher"))
 
     def encode_tested(self, loading: Loading, cut: Cut) -> EncodedTexts | None:
-        """The rows of the test table, encoded once for the warnings, the predictions and all folds."""
+        """The rows of the test table, encoded once for the warnings and the predictions."""
         if self.tested is None:
             return None
         way = loading.tokenizer, loading.length, loading.sentence_types, cut
@@ -108,7 +110,7 @@ class Tables:
 
     def _open(self, place: str, split: str) -> Table:
         question = self.question
-        return open_place(place, question.folder, question.default, split, question.reading)
+        return open_place(place, question.default, split, question.reading)
 
 
 class Documents(OnText):
@@ -122,14 +124,8 @@ class Documents(OnText):
         self.question = question
         self.cut = question.cut or Cut()
         self._of_lengths = of_lengths
-        division = question.division
-        self.name = f"documents/{question.name}{division.ending}"
-        self.choices = {"table": question.name, "fold": division.fold, "folds": division.folds}
-
-    def fold(self, number: int) -> Documents:
-        """The same with another fold held out."""
-        division = replace(self.question.division, fold=number)
-        return Documents(replace(self.question, division=division), self.tables)
+        self.name = f"documents/{question.name}"
+        self.choices = {"table": question.name}
 
     def fit_length(self, tokenizer: Tokenizer, most: int) -> tuple[Documents, int]:
         """Rows as long as 95 % of the training table's texts are, rounded up; where that is more than `most`, rows of
@@ -250,9 +246,7 @@ class Documents(OnText):
         rows, tested = self.tables.rows, self.tables.test_rows
         notes = [f"{rows.table.name}: {number_of(len(rows), 'row')}; what is learned is {what}{told}"]
         tables = [each for each in (rows, tested) if each is not None and each.left_out]
-        notes += [f"{each.table.name}: {number_of(each.left_out, 'row')} without text left out" for each in tables]
-        tables = [each for each in (rows, tested) if each is not None and each.unlabelled]
-        notes += [f"{each.table.name}: {number_of(each.unlabelled, 'row')} without a label left out" for each in tables]
+        notes += [f"{each.table.name}: {number_of(each.left_out, 'row')} left out (--skip_empty)" for each in tables]
         if tested is not None and tested.labels is None:
             notes.append(f"{tested.table.name}: no labels in {self.question.label}: predicted, and not scored")
         return [*notes, self._of_lengths] if self._of_lengths else notes
@@ -271,7 +265,7 @@ class Documents(OnText):
             *(warning for rows in read for warning in warn_of_repeated_ids(rows, question.id)),
             *_warn_of_cut_texts(encoded, loading.length, self.cut.rule),
             *_warn_of_trained_texts(train, held_out),
-            *warn_of_few_rows(all_rows, held_out, question.division, self.main_metric, question.time is not None),
+            *warn_of_few_rows(held_out, question.division.file is not None, self.main_metric),
         ]
 
     def _warn_of_test(self, train: Texts, loading: Loading) -> list[str]:
@@ -324,3 +318,27 @@ def _warn_of_cut_texts(examples: EncodedTexts, length: int, rule: Rule) -> list[
 def _strip(texts: Texts) -> list[tuple[str, str]]:
     second = texts.second or [""] * len(texts)
     return [(first.strip(), other.strip()) for first, other in zip(texts.first, second, strict=True)]
+
+
+def open_from_scratch(task: Documents, experiment: Experiment, device: Device, group: Group) -> OpenedFinetuning:
+    """Initial weights, and a tokenizer trained on the training table's texts, kept below the checkpoints.
+
+    Raises:
+        UserError: the table is none, or the tokenizer cannot be written.
+    """
+    size = experiment.config.model.vocab_size
+    texts = group.check(lambda: [text for row in task.tables.rows.texts for text in row])
+    digest = hashlib.sha256(f"{size};".encode())
+    for text in texts:
+        digest.update(f"{len(text)};{text}".encode())
+    folder = experiment.checkpoints / task.name / "cache" / f"tokenizer-{digest.hexdigest()[:12]}"
+
+    def make() -> None:
+        # What is wrong with the labels is said before anything is written.
+        task.check()
+        if not (folder / TOKENIZER_FILE).is_file():
+            say(group, "training a tokenizer of at most %s tokens on %s", f"{size:,}", task.tables.rows.table.name)
+            save_tokenizer(train_tokenizer(texts, size), folder)
+
+    group.on_main(make)
+    return OpenedFinetuning(experiment, device, group, None, group.check(lambda: load_tokenizer(folder)))

@@ -187,14 +187,12 @@ def open_finetuning(
     experiment: Experiment,
     device: Device,
     wanted: str = "last",
-    tokenizer: Path | None = None,
     group: Group = Group(),  # noqa: B008  # immutable
 ) -> OpenedFinetuning:
     """Open an experiment to fine-tune what it has pretrained.
 
     Args:
         wanted: "last", or an epoch's number.
-        tokenizer: a folder; None: the one beside the checkpoints, or in config.json's `data_folder`.
         group: each process calls this.
 
     Raises:
@@ -203,7 +201,7 @@ def open_finetuning(
 
     def find() -> tuple[Pretrained, Tokenizer]:
         pretrained = open_pretrained(experiment, wanted)
-        return pretrained, find_tokenizer(experiment, tokenizer, pretrained.tokenizer_sha256)
+        return pretrained, find_tokenizer(experiment, pretrained.tokenizer_sha256)
 
     pretrained, vocabulary = group.check(find)
     return OpenedFinetuning(experiment, device, group, pretrained, vocabulary)

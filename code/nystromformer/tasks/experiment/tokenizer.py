@@ -25,11 +25,10 @@ def keep_tokenizer(source: Path, checkpoints: Path) -> None:
                 file.write(path.read_bytes())
 
 
-def find_tokenizer(experiment: Experiment, given: Path | None, sha256: str) -> Tokenizer:
-    """The tokenizer that a checkpoint was trained with.
+def find_tokenizer(experiment: Experiment, sha256: str) -> Tokenizer:
+    """The tokenizer that a checkpoint was trained with, from beside the checkpoints or `data_folder`.
 
     Args:
-        given: a tokenizer's folder, or None to look beside the checkpoints and in `data_folder`.
         sha256: of its tokenizer.json, as the checkpoint says.
 
     Raises:
@@ -40,9 +39,8 @@ def find_tokenizer(experiment: Experiment, given: Path | None, sha256: str) -> T
             f"{experiment.checkpoints}: the model was imported without a tokenizer, which is needed here: import it "
             "again with --tokenizer"
         )
-    usual = (experiment.checkpoints, experiment.path(experiment.config.data_folder))
-    folders = [given] if given is not None else [folder / TOKENIZER_FOLDER for folder in usual]
-    others = []
+    places = (experiment.checkpoints, experiment.path(experiment.config.data_folder))
+    folders, others = [place / TOKENIZER_FOLDER for place in places], []
     for folder in folders:
         path = folder / TOKENIZER_FILE
         if path.is_file():
@@ -52,9 +50,8 @@ def find_tokenizer(experiment: Experiment, given: Path | None, sha256: str) -> T
             others.append(f"{path} is another one (sha256 {its_sha256[:12]}…)")
     looked = "; ".join(others) or "looked for " + " and ".join(str(folder / TOKENIZER_FILE) for folder in folders)
     raise UserError(
-        f"the checkpoint's tokenizer (sha256 {sha256[:12]}…) was not found: {looked}. Name its folder with "
-        "--tokenizer: the folder `tokenizer` of the dataset that the checkpoint was pretrained on; pretraining also "
-        "puts a copy beside its checkpoints."
+        f"the checkpoint's tokenizer (sha256 {sha256[:12]}…) was not found: {looked}. Put it beside the "
+        "checkpoints, where pretraining puts a copy: it is the folder `tokenizer` of the dataset"
     )
 
 

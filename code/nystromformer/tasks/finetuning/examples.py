@@ -13,8 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nystromformer.data.counter import permute
+from nystromformer.errors import UserError
+
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int64] | NDArray[np.float32]
+_VALIDATION_STREAM = 30
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,29 @@ def select(texts: Texts, chosen: Ints, name: str | None = None) -> Texts:
         None if texts.labels is None else texts.labels[chosen],
         [str(number) if texts.ids is None else texts.ids[number] for number in numbers],
     )
+
+
+def split_validation(train: Texts, share: float, seed: int) -> tuple[Texts, Texts]:
+    """Divide labelled texts into training and validation, with the same share of every label (at least one text).
+
+    Which texts go where is a pure function of the labels, the share and the seed; both parts keep the texts' order.
+
+    Raises:
+        UserError: the share is not between 0 and 1, or no label has two texts.
+    """
+    if not 0 < share < 1:
+        raise UserError(f"--validation: expected a share between 0 and 1, such as 0.1, found {share:g}")
+    assert train.labels is not None
+    held_out = np.zeros(len(train), dtype=bool)
+    for label in np.unique(train.labels):
+        members = np.flatnonzero(train.labels == label)
+        if len(members) > 1:
+            count = min(max(round(share * len(members)), 1), len(members) - 1)
+            held_out[members[permute(np.arange(count), len(members), seed, _VALIDATION_STREAM, int(label))]] = True
+    if not held_out.any():
+        raise UserError(f"--validation: {train.name} has too few texts to divide: {len(train)}")
+    name = f"{train.name.removesuffix('train')}validation"
+    return select(train, np.flatnonzero(~held_out)), select(train, np.flatnonzero(held_out), name)
 
 
 class Examples(Protocol):

@@ -48,8 +48,8 @@ def check_suits(settings: ObjectiveSettings, target: Target, config: ExperimentC
     if settings.name == "iou":
         if not isinstance(target, TokenLabels):
             raise UserError("--objective iou: expected a task with a class for each token, such as pathfinder_path")
-        if settings.stratified:
-            raise UserError("--stratify: expected a label for each example, found one for each token")
+        if settings.stratify:
+            raise UserError("--objective iou: expected no stratify with it: it has a label for each token")
     elif not isinstance(target, Classes) or target.count != 2:
         classes = f"{target.count} classes" if isinstance(target, Classes) else "another kind of label"
         raise UserError(f"--objective {settings.name}: expected a task of two classes, found {classes}")

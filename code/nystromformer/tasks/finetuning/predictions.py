@@ -1,7 +1,6 @@
-"""The predictions of a finished run: made by its best epoch's weights or its last's, and again where a file of them is
-not as it was written."""
+"""The predictions of a finished run, made by its best epoch's weights or its last's."""
 
-import logging
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nystromformer.errors import UserError
 from nystromformer.files.writing import FileStamp, NewFile, sha256_of
 from nystromformer.runs.objective import TEMPERATURE, THRESHOLD
 from nystromformer.runs.record import Run, Tested
@@ -20,11 +18,8 @@ from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.objective import decided, measure_tested, scores_of
 from nystromformer.tasks.finetuning.run import Setup, assembled, digest, files_of
 from nystromformer.tasks.finetuning.target import TokenLabels
-from nystromformer.training.checkpoint import find_weights
 from nystromformer.training.fitting import load_weights
 from nystromformer.wording import number_of
-
-logger = logging.getLogger(__name__)
 
 PREDICTIONS = "predictions"
 
@@ -81,9 +76,6 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run
     folder, path = files.folder, files.weights(epoch)
     fingerprint = test_fingerprint(test)
     with held_folder(folder, group):
-        if not group.on_main(lambda: _has_weights(path, run, fingerprint if test else "")):
-            say(group, "%s: these weights were discarded (--discard_weights), so no predictions are written", path)
-            return run
         everything = splits.validation | dict(test)
         count = sum(len(examples) for examples in everything.values())
         say(group, "predicting %s with %s", number_of(count, "example"), path)
@@ -112,21 +104,23 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run
             say(group, text, *errors, temperature)
 
         def write() -> Run:
-            altered, before = _altered(run), run.tested.files if run.tested is not None else {}
-            former = [name for name in before if (path := folder / name).is_file() and path not in altered]
-            there = _files(folder / PREDICTIONS)
-            metrics = setup.definition.write(splits, test, scores, folder / PREDICTIONS)
+            made = folder / f"{PREDICTIONS}.tmp"
+            shutil.rmtree(made, ignore_errors=True)
+            metrics = setup.definition.write(splits, test, scores, made)
             if (objective := run.settings.objective) is not None:
                 tested_on = test.get("test")
                 if tested_on is not None and tested_on.labels is not None:
                     found = scores_of(setup.definition.target, scores["test"]).flatten().numpy()
                     metrics |= measure_tested(objective, found, tested_on.labels.ravel(), threshold)
-            # Each is a new file under its name; whatever else lies there is not the run's.
-            written = [path for path, sign in _files(folder / PREDICTIONS).items() if there.get(path) != sign]
-            stamps = {f"{PREDICTIONS}/{path.name}": FileStamp(path.stat().st_size, sha256_of(path)) for path in written}
-            for name in set(former).difference(stamps):
+            files = {f"{PREDICTIONS}/{path.name}": path for path in sorted(made.iterdir())}
+            stamps = {name: FileStamp(path.stat().st_size, sha256_of(path)) for name, path in files.items()}
+            for name in set(run.predictions).difference(files):
                 # Of data that are not predicted any more: beside the new ones it would pass for one of them.
-                (folder / name).unlink()
+                (folder / name).unlink(missing_ok=True)
+            (folder / PREDICTIONS).mkdir(exist_ok=True)
+            for name, path in files.items():
+                path.replace(folder / name)
+            made.rmdir()
             tested = Tested(
                 epoch=epoch,
                 data=fingerprint,
@@ -145,30 +139,9 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run
         return done
 
 
-def _has_weights(path: Path, run: Run, test: str) -> bool:
-    """Whether the weights are there to predict with.
-
-    Args:
-        test: fingerprint of the test data that are to be predicted; empty for none.
-
-    Raises:
-        UserError: they are not, though others are, or the run's predictions are of other test data or not as they were
-            written: their figures would be taken for those that are asked for.
-    """
-    if path.is_file():
-        return True
-    is_other_test = bool(test) and run.tested is not None and run.tested.data != test
-    if is_other_test or find_weights(path.parent) or _altered(run):
-        raise UserError(
-            f"{path}: missing, and the predictions beside it are not the requested ones, or were modified: put the "
-            f"file back, or move {path.parent} away to train the run again"
-        )
-    return False
-
-
 def has_predictions(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run) -> bool:
-    """Whether a run's predictions are there as they were written, of these test data and by the weights that the sweep
-    asks for. Where there are no test data, those of earlier ones stay.
+    """Whether a run's predictions are there, of these test data and by the weights that the sweep asks for. Where there
+    are no test data, those of earlier ones stay.
     """
     tested = run.tested
     if tested is None or not tested.files or tested.epoch != run.choose(setup.sweep.predict).epoch:
@@ -176,24 +149,9 @@ def has_predictions(setup: Setup, splits: Splits, test: Mapping[str, Examples], 
     asked, found = (test_fingerprint(test), splits.shown), (tested.data, tested.shown)
     if asked != found and (test or splits.shown != tested.shown.partition(" ")[0]):
         return False
-    if altered := _altered(run):
-        logger.warning("%s: modified after it was written", altered[0])
-        return False
     return all((run.folder / name).is_file() for name in tested.files)
 
 
 def test_fingerprint(test: Mapping[str, Examples]) -> str:
     """Equal for equal test data."""
     return digest({name: examples.fingerprint for name, examples in test.items()})
-
-
-def _altered(run: Run) -> list[Path]:
-    """The prediction files that are there, but not as they were written."""
-    there = {run.folder / name: stamp for name, stamp in (run.tested.files if run.tested is not None else {}).items()}
-    return [path for path, stamp in there.items() if path.is_file() and sha256_of(path) != stamp.sha256]
-
-
-def _files(folder: Path) -> dict[Path, tuple[int, int]]:
-    """The files of a folder, and what tells a new one under a name from the one before."""
-    files = [path for path in sorted(folder.iterdir()) if path.is_file()] if folder.is_dir() else []
-    return {path: ((status := path.stat()).st_ino, status.st_mtime_ns) for path in files}

@@ -134,9 +134,7 @@ class RecipeFlags:
         )
 
 
-FlagsBesideRecipe = Annotated[
-    FinetuningFlags, Without("model", "checkpoint", "tokenizer", "batch_size", "lr", "epoch", "warmup", "freeze")
-]
+FlagsBesideRecipe = Annotated[FinetuningFlags, Without("model", "checkpoint", "batch_size", "lr", "epoch", "freeze")]
 """Of what RecipeFlags has not."""
 
 

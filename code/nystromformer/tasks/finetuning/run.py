@@ -9,6 +9,7 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -18,25 +19,25 @@ from nystromformer.config.attention import what_decides
 from nystromformer.config.network import NO_EFFECT
 from nystromformer.data.tokenizer import TOKENIZER_FILE, save_tokenizer, sha256_as_saved
 from nystromformer.files.writing import sha256_of
-from nystromformer.model import count_parameters
+from nystromformer.model import ClassificationModel, count_parameters
 from nystromformer.runs.record import TOKENIZER, Origin, Run, read_run
 from nystromformer.runs.settings import RunSettings
 from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import Saved, held_folder, newest, placed, resume, say, training_settings
 from nystromformer.tasks.experiment.start import Pretrained
-from nystromformer.tasks.finetuning.baselines import Guessed, learned_by
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
-from nystromformer.tasks.finetuning.frozen import fit_head
 from nystromformer.tasks.finetuning.objective import attach_objective
 from nystromformer.tasks.finetuning.plan import PLAN_VERSION
 from nystromformer.tasks.finetuning.run_files import RunFiles
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.start import load_encoder
+from nystromformer.tasks.finetuning.target import Guessed, vectors_of
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training import Device, Group, Trainer, TrainingSettings
-from nystromformer.training.checkpoint import find_checkpoints, find_weights
+from nystromformer.training.archive import FORMAT, write_checkpoint
+from nystromformer.training.checkpoint import epoch_name, find_checkpoints, find_weights
 
 logger = logging.getLogger(__name__)
 
@@ -55,13 +56,6 @@ class Setup:
     definition: Definition
     loading: Loading
     sweep: Sweep
-    is_trial: bool = False
-    """Whether its runs are trials, which lie in the cache."""
-
-    @property
-    def place(self) -> Path:
-        """The folder of the runs' folders."""
-        return self.loading.cache if self.is_trial else self.experiment.checkpoints / self.definition.name
 
     @property
     def budget(self) -> int:
@@ -121,7 +115,7 @@ def _run_folder(setup: Setup, settings: RunSettings, sign: str) -> Path:
     if settings.freeze:
         readable = "frozen"
     begun = setup.pretrained.name if setup.pretrained else "scratch"
-    return setup.place / f"{begun}-{readable}-{sign[:8]}"
+    return setup.experiment.checkpoints / setup.definition.name / f"{begun}-{readable}-{sign[:8]}"
 
 
 def words_folder(setup: Setup, splits: Splits) -> Path | None:
@@ -129,11 +123,8 @@ def words_folder(setup: Setup, splits: Splits) -> Path | None:
     if not setup.definition.keeps_words:
         return None
     assert isinstance(splits.train, EncodedTexts)
-    target = setup.definition.target
-    assert isinstance(target, Guessed)
-    learned, num_classes = learned_by(splits.train, target)
-    # The same labels are learned in another way as ordered classes than as classes.
-    sign = digest({"texts": splits.train.texts.fingerprint, "learned": learned.shape, "classes": num_classes})
+    # The same labels are learned in another way as ordered classes than as classes, and with weights.
+    sign = digest({"texts": splits.train.texts.fingerprint, "target": repr(setup.definition.target)})
     return setup.experiment.checkpoints / setup.definition.name / f"tfidf-{sign[:12]}"
 
 
@@ -158,8 +149,7 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> Run | Signals:
             return result
         finetuning, facts = _build(setup, splits, files)
         if settings.freeze:
-            store = setup.loading.cache / f"vectors-{files.run.identity[:12]}"
-            return _reached(files, fit_head(finetuning, folder, facts, store))
+            return _reached(files, _fit_head(finetuning, folder, facts))
         trainer = Trainer(
             finetuning, _training_settings(setup, splits, settings), folder, setup.device, facts, setup.group
         )
@@ -278,6 +268,46 @@ def assembled(setup: Setup, splits: Splits, settings: RunSettings, model: nn.Mod
         objective,
         calibrates=definition.kinds is None,
     )
+
+
+def _fit_head(finetuning: Finetuning, folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit a linear head to the vectors of the pretrained encoder, and write the model as weights of epoch 0.
+
+    Returns:
+        The content of the weights' file.
+
+    Raises:
+        UserError: the file cannot be written, or the vectors are not finite.
+    """
+    # Imported here: scikit-learn takes seconds.
+    from nystromformer.tasks.finetuning.linear import put_head
+
+    model, device = finetuning.model, finetuning.device
+    assert isinstance(model, ClassificationModel)
+    assert isinstance(finetuning.target, Guessed)
+    model.eval()
+    with torch.inference_mode(), device.autocast():
+        train, held_out = (
+            finetuning.computed(examples, np.arange(len(examples)), vectors_of)
+            for examples in (finetuning.train, finetuning.validation[""])
+        )
+    assert finetuning.train.labels is not None
+    labels = finetuning.validation[""].labels
+    assert labels is not None
+    put_head(model, finetuning.target, (train, finetuning.train.labels), (held_out, labels))
+    with torch.no_grad(), device.autocast():
+        metrics = finetuning.validate()
+    content = {
+        "format": FORMAT,
+        **facts,
+        "step": 1,
+        "epoch": 0,
+        "history": [{"epoch": 0, "step": 1, "metrics": metrics}],
+        "model": {name: weight.cpu() for name, weight in model.state_dict().items()},
+    }
+    path = folder / f"{epoch_name(0)}.model"
+    write_checkpoint(content, path)
+    return content
 
 
 def _training_settings(setup: Setup, splits: Splits, settings: RunSettings) -> TrainingSettings:

@@ -12,7 +12,7 @@ from typing import Any
 from nystromformer.errors import UserError
 from nystromformer.runs.record import EpochMetrics, Run
 from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.checkpoint import epoch_name, find_checkpoints, find_weights, newest_facts, remove_old
+from nystromformer.training.checkpoint import epoch_name, find_checkpoints, remove_old
 from nystromformer.training.state import Validated
 
 logger = logging.getLogger(__name__)
@@ -82,10 +82,3 @@ class RunFiles:
             logger.warning("%s; so no checkpoint of the finished run is removed", error)
             return
         remove_old(self.folder, 0, kept)
-
-    def discard_weights(self) -> None:
-        """Remove all weights that the run wrote."""
-        if (newest := newest_facts(self.folder)) is not None:
-            self.history_in(newest[1], newest[0])
-            for path in find_weights(self.folder).values():
-                path.unlink()

@@ -21,7 +21,8 @@ from nystromformer.runs.objective import ObjectiveSettings, objective_of
 from nystromformer.runs.settings import Predict, RunSettings
 
 T = TypeVar("T", int, float)
-_LONGEST_SHOWN = 60
+_MORE = "More about training"
+"""A heading of --help."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,6 @@ class Sweep:
 
     batch_sizes: tuple[int, ...]
     learning_rates: tuple[float, ...]
-    """None of them: one is chosen by trial."""
     seeds: tuple[int, ...]
     epochs: int
     every: int | None = None
@@ -43,11 +43,8 @@ class Sweep:
     train_rows: int | None = None
     """Train on so many rows, drawn once and for all; None: on all."""
     checkpoint: str = "last"
-    tokenizer: Path | None = None
     predict: Predict = "best"
     """Whose weights predict."""
-    discard_weights: bool = False
-    """Remove each run's weights once its predictions are written."""
     baselines: bool = False
     objective: ObjectiveSettings | None = None
     patience: int | None = None
@@ -103,15 +100,11 @@ def numbers(flag: str, text: str, kind: Callable[[str], T], least: T, most: T) -
         values: Sequence[T] = [kind(part) for part in text.split(",")]
     except ValueError:
         values = []
-    possible = [least <= value <= most for value in values]
-    twice = [str(value) for value in dict.fromkeys(values) if list(values).count(value) > 1]
-    if twice:
-        raise UserError(f"{flag} {text}: expected different numbers, found {', '.join(twice)} more than once")
-    if not values or not all(possible):
+    if not values or len(set(values)) < len(values) or not all(least <= value <= most for value in values):
         bounds = f"{least:,} to {most:,}" if kind is int else f"{least:g} to {most:g}"
-        shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
         raise UserError(
-            f"{flag}: expected a number from {bounds}, or several different ones separated by commas, found {shown!r}"
+            f"{flag}: expected a number from {bounds}, or several different ones separated by commas, "
+            f"found {text!r:.60}"
         )
     return tuple(values)
 
@@ -125,38 +118,17 @@ class FinetuningFlags:
     """Each field is a flag; for `with_flag_groups`."""
 
     model: flags.ModelFolder = Path("/model")
-    checkpoint: Annotated[
-        str, typer.Option("--checkpoint", help="Pretrained weights to start from: the number of an epoch, or last.")
-    ] = "last"
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(
-            "--tokenizer",
-            help="Folder of the tokenizer that the checkpoint was pretrained with. Default: the copy beside it.",
-        ),
-    ] = None
     batch_size: Annotated[
         str,
         typer.Option("--batch_size", help="Examples of a training step. With several, such as 8,16,32, each is tried."),
     ] = "32"
     lr: Annotated[
-        str | None,
+        str,
         typer.Option(
-            "--lr",
-            help="Peak learning rate. With several, such as 2e-5,3e-5, each is tried with each batch size. Default: "
-            "3e-5; in run_classify.py the best of three, chosen by short trials.",
+            "--lr", help="Peak learning rate. With several, such as 2e-5,3e-5, each is tried with each batch size."
         ),
-    ] = None
+    ] = "3e-5"
     epoch: Annotated[int, typer.Option("--epoch", min=1, max=MOST, help="Passes over the training examples.")] = 4
-    patience: Annotated[
-        int | None,
-        typer.Option(
-            "--patience",
-            min=1,
-            max=MOST,
-            help="Stop a run when this many epochs in a row were no better on the validation data. Default: never.",
-        ),
-    ] = None
     seed: Annotated[
         str,
         typer.Option(
@@ -165,10 +137,23 @@ class FinetuningFlags:
             "as 0,1,2, mean and standard deviation are reported.",
         ),
     ] = "0"
-    warmup: Annotated[
-        float,
-        typer.Option("--warmup", min=0, max=1, help="Warm-up: share of all steps in which the learning rate rises."),
-    ] = 0.1
+    freeze: Annotated[
+        bool,
+        typer.Option(
+            "--freeze",
+            help="Keep the pretrained encoder as it is: compute each text's vector once and fit a linear head to them, "
+            "in minutes instead of hours. Flags of training, such as --lr, are rejected.",
+            rich_help_panel=_MORE,
+        ),
+    ] = False
+    checkpoint: Annotated[
+        str,
+        typer.Option(
+            "--checkpoint",
+            help="Pretrained weights to start from: the number of an epoch, or last.",
+            rich_help_panel=_MORE,
+        ),
+    ] = "last"
     length: Annotated[
         int | None,
         typer.Option(
@@ -177,6 +162,7 @@ class FinetuningFlags:
             max=MOST,
             help="Tokens of the longest row; longer ones are cut. Default: config.json's max_seq_len; in "
             "run_classify.py the length that suffices for 95 % of the texts, at most max_seq_len.",
+            rich_help_panel=_MORE,
         ),
     ] = None
     pad_to: Annotated[
@@ -186,18 +172,9 @@ class FinetuningFlags:
             min=8,
             max=MOST,
             help="Pad every row to this many tokens. Default: to the longest of its batch, which is faster.",
+            rich_help_panel=_MORE,
         ),
     ] = None
-    bucket: Annotated[
-        int,
-        typer.Option(
-            "--bucket",
-            min=1,
-            max=MOST,
-            help="Sort the examples of this many batches by length, so that batches have similar lengths; 1: do not "
-            "sort.",
-        ),
-    ] = 50
     train_rows: Annotated[
         int | None,
         typer.Option(
@@ -205,15 +182,38 @@ class FinetuningFlags:
             min=1,
             max=MOST,
             help="Train on this many examples only, always the same ones. Default: all.",
+            rich_help_panel=_MORE,
         ),
     ] = None
+    patience: Annotated[
+        int | None,
+        typer.Option(
+            "--patience",
+            min=1,
+            max=MOST,
+            help="Stop a run when this many epochs in a row were no better on the validation data. Default: never.",
+            rich_help_panel=_MORE,
+        ),
+    ] = None
+    objective: Annotated[
+        str,
+        typer.Option(
+            "--objective",
+            metavar="NAME,KEY=VALUE,…",
+            help="Metric to train for, which also selects the best epoch and the decision threshold: f_beta,beta=2; "
+            "auroc; average_precision; precision_at_recall,target=0.9; recall_at_precision,target=0.9 (two classes); "
+            "iou (token classes). Further keys: method (eban, dual or cross_entropy), warm_start (share of all steps "
+            "that train with cross-entropy first), stratify=true (give each batch its share of positives).",
+            rich_help_panel=_MORE,
+        ),
+    ] = "cross_entropy"
     baselines: Annotated[
         bool,
         typer.Option(
             "--baselines",
-            help="Also score simple baselines: the most frequent class; for texts a bag of words and tf-idf of words "
-            "and pairs of words (which run_classify.py always scores); on the Long Range Arena the best simple rules "
-            "of the task.",
+            help="Also score simple baselines: the most frequent class; for texts tf-idf of words and pairs of words; "
+            "on the Long Range Arena the best simple rules of the task.",
+            rich_help_panel=_MORE,
         ),
     ] = False
     predict: Annotated[
@@ -221,122 +221,50 @@ class FinetuningFlags:
         typer.Option(
             "--predict",
             help="Weights for predictions: best (the best epoch on the validation data) or last.",
+            rich_help_panel=_MORE,
         ),
     ] = "best"
-    discard_weights: Annotated[
-        bool,
-        typer.Option("--discard_weights", help="Delete the trained weights after the predictions are written."),
-    ] = False
-    objective: Annotated[
-        str,
-        typer.Option(
-            "--objective",
-            help="Metric to train for: cross_entropy; for two classes f_beta, auroc, average_precision, "
-            "precision_at_recall or recall_at_precision; for token classes iou. It also selects the best "
-            "epoch and the decision threshold.",
-        ),
-    ] = "cross_entropy"
-    objective_method: Annotated[
-        str | None,
-        typer.Option(
-            "--objective_method",
-            help="eban (bounds and multipliers), dual (soft counts, added to cross-entropy), or cross_entropy (train "
-            "with it, and only select by the metric). Default: eban where it applies, else dual.",
-        ),
-    ] = None
-    beta: Annotated[
-        float | None, typer.Option("--beta", help="With f_beta: weight of recall relative to precision. Default: 1.")
-    ] = None
-    target: Annotated[
-        float | None,
-        typer.Option("--target", help="Required recall (precision_at_recall) or precision (recall_at_precision)."),
-    ] = None
-    warm_start: Annotated[
-        float | None,
-        typer.Option(
-            "--warm_start",
-            help="With --objective: share of all steps that train with cross-entropy first. Default: 0.2.",
-        ),
-    ] = None
-    stratify: Annotated[
-        bool, typer.Option("--stratify", help="With --objective: give each batch its share of positives.")
-    ] = False
-    freeze: Annotated[
-        bool,
-        typer.Option(
-            "--freeze",
-            help="Keep the pretrained encoder as it is: compute each text's vector once and fit a linear head to them, "
-            "in minutes instead of hours. Flags of training, such as --lr, are rejected.",
-        ),
-    ] = False
     device: flags.DeviceName = "auto"
     overrides: flags.Overrides = None
 
-    def open(self, tries_rates: bool = False) -> tuple[Experiment, Sweep]:
+    def open(self) -> tuple[Experiment, Sweep]:
         """The experiment, and what to run on it.
-
-        Args:
-            tries_rates: as of `sweep`.
 
         Raises:
             UserError: config.json or a flag is wrong.
         """
         from nystromformer.tasks.experiment.folder import open_experiment
 
-        return open_experiment(self.model, self.overrides or []), self.sweep(tries_rates=tries_rates)
+        return open_experiment(self.model, self.overrides or []), self.sweep()
 
-    def sweep(self, epochs: int | None = None, tries_rates: bool = False) -> Sweep:
+    def sweep(self, epochs: int | None = None) -> Sweep:
         """What to run.
 
         Args:
             epochs: in the place of the flag's.
-            tries_rates: without --lr a learning rate is chosen by trial.
 
         Raises:
             UserError: a flag is wrong.
         """
         if self.freeze:
-            self._check_frozen()
-        batch_sizes = numbers("--batch_size", self.batch_size, int, 1, MOST)
-        tries = tries_rates and self.lr is None
-        if tries and len(batch_sizes) > 1:
-            raise UserError(
-                f"--batch_size {self.batch_size}: expected --lr with several batch sizes; without --lr a learning rate "
-                "is chosen for a single batch size"
-            )
+            unused = ("batch_size", "lr", "epoch", "patience", "seed", "objective")
+            if given := [name for name in unused if getattr(self, name) != getattr(FinetuningFlags, name)]:
+                raise UserError(
+                    f"--freeze: expected no --{given[0]} with it: the head is fitted without steps or chance"
+                )
         return Sweep(
-            batch_sizes=batch_sizes,
-            learning_rates=() if tries else numbers("--lr", self.lr or "3e-5", float, LEAST_RATE, MOST_RATE),
+            batch_sizes=numbers("--batch_size", self.batch_size, int, 1, MOST),
+            learning_rates=numbers("--lr", self.lr, float, LEAST_RATE, MOST_RATE),
             seeds=numbers("--seed", self.seed, int, 0, MOST_SEED),
             epochs=self.epoch if epochs is None else epochs,
-            warmup=self.warmup,
-            bucket=self.bucket,
             length=self.length,
             pad_to=self.pad_to,
             train_rows=self.train_rows,
             checkpoint=self.checkpoint,
-            tokenizer=self.tokenizer,
             predict=predict_choice(self.predict),
-            discard_weights=self.discard_weights,
             baselines=self.baselines,
-            objective=objective_of(
-                self.objective, self.objective_method, self.beta, self.target, self.warm_start, self.stratify
-            ),
+            objective=objective_of(self.objective),
             patience=self.patience,
             freeze=self.freeze,
             call=this_call(),
         )
-
-    def _check_frozen(self) -> None:
-        """Check what --freeze stands beside.
-
-        Raises:
-            UserError: a flag that a head without training has no use for.
-        """
-        unused = ("batch_size", "lr", "epoch", "patience", "seed", "warmup", "bucket", "objective", "warm_start")
-        given = [name for name in (*unused, "stratify") if getattr(self, name) != getattr(FinetuningFlags, name)]
-        if given:
-            raise UserError(
-                f"--freeze: expected no --{given[0]} with it: the head is fitted directly, without steps, learning "
-                "rates or random numbers"
-            )

@@ -22,26 +22,18 @@ from nystromformer.runs.record import Run, best_combination
 from nystromformer.tables import terminal_width
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.opening import OpenedFinetuning, open_finetuning, run_device
-from nystromformer.tasks.experiment.run import held_folder, say
-from nystromformer.tasks.finetuning.baselines import (
-    Guessed,
-    constant_baseline,
-    kept_words,
-    lacks_bag,
-    text_baselines,
-    words_baseline,
-)
+from nystromformer.tasks.experiment.run import say
+from nystromformer.tasks.finetuning.baselines import constant_baseline, kept_words, words_baseline
 from nystromformer.tasks.finetuning.definition import Definition, FitsLength, Loading, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.objective import check_labels, check_suits
 from nystromformer.tasks.finetuning.predictions import has_predictions, predict, test_fingerprint
-from nystromformer.tasks.finetuning.run import Setup, exact_shares, files_of, train, words_folder
+from nystromformer.tasks.finetuning.run import Setup, exact_shares, train, words_folder
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.start import finetuning_config, load_encoder
 from nystromformer.tasks.finetuning.tables import guessers_table, table
-from nystromformer.tasks.finetuning.target import TokenLabels
-from nystromformer.tasks.finetuning.trial import choose_rate, with_rate
+from nystromformer.tasks.finetuning.target import Guessed, TokenLabels
 from nystromformer.training import Device, Group, join_group
 from nystromformer.training.optim import Diverged
 from nystromformer.wording import listed, number_of
@@ -109,7 +101,7 @@ def open_sweeps(
     elif all(definition.kinds is not None for definition in definitions):
         opened = OpenedFinetuning(experiment, device, group, None, None)
     else:
-        opened = open_finetuning(experiment, device, sweep.checkpoint, sweep.tokenizer, group)
+        opened = open_finetuning(experiment, device, sweep.checkpoint, group)
     setups = [group.check(partial(plan_setup, opened, definition, sweep)) for definition in definitions]
     group.check(lambda: _check_weights(setups[0]))
     for definition in (setup.definition for setup in setups):
@@ -178,10 +170,6 @@ def run_sweep(setup: Setup) -> Finetuned:
     splits = load_splits(setup)
     if (folder := words_folder(setup, splits)) is not None:
         group.on_main(lambda: _tell_words(setup, splits, folder))
-    settled = choose_rate(setup, splits)
-    if isinstance(settled, Signals):
-        return Finetuned([], settled)
-    setup, sweep = settled, settled.sweep
     results: list[Run] = []
     diverged: list[str] = []
     for number, settings in enumerate(sweep.runs, start=1):
@@ -204,11 +192,6 @@ def run_sweep(setup: Setup) -> Finetuned:
     for run in best_combination(results):
         if not group.on_main(partial(has_predictions, setup, splits, test, run)):
             results[results.index(run)] = predict(setup, splits, test, run)
-    if sweep.discard_weights:
-        for run in results:
-            files = files_of(setup, splits, run.settings)
-            with held_folder(files.folder, group):
-                group.on_main(files.discard_weights)
     return Finetuned(results, diverged=diverged, splits=splits, test=test)
 
 
@@ -267,14 +250,12 @@ def run_sweeps(
     device: str,
     show: Callable[[str], None],
     begin: Begin | None = None,
-    after: Callable[[Sequence[Finetuned]], str] | None = None,
 ) -> NoReturn:
     """Run a sweep of each task, one after another, show its table, and end the process with an exit status.
 
     Args:
         show: prints a text; of several processes only the main one's is called.
         begin: see `open_sweeps`.
-        after: what is shown once all tasks have results.
 
     Raises:
         UserError: anything that does not fit; the tasks before it are done.
@@ -282,22 +263,15 @@ def run_sweeps(
     with join_group() as group:
         chosen = run_device(experiment, device, group)
         setups = open_sweeps(experiment, definitions, sweep, chosen, group, begin)
-        status, diverged, finished = 0, [], list[Finetuned]()
+        status, diverged = 0, list[str]()
         for setup in setups:
-            if not setup.sweep.learning_rates and finished:
-                # One choice for all folds of a table, whose means are of the same settings.
-                setup = with_rate(setup, finished[0].results[0].settings.learning_rate)
-            definition, done = setup.definition, run_sweep(setup)
-            diverged += [f"{definition.name}: {text}" for text in done.diverged]
+            done = run_sweep(setup)
+            diverged += [f"{setup.definition.name}: {text}" for text in done.diverged]
             if done.stopped_by is not None:
                 status = 128 + done.stopped_by
                 break
             if group.is_main and done.results:
                 show(summary(setup, done))
-            # Without their data, which may be large.
-            finished += [Finetuned(done.results)] if done.results else []
-        if after is not None and group.is_main and len(finished) == len(setups):
-            show(after(finished))
         if diverged:
             raise UserError(f"{len(diverged)} of the runs ended without a result:{listed(diverged)}")
     group.leave(status)
@@ -331,7 +305,7 @@ def summary(setup: Setup, done: Finetuned) -> str:
 
 def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
     """What guessers reach, from the file that keeps it where the data are the same."""
-    definition, seeds, splits = setup.definition, setup.sweep.seeds, done.splits
+    definition, splits = setup.definition, done.splits
     assert splits is not None, "only stopped runs have none"
     labelled = {name: rows for name, rows in done.test.items() if rows.labels is not None}
     compared = splits.validation | {f"_{name}": rows for name, rows in labelled.items()}
@@ -341,15 +315,12 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
         return {}
     path = setup.experiment.checkpoints / definition.name / BASELINES
     tested = test_fingerprint(done.test) if labelled else ""
-    # Those of other seeds are kept unless they are asked for again.
-    of_seeds = seeds if setup.sweep.baselines else None
-    measured = find_baselines(read_baselines(path), splits.fingerprint, tested, of_seeds)
-    if measured is None or (setup.sweep.baselines and lacks_bag(splits.train, measured.baselines)):
+    measured = find_baselines(read_baselines(path), splits.fingerprint, tested)
+    if measured is None:
         measured = Baselines(
             data=splits.fingerprint,
             tested=tested,
             rows={name: len(examples) for name, examples in (splits.named | labelled).items()},
-            seeds=list(seeds),
             baselines=_guessed(setup, splits, compared) | definition.rules(splits, compared),
             call=setup.sweep.call,
             machine=machine_facts(),
@@ -359,21 +330,16 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
 
 
 def _guessed(setup: Setup, splits: Splits, compared: Mapping[str, Examples]) -> dict[str, dict[str, Spread]]:
-    """The guessers of text; of other data the one that always gives the same answer. Without `--baselines` only those
-    that are there anyhow.
-    """
+    """The constant guesses and, of texts, the linear model on words."""
     target, metrics, train = setup.definition.target, setup.definition.metrics, splits.train
     if not isinstance(target, Guessed):
         return {}
+    guessed = constant_baseline(train, compared, target, metrics)
     texts = {ending: rows for ending, rows in compared.items() if isinstance(rows, EncodedTexts)}
-    if not isinstance(train, EncodedTexts) or len(texts) < len(compared):
-        return constant_baseline(train, compared, target, metrics)
-    if setup.sweep.baselines:
-        return text_baselines(train, texts, target, metrics, setup.sweep.seeds)
-    folder = words_folder(setup, splits)
-    assert folder is not None, "else nothing is measured without --baselines"
-    words = words_baseline(kept_words(folder, train, target), texts, metrics)
-    return constant_baseline(train, compared, target, metrics) | words
+    if isinstance(train, EncodedTexts) and len(texts) == len(compared):
+        words = kept_words(words_folder(setup, splits), train, target)
+        guessed["tf-idf"] = words_baseline(words, texts, metrics)
+    return guessed
 
 
 def _tell_words(setup: Setup, splits: Splits, folder: Path) -> None:
@@ -386,7 +352,7 @@ def _tell_words(setup: Setup, splits: Splits, folder: Path) -> None:
     if not folder.exists():
         logger.info("fitting tf-idf to the words of %s", number_of(len(train), "text"))
     words = kept_words(folder, train, target)
-    (figures,) = words_baseline(words, {"": held_out}, setup.definition.metrics).values()
+    figures = words_baseline(words, {"": held_out}, setup.definition.metrics)
     text = ", ".join(f"{name} {shown(name, spread)}" for name, spread in figures.items())
     seconds = time.monotonic() - began
     logger.info("baseline: tf-idf of words and word pairs: %s on the validation data (%.1f s)", text, seconds)

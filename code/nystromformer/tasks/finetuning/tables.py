@@ -13,19 +13,7 @@ _WIDTH = 100
 """Characters of the lines below the table, at most."""
 _SETTINGS = (Column("batch", 5), Column("lr", 8, gap=1), Column("seeds", 5, gap=1))
 
-RESAMPLED = (
-    "The bag of words and tf-idf are fitted to all training rows; their ± is over fits to resamples of these rows, "
-    "one for each seed."
-)
-"""What varies in the baselines that have a deviation, for below a table."""
-
 Baselines = Mapping[str, Mapping[str, Spread]]
-
-
-def is_resampled(baselines: Baselines) -> bool:
-    """Whether a guesser of texts has a deviation: with one seed none has."""
-    of_texts = [figures for name, figures in baselines.items() if name in ("bag of words", "tf-idf")]
-    return any(figure.deviation is not None for figures in of_texts for figure in figures.values())
 
 
 def table(results: Sequence[Run], baselines: Baselines | None = None, width: int | None = None) -> str:
@@ -119,8 +107,7 @@ def _below(groups: Sequence[Sequence[Run]], baselines: Baselines, width: int) ->
         text = f"trained for {objective}; the threshold (in log-odds) is chosen on the validation data: {thresholds}"
         lines += textwrap.wrap(text, width)
     if baselines:
-        texts = (MARKS, RESAMPLED) if is_resampled(baselines) else (MARKS,)
-        lines += [line for text in texts for line in textwrap.wrap(text, width)]
+        lines += textwrap.wrap(MARKS, width)
     return [*lines, *(f"warning: {text}" for text in chosen[0].every_warning)]
 
 

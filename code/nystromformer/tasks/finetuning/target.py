@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from nystromformer.config import ModelConfig
 from nystromformer.model import CandidateModel, ClassificationModel
+from nystromformer.model.finetuning import mean_over
 
 NEVER = 1e-9
 """The chance in place of 0 where a finite logit is asked for."""
@@ -136,6 +137,10 @@ class TokenLabels(ABC, Plain):
         return F.binary_cross_entropy_with_logits(scores_IN, labels_IN.float(), reduction="none").mean(1)
 
 
+Guessed = Classes | Value | Questions
+"""What constants and linear models can answer."""
+
+
 @dataclass(frozen=True)
 class Candidates(Plain):
     """One of each example's own candidates, by cross-entropy over them."""
@@ -157,3 +162,10 @@ class Candidates(Plain):
 def accuracy(scores_IC: Tensor, labels_I: Tensor) -> float:
     """Share of the examples whose highest score is at the label."""
     return float((scores_IC.argmax(-1) == labels_I).to(torch.float64).mean())
+
+
+def vectors_of(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+    """What the head gets of each of a batch's examples, (I, E)."""
+    assert isinstance(model, ClassificationModel)
+    pooled_BE = model.pooled(batch["tokens_BN"], batch["mask_BN"], batch.get("types_BN"))
+    return mean_over(pooled_BE, batch.get("rows_I"))

@@ -174,7 +174,7 @@ class Finetuning:
         """The plan of a pass over the data after so many others, made once for all of its steps."""
         settings = self.settings
         if self._planned[0] != passed:
-            stratified = settings.objective is not None and settings.objective.stratified
+            stratified = settings.objective is not None and settings.objective.stratify
             batches = epoch_batches(
                 *(self.train.lengths, settings.batch_size, settings.seed, passed, settings.bucket),
                 self._labels if stratified else None,

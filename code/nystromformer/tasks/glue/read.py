@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.documents.reading import Reading
 from nystromformer.tasks.documents.source import text_of
 from nystromformer.tasks.documents.table import Cell, open_table
 from nystromformer.tasks.finetuning.encoded import size_warning
@@ -79,10 +78,10 @@ def read_split(task: GlueTask, folder: Path, split: str, skip_bad_rows: bool = F
     if path is None:
         raise UserError(f"{_place(home, wanted.files[0])}: missing; {_what_is_there(home)}. {_HOW_TO_GET}")
     needed = [*task.sentences, *([task.label] if wanted.has_labels else [])]
-    reading = Reading(no_quotes=path.suffix == ".tsv")
-    table = open_table(path, reading)
+    is_quoted = path.suffix != ".tsv"
+    table = open_table(path, is_quoted=is_quoted)
     if task.headerless and wanted.has_labels and not set(needed) <= set(table.columns):
-        table = open_table(path, reading, task.headerless)
+        table = open_table(path, header=task.headerless, is_quoted=is_quoted)
     sentences: list[tuple[str, ...]] = []
     labels: list[float] = []
     ids: list[str] = []

@@ -13,9 +13,8 @@ from torch import Tensor
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.recipe import Recipe
 from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
-from nystromformer.tasks.finetuning.divide import split_validation
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, at_least, describe, encode, reduce, size_warning
-from nystromformer.tasks.finetuning.examples import Examples, Texts
+from nystromformer.tasks.finetuning.examples import Examples, Texts, split_validation
 from nystromformer.tasks.finetuning.predictions import write_scored
 from nystromformer.tasks.finetuning.target import Classes, Target
 from nystromformer.tasks.imdb.read import LABELS, OFFICIAL_SIZE, read_imdb

@@ -42,7 +42,7 @@ from nystromformer.training.checkpoint import epoch_name
 from nystromformer.training.fitting import load_weights
 
 if TYPE_CHECKING:
-    from nystromformer.tasks.finetuning.words import Words
+    from nystromformer.tasks.finetuning.linear import Words
 
 
 @dataclass(frozen=True)
@@ -360,10 +360,7 @@ def load_run(folder: str | Path, device: str = "auto", weights: Predict = "best"
     result, recipe = _opened(folder)
     path = folder / f"{epoch_name(result.choose(weights).epoch)}.model"
     if not path.exists() and not path.is_symlink():  # what else is there is for the reader of checkpoints to name
-        raise UserError(
-            f"{path}: no such weights: the run discarded them (--discard_weights) or they were moved. Put them "
-            "back, or move the folder away and train the run again without --discard_weights"
-        )
+        raise UserError(f"{path}: no such weights: put them back, or move the folder away and train the run again")
     content = read_checkpoint(path, mmap=True)
     check_finite_weights(content["model"], path)
     config = experiment_config(content["config"], str(path))
@@ -412,7 +409,7 @@ def load_encoder(folder: str | Path, device: str = "auto") -> Embedding:
     network = PretrainedNetwork(
         recipe=Recipe(Answer("value"), ("text",), ()),
         config=config,
-        tokenizer=find_tokenizer(experiment, None, opened.tokenizer_sha256),
+        tokenizer=find_tokenizer(experiment, opened.tokenizer_sha256),
         weights=opened.path,
         device=choose_device(device, config.model.mixed_precision),
         length=config.model.max_seq_len,
@@ -434,7 +431,7 @@ def load_words(folder: str | Path) -> LoadedWords:
             f"{folder}: expected a run of run_classify.py, which keeps a baseline; found one of {result.kind}"
         )
     # Imported here: scikit-learn takes seconds.
-    from nystromformer.tasks.finetuning.words import FACTS, Words
+    from nystromformer.tasks.finetuning.linear import FACTS, Words
 
     kept = folder.parent / result.words
     words = Words.read(kept)

@@ -24,7 +24,7 @@ from nystromformer.tasks.documents.recipe import Recipe
 from nystromformer.tasks.documents.targets import target_of
 from nystromformer.tasks.experiment.run import take_gpu
 from nystromformer.tasks.finetuning.examples import Examples
-from nystromformer.tasks.finetuning.frozen import vectors_of
+from nystromformer.tasks.finetuning.target import vectors_of
 from nystromformer.tasks.prediction.batches import Lengths, batches_of_fixed_shapes, batches_of_near_lengths
 from nystromformer.training import Device
 from nystromformer.training.prefetch import prefetch_batches

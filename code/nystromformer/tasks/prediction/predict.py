@@ -82,7 +82,7 @@ def run_predict(
         raise UserError(f"{flag}: expected --input to be a folder of Parquet files, found {place}")
     output_kind(out)
     run = load_finished(folder, device, weights, embed, baseline)
-    table = open_place(place, None, Path(), "test", reading)
+    table = open_place(place, Path(), "test", reading)
     columns = run.recipe.text if text is None else columns_named("--text", text, table)
     check_columns(run.recipe.text, columns, text, table)
     name = None if id_column is None else column_named("--id", id_column, table)

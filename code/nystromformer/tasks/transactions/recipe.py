@@ -22,4 +22,4 @@ def pretraining_sweep(sweep: Sweep, epochs: int) -> Sweep:
     """
     if len(sweep.batch_sizes) > 1 or len(sweep.learning_rates) > 1:
         raise UserError("--pretrain_epoch: expected one --batch_size and one --lr, found several")
-    return replace(sweep, epochs=epochs, baselines=False, objective=None, patience=None, discard_weights=False)
+    return replace(sweep, epochs=epochs, baselines=False, objective=None, patience=None)

@@ -1,0 +1,281 @@
+"""Linear models: optima of their losses; on words kept, told and served; on the vectors of a frozen encoder."""
+
+import csv
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from finetuning import copy_of, made_rows, sweep, write_sst2, write_table
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import TfidfVectorizer
+from small import CPU, run_here
+from torch import Tensor
+
+from nystromformer.data.tokenizer import train_tokenizer
+from nystromformer.errors import UserError
+from nystromformer.model import ClassificationModel
+from nystromformer.runs.record import Run, read_run
+from nystromformer.tasks.documents.divide import Division
+from nystromformer.tasks.documents.question import Question
+from nystromformer.tasks.documents.targets import Ordered, Several, WeightedClasses
+from nystromformer.tasks.documents.task import Documents
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.finetuning.baselines import constant_baseline, kept_words, words_baseline
+from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.examples import Labels, Texts
+from nystromformer.tasks.finetuning.linear import Words, choose, fit, fit_words, put_head
+from nystromformer.tasks.finetuning.sweep import finetune
+from nystromformer.tasks.finetuning.target import Classes, Guessed, Value, accuracy, vectors_of
+from nystromformer.tasks.glue.catalog import find_tasks
+from nystromformer.tasks.glue.task import Glue
+from nystromformer.tasks.prediction.loaded import load_run, load_words
+from nystromformer.training.archive import read_checkpoint
+
+RANDOM = np.random.default_rng(0)
+ROWS = [text for text, _ in made_rows(60)]
+VECTORS = RANDOM.standard_normal((60, 5))
+CLASSES, STRENGTH = RANDOM.integers(0, 3, 60), 2.0
+SETS = RANDOM.integers(0, 2, (60, 3)).astype(np.float32)
+LEARNED: dict[str, tuple[Guessed, Labels]] = {
+    "classes": (Classes(3), CLASSES),
+    "weighted": (WeightedClasses(3, (1.0, 5.0, 2.0)), CLASSES),
+    "two": (Classes(2), CLASSES % 2),
+    "value": (Value(), VECTORS[:, 0].astype(np.float32)),
+    "several": (Several(3), SETS),
+    "weighted labels": (Several(3, (1.0, 4.0, 0.5)), SETS),
+    "ordered": (Ordered(3), CLASSES),
+    "weighted order": (Ordered(3, (1.0, 5.0, 2.0)), CLASSES),
+}
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_a_fit_is_the_optimum_of_the_tasks_loss(name: str) -> None:
+    """An oracle by gradients: those of the loss with its penalty are zero there."""
+    target, labels = LEARNED[name]
+    found = fit(target, VECTORS, labels, STRENGTH)
+    weight_CF, bias_C = (torch.from_numpy(x).requires_grad_() for x in (found.weight_CF, found.bias_C))
+    scores_nC = torch.from_numpy(VECTORS) @ weight_CF.T + bias_C
+    np.testing.assert_allclose(scores_nC.detach(), found.scores(VECTORS), rtol=1e-12)
+    given_ = torch.from_numpy(labels)
+    loss = target.losses(scores_nC, given_.double() if given_.is_floating_point() else given_).sum()
+    # Values have half of it; of one score in the place of two, the square of half of it and its opposite counts.
+    share = {"value": 1.0, "classes": 0.5, "weighted": 0.5}.get(name, 0.25)
+    loss = loss + share * STRENGTH * weight_CF.square().sum()
+    gradients = torch.autograd.grad(loss, [weight_CF, bias_C])
+    kept = slice(1, None) if name == "two" else slice(None)  # its first class has no weights
+    for gradient in gradients:
+        assert gradient[kept].abs().max() < 1e-2
+
+
+def test_classes_that_no_row_is_of_have_no_chance() -> None:
+    for labels in (3 * (CLASSES % 2), np.full(60, 1)):
+        chances = torch.from_numpy(fit(Classes(5), VECTORS, labels, 1.0).scores(VECTORS)).softmax(1)
+        assert {number for number in range(5) if chances[:, number].max() > 1e-6} == set(labels.tolist())
+
+
+def test_the_penalty_is_chosen_on_rows_held_out() -> None:
+    # Labels by chance: whatever is learned from them is wrong of other rows, so that the strongest penalty is best.
+    chance, planted = RANDOM.integers(0, 2, (2, 60)), (VECTORS[:, 0] > 0).astype(np.int64)
+    strengths = (1e4, 1.0, 1e-3, 1e-6)
+    assert choose(Classes(2), (VECTORS, chance[0]), (VECTORS, 1 - chance[0]), strengths).strength == 1e4
+    found = choose(Classes(2), (VECTORS, planted), (VECTORS, planted), strengths)
+    assert found.strength == 1e-6
+    assert (found.scores(VECTORS).argmax(1) == planted).all()
+
+
+@given(st.lists(st.text(max_size=12), min_size=2, max_size=6), st.text(max_size=12), st.booleans())
+@settings(max_examples=30)
+def test_a_kept_model_reads_any_text_as_the_fitted_one(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[str], other: str, pair: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("words")
+    words = fit_words(Classes(2), Texts("rows", rows, rows[::-1] if pair else None, np.arange(len(rows)) % 2))
+    words.save(folder)
+    again, texts = Words.read(folder), Texts("other", [*rows, other], [other, *rows] if pair else None)
+    assert again is not None
+    assert (again.scores(texts) == words.scores(texts)).all(), "to the last digit"
+
+
+def test_features_are_scikit_learns_of_each_text_of_a_pair() -> None:
+    texts = Texts("rows", ROWS, ROWS[::-1], CLASSES)
+    words = fit_words(Classes(3), texts)
+    parts = [TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(each) for each in (ROWS, ROWS[::-1])]
+    features = np.hstack([p.transform(each).toarray() for p, each in zip(parts, (ROWS, ROWS[::-1]), strict=True)])
+    expected = fit(Classes(3), 10 * features, CLASSES, words.strength).scores(10 * features)
+    np.testing.assert_allclose(words.scores(texts), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["words.json", "words.safetensors"])
+def test_what_is_damaged_is_not_read(name: str, tmp_path: Path) -> None:
+    assert Words.read(tmp_path) is None
+    fit_words(Classes(3), Texts("rows", ROWS, None, CLASSES)).save(tmp_path)
+    path = tmp_path / name
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(UserError, match="Remove the folder: the same training command creates it again"):
+        Words.read(tmp_path)
+
+
+def encoded(first: list[str], labels: Labels, second: list[str] | None = None) -> EncodedTexts:
+    return EncodedTexts(Texts("t", first, second, labels), train_tokenizer(ROWS, 400), 50, True)
+
+
+def accuracy_of(scores: Tensor, labels: Tensor) -> dict[str, float]:
+    return {"accuracy": accuracy(scores, labels)}
+
+
+def test_words_see_pairs_of_words_and_what_a_row_has_no_room_for() -> None:
+    """Which of two words comes first, behind more tokens than a row takes."""
+
+    def late(count: int, seed: int) -> EncodedTexts:
+        labels = np.array(random.Random(seed).choices([0, 1], k=count))
+        ends = ("query key value", "key query value")
+        return encoded([f"{' '.join(['row'] * 60)} {ends[k]}" for k in labels], labels)
+
+    words = kept_words(None, train := late(100, 0), Classes(2))
+    assert words_baseline(words, {"_other": late(60, 1)}, accuracy_of)["accuracy_other"].mean == 1.0
+    assert words_baseline(words, {"": train}, accuracy_of)["accuracy"].deviation is None
+
+
+@pytest.mark.parametrize("second", [None, ["!"] * 20])
+def test_without_words_it_is_the_majority(second: list[str] | None, recwarn: pytest.WarningsRecorder) -> None:
+    train = encoded(["?"] * 20, np.array([0] * 15 + [1] * 5), second)
+    words = words_baseline(kept_words(None, train, Classes(2)), {"": train}, accuracy_of)
+    constant = constant_baseline(train, {"": train}, Classes(2), accuracy_of)
+    assert constant == {"majority class": words}
+    assert words["accuracy"].mean == 0.75
+    assert not recwarn.list
+
+
+def test_constants() -> None:
+    """The mean of values; of questions what is more frequent of each, of ordered classes the median, too."""
+
+    def constants(target: Guessed, train: Labels, scored: Labels, right: object) -> dict[str, float]:
+        rows = [encoded(["row"] * len(labels), labels) for labels in (train, scored)]
+        found = constant_baseline(rows[0], {"": rows[1]}, target, right)  # type: ignore[arg-type]
+        return {name: figures["x"].mean for name, figures in found.items()}
+
+    def error(scores: Tensor, labels: Tensor) -> dict[str, float]:
+        return {"x": float((scores[:, 0] - labels).square().mean())}
+
+    def answered(scores: Tensor, labels: Tensor) -> dict[str, float]:
+        return {"x": float(((scores > 0) == (labels > 0)).float().mean())}
+
+    def median(scores: Tensor, labels: Tensor) -> dict[str, float]:
+        return {"x": float(((scores > 0).sum(1) == labels).float().mean())}
+
+    values = np.float32([1, 2, 4.5]), np.float32([0, 5])
+    assert constants(Value(), *values, error) == {"mean value": pytest.approx(2.5**2)}
+    sets = np.float32([[1, 0], [1, 0], [0, 0]]), np.float32([[1, 1], [0, 0]])
+    assert constants(Several(2), *sets, answered) == {"each label's majority": 0.5}
+    grades = np.array([0, 0, 0, 1, 1, 2, 2]), np.array([0, 1, 1, 2])
+    assert constants(Ordered(3), *grades, median) == {"median class": 0.5, "majority class": 0.25}
+
+
+def documents(folder: Path) -> Documents:
+    train = write_table(folder / "rows.csv", ("body", "label"), made_rows(60))
+    test = write_table(folder / "later.csv", ("body", "label"), made_rows(30, seed=1))
+    return Documents(Question("rows", str(train), "body", "label", str(test), division=Division(share=0.25)))
+
+
+def test_words_are_told_before_the_first_epoch_and_predict_without_the_encoder(
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    experiment = copy_of(source, tmp_path / "experiment")
+    documents(tmp_path)
+    place = ("--model", experiment.folder, "--train", tmp_path / "rows.csv", "--test", tmp_path / "later.csv")
+    flags = ("--text", "body", "--label", "label", "--validation", 0.25, "--epoch", 1, "--device", "cpu")
+    said, shown = [], []
+    for length in (16, 32):
+        caplog.clear()
+        assert run_here(monkeypatch, "code/run_classify.py", *place, *flags, "--length", length) == 0
+        lines, out = caplog.messages, capsys.readouterr().out
+        (bar,) = [number for number, line in enumerate(lines) if "baseline: tf-idf" in line]
+        (first,) = [number for number, line in enumerate(lines) if "parameters, cpu" in line]
+        assert bar < first
+        said.append(lines[bar].partition("tf-idf")[2].rpartition(" (")[0])
+        shown.append([line.split() for line in out.splitlines() if line.startswith(("tf-idf", "majority class"))])
+    assert said[0] == said[1], "the same for every encoder"
+    assert shown[0] == shown[1]
+    assert len(shown[0]) == 2
+    assert len(list(experiment.checkpoints.glob("documents/rows/tfidf-*"))) == 1
+    (run, _) = sorted(experiment.checkpoints.glob("documents/rows/cp-*"))
+    (run / "cp-0000.model").unlink()
+    table = ("--input", tmp_path / "later.csv", "--out", tmp_path / "out.csv")
+    assert run_here(monkeypatch, "code/run_predict.py", run, *table, "--baseline") == 0
+    with (tmp_path / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["id", "prediction", "p_no", "p_yes"]
+    told = load_words(run).predict([text for text, _ in made_rows(30, seed=1)])
+    assert [row["prediction"] for row in rows] == told.labels
+
+
+def test_glue_keeps_no_words(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = Glue(find_tasks("SST-2")[0], write_sst2(tmp_path / "glue"))
+    (run,) = finetune(copy_of(source, tmp_path / "experiment"), task, sweep(epochs=1), CPU).results
+    table = write_table(tmp_path / "rows.csv", ("body",), [("a row",)])
+    place = (run.folder, "--input", table, "--out", tmp_path / "out.csv", "--text", "body")
+    assert run_here(monkeypatch, "code/run_predict.py", *place, "--baseline") == 2
+    assert "expected a run of run_classify.py" in capsys.readouterr().err
+
+
+def frozen(experiment: Experiment, task: Documents) -> Run:
+    (run,) = finetune(experiment, task, sweep(freeze=True, length=32), CPU).results
+    return run
+
+
+def test_a_frozen_run_keeps_the_encoder_and_predicts_by_the_head(
+    experiment: Experiment, source: Path, tmp_path: Path
+) -> None:
+    task = documents(tmp_path)
+    run = frozen(experiment, task)
+    weights = read_checkpoint(run.folder / "cp-0000.model")["model"]
+    before = read_checkpoint(source / "model" / "cp-0001.model")["model"]
+    encoder = [name for name in weights if name.startswith("encoder.")]
+    assert encoder
+    assert all(torch.equal(weights[name], before[name]) for name in encoder)
+    assert frozen(experiment, task).epochs == run.epochs, "done already"
+    assert read_run(run.folder) == run
+    # The loaded run says what the head says of the vectors, whose tanh leaves them as they are.
+    loaded = load_run(run.folder, "cpu")
+    head = loaded.model.head
+    examples = loaded.encode([text for text, _ in made_rows(6, seed=2)])
+    with torch.no_grad():
+        vectors = vectors_of(loaded.model, examples.batch(np.arange(6)))
+        own = vectors @ (head.classifier.weight @ head.dense.weight).T + head.classifier.bias
+    torch.testing.assert_close(loaded.scores(examples), own, rtol=1e-2, atol=1e-3)
+    assert run.test_metrics.keys() >= {"accuracy"}
+    (other,) = finetune(experiment, task, sweep(epochs=1), CPU).results
+    assert other.folder != run.folder
+    assert other.family != run.family
+
+
+def test_the_head_is_of_vectors_as_they_are(experiment: Experiment) -> None:
+    """Far from the origin and of different scales, it says what it says of scaled ones."""
+    width = experiment.config.model.transformer_dim
+    spread = RANDOM.standard_normal((60, width)) * np.logspace(-2, 0, width)
+    vectors, labels = torch.from_numpy(2 + spread), (spread[:, 0] > 0).astype(np.int64)
+    model = ClassificationModel(experiment.config.model, 2).eval()
+    put_head(model, Classes(2), (vectors, labels), (vectors, labels))
+    with torch.no_grad():
+        assert (model.logits(vectors.float()).argmax(1).numpy() == labels).all(), "the first number tells them apart"
+    with pytest.raises(UserError, match="not finite"):
+        put_head(model, Classes(2), (vectors * float("nan"), labels), (vectors, labels))
+
+
+@pytest.mark.parametrize("flags", ["--lr 1e-4", "--seed 0,1", "--patience 2", "--objective auroc", "--from_scratch"])
+def test_what_freeze_does_not_stand_beside(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flags: str
+) -> None:
+    place = ("--model", experiment.folder, "--train", "t.csv", "--text", "body", "--label", "label", "--freeze")
+    assert run_here(monkeypatch, "code/run_classify.py", *place, *flags.split()) == 2
+    assert "expected no --" in capsys.readouterr().err
