@@ -53,20 +53,15 @@ def lra(
         typer.Argument(help="Experiment folders with finished runs. Default: all of experiments/lra/."),
     ] = None,
     out: Annotated[
-        Path,
-        typer.Option(
-            "--out", help="Output table, ending in .md; a .json and pictures of the same name are written beside it."
-        ),
+        Path, typer.Option("--out", help="Output table, ending in .md; a .json of the same name is written beside it.")
     ] = Path("lra.md"),
 ) -> None:
-    """Compare runs on the Long Range Arena with the paper's Table 3: scores, time, memory, and score over speed."""
+    """Compare runs on the Long Range Arena with the paper's Table 3: scores, time and memory."""
     from nystromformer.report.lra import write_lra
 
     shipped = sorted(path.parents[1] for path in (EXPERIMENTS / "lra").glob("*/model/lra"))
     typer.echo(write_lra(experiments or shipped, out))
-    typer.echo(
-        f"table and figures: {out}, {out.with_suffix('.json')}; a picture of each compared column: {out.stem}-*.png"
-    )
+    typer.echo(f"table and figures: {out}, {out.with_suffix('.json')}")
 
 
 def transactions(

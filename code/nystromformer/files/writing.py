@@ -8,7 +8,7 @@ import io
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,6 +141,17 @@ def sha256_of(path: Path) -> str:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def check_stamps(files: Mapping[Path, FileStamp]) -> None:
+    """Read prepared files and compare their checksums.
+
+    Raises:
+        UserError: names the first that is not as it was written.
+    """
+    for path, stamp in files.items():
+        if not path.is_file() or sha256_of(path) != stamp.sha256:
+            raise UserError(f"{path}: is missing or was modified after it was written (sha256): prepare the data again")
 
 
 @contextmanager

@@ -1,17 +1,15 @@
-"""Finished runs of the Long Range Arena beside the paper's Table 3: scores, time and memory, as table and pictures."""
+"""Finished runs of the Long Range Arena beside the paper's Table 3: scores, time and memory."""
 
 import json
 import statistics
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from string import ascii_lowercase
 
-from nystromformer.benchmark.results import new_figure
 from nystromformer.config.network import NO_EFFECT
 from nystromformer.errors import UserError
-from nystromformer.files.writing import write_figure, write_json, write_text
+from nystromformer.files.writing import write_json, write_text
 from nystromformer.report.finetuning import attention_text, read_runs, read_times
 from nystromformer.runs.baselines import beside
 from nystromformer.runs.figures import MARKS, Spread, mark, power_note, smallest_difference
@@ -35,10 +33,6 @@ _LEGEND = (
     "rows are simple rules without a network (`--baselines`); the marks compare with the best of the column."
 )
 _OF_ATTENTION = {"attn_type", "num_landmarks", "conv_kernel_size"}
-_BUBBLE = 900
-"""Points² of the run that took the most memory."""
-_TITLE_WIDTH = 75
-"""Characters of a line above the axes, so that it does not reach the legend."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +73,7 @@ class Arena:
 
 
 def write_lra(folders: Sequence[Path], out: Path) -> str:
-    """Write the table as Markdown, its figures as JSON beside it, and a picture for each column of several attentions.
-
-    Args:
-        folders: of experiments.
-        out: the Markdown's file, NAME.md; pictures are NAME-COLUMN.png.
-
-    Returns:
-        The Markdown.
+    """Write the table as Markdown, and its figures as JSON beside it; returns the Markdown.
 
     Raises:
         UserError: another ending, a file that cannot be written, no experiment or no finished run.
@@ -97,10 +84,6 @@ def write_lra(folders: Sequence[Path], out: Path) -> str:
     text = as_markdown(arena)
     write_text(out, text)
     write_json(out.with_suffix(".json"), {"columns": arena.columns, "cells": [asdict(cell) for cell in arena.cells]})
-    for column, title in arena.columns.items():
-        cells = [cell for cell in arena.of(column) if cell.examples_per_second is not None]
-        if len(cells) > 1:
-            draw(cells, title, out.with_name(f"{out.stem}-{column.replace(' ', '-').lower()}.png"))
     return text
 
 
@@ -254,36 +237,3 @@ def _details(arena: Arena) -> str:
         figures = [str(cell.test), str(cell.validation), steps, f"{cell.hours.mean:.2f}", pace]
         rows.append([cell.column, cell.attention, seeds, *figures, f"{cell.memory_mib:,.0f}"])
     return markdown(header, rows)
-
-
-def draw(cells: Sequence[Cell], title: str, path: Path) -> None:
-    """Score over speed, the size of a bubble by its memory (Tay et al. 2021, Figure 3).
-
-    Args:
-        cells: whose speed is known.
-
-    Raises:
-        UserError: the picture cannot be written.
-    """
-    figure = new_figure(10, 5.5)
-    axes = figure.add_subplot()
-    most = max(cell.memory_mib for cell in cells) or 1.0
-    for number, cell in enumerate(sorted(cells, key=lambda cell: -cell.test.mean), start=1):
-        assert cell.examples_per_second is not None
-        x, y = cell.examples_per_second, 100 * cell.test.mean
-        look = {"color": f"C{(number - 1) % 10}", "alpha": 0.55, "linewidth": 0}
-        axes.scatter(x, y, s=_BUBBLE * cell.memory_mib / most, zorder=3, **look)
-        axes.plot([], [], "o", label=f"{number}: {cell.attention}, {cell.test}", **look)
-        if cell.test.deviation is not None:
-            axes.errorbar(x, y, yerr=100 * cell.test.deviation, color=look["color"], capsize=3, linewidth=1)
-        axes.annotate(str(number), (x, y), ha="center", va="center", fontsize=8, zorder=4)
-    figure.legend(loc="outside right upper", fontsize=8, frameon=False)
-    for name, value in next((cell.baselines for cell in cells if cell.baselines), {}).items():
-        axes.axhline(100 * value, color="grey", linestyle=":", linewidth=1)
-        axes.annotate(name, (0.01, 100 * value), xycoords=("axes fraction", "data"), fontsize=8, va="bottom")
-    axes.set_xlabel(f"examples a second while training ({cells[0].device}); size: memory")
-    axes.set_ylabel("test accuracy, %")
-    axes.set_title(textwrap.fill(title.partition(";")[0], _TITLE_WIDTH), fontsize=9)
-    axes.margins(0.15)
-    axes.grid(alpha=0.25)
-    write_figure(path, figure, dpi=120)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked
-from nystromformer.files.writing import FileStamp, NewFile, sha256_of
+from nystromformer.files.writing import FileStamp, NewFile, check_stamps
 
 VALIDATE_ON_LAST = "validate_on_last"
 """The setting of Image's data whose validation examples are the last of the training examples."""
@@ -183,11 +183,7 @@ class Stored:
             UserError: names the first that is not as it was written.
         """
         for split, facts in self.manifest.splits.items():
-            for kind, path in split_files(self.folder, split).items():
-                if not path.is_file() or sha256_of(path) != facts.files[kind].sha256:
-                    raise UserError(
-                        f"{path}: is missing or was modified after it was written (sha256): prepare the data again"
-                    )
+            check_stamps({path: facts.files[kind] for kind, path in split_files(self.folder, split).items()})
 
 
 def open_stored(folder: Path, task: str) -> Stored:

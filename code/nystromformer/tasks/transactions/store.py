@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked
-from nystromformer.files.writing import FileStamp, sha256_of
+from nystromformer.files.writing import FileStamp, check_stamps
 
 MANIFEST_FILE = "manifest.json"
 SPLITS = ("train", "validation", "test")
@@ -198,12 +198,7 @@ class Stored:
         Raises:
             UserError: names the first that is not as it was written.
         """
-        for kind, stamp in self.manifest.files.items():
-            path = file_of(self.folder, kind)
-            if not path.is_file() or sha256_of(path) != stamp.sha256:
-                raise UserError(
-                    f"{path}: is missing or was modified after it was written (sha256): prepare the data again"
-                )
+        check_stamps({file_of(self.folder, kind): stamp for kind, stamp in self.manifest.files.items()})
 
     def _map(self, kind: str) -> NDArray[Any]:
         if not self.manifest.files[kind].size:  # which cannot be mapped
