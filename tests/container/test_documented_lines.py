@@ -60,14 +60,14 @@ def project(engine: Engine, docker_command: str, tmp_path: Path) -> Iterator[Pro
 def test_pretraining_stops_with_a_checkpoint_at_the_very_step_and_goes_on(project: Project) -> None:
     write_dataset(project.folder / "data-preprocessing" / "512-roberta")
     home = project.folder / "nystrom-512"
-    write_experiment(home, pretraining_setting__batches_per_epoch=40, pretraining_setting__epoch=20)
+    write_experiment(home, pretraining_setting__batches_per_epoch=40, pretraining_setting__epoch=10)
     project.run("pretrain", under="nystrom-512")
     wait_until(lambda: last_step(home) > 10, "steps")
     project.docker("stop pretrain")
     stop = records(home, "stop")[-1]
     assert stop["signal"] == "SIGTERM"
     (saved,) = (home / "model").glob("cp-*-step-*.cp")
-    assert torch.load(saved, weights_only=True)["step"] == stop["step"] == last_step(home) < 800
+    assert torch.load(saved, weights_only=True)["step"] == stop["step"] == last_step(home) < 400
     wait_until(lambda: not project.containers, "its removal (--rm)")
     assert "its checkpoint is written" in (home / "pretrain.txt").read_text()
 
@@ -76,8 +76,8 @@ def test_pretraining_stops_with_a_checkpoint_at_the_very_step_and_goes_on(projec
     project.docker("kill pretrain")
     wait_until(lambda: not project.containers, "the container's end")
     project.run("pretrain", under="nystrom-512")
-    wait_until(lambda: last_step(home) == 800 and not project.containers, "the end")
-    assert torch.load(home / "model" / "cp-0019.cp", weights_only=True)["step"] == 800
+    wait_until(lambda: last_step(home) == 400 and not project.containers, "the end")
+    assert torch.load(home / "model" / "cp-0009.cp", weights_only=True)["step"] == 400
 
 
 def test_fine_tuning_on_glue_and_wikihop(project: Project) -> None:
