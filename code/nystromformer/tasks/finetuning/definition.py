@@ -191,7 +191,7 @@ class Usual:
         return batch
 
     def rules(self, splits: Splits, compared: Mapping[str, Examples]) -> dict[str, dict[str, Spread]]:
-        """None: the bag of words serves all texts."""
+        """None: tf-idf serves all texts."""
         return {}
 
     def texts(self, loading: Loading) -> dict[str, Any] | None:
