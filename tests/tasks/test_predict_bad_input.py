@@ -92,7 +92,7 @@ def test_tables(refused: Refused, run: Path, table: Path, tmp_path: Path, monkey
     write_table(table, ("sentence",), [])
     assert "expected rows to predict, found none" in refused(run, "--input", table)
     table.write_bytes(b"sentence\n" + b"a text\n" * 9 + "caf\u00e9\n".encode("latin-1"))
-    assert "row 10: expected UTF-8, found the byte 0xe9" in refused(run, "--input", table)
+    assert "row 10, sentence: expected text in utf-8" in refused(run, "--input", table)
     table.write_bytes(b"sentence\n" + b"a text\n" * 9 + b'"and so')
     assert "row 10: it ends within quotes" in refused(run, "--input", table)
 
