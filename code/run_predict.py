@@ -1,18 +1,13 @@
 """Predict new rows with a finished fine-tuning run; resumes when it is started again."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from nystromformer.command_line import cli, flags
-from nystromformer.command_line.flag_groups import with_flag_groups
-from nystromformer.config.ranges import MOST
-from nystromformer.errors import UserError
-from nystromformer.tasks.documents.reading import Reading
 
 
-@with_flag_groups
 def predict(
     run: Annotated[
         Path,
@@ -45,13 +40,16 @@ def predict(
     id: Annotated[
         str | None, typer.Option("--id", help="Column with the rows' ids. Default: their numbers, from 1.")
     ] = None,
-    weights: Annotated[
-        str | None,
+    skip_empty: Annotated[
+        bool, typer.Option("--skip_empty", help="Leave rows without text unpredicted instead of stopping.")
+    ] = False,
+    device: flags.DeviceName = "auto",
+    embed: Annotated[
+        bool,
         typer.Option(
-            "--predict",
-            help="Weights for predictions: best (the default: the best epoch on the validation data) or last.",
+            "--embed", help="Write each text's vector (what the encoder gives the head) instead of a prediction."
         ),
-    ] = None,
+    ] = False,
     baseline: Annotated[
         bool,
         typer.Option(
@@ -59,70 +57,28 @@ def predict(
             help="Predict with the regression on words (tf-idf) that run_classify.py keeps beside its runs.",
         ),
     ] = False,
-    embed: Annotated[
-        bool,
-        typer.Option(
-            "--embed", help="Write each text's vector (what the encoder gives the head) instead of a prediction."
-        ),
-    ] = False,
-    skip_empty: Annotated[
-        bool, typer.Option("--skip_empty", help="Leave rows without text unpredicted instead of stopping.")
-    ] = False,
-    tokens_at_a_time: Annotated[
-        int | None,
-        typer.Option(
-            "--tokens_at_a_time",
-            min=1,
-            max=MOST,
-            help="Tokens of a batch, padding included. Default: 2048 on a CPU (512 for a folder), 8192 on a GPU; a "
-            "large GPU may be faster with more.",
-        ),
-    ] = None,
+    encoding: Annotated[
+        str, typer.Option("--encoding", help="Encoding of a CSV, TSV, JSON or text file, such as cp1252.")
+    ] = "utf-8",
     engine: Annotated[
-        str,
-        typer.Option("--engine", help="Where to predict a folder: local (this process) or ray (a Ray cluster)."),
-    ] = "local",
-    address: Annotated[
-        str | None,
+        Literal["local", "ray"],
         typer.Option(
-            "--address",
-            help="Address of a running Ray cluster. Default: RAY_ADDRESS, or a cluster on this machine that ends with "
-            "the command.",
+            "--engine",
+            help="Where to predict a folder: local (this process) or ray (the cluster of RAY_ADDRESS; without it, one "
+            "on this machine that ends with the command).",
         ),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option("--workers", min=1, help="Number of Ray workers. Default: one per CPU or GPU of the cluster."),
-    ] = None,
+    ] = "local",
     array_index: flags.ArrayIndex = None,
     array_size: flags.ArraySize = None,
-    device: flags.DeviceName = "auto",
-    *,
-    reading: Reading,
 ) -> None:
     """Predict labels and their probabilities for a table of any size, in its order, or a folder of tables."""
-    from nystromformer.tasks.finetuning.settings import check_alone, predict_choice
-    from nystromformer.tasks.prediction.engines import check_engine, is_experiment
-
-    whose = predict_choice(weights or "best")
-    check_alone(baseline, embed, whose)
-    if weights is not None and embed and is_experiment(run):
-        raise UserError("--predict: expected a run; for an experiment the last checkpoint is used")
-    check_engine(engine, address, workers)
     part = flags.array_slice(array_index, array_size)
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.prediction.predict import run_predict
 
-    run_predict(
-        *(run, input, out, text, id, whose, reading, skip_empty, tokens_at_a_time, device),
-        baseline=baseline,
-        embed=embed,
-        on_ray=engine == "ray",
-        address=address,
-        workers=workers,
-        part=part,
-    )
+    on_ray = engine == "ray"
+    run_predict(run, input, out, text, id, encoding, skip_empty, embed, baseline, on_ray, part, device)
 
 
 if __name__ == "__main__":

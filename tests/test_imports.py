@@ -80,7 +80,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "tasks.wikihop": (*TRAINING, "tasks.declaration", "tasks.finetuning"),
     # Finished runs of the tasks on text, on new texts.
     "tasks.prediction": (
-        *(*TRAINING, "interop.formats", "runs", "progress"),
+        *(*TRAINING, "runs"),
         *("tasks.experiment", "tasks.finetuning", "tasks.documents", "tasks.glue", "tasks.imdb", "tasks.transactions"),
     ),
     # Steps for pipelines of datatrove; nothing else stands on them.

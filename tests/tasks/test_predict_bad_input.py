@@ -1,15 +1,18 @@
 """What run_predict.py refuses: one message, exit status 2, nothing written."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from finetuning import made_rows, write_table
 from small import run_here
 
+from nystromformer.files.checked_json import read_checked, write_checked
+from nystromformer.runs.store import Store
 from nystromformer.tasks.prediction import stream
+from nystromformer.training.archive import read_checkpoint, write_checkpoint
 
 SCRIPT = "code/run_predict.py"
 
@@ -47,17 +50,12 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 def test_folders_that_are_no_run(refused: Refused, run: Path, table: Path, tmp_path: Path) -> None:
     assert "expected the folder of a finished fine-tuning run, with result.json" in refused(tmp_path, "--input", table)
     path = run / "result.json"
-    written = json.loads(path.read_text())
-    del written["sha256"]  # else it would tell
-    path.write_text(json.dumps(written | {"texts": None}))
+    written = read_checked(path)
+    write_checked(path, written | {"texts": None})
     said = refused(run, "--input", table)
     assert "expected a run of run_classify.py, run_glue.py or run_imdb.py, found another" in said
-    path.write_text(json.dumps(written | {"texts": {}}))
-    assert "expected a run's description of its texts" in refused(run, "--input", table)
-    path.write_text(json.dumps(written | {"format": 2}))
-    assert "result format 2, this version reads format" in refused(run, "--input", table)
-    (run / "result.json").write_text("{")
-    assert "expected the result of a fine-tuning run" in refused(run, "--input", table)
+    path.write_text("{")
+    assert f"{path}: " in refused(run, "--input", table)
 
 
 def test_a_run_without_weights_or_tokenizer(refused: Refused, run: Path, table: Path, tmp_path: Path) -> None:
@@ -69,8 +67,7 @@ def test_a_run_without_weights_or_tokenizer(refused: Refused, run: Path, table: 
     (tmp_path / "elsewhere").rename(tokenizer)
     (path,) = run.glob("*.model")
     path.unlink()
-    said = refused(run, "--input", table)
-    assert "cp-0000.model: no such weights: put them back" in said
+    assert "cp-0000.model: " in refused(run, "--input", table)
 
 
 def test_columns(refused: Refused, run: Path, tmp_path: Path) -> None:
@@ -108,20 +105,86 @@ def test_where_to_write(
     assert "out.csv: is there already: remove it, or name another file" in refused(run, "--input", table)
 
 
-def test_another_prediction_is_half_done(
-    refused: Refused, run: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def parts(run: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """All parts of a prediction that was interrupted before its file was written; `whole.csv` is what becomes of it."""
+    monkeypatch.setattr(stream, "WINDOW_ROWS", 4)
+    assert predict(run, table, tmp_path / "whole.csv", monkeypatch) == 0
     with monkeypatch.context() as context:
-        context.setattr(stream, "_compute", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt()))
-        flags = (run, "--input", table, "--device", "cpu", "--out", tmp_path / "out.csv")
-        assert run_here(context, SCRIPT, *flags) == 130
-    said = refused(run, "--input", table, "--tokens_at_a_time", 100)
-    assert (
-        "out.csv.parts: holds finished parts that were computed with other tokens_at_a_time; they were left as they are"
-        in said
-    )
+        context.setattr(Store, "publish", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt()))
+        assert predict(run, table, tmp_path / "out.csv", context) == 130
+    return tmp_path / "out.csv.parts"
+
+
+def predict(run: Path, table: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    return run_here(monkeypatch, SCRIPT, run, "--input", table, "--device", "cpu", "--out", out)
+
+
+@pytest.mark.parametrize("damage", ["a bit", "cut"])
+def test_a_damaged_part_is_computed_again(
+    run: Path,
+    table: Path,
+    parts: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    damage: str,
+) -> None:
+    path = parts / "00000001"
+    content = path.read_bytes()
+    path.write_bytes(content[:-80] + bytes([content[-80] ^ 1]) + content[-79:] if damage == "a bit" else content[:-64])
+    assert predict(run, table, tmp_path / "out.csv", monkeypatch) == 0
+    assert f"{path}: damaged" in caplog.text
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert not parts.exists()
+
+
+@pytest.mark.parametrize("other", ["weights", "table", "text", "id"])
+def test_parts_of_another_prediction_are_refused(
+    refused: Refused, run: Path, table: Path, parts: Path, other: str
+) -> None:
+    flags: tuple[object, ...] = ()
+    if other == "weights":
+        (path,) = run.glob("*.model")
+        content = read_checkpoint(path)
+        next(iter(content["model"].values())).mul_(1.01)
+        write_checkpoint(content, path)
+    elif other == "table":
+        write_table(table, ("sentence", "key"), made_rows(6, 1))
+    else:
+        flags = (f"--{other}", "key")
+    said = refused(run, "--input", table, *flags)
+    assert "holds finished parts that were computed with other " in said
+    assert other in said.partition(" with other ")[2].partition(";")[0]
     assert f"out.csv.parts to start again with {table}, or name another file with --out" in said
-    write_table(table, ("sentence", "key"), made_rows(6, 1))
-    assert "finished parts that were computed with other table" in refused(run, "--input", table)
-    (tmp_path / "out.csv.parts" / "mark").write_text("{")
-    assert "mark: damaged, or not of this command" in refused(run, "--input", table)
+
+
+def test_two_commands_on_one_output(
+    run: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second one is refused, and so is a folder of somebody's with the parts' name."""
+    opened, statuses = stream.output_kind, []
+
+    def twice(out: Path) -> Any:
+        with monkeypatch.context() as context:
+            context.setattr(stream, "output_kind", opened)
+            file = opened(out)
+            return lambda *args: (statuses.append(predict(run, table, out, context)), file(*args))[1]
+
+    with monkeypatch.context() as context:
+        context.setattr(stream, "output_kind", twice)
+        assert predict(run, table, tmp_path / "out.csv", context) == 0
+    assert statuses == [2]
+    assert "out.csv.parts: another command is using it" in capsys.readouterr().err
+    (tmp_path / "new.csv.parts").mkdir()
+    (tmp_path / "new.csv.parts" / "thesis.txt").write_text("a thesis")
+    assert predict(run, table, tmp_path / "new.csv", monkeypatch) == 2
+    assert "new.csv.parts: expected a folder" in capsys.readouterr().err
+    assert (tmp_path / "new.csv.parts" / "thesis.txt").read_text() == "a thesis"
+
+
+def test_a_table_of_many_columns(refused: Refused, run: Path, table: Path) -> None:
+    table.write_text(",".join(f"column{number}" for number in range(10_000)) + "\n" + "," * 9_999 + "\n")
+    said = refused(run, "--input", table, "--text", "body")
+    assert "column9 and 9,990 more" in said
+    assert len(said) < 1000

@@ -45,80 +45,86 @@ def source_folder(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def flags(cluster: str, finished: Path, source_folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
+    """All but --out, with the cluster's address in the environment."""
+    monkeypatch.setenv("RAY_ADDRESS", cluster)
+    return finished, "--input", source_folder, "--device", "cpu"
+
+
+ON_RAY = ("--engine", "ray", "--out")
+
+
 @pytest.mark.slow
 def test_workers_change_no_byte(
-    cluster: str, finished: Path, source_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    flags: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = (finished, "--input", source_folder, "--device", "cpu", "--out")
-    assert run_here(monkeypatch, SCRIPT, *flags, tmp_path / "one") == 0
-    for workers in (1, 2):
-        out = tmp_path / f"workers-{workers}"
-        more = ("--engine", "ray", "--address", cluster, "--workers", workers)
-        assert run_here(monkeypatch, SCRIPT, *flags, out, *more) == 0
-        assert contents(out) == contents(tmp_path / "one")
+    """And say what is wrong as this process would."""
+    assert run_here(monkeypatch, SCRIPT, *flags, "--out", tmp_path / "one") == 0
+    assert run_here(monkeypatch, SCRIPT, *flags, *ON_RAY, tmp_path / "ray") == 0
+    assert contents(tmp_path / "ray") == contents(tmp_path / "one")
+    parquet.write_table(pa.table({"sentence": ["a text", ""]}), tmp_path / "in" / "part-9.parquet")
+    assert run_here(monkeypatch, SCRIPT, *flags, *ON_RAY, tmp_path / "empty") == 2
+    said = capsys.readouterr().err
+    assert "part-9.parquet, row 2: the text is empty: fill it in, or add --skip_empty" in said
+    assert "Traceback" not in said
 
 
-class Dying(on_ray.Worker):
-    """Ends with its process at a part, the first time or always."""
-
-    def predict(self, number: int) -> Any:
-        mark = self._job.out.parent / "died"
-        if number == 2 and (not mark.exists() or (mark.parent / "always").exists()):
-            mark.touch()
-            os._exit(1)
-        return super().predict(number)
+def dying(job: Any, number: int) -> Any:
+    """Ends its process at a part, the first time or always; tells how the others' OpenMP waits."""
+    mark = job.out.parent / "died"
+    if number == 2 and (not mark.exists() or (mark.parent / "always").exists()):
+        mark.touch()
+        os._exit(1)
+    (job.out.parent / "waiting").write_text(os.environ.get("OMP_WAIT_POLICY", ""))
+    return on_ray.predict_part(job, number)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("always", [False, True], ids=["once", "always"])
 def test_a_worker_that_ends(
-    cluster: str,
-    finished: Path,
-    source_folder: Path,
+    flags: tuple[object, ...],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     always: bool,
 ) -> None:
-    flags = (finished, "--input", source_folder, "--device", "cpu", "--out")
-    out = tmp_path / "out"
-    on_cluster = ("--engine", "ray", "--address", cluster, "--workers", 2)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
     if always:
         (tmp_path / "always").touch()
     with monkeypatch.context() as context:
-        context.setattr(on_ray, "Worker", Dying)
-        status = run_here(context, SCRIPT, *flags, out, *on_cluster)
+        context.setattr(on_ray, "_predict", dying)
+        status = run_here(context, SCRIPT, *flags, *ON_RAY, tmp_path / "out")
+    assert (tmp_path / "died").exists()
+    assert (tmp_path / "waiting").read_text() == "passive"
     if always:
         assert status == 2
-        assert "part-2.parquet: 3 workers ended while they computed it" in capsys.readouterr().err
-        assert not (out / "_manifest.json").exists()
-        assert run_here(monkeypatch, SCRIPT, *flags, out, *on_cluster) == 0
+        assert "part-2.parquet: its worker ended 3 times" in capsys.readouterr().err
+        assert not (tmp_path / "out" / "_manifest.json").exists()
+        assert run_here(monkeypatch, SCRIPT, *flags, *ON_RAY, tmp_path / "out") == 0
     else:
         assert status == 0
-    assert (tmp_path / "died").exists()
-    assert run_here(monkeypatch, SCRIPT, *flags, tmp_path / "one") == 0
-    assert contents(out) == contents(tmp_path / "one")
+    assert run_here(monkeypatch, SCRIPT, *flags, "--out", tmp_path / "one") == 0
+    assert contents(tmp_path / "out") == contents(tmp_path / "one")
 
 
-class Staying(on_ray.Worker):
+def staying(job: Any, number: int) -> Any:
     """On a node other than the first one it waits at its first part for the node's end."""
-
-    def predict(self, number: int) -> Any:
-        if ray.get_runtime_context().get_node_id() == (self._job.out.parent / "other").read_text():
-            (self._job.out.parent / "there").touch()
-            time.sleep(600)
-        return super().predict(number)
+    if ray.get_runtime_context().get_node_id() == (job.out.parent / "other").read_text():
+        (job.out.parent / "there").touch()
+        time.sleep(600)
+    return on_ray.predict_part(job, number)
 
 
 @pytest.mark.slow
 def test_a_node_that_ends(finished: Path, source_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its part goes to the node that is left, as soon as the worker there has nothing else to do."""
+    """Its part goes to the node that is left."""
     utilities = pytest.importorskip("ray.cluster_utils")
     started = utilities.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     other = started.add_node(num_cpus=1)
     (tmp_path / "other").write_text(other.node_id)
-    flags = (finished, "--input", source_folder, "--device", "cpu", "--out")
-    assert run_here(monkeypatch, SCRIPT, *flags, tmp_path / "one") == 0
+    flags = (finished, "--input", source_folder, "--device", "cpu")
+    assert run_here(monkeypatch, SCRIPT, *flags, "--out", tmp_path / "one") == 0
 
     def end_it() -> None:
         while not (tmp_path / "there").exists():
@@ -129,9 +135,9 @@ def test_a_node_that_ends(finished: Path, source_folder: Path, tmp_path: Path, m
     try:
         ending.start()
         with monkeypatch.context() as context:
-            context.setattr(on_ray, "Worker", Staying)
-            place = ("--engine", "ray", "--address", started.address)
-            assert run_here(context, SCRIPT, *flags, tmp_path / "out", *place) == 0
+            context.setattr(on_ray, "_predict", staying)
+            context.setenv("RAY_ADDRESS", started.address)
+            assert run_here(context, SCRIPT, *flags, *ON_RAY, tmp_path / "out") == 0
     finally:
         ending.join()
         ray.shutdown()
@@ -151,9 +157,8 @@ def test_killed_with_its_own_cluster_it_resumes(
     flags = (finished, "--input", source_folder, "--device", "cpu", "--out")
     out = tmp_path / "out"
     assert run_here(monkeypatch, SCRIPT, *flags, tmp_path / "one") == 0
-    place = ("--engine", "ray", "--workers", 2)
     psutil = pytest.importorskip("psutil")
-    words = command(SCRIPT, *flags, out, *place)
+    words = command(SCRIPT, *flags, out, "--engine", "ray")
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     while len(list(out.glob("*.parquet"))) < 3:
         assert process.poll() is None
@@ -178,24 +183,6 @@ def test_killed_with_its_own_cluster_it_resumes(
 
 
 @pytest.mark.slow
-def test_an_error_in_a_worker_is_said_as_here(
-    cluster: str,
-    finished: Path,
-    source_folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    parquet.write_table(pa.table({"sentence": ["a text", ""]}), source_folder / "part-9.parquet")
-    flags = (finished, "--input", source_folder, "--out", tmp_path / "out", "--device", "cpu")
-    assert run_here(monkeypatch, SCRIPT, *flags, "--engine", "ray", "--address", cluster) == 2
-    said = capsys.readouterr().err
-    assert "error: " in said
-    assert "part-9.parquet, row 2: the text is empty: fill it in, or add --skip_empty" in said
-    assert "Traceback" not in said
-
-
-@pytest.mark.slow
 def test_an_address_without_a_cluster(
     finished: Path,
     source_folder: Path,
@@ -203,15 +190,8 @@ def test_an_address_without_a_cluster(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    flags = (finished, "--input", source_folder, "--out", tmp_path / "out", "--device", "cpu")
-    assert run_here(monkeypatch, SCRIPT, *flags, "--engine", "ray", "--address", "127.0.0.1:1") == 2
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    flags = (finished, "--input", source_folder, "--device", "cpu", *ON_RAY, tmp_path / "out")
+    assert run_here(monkeypatch, SCRIPT, *flags) == 2
     assert "error: --engine ray: no Ray cluster can be reached at 127.0.0.1:1" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_alone_goes_to_ray(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flags = (finished, "--input", tmp_path / "in.csv", "--out", tmp_path / "out.csv", "--engine", "ray")
-    assert run_here(monkeypatch, SCRIPT, *flags) == 2
-    assert "--engine ray: expected --input to be a folder of Parquet files" in capsys.readouterr().err

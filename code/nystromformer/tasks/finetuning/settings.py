@@ -79,17 +79,6 @@ def predict_choice(text: str) -> Predict:
     raise UserError(f"--predict {text}: expected best (the best epoch on the validation data) or last")
 
 
-def check_alone(baseline: bool, embed: bool, weights: str) -> None:
-    """Check what --baseline stands beside.
-
-    Raises:
-        UserError: flags of an encoder.
-    """
-    given = {"--embed": embed, "--predict": weights != "best"}
-    if baseline and (found := [flag for flag, is_given in given.items() if is_given]):
-        raise UserError(f"--baseline: expected no {found[0]} with it: the baseline has no encoder")
-
-
 def numbers(flag: str, text: str, kind: Callable[[str], T], least: T, most: T) -> tuple[T, ...]:
     """The values of a flag that takes a list, such as `8,16,32`.
 

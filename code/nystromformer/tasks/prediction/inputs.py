@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -13,20 +17,8 @@ from nystromformer.errors import UserError, first_line
 from nystromformer.tasks.documents.table import Table, parquet_refusal, parquet_table
 
 REMOTE = "s3://"
-_MARK_BYTES = 8
-"""At a Parquet file's end: the size of its footer, and a mark."""
-_TAIL_BYTES = 1 << 16
-"""Read at once, since most footers are shorter."""
-
-
-@dataclass(frozen=True)
-class Footer:
-    """The end of a Parquet file, which holds where every column of the file is and its bounds."""
-
-    file_bytes: int
-    content: bytes
-    schema: Any
-    rows: int
+_AT_ONCE = 16
+"""Files whose ends are read: of an object store each takes a few round trips."""
 
 
 @dataclass(frozen=True)
@@ -53,23 +45,34 @@ class ParquetFolder:
         """
         return parquet_table(self.where(name), partial(self._open, name))
 
-    def footer(self, name: str) -> Footer:
-        """What a file says of itself; nothing else of it is read.
+    def described(self, columns: Sequence[str]) -> tuple[list[int], str]:
+        """Rows of each file, and a digest of all names, sizes and footers, which hold where every column of a file is
+        and its bounds.
 
         Raises:
-            UserError: as `table`.
+            UserError: one is no Parquet file, or has other columns than the first one.
         """
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            footers = list(pool.map(self._footer, self.names))
+        expected: list[str] = []
+        digest = hashlib.sha256()
+        for name, (size, schema, metadata) in zip(self.names, footers, strict=True):
+            found = [f"{column}: {schema.field(column).type}" for column in columns if column in schema.names]
+            if (expected := expected or found) != found:
+                raise UserError(
+                    f"{self.where(name)}: expected the columns of {self.names[0]} ({', '.join(expected)}), found "
+                    f"{', '.join(found) or 'none of them'}: write the files with one schema, or put them into folders "
+                    "of their own"
+                )
+            digest.update(json.dumps([name, size, metadata.to_dict()], default=str).encode())
+        return [metadata.num_rows for _, _, metadata in footers], digest.hexdigest()
+
+    def _footer(self, name: str) -> tuple[int, Any, Any]:
+        """Size, schema and metadata of a file; nothing else of it is read."""
         arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
         try:
-            with self._open(name) as file:
-                size = file.size()
-                tail = file.read_at(min(size, _TAIL_BYTES), max(size - _TAIL_BYTES, 0))
-                length = int.from_bytes(tail[-_MARK_BYTES : -_MARK_BYTES // 2], "little") + _MARK_BYTES
-                if len(tail) < length <= size:
-                    tail = file.read_at(length, size - length)
-            content = tail[-length:]
-            found = parquet.ParquetFile(arrow.BufferReader(content))
-            return Footer(size, content, found.schema_arrow, found.metadata.num_rows)
+            with self._open(name) as file, parquet.ParquetFile(file) as content:
+                return file.size(), content.schema_arrow, content.metadata
         except (arrow.ArrowException, OSError) as error:
             raise parquet_refusal(self.where(name), error) from None
 

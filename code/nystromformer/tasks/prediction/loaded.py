@@ -5,13 +5,11 @@ Shapes: n texts, C outputs: classes, labels, or one value.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -22,10 +20,8 @@ from nystromformer.config import experiment_config
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.files.reading import half_character
-from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.model import ClassificationModel
 from nystromformer.runs.record import Run, open_run
-from nystromformer.runs.settings import Predict
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.recipe import Recipe, recipe_in
 from nystromformer.tasks.documents.targets import names_of, predicted, probabilities
@@ -34,7 +30,6 @@ from nystromformer.tasks.experiment.start import ENCODER, open_pretrained, pretr
 from nystromformer.tasks.experiment.tokenizer import find_tokenizer
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.objective import decided
-from nystromformer.tasks.prediction.engines import is_experiment
 from nystromformer.tasks.prediction.network import Network
 from nystromformer.training import choose_device
 from nystromformer.training.archive import read_checkpoint
@@ -73,21 +68,10 @@ class Vectors:
         return len(self.vectors)
 
 
-class Encoded(Protocol):
-    """Texts as a model reads them."""
-
-    @property
-    def tokens(self) -> NDArray[np.int64]:
-        """That are read of each text."""
-
-    def __len__(self) -> int: ...
-
-
-EncodedT = TypeVar("EncodedT", bound=Encoded)
 Told = TypeVar("Told", Predictions, Vectors)
 
 
-class Finished(ABC, Generic[EncodedT, Told]):
+class Finished(ABC, Generic[Told]):
     """A finished run, or what was kept with it, opened to be asked about texts."""
 
     folder: Path
@@ -100,11 +84,6 @@ class Finished(ABC, Generic[EncodedT, Told]):
     @abstractmethod
     def task(self) -> str:
         """What users call it."""
-
-    @property
-    @abstractmethod
-    def tokens_at_a_time(self) -> int:
-        """As many as suit the device, padding included."""
 
     @property
     @abstractmethod
@@ -122,14 +101,15 @@ class Finished(ABC, Generic[EncodedT, Told]):
         """What decides the scores beside the weights and the texts."""
 
     @abstractmethod
-    def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> EncodedT:
+    def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> Any:
         """Texts as the run learned from them."""
 
     @abstractmethod
-    def scores(self, examples: EncodedT, tokens_at_a_time: int | None = None, *, independent: bool = False) -> Tensor:
+    def scores(self, examples: Any, tokens_at_a_time: int | None = None, *, independent: bool = False) -> Tensor:
         """In the texts' order, (n, outputs) float32 on the CPU.
 
         Args:
+            tokens_at_a_time: of a batch, padding included; None: as many as suit the device.
             independent: compute them so that a text's scores do not depend on the others: every batch has one of a few
                 shapes. Few texts take longer then, as batches are filled up.
         """
@@ -151,32 +131,25 @@ class Finished(ABC, Generic[EncodedT, Told]):
         Raises:
             UserError: pairs where the run learned from single texts, or the other way round.
             TypeError: one text instead of several, or what is none.
-            ValueError: not as many second texts, or one that is empty or has half of a character.
+            ValueError: a text that is empty or has half of a character.
         """
         return self.told(self.checked_scores(texts, second))
 
     def checked_scores(
         self, texts: Sequence[str], second: Sequence[str] | None = None, *, independent: bool = False
     ) -> Tensor:
-        """The scores (n, outputs) of texts that were checked; as `predict`.
-
-        Args:
-            independent: as in `scores`.
-        """
+        """The scores (n, outputs) of texts that were checked; as `predict` and `scores`."""
         for given in (texts, second) if second is not None else (texts,):
             check_texts(given)
-        if second is not None and len(second) != len(texts):
-            raise ValueError(f"expected as many second texts as first ones, found {len(second)} and {len(texts)}")
         if (second is not None) != self.recipe.is_of_pairs:
             learned, found = ("pairs", "single texts") if self.recipe.is_of_pairs else ("single texts", "pairs")
             raise UserError(f"{self.folder}: expected {learned}, as in the run's training data, found {found}")
         if not len(texts):
             return torch.zeros(0, self.outputs)
-        examples = self.encode(texts, second)
-        return self.scores(examples, independent=independent)
+        return self.scores(self.encode(texts, second), independent=independent)
 
 
-class Predicting(Finished[EncodedT, Predictions]):
+class Predicting(Finished[Predictions]):
     """What has scores of classes, of labels, or a value."""
 
     @property
@@ -199,7 +172,7 @@ class Predicting(Finished[EncodedT, Predictions]):
 
 
 @dataclass(frozen=True)
-class LoadedRun(Network, Predicting[Examples]):
+class LoadedRun(Network, Predicting):
     """A finished fine-tuning run."""
 
     folder: Path
@@ -231,7 +204,7 @@ class PretrainedNetwork(Network):
 
 
 @dataclass(frozen=True)
-class Embedding(Finished[Examples, Vectors]):
+class Embedding(Finished[Vectors]):
     """The pooled vectors of an encoder, such as a finished run's head gets.
 
     Args:
@@ -249,10 +222,6 @@ class Embedding(Finished[Examples, Vectors]):
     @property
     def task(self) -> str:
         return self.name
-
-    @property
-    def tokens_at_a_time(self) -> int:
-        return self.network.tokens_at_a_time
 
     @property
     def outputs(self) -> int:
@@ -277,24 +246,7 @@ class Embedding(Finished[Examples, Vectors]):
 
 
 @dataclass(frozen=True)
-class WordTexts:
-    """Texts of which words are read."""
-
-    texts: Texts
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    @cached_property
-    def tokens(self) -> NDArray[np.int64]:
-        """Words."""
-        columns = (self.texts.first, *([] if self.texts.second is None else [self.texts.second]))
-        counts = [[len(re.findall(r"\w+", text)) for text in column] for column in columns]
-        return np.asarray([sum(each) for each in zip(*counts, strict=True)], dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class LoadedWords(Predicting[WordTexts]):
+class LoadedWords(Predicting):
     """The regression on words that is kept beside a run."""
 
     folder: Path
@@ -308,18 +260,14 @@ class LoadedWords(Predicting[WordTexts]):
         return self.result.task
 
     @property
-    def tokens_at_a_time(self) -> int:
-        return 1  # it has no batches
-
-    @property
     def decisive(self) -> Mapping[str, Any]:
         return {"baseline": True}
 
-    def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> WordTexts:
-        return WordTexts(self.recipe.texts_of(texts, second))
+    def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> Texts:
+        return self.recipe.texts_of(texts, second)
 
-    def scores(self, examples: WordTexts, tokens_at_a_time: int | None = None, *, independent: bool = False) -> Tensor:
-        return torch.from_numpy(self.words.scores(examples.texts))
+    def scores(self, examples: Texts, tokens_at_a_time: int | None = None, *, independent: bool = False) -> Tensor:
+        return torch.from_numpy(self.words.scores(examples))
 
 
 def check_texts(texts: Sequence[Any], skipped: Sequence[bool] | NDArray[np.bool_] = ()) -> None:
@@ -344,26 +292,21 @@ def check_texts(texts: Sequence[Any], skipped: Sequence[bool] | NDArray[np.bool_
             raise ValueError(f"texts[{number}]: expected a text, found half of a surrogate pair at {half}")
 
 
-def load_run(folder: str | Path, device: str = "auto", weights: Predict = "best") -> LoadedRun:
-    """A finished run of run_classify.py, run_glue.py or run_imdb.py.
+def load_run(folder: str | Path, device: str = "auto") -> LoadedRun:
+    """A finished run of run_classify.py, run_glue.py or run_imdb.py, after the epoch that was best on the validation
+    data.
 
     Args:
         folder: with its result.json.
         device: auto, cpu, cuda or cuda:N.
-        weights: of the epoch that was best on the validation data, or of the last one.
 
     Raises:
-        UserError: no finished run there, one of another task, its weights or tokenizer are gone, or weights are NaN or
-            infinite.
+        UserError: no finished run there, one of another task, or its weights or tokenizer are gone.
     """
     folder = Path(folder)
     result, recipe = _opened(folder)
-    path = folder / f"{epoch_name(result.choose(weights).epoch)}.model"
-    if not path.exists() and not path.is_symlink():  # what else is there is for the reader of checkpoints to name
-        raise UserError(f"{path}: no such weights: put them back, or move the folder away and train the run again")
-    content = read_checkpoint(path, mmap=True)
-    check_finite_weights(content["model"], path)
-    config = experiment_config(content["config"], str(path))
+    path = folder / f"{epoch_name(result.choose('best').epoch)}.model"
+    config = experiment_config(read_checkpoint(path, mmap=True)["config"], str(path))
     return LoadedRun(
         recipe=recipe,
         config=config,
@@ -378,8 +321,8 @@ def load_run(folder: str | Path, device: str = "auto", weights: Predict = "best"
 
 
 def load_finished(
-    folder: str | Path, device: str = "auto", weights: Predict = "best", embed: bool = False, baseline: bool = False
-) -> Finished[Any, Any]:
+    folder: str | Path, device: str = "auto", embed: bool = False, baseline: bool = False
+) -> Finished[Any]:
     """A finished run, its encoder (`embed`), or the regression on words that is kept beside it (`baseline`); with
     `embed` also the encoder of an experiment, after its last epoch.
 
@@ -390,8 +333,13 @@ def load_finished(
         return load_words(folder)
     if embed and is_experiment(Path(folder)):
         return load_encoder(folder, device)
-    run = load_run(folder, device, weights)
+    run = load_run(folder, device)
     return Embedding(run.folder, run.task, run) if embed else run
+
+
+def is_experiment(folder: Path) -> bool:
+    """Whether a folder is an experiment's; its runs lie below it."""
+    return (folder / "config.json").is_file()
 
 
 def load_encoder(folder: str | Path, device: str = "auto") -> Embedding:
@@ -399,12 +347,10 @@ def load_encoder(folder: str | Path, device: str = "auto") -> Embedding:
     length that the model takes.
 
     Raises:
-        UserError: no checkpoint there, its tokenizer is gone, or weights are NaN or infinite, or not of config.json's
-            model.
+        UserError: no checkpoint there, its tokenizer is gone, or weights that are not of config.json's model.
     """
     experiment = open_experiment(Path(folder))
     opened = open_pretrained(experiment, "last")
-    check_finite_weights(opened.encoder, opened.path)
     config = experiment.config
     network = PretrainedNetwork(
         recipe=Recipe(Answer("value"), ("text",), ()),

@@ -75,14 +75,9 @@ class Network(ABC):
         types = self.config.model.num_sen_type > 1
         return encode_cut(self.recipe.texts_of(texts, second), self.tokenizer, self.length, types, self.recipe.cut)
 
-    @property
-    def tokens_at_a_time(self) -> int:
-        """As many as suit the device, padding included."""
-        return TOKENS_AT_A_TIME[self.device.device.type]
-
     def rows_at_a_time(self, length: int) -> int:
-        """How many rows of so many tokens that is, at least one."""
-        return max(self.tokens_at_a_time // length, 1)
+        """How many rows of so many tokens suit the device."""
+        return max(TOKENS_AT_A_TIME[self.device.device.type] // length, 1)
 
     def computed(
         self, examples: Examples, tokens_at_a_time: int | None, whole: bool, independent: bool = False
@@ -91,9 +86,8 @@ class Network(ABC):
         similar length.
 
         Args:
-            tokens_at_a_time: of a batch, padding included; None: as many as suit the device.
             whole: by the whole model; else by the encoder.
-            independent: as in `Finished.scores`.
+            tokens_at_a_time, independent: as in `Finished.scores`.
         """
         defaults = INDEPENDENT_TOKENS_AT_A_TIME if independent else TOKENS_AT_A_TIME
         tokens_at_a_time = tokens_at_a_time or defaults[self.device.device.type]

@@ -62,16 +62,6 @@ def _cells(told: Predictions | Vectors, empty: Sequence[bool], width: int, separ
     return rows
 
 
-class _Rows:
-    """Takes rows that end in a carriage return and a line feed, and passes them on without the former."""
-
-    def __init__(self, text: io.StringIO) -> None:
-        self._text = text
-
-    def write(self, row: str) -> None:
-        self._text.write(row.removesuffix("\r\n") + "\n")
-
-
 class _Delimited:
     """CSV, or TSV."""
 
@@ -80,8 +70,7 @@ class _Delimited:
         self._width = len(header)
         self._separator = separator
         self._text = io.StringIO()
-        # Told of both, it quotes cells with either; rows end in a line feed all the same.
-        self._writer = csv.writer(_Rows(self._text), delimiter=delimiter, lineterminator="\r\n")
+        self._writer = csv.writer(self._text, delimiter=delimiter, lineterminator="\n")
         self._writer.writerow(["id", *header])
 
     def write(self, ids: Sequence[str], told: Predictions | Vectors, empty: Sequence[bool]) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
-from nystromformer.runs.settings import Predict
 from nystromformer.tasks.prediction.loaded import Finished, Predictions, check_texts, load_finished
 from nystromformer.wording import first_names
 
@@ -25,18 +23,16 @@ class Predictor:
     """Predicts texts with a finished run of run_classify.py, run_glue.py or run_imdb.py, or embeds them: with such
     a run's encoder, or an experiment's.
 
-    The run is opened at the first call, once in a process unless its files change, and pickling leaves the opened run
-    out. On a CPU in float32 a text's result does not depend on the texts beside it: any division of rows into calls
-    gives the same bits, with the same libraries, processor type and number of threads. Under autocast and on a GPU
-    batches have fixed shapes as well, but the libraries there do not promise the same bits.
+    The run is opened at the first call, once in a process, and pickling leaves the opened run out. On a CPU in float32
+    a text's result does not depend on the texts beside it: any division of rows into calls gives the same bits, with
+    the same libraries, processor type and number of threads. Under autocast and on a GPU batches have fixed shapes as
+    well, but the libraries there do not promise the same bits.
 
     Shapes: n texts, E the encoder's width.
 
     Args:
         folder: of the run, with its result.json; with `embed` also of an experiment, with its config.json.
         device: auto, cpu, cuda or cuda:N.
-        weights: best (of the epoch that was best on the validation data) or last; of an experiment always its last
-            checkpoint.
         embed: give each text's vector, which the encoder gives the head, instead of a prediction.
         baseline: predict with the regression on words that run_classify.py keeps beside its runs.
         text: text columns of tables, one, or two for pairs; None: as in the run's training data; of an
@@ -45,14 +41,13 @@ class Predictor:
         skip_empty: give texts that are empty or missing None and NaN, instead of raising.
 
     Raises:
-        ValueError: unknown weights, a baseline beside what only an encoder has, or more than two text columns.
+        ValueError: both embed and baseline, or more than two text columns.
     """
 
     def __init__(
         self,
         folder: str | Path,
         device: str = "auto",
-        weights: Predict = "best",
         embed: bool = False,
         baseline: bool = False,
         *,
@@ -60,10 +55,8 @@ class Predictor:
         id: str = "id",
         skip_empty: bool = False,
     ) -> None:
-        if weights not in get_args(Predict):
-            raise ValueError(f"weights: expected one of {', '.join(get_args(Predict))}, found {weights!r:.40}")
-        if baseline and (embed or weights != "best"):
-            raise ValueError("baseline=True: expected neither embed nor weights with it: it has no encoder")
+        if baseline and embed:
+            raise ValueError("baseline=True: expected no embed=True with it: it has no encoder")
         names = (text,) if isinstance(text, str) else None if text is None else tuple(text)
         if names is not None and not 1 <= len(names) <= 2:
             raise ValueError(f"text: expected one column or two, found {len(names)}")
@@ -72,27 +65,27 @@ class Predictor:
         self.text = names
         self.id = id
         self.skip_empty = skip_empty
-        self._choice = (device, weights, embed, baseline)
-        self._finished: Finished[Any, Any] | None = None
+        self._choice = (device, embed, baseline)
+        self._finished: Finished[Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_finished": None}
 
     @property
-    def finished(self) -> Finished[Any, Any]:
+    def finished(self) -> Finished[Any]:
         """The run, opened.
 
         Raises:
             UserError: as `load_run`.
         """
         if self._finished is None:
-            self._finished = _open(_content_of(self.folder), self.folder, *self._choice)
+            self._finished = _open(self.folder, *self._choice)
         return self._finished
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of a result, without the id."""
-        _, _, embed, _ = self._choice
+        _, embed, _ = self._choice
         return ("vector",) if embed else self.finished.header
 
     def __call__(self, texts: Sequence[str] | Mapping[str, Column]) -> dict[str, Any]:
@@ -165,15 +158,7 @@ def is_empty(text: Any) -> bool:
     return is_nan or text is None or text is getattr(sys.modules.get("pandas"), "NA", None)
 
 
-def _content_of(folder: Path) -> tuple[Any, ...]:
-    """What changes when the run's or the experiment's files do."""
-    files = (file for place in (folder, folder / "model") if place.is_dir() for file in os.scandir(place))
-    return tuple(sorted((file.path, file.stat().st_mtime_ns) for file in files if file.is_file()))
-
-
 @lru_cache(maxsize=1)
-def _open(
-    content: tuple[Any, ...], folder: Path, device: str, weights: Predict, embed: bool, baseline: bool
-) -> Finished[Any, Any]:
-    """Kept for the next Predictor of the same files: Spark unpickles one for each of a process's tasks."""
-    return load_finished(folder, device, weights, embed, baseline)
+def _open(folder: Path, device: str, embed: bool, baseline: bool) -> Finished[Any]:
+    """Kept for the next Predictor of the same run: Spark and Ray unpickle one for each of a process's tasks."""
+    return load_finished(folder, device, embed, baseline)
