@@ -70,21 +70,15 @@ def reviews(
 MEASURED: Mapping[str, Any] = {"metrics": ("error", "cosine"), "read": read_conversion}
 TOKENIZER = "--tokenizer {out}/original/softmax/model/tokenizer"
 CORPORA = "--corpora {out}/corpora --corpus wiki --corpus bookcorpus --validation 0.1"
+PREPARE, ARCHIVE = "data-preprocessing/preprocess_data_512.py", "{data}/imdb/aclImdb_v1.tar.gz"
 SPAN = "code/run_benchmark.py span --model {out}/original/softmax --dataset {here} --rows 500 --out {results}/span"
 STAGES = {
-    "reviews": Stage([
-        Line("reviews", "experiments/studies/minilm.py reviews {data}/imdb/aclImdb_v1.tar.gz {out}/reviews"),
-    ]),
+    "reviews": Stage([Line("reviews", f"experiments/studies/minilm.py reviews {ARCHIVE} {{out}}/reviews")]),
     "original": Stage([Line("softmax", "code/run_export.py import {data}/minilm {here} --attention softmax")]),
     "untrained": Stage([Line(each, convert(each, "--steps 0")) for each in UNTRAINED], **MEASURED),
     "converted": Stage([Line(name, convert(each)) for name, each in CONVERTED.items()], **MEASURED),
     "corpora": text_stages()["corpora"],
-    "span": Stage([
-        Line(
-            "softmax",
-            f"data-preprocessing/preprocess_data_512.py {CORPORA} {TOKENIZER} --length 512 --out {{here}} && {SPAN}",
-        ),
-    ]),
+    "span": Stage([Line("softmax", f"{PREPARE} {CORPORA} {TOKENIZER} --length 512 --out {{here}} && {SPAN}")]),
 }  # fmt: skip
 
 if __name__ == "__main__":

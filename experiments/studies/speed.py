@@ -126,9 +126,9 @@ def time_exported(folder: Path) -> list[dict[str, Any]]:
         session = onnxruntime.InferenceSession(out / "model.onnx", options, providers=["CPUExecutionProvider"])
         for batch, length in ((1, 128), (1, 512), (8, 128), (8, 512)):
             tokens_BN = torch.randint(5, 8000, (batch, length))
-            inputs = {"input_ids": tokens_BN, "attention_mask": torch.ones_like(tokens_BN)}
-            if "token_type_ids" in [each.name for each in session.get_inputs()]:
-                inputs["token_type_ids"] = torch.zeros_like(tokens_BN)
+            known = {"input_ids": tokens_BN, "attention_mask": torch.ones_like(tokens_BN)}
+            known["token_type_ids"] = torch.zeros_like(tokens_BN)
+            inputs = {each.name: known[each.name] for each in session.get_inputs()}
             arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
             works = {"PyTorch": partial(whole, **inputs), "onnxruntime": partial(session.run, None, arrays)}
             with torch.no_grad():
