@@ -58,7 +58,7 @@ STAGES = {
         ("accuracy",), "softmax",
     ),
     "reviews-windows": Stage(
-        each(LONG_KINDS, f"{TESTED} --seed 0 --length 512 --cut windows --overlap 0"), ("accuracy",), "softmax"
+        each(LONG_KINDS, f"{TESTED} --seed 0 --length 512 --cut windows"), ("accuracy",), "softmax"
     ),
     "questions": Stage(each(KINDS, glue("QNLI", 3000, SEEDS)), ("accuracy",), "softmax"),
     # All rows have fewer than 64 tokens, for which Nyström attention with 64 landmarks is exact.
