@@ -12,7 +12,7 @@ import multiprocess  # its pools pickle by dill
 import numpy as np
 import pyarrow as pa
 import pytest
-from corpora import contents, paragraph, write_realnews
+from corpora import contents, write_realnews
 from finetuning import made_rows
 from pyarrow import parquet
 
@@ -21,7 +21,6 @@ from nystromformer.data.preprocessing.build import DatasetSettings, build_datase
 from nystromformer.data.preprocessing.corpora.formats import FORMATS, Rules
 from nystromformer.data.preprocessing.corpora.unify import unify
 from nystromformer.data.preprocessing.corpus import read_documents
-from nystromformer.data.preprocessing.stages import Stamps
 from nystromformer.data.preprocessing.unified import read_corpus
 from nystromformer.data.tokenizer import save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
@@ -275,7 +274,6 @@ def test_a_step_after_it_that_fails_leaves_no_file(news: list[Document], tmp_pat
         execute([Slices(news), UnifiedWriter(tmp_path / "new", "news"), fail], tmp_path / "logs", 1)
     gc.collect()  # the error's traceback holds the step, which would end with the process
     assert not (unified(tmp_path) / "00000.jsonl").exists()
-    assert Stamps(unified(tmp_path)).stamp_times() == {}
     write(news, tmp_path, 1)
     assert read_corpus(unified(tmp_path)).documents == len(news)
 
@@ -291,16 +289,6 @@ def test_another_number_of_tasks_is_refused(news: list[Document], tmp_path: Path
     for logs in ("logs", "other"):
         with pytest.raises(UserError, match=r"(?s)tasks: found 4, expected 8.*the same number of tasks"):
             write(news, tmp_path, 8, logs)
-    assert contents(unified(tmp_path)) == before
-
-
-def test_other_documents_are_refused(news: list[Document], tmp_path: Path) -> None:
-    """By a finished task that is run again; the files stay those of one pipeline."""
-    write(news, tmp_path, 2)
-    before = contents(unified(tmp_path))
-    changed = [*news[:-1], Document(paragraph(__import__("random").Random(7)), news[-1].id)]
-    with pytest.raises(UserError, match=r"00001\.jsonl: this task had finished with other documents"):
-        write(changed, tmp_path, 2, "other")
     assert contents(unified(tmp_path)) == before
 
 
