@@ -6,18 +6,18 @@ from typing import Annotated
 import typer
 
 from nystromformer.command_line import cli
-from nystromformer.command_line.flag_groups import with_flag_groups
+from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.tasks.finetuning.recipe import FlagsBesideRecipe, RecipeFlags, check_name
+from nystromformer.tasks.finetuning.recipe import BESIDE_RECIPE, RecipeFlags, check_name
+from nystromformer.tasks.finetuning.settings import FinetuningFlags
 from nystromformer.tasks.lra.recipe import (
     PATH,
     TASKS,
     TRACKS,
     add_as_published,
-    build_overrides,
     plan_sweep,
 )
 
@@ -65,7 +65,7 @@ def lra(
     ] = False,
     *,
     recipe: RecipeFlags,
-    shared: FlagsBesideRecipe,
+    shared: Annotated[FinetuningFlags, Without(*BESIDE_RECIPE, "patience", "predict")],
 ) -> None:
     """Train an encoder with any attention on a task of the Long Range Arena; the weights that are best on the
     validation data are tested once, on the whole test set."""
@@ -77,7 +77,9 @@ def lra(
         raise UserError(f"--task {PATH}: expected --track paper and no --as_published with it")
     folder = recipe.folder(EXPERIMENTS / "lra" / task)
     given = shared.overrides or []
-    overrides = build_overrides(folder / "config.json", recipe, TRACKS[track], given)
+    keys = {each.partition("=")[0].strip() for each in given}
+    of_track = [f"{key}={value}" for key, value in TRACKS[track].overrides.items() if key not in keys]
+    overrides = [*of_track, *recipe.overrides(folder / "config.json", given)]
     experiment = open_experiment(folder, overrides)
     sweep = plan_sweep(experiment.config, recipe, shared.sweep(), steps=steps, every=every, as_published=as_published)
     if steps == 0 and not sweep.baselines:

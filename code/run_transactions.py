@@ -12,7 +12,7 @@ from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.finetuning.recipe import FlagsBesideRecipe, RecipeFlags, check_name
-from nystromformer.tasks.transactions.recipe import ARCHITECTURES, pretraining_sweep
+from nystromformer.tasks.transactions.declaration import ARCHITECTURES
 
 
 @with_flag_groups
@@ -79,7 +79,8 @@ def transactions(
     experiment = open_experiment(folder, recipe.overrides(folder / "config.json", shared.overrides or []))
     setting = experiment.config.pretraining_setting
     sweep = recipe.sweep(shared.sweep(epoch or setting.epoch), setting)
-    first = pretraining_sweep(sweep, pretrain_epoch) if pretrain_epoch else None
+    if pretrain_epoch and (len(sweep.batch_sizes) > 1 or len(sweep.learning_rates) > 1):
+        raise UserError("--pretrain_epoch: expected one --batch_size and one --lr, found several")
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.documents.question import name_of
@@ -90,9 +91,9 @@ def transactions(
     source = data or experiment.path(experiment.config.data_folder)
     name = source.resolve().name if task is None else name_of(task, source.name)
     labels = Transactions(source, name, architecture, cycle_shift)
-    if first is not None:
+    if pretrain_epoch:
         events = MaskedTransactions(source, name, architecture)
-        run_phases(experiment, events, labels, (first, sweep), shared.device, typer.echo)
+        run_phases(experiment, events, labels, sweep, pretrain_epoch, shared.device, typer.echo)
     begin = None if from_run is None else begin_with(from_run, labels)
     run_sweeps(experiment, [labels], sweep, shared.device, typer.echo, begin)
 

@@ -1,7 +1,6 @@
 """The Long Range Arena on two cores (docs/results/arena.md).
 
-DIR holds imdb, lra/cifar-10-batches-py and lra/retrieval, or some of them. Some twelve core-hours; the stage `paths`,
-which nobody has run to its end, seven more.
+DIR holds imdb, lra/cifar-10-batches-py and lra/retrieval, or some of them. Some twelve core-hours.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,6 @@ DATA: Mapping[str, str] = {
     "retrieval": "--release {data}/lra/retrieval --partial",
     "image": "--cifar {data}/lra --partial",
     "pathfinder": "--train 1600 --validation 200 --test 200",
-    "pathfinder-6": "--train 100000 --validation 500 --test 500 --contour 6 --no_distractors",
 }
 WIDTHS: Mapping[str, str] = {
     "nystrom": "num_landmarks=32",
@@ -90,9 +88,6 @@ STAGES = {
     "listops": stage("listops", [
         *(train("listops", name, "--steps 1000 --every 250", f"{name}-1000") for name in (*BOTH, "linear")),
         train("listops", "nystrom", "--steps 5000 --every 250"),
-    ]),
-    "paths": stage("paths", [
-        train("pathfinder-6", "nystrom", "--steps 31250 --every 1562 --batch_size 32 --lr 5e-4 --warmup 0.05"),
     ]),
 }  # fmt: skip
 

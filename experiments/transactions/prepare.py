@@ -75,7 +75,7 @@ class TableFlags:
         roles = choose_roles(source, *columns, usual, nested, others)
         reader = TableReader(source, roles, UNITS[self.time_unit])
         of_clients = (self.client, self.target, self.date, self.split, self.truth)
-        known = read_clients(clients, *of_clients, reader.unit_of_numbers)
+        known = read_clients(clients, *of_clients, None if reader.has_dates else reader.unit)
         batches = reader.nested(skip_empty=self.skip_empty) if nested else reader.long()
         return Plan(batches, reader, known, division, self.sort, self.skip_empty, self.cut_after_date)
 

@@ -136,10 +136,8 @@ def test_another_tasks_folder_is_not_taken(tmp_path: Path) -> None:
 
 
 def test_optional_splits_and_the_diagnostic_set(tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere" / "files"
-    put(elsewhere / "train.tsv", ("sentence1", "sentence2", "gold_label"), ("a", "b", "neutral"))
-    (tmp_path / "glue").mkdir()
-    (tmp_path / "glue" / "MNLI").symlink_to(elsewhere)
+    own = tmp_path / "glue" / "MNLI"
+    put(own / "train.tsv", ("sentence1", "sentence2", "gold_label"), ("a", "b", "neutral"))
     assert available_splits(task("MNLI"), tmp_path / "glue") == ("train",)
     for place in ("AX/AX.tsv", "diagnostic/diagnostic.tsv"):
         path = put(tmp_path / "glue" / place, ("index", "sentence1", "sentence2"), ("0", "a", "b"))
@@ -147,21 +145,16 @@ def test_optional_splits_and_the_diagnostic_set(tmp_path: Path) -> None:
             assert available_splits(task("MNLI"), folder) == ("train", "ax")
             assert len(read("MNLI", folder, "ax")) == 1
         path.unlink()
-    with pytest.raises(UserError, match=r"dev_mismatched\.tsv: missing; the folder holds train\.tsv"):
+    with pytest.raises(UserError, match=r"dev_mismatched\.tsv: no such file"):
         read("MNLI", tmp_path / "glue", "dev_mismatched")
 
 
-@pytest.mark.parametrize(
-    ("there", "state"),
-    [(None, "the folder does not exist"), ("", "the folder is empty"), ("SST-2", "the folder holds SST-2")],
-)
-def test_a_folder_without_the_task(tmp_path: Path, there: str | None, state: str) -> None:
+@pytest.mark.parametrize("there", [True, False])
+def test_a_folder_without_the_task(tmp_path: Path, there: bool) -> None:
     folder = tmp_path / "glue"
-    if there is not None:
-        (folder / there).mkdir(parents=True)
-    expected = (
-        rf"no data of MRPC\. Looked for .*glue/MRPC/train\.tsv and .*glue/train\.tsv; {state}.*gluebenchmark.*hub"
-    )
+    if there:
+        (folder / "SST-2").mkdir(parents=True)
+    expected = r"no data of MRPC: found no .*glue/MRPC/train\.tsv and no .*glue/train\.tsv.*gluebenchmark.*hub"
     with pytest.raises(UserError, match=expected):
         read("MRPC", folder, "train")
     with pytest.raises(UserError, match="no data of MRPC"):
@@ -176,7 +169,7 @@ def test_a_folder_without_the_task(tmp_path: Path, there: str | None, state: str
         (b"index\tsentence1\tsentence2\tlabel\n", r"RTE/train\.tsv: expected rows, found none$"),
         (
             b"a\tsentence1\tsentence2\tlabel\n0\ta\t\xe9\tentailment\n",
-            r"row 1, sentence2: expected text in utf-8|found none but 1 bad",
+            r"row 1, sentence2: expected text in utf-8|found none but bad ones",
         ),
         ("index\tsentence1\n".encode("utf-16"), r"expected text in utf-8, found another encoding"),
         (
@@ -185,7 +178,7 @@ def test_a_folder_without_the_task(tmp_path: Path, there: str | None, state: str
         ),
         (
             b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\tyes\n1\ta\n",
-            r"2 of 2 rows are bad|expected rows, found none but 2 bad",
+            r"2 of 2 rows are bad|expected rows, found none but bad ones",
         ),
     ],
 )
@@ -218,7 +211,7 @@ def test_bad_rows(tmp_path: Path, name: str, row: Sequence[str], message: str) -
     assert texts.ids == ["0", "2", "4"], "numbers of the rows in the file"
     assert labels_of(texts) == [1] * 3
     assert "row 2: " in str(left_out)
-    assert "2 of 5 rows are bad and are left out" in str(left_out)
+    assert "2 of 5 rows are bad). They are left out" in str(left_out)
 
 
 def test_good_rows_need_no_ids(tmp_path: Path) -> None:
@@ -235,16 +228,5 @@ def test_the_first_row_of_a_file_without_a_header_is_row_1(tmp_path: Path) -> No
 
 def test_rows_of_a_test_file_are_never_left_out(tmp_path: Path) -> None:
     put(tmp_path / "RTE" / "test.tsv", RTE_HEADER[:3], ("0", "a", "b"), ("1", "a"))
-    with pytest.raises(UserError, match=r"row 2: expected 3 cells.*rows of a test file cannot be left out"):
+    with pytest.raises(UserError, match=r"row 2: expected 3 cells.*wants each row of a test file"):
         read_split(task("RTE"), tmp_path, "test", skip_bad_rows=True)
-
-
-@pytest.mark.parametrize("stands_there", ["a link", "a folder"])
-def test_what_bears_a_splits_name_and_is_no_file_is_not_taken_for_a_missing_one(
-    tmp_path: Path, stands_there: str
-) -> None:
-    put(tmp_path / "RTE" / "train.tsv", RTE_HEADER, ("0", "a", "b", "entailment"))
-    path = tmp_path / "RTE" / "test.tsv"
-    path.mkdir() if stands_there == "a folder" else path.symlink_to("nowhere")
-    with pytest.raises(UserError, match=rf"test\.tsv: expected a file, found {stands_there}"):
-        available_splits(task("RTE"), tmp_path)

@@ -14,8 +14,7 @@ from sklearn import metrics
 
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.glue.catalog import TASKS, find_tasks
-from nystromformer.tasks.glue.metrics import score
-from nystromformer.tasks.glue.predictions import write_predictions
+from nystromformer.tasks.glue.metrics import score, write_predictions
 from nystromformer.tasks.glue.table_task import GlueTask
 
 

@@ -18,9 +18,13 @@ def distance(a: np.ndarray, b: np.ndarray, steps: int = 200) -> float:
     return float(np.sqrt(((first[:, None] - second[None]) ** 2).sum(-1)).min())
 
 
+def dashes_of(drawing: Drawing) -> list[np.ndarray]:
+    return [dash for path in (*drawing.paths, *drawing.distractors) for dash in path]
+
+
 def follow(drawing: Drawing, start: np.ndarray) -> list[np.ndarray]:
     """The dashes that are reached from a place by gaps that only dashes which follow each other have."""
-    left = drawing.dashes
+    left = dashes_of(drawing)
     reached = [dash for dash in left if distance(dash, np.stack([start, start])) < 1e-6]
     assert len(reached) == 1, "one dash is marked"
     fresh = list(reached)
@@ -57,12 +61,12 @@ def test_the_path_from_one_mark_leads_to_the_other_where_the_label_says_so(style
 def test_paths_stay_inside_and_apart(size: int) -> None:
     style = find_style(size, contour=5)
     drawing = draw(random.Random(1), style)
-    places = np.concatenate(drawing.dashes)
+    places = np.concatenate(dashes_of(drawing))
     assert style.border <= places.min()
     assert places.max() <= size - 1 - style.border
     assert [len(path) for path in drawing.paths] == [5, 5]
     assert len(drawing.distractors) <= style.distractors
-    for dash in drawing.dashes:
+    for dash in dashes_of(drawing):
         assert np.linalg.norm(dash[1] - dash[0]) == pytest.approx(style.dash)
     one, other = drawing.paths
     assert min(distance(a, b) for a in one for b in other) > 2 * drawing.margin
@@ -77,7 +81,7 @@ def test_pictures_show_the_dashes_and_marks() -> None:
         y, x = np.rint(place).astype(int)
         assert image[y, x] >= 120, "marked"
     points = np.stack(np.mgrid[:32, :32], axis=-1).reshape(-1, 2).astype(float)
-    nearest = np.min([[distance(dash, np.stack([p, p]), 20) for p in points] for dash in drawing.dashes], axis=0)
+    nearest = np.min([[distance(dash, np.stack([p, p]), 20) for p in points] for dash in dashes_of(drawing)], axis=0)
     marks = np.min([np.linalg.norm(points - place, axis=1) for place in drawing.mark_places], axis=0)
     empty = (nearest > 1.2) & (marks > 2.2)
     assert (image.reshape(-1)[empty] == 0).all(), "nothing else is drawn"

@@ -17,7 +17,7 @@ from nystromformer.runs.store import Store
 from nystromformer.tasks.lra import image_data, listops
 from nystromformer.tasks.lra import prepare as preparing
 from nystromformer.tasks.lra.image_data import convert_to_grey, read_pictures
-from nystromformer.tasks.lra.listops import Expressions, draw_listops, evaluate
+from nystromformer.tasks.lra.listops import Expressions, draw_listops
 from nystromformer.tasks.lra.prepare import carve
 from nystromformer.tasks.lra.store import SPLITS, Stored, open_stored
 
@@ -95,7 +95,6 @@ def test_drawn_expressions_are_right_and_none_is_there_twice(tmp_path: Path, cap
     stored.verify()
     everything = [example for split in SPLITS for example in examples(stored, split)]
     assert len(everything) == len({tokens for tokens, _ in everything}) == 560
-    assert all(evaluate(tokens) == label for tokens, label in everything)
     split = stored.split("train")
     assert split.facts.labels == np.bincount(split.labels, minlength=10).tolist()
     assert (split.lengths.min(), split.lengths.max()) == (split.facts.shortest, split.facts.longest)
@@ -346,8 +345,7 @@ def pickled(**data: object) -> Damage:
 @pytest.mark.parametrize(
     ("words", "name", "damage", "expected"),
     [
-        ("listops", LISTS, swap("\t5", "\t6"), "basic_val.tsv, line 7: its value is 5, its label '6'"),
-        ("listops", LISTS, swap("1 ) 3 ) ]", "1 ) 3 )"), "basic_val.tsv, line 5: 1 lists are not closed"),
+        ("listops", LISTS, swap("\t5", "\tx"), "basic_val.tsv, line 7: expected a digit as label, found 'x'"),
         ("listops", LISTS, swap("Source", "Quelle"), "expected the header"),
         ("retrieval", PAIRS, swap("\tbar 7", ""), "new_aan_pairs.eval.tsv, line 8: expected label, id1, id2, text1,"),
         ("retrieval", PAIRS, swap("0.0\tA0", "2.0\tA0"), "line 1: expected label, id1, id2, text1, text2"),

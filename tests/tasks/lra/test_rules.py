@@ -10,7 +10,7 @@ from arena import Lra
 from nystromformer.runs.baselines import BASELINES, read_baselines
 from nystromformer.tasks.lra import rules
 from nystromformer.tasks.lra.examples import StoredExamples
-from nystromformer.tasks.lra.listops import evaluate, parse
+from nystromformer.tasks.lra.listops import OPERATORS, apply, parse
 from nystromformer.tasks.lra.pathfinder import draw, find_style, paint
 from nystromformer.tasks.lra.rules import Table, build_rules
 from nystromformer.tasks.lra.store import Example, StoredSplit, TaskData, write_split
@@ -52,8 +52,9 @@ def test_the_rules_of_listops_know_what_their_names_say(tmp_path: Path) -> None:
     generator = random.Random(0)
 
     def flat() -> Example:
-        text = f"[{generator.choice(['MIN', 'MAX', 'MED', 'SM'])} {' '.join(generator.choices('0123456789', k=4))} ]"
-        return [parse(text)], evaluate(parse(text))
+        operator, digits = generator.choice(OPERATORS), generator.choices(range(10), k=4)
+        tokens = parse(f"{operator} {' '.join(map(str, digits))} ]")
+        return [tokens], apply(OPERATORS.index(operator), digits)
 
     splits = {
         name: stored(tmp_path, name, [flat() for _ in range(400)], 10) for name in ("train", "validation", "test")

@@ -200,7 +200,8 @@ def test_another_attention_trains_with_the_papers_parameters(
 )
 def test_mistakes_are_told_before_anything_is_written(given: tuple[object, ...], expected: str, lra: Lra) -> None:
     settings = [override for override in TINY if "--attention" not in given or "attn_type" not in override]
-    assert expected in lra.refuse(*given, settings=settings)
+    task, given = (given[1], ()) if given[0] == "--task" else ("listops", given)
+    assert expected in lra.refuse(*given, task=task, settings=settings)
     assert [path.name for path in lra.folder.rglob("*")] == ["config.json"]
 
 

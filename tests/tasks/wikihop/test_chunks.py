@@ -8,8 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.wikihop.chunks import Chunk, ChunkRow, InstanceTokens, cut, row_of
-from nystromformer.tasks.wikihop.markers import Markers
+from nystromformer.tasks.wikihop.chunks import Chunk, ChunkRow, InstanceTokens, Markers, cut, row_of
 
 MARKERS = Markers(bos=0, pad=1, eos=2, question=3, end_question=4, answer=5, end_answer=6)
 FIRST_TOKEN = 10

@@ -16,8 +16,7 @@ from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.tasks.declaration import task_of
 from nystromformer.tasks.wikihop import tokens as tokens_module
-from nystromformer.tasks.wikihop.examples import WikiHopExamples
-from nystromformer.tasks.wikihop.markers import MARKERS, add_special_tokens, markers
+from nystromformer.tasks.wikihop.chunks import MARKERS, add_special_tokens, markers
 from nystromformer.tasks.wikihop.read import Instance, check_size, data_name, read_instances
 from nystromformer.tasks.wikihop.task import WikiHop
 from nystromformer.tasks.wikihop.tokens import TokenCache, open_tokens
@@ -57,49 +56,35 @@ class TestReading:
         (tmp_path / "test.json").write_text(json.dumps(records), encoding="utf-8-sig")
         assert [one.answer for one in read_instances(tmp_path / "test.json")[0]] == [None] * 3
 
-    @pytest.mark.parametrize("there", [None, [], ["dev.json", "notes.txt"]])
-    def test_missing_files(self, tmp_path: Path, there: list[str] | None) -> None:
-        folder = tmp_path / "wikihop"
-        for name in there or []:
-            write_records(folder / name)
-        if there is not None:
-            folder.mkdir(exist_ok=True)
-        said = "no such folder" if there is None else "found dev.json" if there else r"found no \*\.json"
-        with pytest.raises(UserError, match=rf"wikihop: .*{said}.*train\.json and dev\.json") as error:
-            read_instances(folder / "train.json")
-        assert "looked for train.json" in str(error.value)
+    def test_a_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match=r"train\.json: no such file.*train\.json and dev\.json"):
+            read_instances(tmp_path / "train.json")
 
     @pytest.mark.parametrize(
         ("content", "message"),
         [
             (b"", "EOF while parsing a value at line 1 column 0"),
             (json.dumps(RECORDS).encode()[:-1], "EOF while parsing a list at line 1"),
-            (b'[\n{"id": ?', "expected value at line 2 column 8"),
             (b'[{"id": "tr\xe8s"}]', "invalid unicode code point at line 1"),
-            (json.dumps([record(0, supports=["\ud83d"])]).encode(), "unexpected end of hex escape at line 1"),
         ],
     )
     def test_broken_json(self, tmp_path: Path, content: bytes, message: str) -> None:
         (tmp_path / "train.json").write_bytes(content)
-        with pytest.raises(UserError, match=rf"train\.json: expected JSON, found {message}.*damaged or cut off"):
+        with pytest.raises(
+            UserError, match=rf"train\.json: expected a JSON list of instances: Invalid JSON: {message}"
+        ):
             read_instances(tmp_path / "train.json")
 
     @pytest.mark.parametrize(
         ("records", "message"),
         [
-            ({"data": []}, "expected a JSON list of instances, found {"),
+            ({"data": []}, "expected a JSON list of instances: Input should be a valid array"),
             ([], "expected a list of instances, found none"),
-            ([record(0), "text"], r'instance 1 \(from 0\): expected a valid dictionary.*, found "text"'),
-            ([record(0), record(1, id=...)], r"instance 1 \(from 0\): id: Field required, found {"),
-            ([record(0, query=None)], "instance WH_train_0: query: expected a valid string, found null"),
-            ([record(0, supports=["a", ["b"]])], r"WH_train_0: supports\[1\]: expected a valid string, found \["),
-            ([record(0, candidates=[])], "WH_train_0: candidates: List should have at least 1 item"),
-            (
-                [record(0), record(1, answer=...)],
-                'WH_train_1: expected the key "answer", which others of the file have',
-            ),
-            ([record(0, answer=1)], "answer: expected a valid string, found 1"),
-            ([record(0), record(1), record(0)], "instances 0 and 2 .* the same id 'WH_train_0'"),
+            ([record(0), "text"], r"\[1\]: Input should be an object"),
+            ([record(0), record(1, id=...)], r"\[1\]\.id: Field required"),
+            ([record(0, query=None)], r"\[0\]\.query: Input should be a valid string"),
+            ([record(0, candidates=[])], r"\[0\]\.candidates: List should have at least 1 item"),
+            ([record(0), record(1), record(0)], "two instances have the id 'WH_train_0'"),
             (
                 [record(0), record(5, answer="spain")],
                 "WH_train_5: the answer 'spain' is not among its 3.*--skip_unanswer",
@@ -155,10 +140,6 @@ class TestMarkers:
         size = plain.get_vocab_size()
         made = add_special_tokens(other)
         assert [made.token_to_id(token) for token in MARKERS.values()] == [size + 1, size + 2, size, size + 3]
-
-    def test_missing(self, plain: Tokenizer) -> None:
-        with pytest.raises(UserError, match="the tokenizer has no <question>"):
-            markers(plain)
 
     @pytest.mark.parametrize("existing", [None, True, False])
     def test_spelt_tokens_are_text(self, tmp_path: Path, plain: Tokenizer, existing: bool | None) -> None:
@@ -261,17 +242,6 @@ class TestCache:
             tokens = open_tokens(source, tokenizer, tmp_path / "cache", skip_unanswerable=True)
             assert (len(tokens), tokens.left_out) == (9, ["WH_train_10"])
             assert "left out 1 instance whose answer is not a candidate, WH_train_10 first" in caplog.text
-
-    def test_nothing_but_empty_texts(self, tmp_path: Path, tokenizer: Tokenizer) -> None:
-        source = write_records(tmp_path / "train.json", [record(0, query="", candidates=[""], answer="", supports=[])])
-        tokens = open_tokens(source, tokenizer, tmp_path / "cache")
-        assert tokens.lengths(0) == (0, [0], [])
-        assert WikiHopExamples("x", tokens, tokenizer, 64).lengths.tolist() == [6]
-
-    def test_no_place_for_it(self, tmp_path: Path, tokenizer: Tokenizer) -> None:
-        source = write_records(tmp_path / "train.json")
-        with pytest.raises(UserError, match=r"train\.json/cache: the tokens cannot be kept there: Not a directory"):
-            open_tokens(source, tokenizer, source / "cache")
 
     def test_a_second_process_waits_for_the_first(
         self, cache: TokenCache, tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch

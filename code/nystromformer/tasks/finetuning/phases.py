@@ -24,14 +24,16 @@ def run_phases(
     experiment: Experiment,
     first: Definition,
     second: Definition,
-    sweeps: tuple[Sweep, Sweep],
+    sweep: Sweep,
+    epochs: int,
     device: str,
     show: Callable[[str], None],
 ) -> NoReturn:
     """Run both phases of each seed, show their table, and end the process with an exit status.
 
     Args:
-        sweeps: of both phases, with the same seeds and one combination of settings.
+        sweep: of the second phase, with one combination of settings; the first has the same seeds and settings.
+        epochs: of the first phase.
         show: prints a text; of several processes only the main one's is called.
 
     Raises:
@@ -39,7 +41,7 @@ def run_phases(
     """
     with join_group() as group:
         opened = OpenedFinetuning(experiment, run_device(experiment, device, group), group, None, None)
-        stopped_by = _train_seeds(opened, first, second, sweeps, show)
+        stopped_by = _train_seeds(opened, first, second, sweep, epochs, show)
     group.leave(0 if stopped_by is None else 128 + stopped_by)
 
 
@@ -47,14 +49,16 @@ def _train_seeds(
     opened: OpenedFinetuning,
     first: Definition,
     second: Definition,
-    sweeps: tuple[Sweep, Sweep],
+    sweep: Sweep,
+    epochs: int,
     show: Callable[[str], None],
 ) -> Signals | None:
     group = opened.group
     group.on_main(second.check)
     results: list[Run] = []
-    for seed in sweeps[1].seeds:
-        of_first, of_second = (replace(sweep, seeds=(seed,)) for sweep in sweeps)
+    for seed in sweep.seeds:
+        of_second = replace(sweep, seeds=(seed,))
+        of_first = replace(of_second, epochs=epochs, baselines=False, objective=None, patience=None)
         encoder = pretrain(opened, first, of_first)
         if isinstance(encoder, Signals):
             return encoder
@@ -67,7 +71,7 @@ def _train_seeds(
             raise UserError(done.diverged[0])
         results += done.results
     if group.is_main:
-        show(summary(replace(setup, sweep=sweeps[1]), replace(done, results=results)))
+        show(summary(replace(setup, sweep=sweep), replace(done, results=results)))
     return None
 
 

@@ -134,7 +134,9 @@ class RecipeFlags:
         )
 
 
-FlagsBesideRecipe = Annotated[FinetuningFlags, Without("model", "checkpoint", "batch_size", "lr", "epoch", "freeze")]
+BESIDE_RECIPE = ("model", "checkpoint", "batch_size", "lr", "epoch", "freeze")
+"""Fields of FinetuningFlags that RecipeFlags has, or that have no use beside it."""
+FlagsBesideRecipe = Annotated[FinetuningFlags, Without(*BESIDE_RECIPE)]
 """Of what RecipeFlags has not."""
 
 

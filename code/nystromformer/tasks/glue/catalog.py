@@ -109,7 +109,10 @@ def find_tasks(text: str) -> tuple[GlueTask, ...]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if _key(name) not in choices:
-            raise UserError(_unknown(name, list(choices)))
+            nearest = get_close_matches(_key(name), choices, n=1)
+            shown = {_key(task.name): task.name for task in EVERY_TASK}
+            hint = f"; did you mean {shown.get(nearest[0], nearest[0])}?" if nearest else "."
+            raise UserError(f"unknown GLUE task {name!r}{hint} {_VALID}")
     if not names:
         raise UserError(f"expected a GLUE task or a comma-separated list of them, found {text!r}. {_VALID}")
     return tuple(dict.fromkeys(task for name in names for task in choices[_key(name)]))
@@ -120,10 +123,3 @@ _VALID = f"Valid ones: {', '.join(task.name for task in EVERY_TASK)}, paper ({',
 
 def _key(name: str) -> str:
     return re.sub(r"[\s_-]", "", name.lower())
-
-
-def _unknown(name: str, keys: list[str]) -> str:
-    nearest = get_close_matches(_key(name), keys, n=1)
-    shown = {_key(task.name): task.name for task in EVERY_TASK}
-    hint = f"; did you mean {shown.get(nearest[0], nearest[0])}?" if nearest else "."
-    return f"unknown GLUE task {name!r}{hint} {_VALID}"

@@ -7,20 +7,19 @@ A quotation mark is text, and CSV quoting would merge the rows between two of th
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from nystromformer.errors import UserError
+from nystromformer.data.hub import load_split
+from nystromformer.errors import UserError, first_line
 from nystromformer.tasks.documents.source import text_of
 from nystromformer.tasks.documents.table import Cell, open_table
 from nystromformer.tasks.finetuning.encoded import size_warning
 from nystromformer.tasks.finetuning.examples import Labels, Texts
 from nystromformer.tasks.glue.catalog import EVERY_TASK
 from nystromformer.tasks.glue.table_task import GlueSplit, GlueTask
-from nystromformer.wording import first_names
 
 _HOW_TO_GET = (
     "Get the files by GLUE's download (gluebenchmark.com; glue/README.md says what goes where), or give --glue hub "
@@ -43,8 +42,7 @@ def find_folder(task: GlueTask, folder: Path) -> Path:
     if not foreign and (folder / train).is_file():
         return folder
     raise UserError(
-        f"{folder}: no data of {task.name}. Looked for {inside / train} and {folder / train}; "
-        f"{_what_is_there(folder)}. {_HOW_TO_GET}"
+        f"{folder}: no data of {task.name}: found no {inside / train} and no {folder / train}. {_HOW_TO_GET}"
     )
 
 
@@ -76,7 +74,7 @@ def read_split(task: GlueTask, folder: Path, split: str, skip_bad_rows: bool = F
     wanted, home = task.split(split), find_folder(task, folder)
     path = _find_file(home, wanted)
     if path is None:
-        raise UserError(f"{_place(home, wanted.files[0])}: missing; {_what_is_there(home)}. {_HOW_TO_GET}")
+        raise UserError(f"{home / wanted.files[0]}: no such file. {_HOW_TO_GET}")
     needed = [*task.sentences, *([task.label] if wanted.has_labels else [])]
     is_quoted = path.suffix != ".tsv"
     table = open_table(path, is_quoted=is_quoted)
@@ -97,9 +95,18 @@ def read_split(task: GlueTask, folder: Path, split: str, skip_bad_rows: bool = F
             continue
         sentences.append(texts)
         ids.append(str(number - 1))
-    left_out = _left_out(bad, len(ids) + len(bad), skip_bad_rows and wanted.has_labels, wanted) if bad else None
+    left_out = None
+    if bad:
+        left_out = f"{bad[0]} ({len(bad)} of {len(ids) + len(bad)} rows are bad)"
+        if not wanted.has_labels:
+            raise UserError(
+                f"{left_out}. Download the file again: GLUE's server wants each row of a test file predicted"
+            )
+        if not skip_bad_rows:
+            raise UserError(f"{left_out}. Correct them, or give --skip_bad_rows to leave such rows out")
+        left_out += ". They are left out"
     if not sentences:
-        raise UserError(f"{path}: expected rows, found {f'none but {len(bad)} bad' if bad else 'none'}")
+        raise UserError(f"{path}: expected rows, found none{' but bad ones' if bad else ''}")
     first, *second = map(list, zip(*sentences, strict=True))
     values = as_labels(task, labels) if wanted.has_labels else None
     name = f"{task.name} {split}"
@@ -119,20 +126,8 @@ def check_size(task: GlueTask, split: str, count: int) -> list[str]:
     return size_warning(name, count, "row", official.rows, "GLUE's server refuses its predictions")
 
 
-def _what_is_there(folder: Path) -> str:
-    if not folder.is_dir():
-        return "the folder does not exist"
-    names = sorted(path.name for path in folder.iterdir())
-    return f"the folder holds {first_names(names)}" if names else "the folder is empty"
-
-
 def _find_file(home: Path, split: GlueSplit) -> Path | None:
-    return next((place for file in split.files if (place := _place(home, file)).is_file()), None)
-
-
-def _place(home: Path, file: str) -> Path:
-    # normpath: "MNLI/../AX" is beside MNLI also where MNLI is a link to another place
-    return Path(os.path.normpath(home / file))
+    return next((home / file for file in split.files if (home / file).is_file()), None)
 
 
 def _label_of(task: GlueTask, place: str, cell: Cell) -> float:
@@ -150,15 +145,23 @@ def _label_of(task: GlueTask, place: str, cell: Cell) -> float:
     return score
 
 
-def _left_out(bad: Sequence[str], count: int, skip: bool, split: GlueSplit) -> str:
-    """What is said of bad rows that are left out; of others a UserError is raised."""
-    verb = "is" if len(bad) == 1 else "are"
-    share = f"{len(bad)} of {count} rows {verb} bad"
-    if skip:
-        return f"{bad[0]}. {share} and {verb} left out"
-    remedy = (
-        "Correct them, or give --skip_bad_rows to leave such rows out"
-        if split.has_labels
-        else "Download the file again: rows of a test file cannot be left out, GLUE's server wants each predicted"
-    )
-    raise UserError(f"{bad[0]} ({share}). {remedy}")
+def read_hub_split(task: GlueTask, split: str) -> Texts:
+    """Read a split as `read_split` does, from the hub or the datasets library's cache. A test split has no labels.
+
+    Raises:
+        UserError: there is no network, or the download fails.
+    """
+    wanted = task.split(split)
+    if wanted.hub is None:
+        raise UserError(f"--glue hub: {task.name} has no copy on the hub: give --glue a folder with its files")
+    config, hub_split = wanted.hub
+    try:
+        rows = load_split(task.hub_name, config, hub_split)
+        sentences = [list(map(str, rows[column])) for column in task.hub_sentences]
+        labels = as_labels(task, rows["label"]) if wanted.has_labels else None
+    except Exception as error:  # the library raises whatever its network and file system layers raise
+        raise UserError(
+            f"--glue hub: {task.name} {split} cannot be loaded from {task.hub_name}: {first_line(error)}. It needs a "
+            "network; without one, give --glue a folder that holds GLUE's own files (gluebenchmark.com)"
+        ) from error
+    return Texts(f"{task.name} {split}", sentences[0], sentences[1] if len(sentences) > 1 else None, labels)

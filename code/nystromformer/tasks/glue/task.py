@@ -13,10 +13,8 @@ from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, describe, encode, reduce
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.target import Classes, Target, Value
-from nystromformer.tasks.glue.hub import read_hub_split
-from nystromformer.tasks.glue.metrics import score
-from nystromformer.tasks.glue.predictions import write_predictions
-from nystromformer.tasks.glue.read import available_splits, check_size, read_split
+from nystromformer.tasks.glue.metrics import score, write_predictions
+from nystromformer.tasks.glue.read import available_splits, check_size, read_hub_split, read_split
 from nystromformer.tasks.glue.table_task import GlueTask
 
 

@@ -129,33 +129,6 @@ def parse(text: str) -> bytes:
         raise ValueError(f"expected digits, {', '.join(OPERATORS)} and {END}, found {error.args[0]!r:.40}") from None
 
 
-def evaluate(tokens: bytes) -> int:
-    """The value of an expression.
-
-    Raises:
-        ValueError: it is none: an operator without values, a list that does not end, or more than one expression.
-    """
-    results: list[int] = []
-    open_lists = [results]  # above the results each list that has not ended: its operator, then its values
-    for place, token in enumerate(tokens, start=1):
-        if token < FIRST_OPERATOR:
-            open_lists[-1].append(token)
-        elif token < END_OF_LIST:
-            open_lists.append([token - FIRST_OPERATOR])
-        elif token == END_OF_LIST:
-            if len(open_lists) == 1:
-                raise ValueError(f"token {place}: closes a list that was not opened")
-            operator, *values = open_lists.pop()
-            if not values:
-                raise ValueError(f"token {place}: closes an operator without values")
-            open_lists[-1].append(apply(operator, values))
-    if len(open_lists) > 1:
-        raise ValueError(f"{len(open_lists) - 1} lists are not closed")
-    if len(results) != 1:
-        raise ValueError(f"expected one expression, found {len(results)}")
-    return results[0]
-
-
 def draw_listops(folder: Path, wanted: Expressions, sizes: Mapping[str, int], seed: int, workers: int) -> Manifest:
     """Draw ListOps into a folder.
 
@@ -181,7 +154,7 @@ def read_listops(folder: Path, release: Path, partial: bool, seed: int) -> Manif
     """Take ListOps from the release into a folder.
 
     Raises:
-        UserError: files are missing, or one is malformed or has a wrong label; as `prepare_read`.
+        UserError: files are missing, or one is malformed; as `prepare_read`.
     """
     place, files = find_files(release, "listops-1000", _RELEASE_FILES, partial)
     expressions = {split: read_expressions(path) for split, (path,) in files.items()}
@@ -189,10 +162,10 @@ def read_listops(folder: Path, release: Path, partial: bool, seed: int) -> Manif
 
 
 def read_expressions(path: Path) -> Iterator[Example]:
-    """The expressions of a file, whose labels are computed again.
+    """The expressions of a file.
 
     Raises:
-        UserError: another header, a line that is no expression and digit, or whose label is not its value; says where.
+        UserError: another header, or a line that is no expression and digit; says where.
     """
     with path.open(encoding="utf-8", errors="replace") as lines:
         header = next(lines, "").rstrip("\n")
@@ -202,9 +175,8 @@ def read_expressions(path: Path) -> Iterator[Example]:
             source, _, target = line.rstrip("\n").rpartition("\t")
             try:
                 tokens = parse(source)
-                value = evaluate(tokens)
-                if target != str(value):
-                    raise ValueError(f"its value is {value}, its label {target[:20]!r}")
+                if len(target) != 1 or target not in "0123456789":
+                    raise ValueError(f"expected a digit as label, found {target[:20]!r}")
             except ValueError as error:
                 raise UserError(f"{path}, line {number}: {error}") from None
-            yield [tokens], value
+            yield [tokens], int(target)

@@ -105,11 +105,6 @@ class Drawing:
         first, last = self.marked
         return self.paths[first][0][0], self.paths[last][-1][1]
 
-    @property
-    def dashes(self) -> list[Floats]:
-        """All of them."""
-        return [dash for path in (*self.paths, *self.distractors) for dash in path]
-
 
 def draw(generator: random.Random, style: Style) -> Drawing:
     """A picture's geometry; attempts that come to a dead end are thrown away.

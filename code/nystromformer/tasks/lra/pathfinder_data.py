@@ -73,7 +73,13 @@ def read_pathfinder(folder: Path, release: Path, size: int, contour: int, partia
     Raises:
         UserError: metadata or pictures are missing or malformed; as `prepare_read`.
     """
-    pictures, empty = list_pictures(find_pictures(release, size, contour))
+    name = "curv_baseline" if contour == _BASELINE else f"curv_contour_length_{contour}"
+    inside = Path(f"pathfinder{size}", name)
+    places = [release / inside, release / RELEASE / inside, release / name]
+    place = next((each for each in places if any(each.glob("metadata/*.npy"))), None)
+    if place is None:
+        raise UserError(f"{release}: expected pictures of Pathfinder, found no {inside}/metadata/*.npy")
+    pictures, empty = list_pictures(place)
     official = sum(PATHFINDER.official.values())
     if len(pictures) + empty != official and not partial:
         raise UserError(
@@ -91,21 +97,6 @@ def read_pathfinder(folder: Path, release: Path, size: int, contour: int, partia
     settings = {"size": size, "contour": contour}
     # Their number was checked above, with those that are left out.
     return prepare_read(folder, PATHFINDER, release, chosen, settings, True, seed, warnings=warnings)
-
-
-def find_pictures(release: Path, size: int, contour: int) -> Path:
-    """The folder of a release with the pictures of a size and length of path.
-
-    Raises:
-        UserError: it is not there, or has no metadata.
-    """
-    name = "curv_baseline" if contour == _BASELINE else f"curv_contour_length_{contour}"
-    inside = Path(f"pathfinder{size}", name)
-    places = [release / inside, release / RELEASE / inside, release / name]
-    place = next((each for each in places if any(each.glob("metadata/*.npy"))), None)
-    if place is None:
-        raise UserError(f"{release}: expected pictures of Pathfinder, found no {inside}/metadata/*.npy")
-    return place
 
 
 def list_pictures(folder: Path) -> tuple[list[tuple[Path, int]], int]:

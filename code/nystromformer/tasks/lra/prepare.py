@@ -72,10 +72,12 @@ def prepare_drawn(
         UserError: the folder is not free, or examples cannot be drawn.
     """
 
-    def write(store: Store) -> tuple[dict[str, SplitFacts], list[str]]:
-        return _draw_splits(store, draw, sizes, data, workers), warnings
-
-    return _prepare(folder, data, {**settings, "sizes": dict(sizes)}, write)
+    return _prepare(
+        folder,
+        data,
+        {**settings, "sizes": dict(sizes)},
+        lambda store: (_draw_splits(store, draw, sizes, data, workers), warnings),
+    )
 
 
 def _draw_splits(

@@ -56,13 +56,6 @@ AS_PUBLISHED: dict[str, dict[str, Any]] = {
 """What the code of the paper's authors computes otherwise than the attention of that name, for `--as_published`."""
 
 
-def build_overrides(config_file: Path, flags: RecipeFlags, track: Track, given: Sequence[str]) -> list[str]:
-    """What to write over a config.json for a track and an attention; further overrides take its place."""
-    keys = {each.partition("=")[0].strip() for each in given}
-    of_track = [f"{key}={value}" for key, value in track.overrides.items() if key not in keys]
-    return [*of_track, *flags.overrides(config_file, given)]
-
-
 def add_as_published(config_file: Path, overrides: Sequence[str], given: Sequence[str], padded: int) -> list[str]:
     """Overrides of a valid config.json, with attention that computes what the code of the paper's authors does.
 

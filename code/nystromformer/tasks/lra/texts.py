@@ -37,22 +37,18 @@ def read_text(folder: Path, imdb: Path, length: int, validate_on_test: bool, par
     Raises:
         UserError: as `read_imdb` and `prepare_read`.
     """
-    data, reviews, warnings = TEXT, _read_reviews(imdb), []
+    data, warnings = TEXT, []
+    reviews: dict[str, list[Example]] = {}
+    for split, texts in read_imdb(imdb, keep_breaks=True).items():
+        assert texts.labels is not None
+        labelled = zip(texts.first, texts.labels.tolist(), strict=True)
+        reviews[split] = [([text.encode()], label) for text, label in labelled]
     if validate_on_test:
         data = replace(TEXT, official=dict.fromkeys(SPLITS, OFFICIAL_SIZE))
         reviews["validation"] = reviews["test"]
         warnings = ["validated on the test reviews, as the authors did: the test is none"]
     settings = {"validate_on_test": validate_on_test}
     return prepare_read(folder, data, imdb, reviews, settings, partial, seed, length, warnings)
-
-
-def _read_reviews(source: Path) -> dict[str, list[Example]]:
-    found: dict[str, list[Example]] = {}
-    for split, texts in read_imdb(source, keep_breaks=True).items():
-        assert texts.labels is not None
-        reviews = zip(texts.first, texts.labels.tolist(), strict=True)
-        found[split] = [([text.encode()], label) for text, label in reviews]
-    return found
 
 
 def read_retrieval(folder: Path, release: Path, length: int, partial: bool, seed: int) -> Manifest:

@@ -1,4 +1,4 @@
-"""Clients' events to the launcher and the reports."""
+"""Clients' events to the launcher, the reports and the command, which need neither torch nor numpy here."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from nystromformer.tasks.declaration import Data, Task
+
+ARCHITECTURES = ("encoder", "lstm", "gru")
+"""What may read the events."""
 
 
 def _name(choices: Mapping[str, Any]) -> str:

@@ -1,24 +1,30 @@
-"""Clients' events as examples of a training run.
+"""Clients' events as examples of a training run, and what is learned of them: the label's chance, masked events.
 
-Shapes: B clients, N events, the newest first, C categorical and F numerical features, K masked events.
+Shapes: B clients, N events, the newest first, C categorical and F numerical features, K masked events; of scores I
+examples, C classes.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from nystromformer.config import ModelConfig
 from nystromformer.data.counter import random_uniform
+from nystromformer.model.events import EventModel, MaskedEventModel, Network
 from nystromformer.tasks.finetuning.examples import Ints
+from nystromformer.tasks.finetuning.target import Classes, Plain
 from nystromformer.tasks.transactions.store import Manifest, Stored
 
 _MASK_STREAM, _SHIFT_STREAM = 44, 45
+_EVENTS = ("categories_BNC", "numbers_BNF", "mask_BN")
 
 
 @dataclass(frozen=True)
@@ -136,3 +142,42 @@ def mask_events(batch: dict[str, Tensor], clients: Ints, share: float, seed: int
         "positions_BK": torch.from_numpy(np.where(counted_BK, order_BN[:, :most], 0)),
         "counted_BK": torch.from_numpy(counted_BK),
     }
+
+
+@dataclass(frozen=True)
+class Labels(Classes):
+    """Whether a client's label is 1.
+
+    Args:
+        features: of events.
+        network: that reads them.
+    """
+
+    features: Features = Features((), 0)
+    network: Network = "encoder"
+
+    def build(self, config: ModelConfig) -> nn.Module:
+        return EventModel(config, self.features.categories, self.features.numbers, self.network, self.count)
+
+    def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        scores_IC: Tensor = model(*(batch[name] for name in _EVENTS))
+        return scores_IC.float()
+
+
+@dataclass(frozen=True)
+class MaskedEvents(Plain):
+    """What masked events were; scores are mean loss, sum of right features and number of masked events of each row."""
+
+    features: Features
+    network: Network
+    has_accuracy = False
+
+    def build(self, config: ModelConfig) -> nn.Module:
+        return MaskedEventModel(config, self.features.categories, self.features.numbers, self.network)
+
+    def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        sums_I3: Tensor = model(*(batch[name] for name in (*_EVENTS, "positions_BK", "counted_BK")))
+        return torch.cat([sums_I3[:, :1] / sums_I3[:, 2:], sums_I3[:, 1:]], dim=1)
+
+    def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
+        return scores_IC[:, 0]

@@ -104,8 +104,6 @@ def read_sparkov(path: Path) -> TableReader:
         UserError: other columns.
     """
     source = open_source(path, "|", _has_transactions)
-    if len(source.columns) == 1:
-        source = open_source(path, is_wanted=_has_transactions)
     check_columns(source, ("cc_num", "unix_time", *_SPARKOV_CATEGORIES, *_SPARKOV_NUMBERS, "is_fraud"))
     forms = (("amt", "log"), ("city_pop", "log"), *((name, "scale") for name in _SPARKOV_NUMBERS[2:]))
     roles = Roles("cc_num", "unix_time", _SPARKOV_CATEGORIES, forms)  # type: ignore[arg-type]

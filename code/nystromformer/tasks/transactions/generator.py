@@ -19,7 +19,6 @@ from __future__ import annotations
 import csv
 import importlib
 import io
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -97,13 +96,13 @@ def draw_clients(world: World, clients: int, seed: int, out: Path) -> None:
     arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     rows: list[tuple[str, str, int, str]] = []
     for number, start in enumerate(range(0, clients, _BATCH)):
-        batch = _draw_batch(world, min(_BATCH, clients - start), start, np.random.default_rng([_STREAM, seed, number]))
-        table = arrow.table(dict(batch.columns))
+        random = np.random.default_rng([_STREAM, seed, number])
+        columns, drawn = _draw_batch(world, min(_BATCH, clients - start), start, random)
         buffer = io.BytesIO()
-        parquet.write_table(table, buffer, compression="zstd")
+        parquet.write_table(arrow.table(columns), buffer, compression="zstd")
         with NewFile(out / EVENTS / f"part-{number:05d}.parquet") as file:
             file.write(buffer.getvalue())
-        rows += batch.clients
+        rows += drawn
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(("client", "date", "default", "truth"))
@@ -112,13 +111,10 @@ def draw_clients(world: World, clients: int, seed: int, out: Path) -> None:
         file.write(text.getvalue().encode())
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    columns: Mapping[str, Any]
-    clients: list[tuple[str, str, int, str]]
-
-
-def _draw_batch(world: World, count: int, first: int, random: np.random.Generator) -> _Drawn:
+def _draw_batch(
+    world: World, count: int, first: int, random: np.random.Generator
+) -> tuple[dict[str, Any], list[tuple[str, str, int, str]]]:
+    """Columns of events, and rows of clients."""
     lengths = np.exp(random.normal(0, world.length_spread, count)) * world.mean_length
     lengths = np.clip(lengths / np.exp(world.length_spread**2 / 2), 8, world.most_events).astype(np.int64)
     longest = int(lengths.max())
@@ -141,7 +137,7 @@ def _draw_batch(world: World, count: int, first: int, random: np.random.Generato
     flat = {"client": np.repeat(names, lengths)} | {name: values[valid_BN] for name, values in columns.items()}
     dates = [_date(day) for day in asked_days.tolist()]
     truths = [f"{truth:.6f}" for truth in truth_B.tolist()]
-    return _Drawn(flat, list(zip(names, dates, default_B.tolist(), truths, strict=True)))
+    return flat, list(zip(names, dates, default_B.tolist(), truths, strict=True))
 
 
 def _times(

@@ -23,11 +23,10 @@ from nystromformer.errors import UserError
 from nystromformer.files.writing import NewFile, check_new_file, sha256_of
 from nystromformer.runs.record import Run, open_run
 from nystromformer.runs.settings import Predict
-from nystromformer.runs.store import MARK, Pieces, Store
+from nystromformer.runs.store import MARK, Store
 from nystromformer.tasks.finetuning.plan import fit_to_budget
-from nystromformer.tasks.transactions.examples import ClientExamples, Features
+from nystromformer.tasks.transactions.examples import ClientExamples, Features, Labels
 from nystromformer.tasks.transactions.store import Stored, open_stored
-from nystromformer.tasks.transactions.target import Labels
 from nystromformer.training import Device, choose_device
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import epoch_name
@@ -118,7 +117,15 @@ def predict_clients(run: ClientsRun, out: Path) -> None:
     with Store(parts, "run_predict.py", facts, "name another file with --out") as store:
         if not store.publish_again(out.parent):
             pieces = np.array_split(everyone, max(1, -(-len(everyone) // CLIENTS_AT_A_TIME)))
-            found = [_part(run, store.pieces, number, piece) for number, piece in enumerate(pieces)]
+            found = []
+            for number, clients in enumerate(pieces):
+                content = store.pieces.read(f"{number:08d}")
+                if content is None:
+                    content = run.chances(clients).astype("<f4").tobytes()
+                    with store.pieces.write(f"{number:08d}") as piece:
+                        piece.write(content)
+                    logger.info("%s of %s", f"{int(clients[-1]) + 1:,}", number_of(len(everyone), "client"))
+                found.append(np.frombuffer(content, dtype="<f4"))
             names = run.stored.names()
             chances = [f"{chance:.9f}" for chance in np.concatenate(found).tolist()]
             text = io.StringIO()
@@ -129,15 +136,3 @@ def predict_clients(run: ClientsRun, out: Path) -> None:
             store.publish(out.parent, [out.name])
         store.remove()
     logger.info("%s: %s", out, number_of(len(everyone), "client"))
-
-
-def _part(run: ClientsRun, pieces: Pieces, number: int, clients: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The chances of some clients, computed now where no earlier start has."""
-    name = f"{number:08d}"
-    if (content := pieces.read(name)) is not None:
-        return np.frombuffer(content, dtype="<f4").astype(np.float32)
-    chances = run.chances(clients)
-    with pieces.write(name) as piece:
-        piece.write(chances.astype("<f4").tobytes())
-    logger.info("%s of %s", f"{int(clients[-1]) + 1:,}", number_of(len(run.stored.ends), "client"))
-    return chances

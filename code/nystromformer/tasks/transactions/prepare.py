@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -47,9 +45,6 @@ from nystromformer.tasks.transactions.store import (
 from nystromformer.tasks.transactions.tables import TableReader
 from nystromformer.wording import first_names, number_of
 
-_COUNTED, _MUCH = 1_000_000, 0.5
-"""Events whose unknown values are counted, and a share that is worth a warning."""
-_CONTROL = re.compile(r"[\t\r\n]")
 _HOURS = [str(hour) for hour in range(24)]
 _WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 
@@ -121,8 +116,7 @@ def _write(folder: Path, settings: Mapping[str, Any], plan: Plan) -> Manifest:
     names: list[str] = []
     seen: set[str] = set()
     ends, last_events = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
-    # Times without a zone are read as UTC, and may be ahead of it.
-    total, now = 0, time.time() + DAY
+    total = 0
     with ExitStack() as stack:
         files = {kind: stack.enter_context(NewFile(file_of(folder, kind))) for kind in ("categories", "numbers")}
         for batch in whole_clients(plan.batches):
@@ -132,10 +126,8 @@ def _write(folder: Path, settings: Mapping[str, Any], plan: Plan) -> Manifest:
                         f"{plan.source}: client {name}: expected all events of a client together, found some after "
                         "another client's: sort the table by client and time"
                     )
-                if _CONTROL.search(name):
-                    raise UserError(f"{plan.source}: client {name!r}: expected a name without tabs and line breaks")
                 seen.add(name)
-            ordered = _until_date(in_order(batch, plan.sort, plan.source), plan, now)
+            ordered = _until_date(in_order(batch, plan.sort, plan.source), plan)
             if not ordered.clients:
                 continue
             made = [hours_and_weekdays(ordered.times)] if plan.reader.has_dates else []
@@ -221,15 +213,14 @@ def _write(folder: Path, settings: Mapping[str, Any], plan: Plan) -> Manifest:
     )
 
 
-def _until_date(batch: Batch, plan: Plan, now: float) -> Batch:
-    """The events up to the clients' dates, or in tables with dates up to now.
+def _until_date(batch: Batch, plan: Plan) -> Batch:
+    """The events up to the clients' dates.
 
     Raises:
         UserError: there are later ones, and they are not to be left out; or a client has no others, and is not to be
             left out. Names the client.
     """
-    dates = plan.clients.dates
-    limits = [dates.get(name, now if plan.reader.has_dates else np.inf) for name in batch.clients]
+    limits = [plan.clients.dates.get(name, np.inf) for name in batch.clients]
     lengths = np.diff(batch.ends, prepend=0)
     kept = batch.times <= np.repeat(limits, lengths)
     if kept.all():
@@ -237,9 +228,8 @@ def _until_date(batch: Batch, plan: Plan, now: float) -> Batch:
     number = int(np.searchsorted(batch.ends, np.flatnonzero(~kept)[0], side="right"))
     name, last = batch.clients[number], batch.times[batch.ends[number] - 1]
     if not plan.cut_after_date:
-        when = f"its date ({plan.clients.place})" if name in dates else "now"
         raise UserError(
-            f"{plan.source}: client {name}: expected no event after {when}, found one "
+            f"{plan.source}: client {name}: expected no event after its date ({plan.clients.place}), found one "
             f"{(last - limits[number]) / DAY:,.1f} days later: remove such events, or have them left out "
             "(--cut_after_date of `prepare.py long` and `nested`)"
         )
@@ -268,11 +258,4 @@ def describe(stored: Stored) -> str:
         if split in manifest.ceiling:
             line += f"; Gini of the truth {100 * manifest.ceiling[split]:.1f} %"
         lines.append(line)
-    codes = np.asarray(stored.categories[:_COUNTED])
-    for column, each in enumerate(manifest.categories):
-        unknown = float((each.ids_of(codes[:, column]) == UNKNOWN).mean())
-        if unknown > _MUCH:
-            lines.append(
-                f"warning: {each.name}: {100 * unknown:.0f} % of its values are unknown to the training clients"
-            )
     return "\n".join([*lines, *manifest.notes, f"data: {stored.folder}"])

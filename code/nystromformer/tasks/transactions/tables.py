@@ -244,11 +244,6 @@ class TableReader:
         """Whether times are dates, which have hours and days of the week."""
 
     @property
-    def unit_of_numbers(self) -> float | None:
-        """Seconds of a time's unit; None where times are dates."""
-        return None if self.has_dates else self.unit
-
-    @property
     def _columns(self) -> list[str]:
         roles, marked = self.roles, [self.marks[0]] if self.marks else []
         return [roles.client, roles.time, *roles.categorical, *roles.numbers, *marked]
@@ -329,7 +324,9 @@ class _Cells:
         if types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if types.is_floating(column.type):
-            column = self._of_floats(column)
+            whole = compute.and_(compute.equal(compute.floor(column), column), compute.less(compute.abs(column), 1e18))
+            integers = compute.if_else(whole, column, 0.0).cast(self._arrow.int64()).cast(self._arrow.string())
+            column = compute.if_else(whole, integers, column.cast(self._arrow.string()))
         elif not types.is_string(column.type):
             column = self._cast(name, column, self._arrow.string())
         elif name in self._numbers:
@@ -338,12 +335,6 @@ class _Cells:
         if required and column.null_count:
             raise self._refusal(name, "a value in each row, found an empty cell")
         return column
-
-    def _of_floats(self, column: Any) -> Any:
-        compute, arrow = self._compute, self._arrow
-        is_whole = compute.and_(compute.equal(compute.floor(column), column), compute.less(compute.abs(column), 1e18))
-        whole = compute.if_else(is_whole, column, 0.0).cast(arrow.int64()).cast(arrow.string())
-        return compute.if_else(is_whole, whole, column.cast(arrow.string()))
 
     def numbers(self, name: str) -> NDArray[np.float32]:
         """A numerical column; NaN where a cell is empty."""

@@ -28,12 +28,13 @@ from nystromformer.tasks.transactions.declaration import TASK
 from nystromformer.tasks.transactions.examples import (
     ClientExamples,
     Features,
+    Labels,
+    MaskedEvents,
     mask_events,
     shift_cyclically,
 )
 from nystromformer.tasks.transactions.metrics import difference_interval, draw_reliability, gini, intervals, score
 from nystromformer.tasks.transactions.store import open_stored
-from nystromformer.tasks.transactions.target import Labels, MaskedEvents
 from nystromformer.training import Device, Group
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import epoch_name

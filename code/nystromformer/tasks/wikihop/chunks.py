@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import AddedToken, Tokenizer
 
+from nystromformer.data.tokenizer import special_tokens
 from nystromformer.errors import UserError
-from nystromformer.tasks.wikihop.markers import Markers
 
 Tokens = NDArray[np.int32]
 
@@ -27,6 +28,41 @@ _HEAD = 3
 """Tokens of the prefix besides question and candidates: `<s> <question> </question>`."""
 _AROUND = 2
 """Tokens around a candidate."""
+MARKERS = {
+    "question": "<question>",
+    "end_question": "</question>",
+    "answer": "<answer>",
+    "end_answer": "</answer>",
+}
+"""The special tokens that mark a question and its candidates, added to a tokenizer."""
+
+
+@dataclass(frozen=True)
+class Markers:
+    """Ids of the tokens that rows are built with."""
+
+    bos: int
+    pad: int
+    eos: int
+    question: int
+    end_question: int
+    answer: int
+    end_answer: int
+
+
+def add_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy of the tokenizer with MARKERS; their ids follow the vocabulary's last one, in this order; those that it
+    has already keep theirs.
+    """
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in MARKERS.values()])
+    return copy
+
+
+def markers(tokenizer: Tokenizer) -> Markers:
+    """Ids of the tokens that rows are built with, of a tokenizer with MARKERS."""
+    special, ids = special_tokens(tokenizer), tokenizer.get_vocab()
+    return Markers(special.bos, special.pad, special.eos, **{role: ids[token] for role, token in MARKERS.items()})
 
 
 @dataclass(frozen=True)

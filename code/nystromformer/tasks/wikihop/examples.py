@@ -18,8 +18,7 @@ from torch import Tensor
 
 from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.examples import Ints
-from nystromformer.tasks.wikihop.chunks import cut, row_of
-from nystromformer.tasks.wikihop.markers import markers
+from nystromformer.tasks.wikihop.chunks import cut, markers, row_of
 from nystromformer.tasks.wikihop.tokens import TokenCache
 
 
@@ -36,8 +35,7 @@ class WikiHopExamples:
         most_global: tokens that a row's prefix may have, since the attention takes no more as global; None: any number.
 
     Raises:
-        UserError: an instance's question and candidates leave no room in a row or are too many to be global, or the
-            tokenizer lacks a special token.
+        UserError: an instance's question and candidates leave no room in a row or are too many to be global.
     """
 
     def __init__(
@@ -78,11 +76,6 @@ class WikiHopExamples:
         part.lengths, part.rows, part.tokens = (array[numbers] for array in (self.lengths, self.rows, self.tokens))
         part.fingerprint = hashlib.sha256(f"{self.fingerprint} {numbers.tolist()}".encode()).hexdigest()
         return part
-
-    @property
-    def num_cut(self) -> int:
-        """Instances that take several chunks."""
-        return int((self.rows > 1).sum())
 
     def answers(self, scores_IA: Tensor) -> dict[str, str]:
         """By each instance's id the text of its best candidate, as QAngaroo's evaluation reads it.

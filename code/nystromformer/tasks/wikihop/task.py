@@ -16,10 +16,10 @@ from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.target import Candidates, Target
+from nystromformer.tasks.wikihop.chunks import add_special_tokens
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
-from nystromformer.tasks.wikihop.markers import add_special_tokens
 from nystromformer.tasks.wikihop.read import check_file, check_size, data_name
-from nystromformer.tasks.wikihop.tokens import TokenCache, open_tokens
+from nystromformer.tasks.wikihop.tokens import open_tokens
 from nystromformer.wording import number_of
 
 _VALIDATION_STREAM = 31
@@ -47,7 +47,9 @@ class WikiHop(OnText):
         self.target: Target = Candidates()
         self.choices = {"data": data_name(source / "train.json"), "held_out": validation}
         # Opening hashes a large file, and says which instances are left out.
-        self._tokens = lru_cache(maxsize=None)(self._open_tokens)
+        self._tokens = lru_cache(maxsize=None)(
+            lambda path, loading: open_tokens(path, loading.tokenizer, loading.cache, skip_unanswerable)
+        )
 
     def check(self) -> None:
         """Only whether the files are there: reading them takes long, and is done next."""
@@ -77,7 +79,14 @@ class WikiHop(OnText):
             validation = self._examples("dev", loading)
             warnings += check_size(validation.ids, "dev")
         else:
-            train, validation = self._divided(train, self.validation)
+            everyone, count = train, round(self.validation * len(train))
+            if not 0 < count < len(train):
+                of = number_of(len(train), "instance")
+                raise UserError(f"--validation {self.validation:g}: of {of} that leaves none on one side")
+            held_out = np.zeros(len(train), dtype=bool)
+            held_out[permute(np.arange(count), len(train), self.split_seed, _VALIDATION_STREAM)] = True
+            train = everyone.part(np.flatnonzero(~held_out), "train")
+            validation = everyone.part(np.flatnonzero(held_out), "validation")
         if loading.train_rows is not None and loading.train_rows < len(train):
             warnings.append(f"trained on {loading.train_rows:,} of the {len(train):,} instances (--train_rows)")
             train = train.part(subset(len(train), loading.train_rows), train.name)
@@ -108,30 +117,14 @@ class WikiHop(OnText):
                 test_metrics |= {key + ending: value for key, value in metrics.items()}
         return test_metrics
 
-    def _open_tokens(self, path: Path, loading: Loading) -> TokenCache:
-        return open_tokens(path, loading.tokenizer, loading.cache, self.skip_unanswerable)
-
     def _examples(self, split: str, loading: Loading) -> WikiHopExamples:
         cache = self._tokens(self.source / f"{split}.json", loading)
         return WikiHopExamples(split, cache, loading.tokenizer, loading.length, loading.most_global)
-
-    def _divided(self, train: WikiHopExamples, share: float) -> tuple[WikiHopExamples, WikiHopExamples]:
-        count = round(share * len(train))
-        if not 0 < count < len(train):
-            raise UserError(
-                f"--validation {share:g}: of {number_of(len(train), 'instance')} that leaves none on one side"
-            )
-        held_out = np.zeros(len(train), dtype=bool)
-        held_out[permute(np.arange(count), len(train), self.split_seed, _VALIDATION_STREAM)] = True
-        return (
-            train.part(np.flatnonzero(~held_out), "train"),
-            train.part(np.flatnonzero(held_out), "validation"),
-        )
 
 
 def _describe(examples: WikiHopExamples) -> str:
     instances, rows = number_of(len(examples), "instance"), number_of(int(examples.rows.sum()), "row")
     return (
-        f"WikiHop {examples.name}: {instances}, {examples.num_cut:,} of them cut into several rows: {rows} of up to "
-        f"{int(examples.lengths.max())} tokens"
+        f"WikiHop {examples.name}: {instances}, {int((examples.rows > 1).sum()):,} of them cut into several rows: "
+        f"{rows} of up to {int(examples.lengths.max())} tokens"
     )

@@ -20,7 +20,6 @@ import logging
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from nystromformer.errors import UserError
 from nystromformer.files.writing import FileStamp, NewFile, sha256_of, sync_folder, write_json
 from nystromformer.tasks.finetuning.encoded import literal
 from nystromformer.tasks.wikihop.chunks import InstanceTokens
@@ -39,7 +37,6 @@ from nystromformer.wording import number_of
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
 _MANIFEST, _IDS, _CANDIDATES = "manifest.json", "ids.json", "candidates.json"
 _TOKENS, _OFFSETS, _INSTANCES = "tokens.bin", "offsets.bin", "instances.bin"
 _FILES = (_TOKENS, _OFFSETS, _INSTANCES, _IDS, _CANDIDATES)
@@ -62,9 +59,7 @@ class TokenCache:
         self.fingerprint = fingerprint
         self.ids: list[str] = json.loads((folder / _IDS).read_bytes())
         self._candidates_path = folder / _CANDIDATES
-        # A file of no bytes cannot be mapped.
-        is_empty = not (folder / _TOKENS).stat().st_size
-        self._tokens = np.empty(0, _TOKEN) if is_empty else np.memmap(folder / _TOKENS, _TOKEN, "r")
+        self._tokens = np.memmap(folder / _TOKENS, _TOKEN, "r")
         self._offsets: NDArray[np.int64] = np.fromfile(folder / _OFFSETS, _NUMBER).astype(np.int64)
         self._sizes = np.diff(self._offsets)
         table = np.fromfile(folder / _INSTANCES, _NUMBER).astype(np.int64).reshape(-1, 4)
@@ -112,13 +107,16 @@ def open_tokens(source: Path, tokenizer: Tokenizer, cache: Path, skip_unanswerab
         skip_unanswerable: as for `read_instances`.
 
     Raises:
-        UserError: as `read_instances`, or the cache cannot be written.
+        UserError: as `read_instances`.
     """
     check_file(source)
-    folder = cache / _name(source, tokenizer, skip_unanswerable)
+    identity = [sha256_of(source), hashlib.sha256(tokenizer.to_str().encode()).hexdigest(), skip_unanswerable]
+    folder = cache / hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
     tokens = _open_whole(folder)
     if tokens is None:
-        with _alone(cache):
+        cache.mkdir(parents=True, exist_ok=True)
+        # Where the disk has no locks, the soft one would be a file that a killed process leaves behind for good.
+        with FileLock(cache / "lock", fallback_to_soft=False):
             tokens = _open_whole(folder)
             if tokens is None:
                 _make(folder, source, tokenizer, skip_unanswerable)
@@ -128,12 +126,6 @@ def open_tokens(source: Path, tokenizer: Tokenizer, cache: Path, skip_unanswerab
         left_out = number_of(len(tokens.left_out), "instance")
         log.warning("%s: left out %s whose answer is not a candidate, %s first", source, left_out, tokens.left_out[0])
     return tokens
-
-
-def _name(source: Path, tokenizer: Tokenizer, skip_unanswerable: bool) -> str:
-    tokenizer_sha256 = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
-    identity = [FORMAT, sha256_of(source), tokenizer_sha256, skip_unanswerable]
-    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
 
 
 def _open_whole(folder: Path) -> TokenCache | None:
@@ -153,22 +145,6 @@ def _open_whole(folder: Path) -> TokenCache | None:
         return None
 
 
-@contextmanager
-def _alone(cache: Path) -> Iterator[None]:
-    """Keep other processes from writing to the cache; a killed process lets them in."""
-    # Where the disk has no locks, the soft one would be a file that a killed process leaves behind for good.
-    lock = FileLock(cache / "lock", fallback_to_soft=False)
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except OSError as error:
-        raise UserError(f"{cache}: the tokens cannot be kept there: {error.strerror or error}") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def _make(folder: Path, source: Path, tokenizer: Tokenizer, skip_unanswerable: bool) -> None:
     instances, left_out = read_instances(source, skip_unanswerable)
     log.info("%s: tokenising %s", source, number_of(len(instances), "instance"))
@@ -184,7 +160,10 @@ def _make(folder: Path, source: Path, tokenizer: Tokenizer, skip_unanswerable: b
             lengths += sizes
     stamps[_TOKENS] = file.stamp
     stamps[_OFFSETS] = _write(temporary / _OFFSETS, np.cumsum([0, *lengths]))
-    stamps[_INSTANCES] = _write(temporary / _INSTANCES, _table(instances))
+    counts = np.asarray([(len(instance.candidates), len(instance.supports)) for instance in instances])
+    first = np.cumsum(counts.sum(1) + 1) - counts.sum(1) - 1
+    answers = [_NO_ANSWER if instance.answer is None else instance.answer for instance in instances]
+    stamps[_INSTANCES] = _write(temporary / _INSTANCES, np.column_stack([first, counts, answers]))
     stamps[_IDS] = write_json(temporary / _IDS, [instance.id for instance in instances])
     stamps[_CANDIDATES] = write_json(temporary / _CANDIDATES, [instance.candidates for instance in instances])
     files = {name: vars(stamp) for name, stamp in stamps.items()}
@@ -203,13 +182,6 @@ def _encoded(instances: Iterable[Instance], tokenizer: Tokenizer) -> Iterator[tu
         encodings = encoder.encode_batch_fast(texts[start : start + _PIECE], add_special_tokens=False)
         ids = [np.asarray(encoding.ids, dtype=_TOKEN) for encoding in encodings]
         yield np.concatenate(ids).tobytes(), list(map(len, ids))
-
-
-def _table(instances: Sequence[Instance]) -> NDArray[np.int64]:
-    counts = np.asarray([(len(instance.candidates), len(instance.supports)) for instance in instances])
-    first = np.cumsum(counts.sum(1) + 1) - counts.sum(1) - 1
-    answers = [_NO_ANSWER if instance.answer is None else instance.answer for instance in instances]
-    return np.column_stack([first, counts, answers]).astype(_NUMBER)
 
 
 def _write(path: Path, values: NDArray[np.int64]) -> FileStamp:
