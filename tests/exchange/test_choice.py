@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from exported import of_table
-from finetuning import made_rows, pretrained, sweep
+from finetuning import finetune, made_rows, pretrained, sweep
 from small import CPU, run_here
 
 import nystromformer
@@ -18,7 +18,6 @@ from nystromformer.exchange.layouts import lay_out
 from nystromformer.exchange.open_model import open_model
 from nystromformer.runs.call import Call
 from nystromformer.runs.record import EpochMetrics, Run, read_run
-from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.training.archive import read_checkpoint, write_checkpoint
 
 

@@ -13,7 +13,7 @@ import foreign
 import pytest
 import torch
 from exported import MADE, WITHOUT_FILE, assert_equal, experiment, given, logits, of_table, rows
-from finetuning import made_rows, pretrained, sweep
+from finetuning import finetune, made_rows, pretrained, sweep
 from small import CPU, LENGTH, ROOT, VOCABULARY, run_here
 from tokenizers import Tokenizer
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
@@ -27,7 +27,6 @@ from nystromformer.exchange.settings import ImportSettings
 from nystromformer.files.writing import sha256_of
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.task import Documents
-from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.prediction.loaded import load_run
 from nystromformer.training.archive import read_checkpoint, write_checkpoint
 

@@ -1,6 +1,7 @@
 """The record of a run: what was written is read again, and it alone is read."""
 
 import ast
+import json
 import re
 import shlex
 from dataclasses import replace
@@ -13,6 +14,7 @@ from records import a_run
 from small import ROOT
 
 from nystromformer.errors import UserError
+from nystromformer.files.checked_json import read_checked, write_checked
 from nystromformer.runs.call import Call
 from nystromformer.runs.record import find_runs, find_unfinished, open_run, read_run
 
@@ -41,6 +43,18 @@ def test_a_folder_without_a_run(tmp_path: Path) -> None:
     assert read_run(tmp_path) is None
     with pytest.raises(UserError, match=r"--run .*: expected the folder of a finished fine-tuning run"):
         open_run(tmp_path, f"--run {tmp_path}")
+
+
+def test_a_run_of_an_earlier_version(tmp_path: Path) -> None:
+    a_run(tmp_path).write()
+    path = tmp_path / "result.json"
+    written = read_checked(path)
+    write_checked(path, written | {"format": 2})
+    with pytest.raises(UserError, match=r"result\.json: .*made by an earlier version: format 2, this one reads 3"):
+        read_run(tmp_path)
+    path.write_text(json.dumps(written))
+    with pytest.raises(UserError, match=r"result\.json: .*made by an earlier version: it has no sha256"):
+        read_run(tmp_path)
 
 
 def test_the_tokenizer_is_the_runs_own(tmp_path: Path) -> None:

@@ -14,12 +14,14 @@ from pyarrow import parquet
 from small import CPU, WORDS, write_experiment
 
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
+from nystromformer.tasks.finetuning.definition import Definition
 from nystromformer.tasks.finetuning.settings import Sweep
-from nystromformer.tasks.finetuning.sweep import finetune
+from nystromformer.tasks.finetuning.sweep import Finetuned, open_sweeps, run_sweep
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
 from nystromformer.tasks.imdb.read import LABELS, read_imdb
 from nystromformer.tasks.pretraining.pretrain import pretrain
+from nystromformer.training import Device, Group
 
 
 def pretrained(folder: Path, dataset: Path, **changes: Any) -> Experiment:
@@ -78,6 +80,12 @@ def copy_of(source: Path, target: Path, *overrides: str) -> Experiment:
     for name in ("config.json", "model/cp-0001.model", "model/tokenizer/tokenizer.json"):
         (target / name).write_bytes((source / name).read_bytes())
     return open_experiment(target, overrides)
+
+
+def finetune(experiment: Experiment, definition: Definition, sweep: Sweep, device: Device) -> Finetuned:
+    """Open a task and run its sweep, in one process."""
+    (setup,) = open_sweeps(experiment, [definition], sweep, device, Group())
+    return run_sweep(setup)
 
 
 def finetuned_glue(source: Path, folder: Path, name: str) -> Path:

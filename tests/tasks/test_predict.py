@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dying import Killed, dying_at
-from finetuning import copy_of, made_rows, sweep, write_imdb, write_sst2, write_stsb, write_table
+from finetuning import copy_of, finetune, made_rows, sweep, write_imdb, write_sst2, write_stsb, write_table
 from pyarrow import parquet
 from small import CPU, run_here
 
@@ -27,7 +27,6 @@ from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.table import open_table
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.finetuning.definition import Definition
-from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
 from nystromformer.tasks.imdb.task import Imdb

@@ -1,5 +1,6 @@
 """What run_predict.py refuses: one message, exit status 2, nothing written."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,8 @@ def test_folders_that_are_no_run(refused: Refused, run: Path, table: Path, tmp_p
     assert "expected the folder of a finished fine-tuning run, with result.json" in refused(tmp_path, "--input", table)
     path = run / "result.json"
     written = read_checked(path)
+    path.write_text(json.dumps(written))
+    assert "made by an earlier version: it has no sha256" in refused(run, "--input", table)
     write_checked(path, written | {"texts": None})
     said = refused(run, "--input", table)
     assert "expected a run of run_classify.py, run_glue.py or run_imdb.py, found another" in said

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from finetuning import copy_of, made_rows, sweep, write_stsb, write_table
+from finetuning import copy_of, finetune, made_rows, sweep, write_stsb, write_table
 from small import CPU
 
 import nystromformer
@@ -23,7 +23,6 @@ from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.finetuning.definition import Definition
-from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
 from nystromformer.tasks.prediction import predictor as opening

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from finetuning import copy_of, sweep, write_sst2
+from finetuning import copy_of, finetune, sweep, write_sst2
 from small import write_experiment
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -19,7 +19,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from wikihop_files import record, write_records
 
 from nystromformer.attention import landmarks
-from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
 from nystromformer.tasks.pretraining.pretrain import pretrain

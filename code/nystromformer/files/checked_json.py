@@ -48,7 +48,9 @@ def read_checked(path: Path) -> Any:
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from None
     if problems:
         raise ValueError(str(problems[0]))
-    if not isinstance(data, dict) or data.pop(_SHA256, None) != _checksum(data):
+    if isinstance(data, dict) and _SHA256 not in data:
+        raise ValueError(f"made by an earlier version: it has no {_SHA256}")
+    if not isinstance(data, dict) or data.pop(_SHA256) != _checksum(data):
         raise ValueError(f"modified after it was written: the {_SHA256} does not match")
     return data
 

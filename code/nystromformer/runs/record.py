@@ -192,10 +192,6 @@ class Run:
         data = {key: value for key, value in asdict(self).items() if key != "folder"}
         write_checked(self.folder / _FILE, {"format": FORMAT, **data})
 
-    def refusal(self, reason: str) -> UserError:
-        """The error for a record that does not belong to its folder."""
-        return _refusal(self.folder / _FILE, reason)
-
 
 def is_finished(folder: Path) -> bool:
     """Whether a folder is that of a finished run."""
@@ -206,14 +202,14 @@ def read_run(folder: Path) -> Run | None:
     """The finished run of a folder; None where none is.
 
     Raises:
-        UserError: the file is no record of a run, or was changed after it was written.
+        UserError: the file is no record of a run, was changed after it was written, or made by an earlier version.
     """
     path = folder / _FILE
     try:
         if (data := read_checked(path)) is None:
             return None
         if (found := data.pop("format", None)) != FORMAT:
-            raise UserError(f"{path}: result format {found!r:.40}, this version reads format {FORMAT}")
+            raise ValueError(f"made by an earlier version: format {found!r:.40}, this one reads {FORMAT}")
         run = checked(Run, data)
     except ValueError as error:
         raise _refusal(path, str(error)) from error

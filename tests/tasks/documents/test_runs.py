@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from finetuning import copy_of, imdb_as_table, made_rows, sweep, write_imdb, write_table
+from finetuning import copy_of, finetune, imdb_as_table, made_rows, sweep, write_imdb, write_table
 from small import CPU, ROOT, run_here, stop_at
 
 from nystromformer.data.tokenizer import train_tokenizer
@@ -22,7 +22,6 @@ from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
-from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.imdb.task import Imdb
 from nystromformer.tasks.prediction.loaded import load_run, load_words
 from nystromformer.training.archive import read_checkpoint

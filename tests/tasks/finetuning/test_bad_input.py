@@ -333,7 +333,7 @@ def test_another_tokenizer(refused: Refused, experiment: Path, flags: tuple[obje
         ("--lr", "0", "a number from 1e-12 to 10"),
         ("--lr", "nan", "a number from 1e-12 to 10"),
         ("--seed", "-1", "a number from 0 to 9,223"),
-        ("--predict", "first", "expected best (the best epoch on the validation data) or last"),
+        ("--predict", "first", "best"),
         ("--epoch", "0", ""),
         ("--length", "7", ""),
     ],

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from finetuning import copy_of, pack, sweep, write_imdb
+from finetuning import copy_of, finetune, pack, sweep, write_imdb
 from small import CPU, LENGTH, run_here
 
 from nystromformer.data.tokenizer import load_tokenizer
@@ -19,7 +19,6 @@ from nystromformer.runs.record import Run, best_combination, read_run
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.examples import Examples
-from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.imdb.task import Imdb
 from nystromformer.training.archive import read_checkpoint

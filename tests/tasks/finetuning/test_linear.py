@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from finetuning import copy_of, made_rows, sweep, write_sst2, write_table
+from finetuning import copy_of, finetune, made_rows, sweep, write_sst2, write_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -27,7 +27,6 @@ from nystromformer.tasks.finetuning.baselines import constant_baseline, kept_wor
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Labels, Texts
 from nystromformer.tasks.finetuning.linear import Words, choose, fit, fit_words, put_head
-from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.finetuning.target import Classes, Guessed, Value, accuracy, vectors_of
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
@@ -93,9 +92,8 @@ def test_a_kept_model_reads_any_text_as_the_fitted_one(
 ) -> None:
     folder = tmp_path_factory.mktemp("words")
     words = fit_words(Classes(2), Texts("rows", rows, rows[::-1] if pair else None, np.arange(len(rows)) % 2))
-    words.save(folder)
-    again, texts = Words.read(folder), Texts("other", [*rows, other], [other, *rows] if pair else None)
-    assert again is not None
+    words.save(folder / "words")
+    again, texts = Words.read(folder / "words"), Texts("other", [*rows, other], [other, *rows] if pair else None)
     assert (again.scores(texts) == words.scores(texts)).all(), "to the last digit"
 
 
@@ -104,18 +102,16 @@ def test_features_are_scikit_learns_of_each_text_of_a_pair() -> None:
     words = fit_words(Classes(3), texts)
     parts = [TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(each) for each in (ROWS, ROWS[::-1])]
     features = np.hstack([p.transform(each).toarray() for p, each in zip(parts, (ROWS, ROWS[::-1]), strict=True)])
-    expected = fit(Classes(3), 10 * features, CLASSES, words.strength).scores(10 * features)
+    expected = fit(Classes(3), 10 * features, CLASSES, words.linear.strength).scores(10 * features)
     np.testing.assert_allclose(words.scores(texts), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["words.json", "words.safetensors"])
-def test_what_is_damaged_is_not_read(name: str, tmp_path: Path) -> None:
-    assert Words.read(tmp_path) is None
-    fit_words(Classes(3), Texts("rows", ROWS, None, CLASSES)).save(tmp_path)
-    path = tmp_path / name
+def test_what_is_damaged_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "words"
+    fit_words(Classes(3), Texts("rows", ROWS, None, CLASSES)).save(path)
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(UserError, match="Remove the folder: the same training command creates it again"):
-        Words.read(tmp_path)
+    with pytest.raises(UserError, match="words: truncated or damaged"):
+        Words.read(path)
 
 
 def encoded(first: list[str], labels: Labels, second: list[str] | None = None) -> EncodedTexts:
@@ -268,8 +264,6 @@ def test_the_head_is_of_vectors_as_they_are(experiment: Experiment) -> None:
     put_head(model, Classes(2), (vectors, labels), (vectors, labels))
     with torch.no_grad():
         assert (model.logits(vectors.float()).argmax(1).numpy() == labels).all(), "the first number tells them apart"
-    with pytest.raises(UserError, match="not finite"):
-        put_head(model, Classes(2), (vectors * float("nan"), labels), (vectors, labels))
 
 
 @pytest.mark.parametrize("flags", ["--lr 1e-4", "--seed 0,1", "--patience 2", "--objective auroc", "--from_scratch"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from finetuning import copy_of, made_rows, sweep, write_table
+from finetuning import copy_of, finetune, made_rows, sweep, write_table
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, fbeta_score, jaccard_score, precision_recall_curve, roc_auc_score
@@ -21,7 +21,6 @@ from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.objective import choose_threshold, measure
 from nystromformer.tasks.finetuning.plan import epoch_batches
-from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.prediction.loaded import load_run
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.log import read_log

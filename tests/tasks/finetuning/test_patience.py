@@ -3,12 +3,11 @@
 from pathlib import Path
 
 import pytest
-from finetuning import copy_of, sweep, write_sst2
+from finetuning import copy_of, finetune, sweep, write_sst2
 from small import CPU, run_here, stop_at
 
 from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
 

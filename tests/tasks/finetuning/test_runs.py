@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from finetuning import copy_of, sweep, write_sst2, write_stsb
+from finetuning import copy_of, finetune, sweep, write_sst2, write_stsb
 from small import CPU, ROOT, command, run_here
 
 from nystromformer.runs.record import (
@@ -22,8 +22,8 @@ from nystromformer.runs.record import (
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
 from nystromformer.tasks.experiment.opening import open_finetuning
 from nystromformer.tasks.finetuning.objective import decided
-from nystromformer.tasks.finetuning.run import _build, files_of
-from nystromformer.tasks.finetuning.sweep import Finetuned, finetune, plan_setup
+from nystromformer.tasks.finetuning.run import _build, begun_run
+from nystromformer.tasks.finetuning.sweep import Finetuned, plan_setup
 from nystromformer.tasks.finetuning.tables import table
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
@@ -291,7 +291,7 @@ def test_every_input_is_of_the_identity(
         wanted = sweep(**changes)
         opened = open_finetuning(open_experiment(experiment.folder, overrides), device, wanted.checkpoint)
         setup = plan_setup(opened, definition, wanted)
-        return files_of(setup, definition.load(setup.loading), wanted.runs[0]).folder.name
+        return begun_run(setup, definition.load(setup.loading), wanted.runs[0]).folder.name
 
     base = name()
     different = [
@@ -347,7 +347,7 @@ def test_seeds_begin_with_heads_of_their_own(experiment: Experiment, glue_folder
     splits = definition.load(setup.loading)
     heads, encoders = [], []
     for run in sweep(seeds=(0, 0, 1)).runs:
-        model = _build(setup, splits, files_of(setup, splits, run))[0].model
+        model = _build(setup, splits, begun_run(setup, splits, run))[0].model
         heads.append(model.state_dict()["head.dense.weight"])
         encoders.append(model.state_dict()["encoder.layers.0.attention.query.weight"])
     assert torch.equal(heads[0], heads[1])

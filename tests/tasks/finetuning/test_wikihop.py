@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from finetuning import copy_of, pretrained, sweep
+from finetuning import copy_of, finetune, pretrained, sweep
 from small import CPU, LENGTH, ROOT, VOCABULARY, run_here
 from torch import Tensor
 from wikihop_files import marked, record, write_records, write_wikihop
@@ -22,7 +22,6 @@ from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.start import finetuning_config
-from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.finetuning.target import Candidates
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.wikihop.examples import WikiHopExamples

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 import torch
 from arena import SCRIPT, TINY, Lra, experiment, flags, write_task
+from finetuning import finetune
 from small import CPU, ROOT, command, small_config
 
 from nystromformer.config import load_config
 from nystromformer.model import SequenceModel
 from nystromformer.runs.record import Run, open_run, read_run
 from nystromformer.tasks.finetuning.settings import Sweep
-from nystromformer.tasks.finetuning.sweep import Finetuned, finetune
+from nystromformer.tasks.finetuning.sweep import Finetuned
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.recipe import PATH, TASKS
 from nystromformer.tasks.lra.store import open_stored
 from nystromformer.tasks.lra.task import Arena
-from nystromformer.training import Group
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import find_checkpoints
 from nystromformer.training.log import read_log
@@ -34,7 +34,7 @@ def sweep(**changes: Any) -> Sweep:
 
 def train(folder: Path, data: Path, *overrides: str, task: str = "listops", **changes: Any) -> Finetuned:
     arena = Arena(task, data, 10**6)
-    return finetune(experiment(folder, *overrides, task=task), arena, sweep(**changes), CPU, Group())
+    return finetune(experiment(folder, *overrides, task=task), arena, sweep(**changes), CPU)
 
 
 def weights(result: Run, number: int) -> dict[str, torch.Tensor]:

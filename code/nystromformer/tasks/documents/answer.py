@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -70,11 +70,18 @@ def answer_of(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = ()
             "rows. Name another column, or --kind value where these are numbers"
         )
     if order:
-        _check_order(labels, order, counts)
+        if len(set(order)) < len(order):
+            raise UserError(f"--kind ordered,order: expected each class once, found {', '.join(order)}")
+        if unknown := sorted(counts.keys() - set(order)):
+            raise UserError(
+                f"--kind ordered,order: expected all classes of {labels.name}, found none of {first_names(unknown)}"
+            )
         return Answer(kind, tuple(order))
     numeric = all(as_number(name) is not None for name in counts)
     if kind == "ordered" and not numeric:
-        raise UserError(f"--kind ordered: expected ordered,order=LOW/…/HIGH, of these classes: {_name_some(counts)}")
+        raise UserError(
+            f"--kind ordered: expected ordered,order=LOW/…/HIGH, of these classes: {first_names(list(counts))}"
+        )
     return Answer(kind, tuple(sorted(counts, key=lambda name: (as_number(name) or 0.0, name) if numeric else name)))
 
 
@@ -144,7 +151,7 @@ def _respell(names: Sequence[str], spelt: Sequence[str]) -> list[str]:
 
 def _guess_kind(labels: LabelCells) -> Kind:
     """The kind that the labels look like."""
-    if len(labels.columns) > 1 or labels.has_lists:
+    if len(labels.columns) > 1 or any(isinstance(each[0], list | tuple) for each in labels.cells):
         return "several"
     cells = labels.present()
     values = [as_number(cell) for cell in cells]
@@ -152,9 +159,8 @@ def _guess_kind(labels: LabelCells) -> Kind:
     whole = all(value.is_integer() for value in known)
     if len(known) < len(values):
         if not whole and 2 * len(known) > len(values):
-            row, cell = next(
-                each for each, value in zip(zip(labels.rows, cells, strict=True), values, strict=True) if value is None
-            )
+            first = values.index(None)
+            row, cell = labels.rows[first], cells[first]
             raise UserError(
                 f"{labels.name}, row {row:,}: expected a number as in most rows of {labels.columns[0]}, found "
                 f"{cell!r:.40}, and similar cells in {number_of(len(values) - len(known), 'row')}. Leave them out, or "
@@ -169,7 +175,7 @@ def _answer_several(labels: LabelCells) -> Answer:
     counts = Counter(name for each in chosen for name in each)
     names = labels.columns if len(labels.columns) > 1 else tuple(sorted(counts))
     if not counts or set(counts.values()) == {len(chosen)}:
-        what = f"{_name_some(counts)} in every row" if counts else "none in any row"
+        what = f"{first_names(list(counts))} in every row" if counts else "none in any row"
         raise UserError(f"{labels.name}: expected labels that some rows have and others do not, found {what}")
     if joined := [name for name in names if labels.separator in name]:
         raise UserError(
@@ -177,15 +183,6 @@ def _answer_several(labels: LabelCells) -> Answer:
             f"{joined[0]!r:.60}: name another one by --kind several,separator=…"
         )
     return Answer("several", names)
-
-
-def _check_order(labels: LabelCells, order: Sequence[str], counts: Counter[str]) -> None:
-    if len(set(order)) < len(order):
-        raise UserError(f"--kind ordered,order: expected each class once, found {', '.join(order)}")
-    if unknown := sorted(counts.keys() - set(order)):
-        raise UserError(
-            f"--kind ordered,order: expected all classes of {labels.name}, found none of {_name_some(unknown)}"
-        )
 
 
 def _check_known(answer: Answer, labels: LabelCells, rows: Sequence[tuple[int, str]]) -> None:
@@ -196,11 +193,6 @@ def _check_known(answer: Answer, labels: LabelCells, rows: Sequence[tuple[int, s
     if unknown:
         lines = [f"{name!r:.60} in {number_of(len(at), 'row')}, first in row {at[0]:,}" for name, at in unknown.items()]
         raise UserError(
-            f"{labels.name}: expected labels that the training table has ({_name_some(answer.names)}), found "
+            f"{labels.name}: expected labels that the training table has ({first_names(answer.names)}), found "
             f"others:{listed(lines)}"
         )
-
-
-def _name_some(names: Iterable[str]) -> str:
-    every = list(names)
-    return ", ".join(every[:MOST_CLASSES]) + (", …" if len(every) > MOST_CLASSES else "")

@@ -74,7 +74,7 @@ def encode_cut(texts: Texts, tokenizer: Tokenizer, length: int, sentence_types: 
 class CutTexts(EncodedTexts):
     """The texts of a split, of which a longer one keeps its head and tail or becomes several rows.
 
-    Implements Examples: an example takes a row for each of its windows. `tokens_of` gives the whole of it.
+    Implements Examples: an example takes a row for each of its windows. `tokens_of` gives it before it becomes windows.
 
     Args:
         texts, tokenizer, length, sentence_types: as for EncodedTexts.
@@ -104,10 +104,12 @@ class CutTexts(EncodedTexts):
         self.truncated = int((self._sizes - self._special > room).sum())
         self._firsts = self._first_sizes()
         if cut.rule == "head_and_tail":
-            left = [self._left(number).astype(np.int32) for number in range(len(self._sizes))]
-            self._flat = np.concatenate([self._flat[:0], *left])
+            left = []
+            for number, both in enumerate(map(self._text_sizes, range(len(self._sizes)))):
+                left.append(self.tokens_of(number)[self._row(both, *self.left_of(*both))])
+            self._flat = np.concatenate([self._flat[:0], *left]).astype(np.int32)
             self._sizes = np.asarray([len(tokens) for tokens in left], dtype=np.int64)
-            self._ends = np.cumsum(self._sizes)
+            self._ends = np.append(0, np.cumsum(self._sizes))
             self._firsts = self._first_sizes()
         sizes = [[len(places) for places in self.places_of(number)] for number in range(len(self._sizes))]
         counts = [(max(each), len(each), sum(each)) for each in sizes]
@@ -121,12 +123,6 @@ class CutTexts(EncodedTexts):
             digest.update(f"{array.dtype} {array.shape};".encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
-
-    def tokens_of(self, number: int) -> Ints:
-        """The tokens of an example before it becomes windows: `<s> A </s>` or `<s> A </s> B </s>`."""
-        end = int(self._ends[number])
-        tokens: Ints = self._flat[end - int(self._sizes[number]) : end].astype(np.int64)
-        return tokens
 
     def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
         """The rows of these examples, one example's after the other's; with `rows_I`, how many each has (int64), where
@@ -165,11 +161,6 @@ class CutTexts(EncodedTexts):
         """Tokens of each example's first text. No text holds the token of `</s>`."""
         tokens = map(self.tokens_of, range(len(self._sizes)))
         return np.fromiter((int(np.argmax(row == self._separator)) - 1 for row in tokens), np.int64)
-
-    def _left(self, number: int) -> Ints:
-        """What is left of the whole of an example."""
-        sizes = self._text_sizes(number)
-        return self.tokens_of(number)[self._row(sizes, *self.left_of(*sizes))]
 
     def _row(self, sizes: tuple[int, int], first: Ints, second: Ints) -> Ints:
         """Where a row's tokens stand in the whole of an example: these ones of its texts, and the special ones."""

@@ -14,8 +14,6 @@ from nystromformer.wording import number_of
 
 _YES, _NO = ("1", "true", "yes"), ("0", "false", "no", "")
 _WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))(?:\.0+)?", re.ASCII)
-_WRITTEN_LIST = re.compile(r"\[(\s*|.*[\"'].*)\]", re.DOTALL)
-"""As Python and JSON write lists of texts, and empty ones."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +34,6 @@ class LabelCells:
     rows: Sequence[int]
     cells: Sequence[Sequence[Cell]]
 
-    @property
-    def has_lists(self) -> bool:
-        return any(isinstance(each[0], list | tuple) for each in self.cells)
-
     def present(self) -> list[Cell]:
         """The labels of a column that every row has one in.
 
@@ -53,11 +47,7 @@ class LabelCells:
                 f"{len(missing):,} of {number_of(len(self.cells), 'row')}, the first of them row {missing[0]:,}: fill "
                 "them, or add --skip_empty to leave such rows out"
             )
-        present = [cell for (cell,) in self.cells]
-        for row, cell in zip(self.rows, present, strict=True):
-            if not isinstance(cell, str | bool | int | float):
-                raise self._refusal(row, cell)
-        return present
+        return [cell for (cell,) in self.cells]
 
     def values(self) -> list[float]:
         """The numbers of a column.
@@ -65,7 +55,12 @@ class LabelCells:
         Raises:
             UserError: a cell is none.
         """
-        return [self._value(row, cell) for row, cell in zip(self.rows, self.present(), strict=True)]
+        cells = self.present()
+        values = [value for cell in cells if (value := as_number(cell)) is not None]
+        if len(values) < len(cells):
+            row, cell = next(each for each in zip(self.rows, cells, strict=True) if as_number(each[1]) is None)
+            raise UserError(f"{self.name}, row {row:,}: expected a number (--kind value), found {cell!r:.40}")
+        return values
 
     def spelt(self) -> list[str]:
         """The labels of a column as names. Where all are whole numbers, 3, 3.0 and "3.0" are one, though not "003".
@@ -91,18 +86,10 @@ class LabelCells:
         (cell,) = cells
         if is_missing(cell):
             return []
-        if isinstance(cell, str) and _WRITTEN_LIST.fullmatch(cell.strip()):
-            raise UserError(
-                f"{self.name}, row {row:,}: expected labels with {self.separator!r} between them, found a list written "
-                f"as text, {cell.strip()!r:.40}; JSON Lines and Parquet have lists"
-            )
-        if isinstance(cell, list | tuple):
-            parts = [self._spell(row, part) for part in cell]
-        elif isinstance(cell, str):
-            parts = [self._spell(row, part) for part in cell.split(self.separator)]
-        else:
-            parts = [self._spell(row, cell)]
-        return list(dict.fromkeys(filter(None, parts)))
+        parts = (
+            cell.split(self.separator) if isinstance(cell, str) else cell if isinstance(cell, list | tuple) else [cell]
+        )
+        return list(dict.fromkeys(filter(None, (self._spell(row, part) for part in parts))))
 
     def _is_yes(self, row: int, column: str, cell: Cell) -> bool:
         text = "" if is_missing(cell) else self._spell(row, cell).lower()
@@ -110,12 +97,6 @@ class LabelCells:
         if text not in _YES + _NO:
             raise UserError(f"{self.name}, row {row:,}: expected 0 or 1 in {column}, found {cell!r:.40}")
         return text in _YES
-
-    def _value(self, row: int, cell: Cell) -> float:
-        value = as_number(cell)
-        if value is None:
-            raise UserError(f"{self.name}, row {row:,}: expected a number (--kind value), found {cell!r:.40}")
-        return value
 
     def _spell(self, row: int, cell: Cell) -> str:
         if isinstance(cell, bool):
@@ -127,7 +108,6 @@ class LabelCells:
         if isinstance(cell, int):
             return str(cell)
         if isinstance(cell, float) and math.isfinite(cell):
-            # From there on floats are whole, whatever they were made of.
             return str(int(cell)) if cell.is_integer() and abs(cell) < 2**53 else repr(cell)
         raise self._refusal(row, cell)
 

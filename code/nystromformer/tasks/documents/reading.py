@@ -5,7 +5,7 @@ The launcher imports this too, on machines that have neither torch nor numpy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TextIO
 
@@ -52,8 +52,3 @@ class Reading:
         """A text file; a byte that the encoding has not becomes half a character, which is no text, see `text_of`."""
         encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
         return path.open(encoding=encoding, errors="surrogateescape", newline=newline)
-
-    @property
-    def given(self) -> list[str]:
-        """The flags that say something else than usual."""
-        return [f"--{field.name}" for field in fields(self) if getattr(self, field.name) != field.default]

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from nystromformer.tasks.documents.predictions import write_split
 from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.recipe import Recipe
 from nystromformer.tasks.documents.source import Rows, open_place, read_rows, warn_of_repeated_ids
-from nystromformer.tasks.documents.table import Table
 from nystromformer.tasks.documents.targets import balanced_weights, target_of
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.opening import OpenedFinetuning
@@ -54,13 +54,13 @@ class Tables:
     @cached_property
     def rows(self) -> Rows:
         """The training table's."""
-        return read_rows(self._open(self.question.train, "train"), self.question, divided=True)
+        return self._read(self.question.train, "train", divided=True)
 
     @cached_property
     def validation_rows(self) -> Rows | None:
         """The validation table's, where there is one."""
         file = self.question.division.file
-        return None if file is None else self._read(file, "validation", labelled=True)
+        return None if file is None else self._read(file, "validation")
 
     @cached_property
     def test_rows(self) -> Rows | None:
@@ -88,13 +88,6 @@ class Tables:
         second = [texts[1] for texts in rows.texts] if len(rows.text_columns) > 1 else None
         return Texts(f"{self.question.name} {split}", [texts[0] for texts in rows.texts], second, labels, rows.ids)
 
-    def longest(self, tokenizer: Tokenizer) -> int:
-        """Tokens of the longest of 95 % of the training table's texts, by at most 2,000 of them."""
-        texts = self.texts_of(self.rows, "train")
-        looked_at = select(texts, subset(len(texts), _LOOKED_AT))
-        lengths = EncodedTexts(looked_at, tokenizer, MOST, sentence_types=False).lengths
-        return int(np.quantile(lengths, _SHARE_WHOLE, method="higher"))
-
     def encode_tested(self, loading: Loading, cut: Cut) -> EncodedTexts | None:
         """The rows of the test table, encoded once for the warnings and the predictions."""
         if self.tested is None:
@@ -104,13 +97,9 @@ class Tables:
             self._encoded_test = way, encode_cut(self.tested, *way)
         return self._encoded_test[1]
 
-    def _read(self, place: str, split: str, labelled: bool) -> Rows:
-        """Another table than the training one's."""
-        return read_rows(self._open(place, split), self.question, labelled)
-
-    def _open(self, place: str, split: str) -> Table:
+    def _read(self, place: str, split: str, labelled: bool = True, divided: bool = False) -> Rows:
         question = self.question
-        return open_place(place, question.default, split, question.reading)
+        return read_rows(open_place(place, question.default, split, question.reading), question, labelled, divided)
 
 
 class Documents(OnText):
@@ -131,7 +120,10 @@ class Documents(OnText):
         """Rows as long as 95 % of the training table's texts are, rounded up; where that is more than `most`, rows of
         that many, and windows unless another rule is asked for.
         """
-        longest = self.tables.longest(tokenizer)
+        texts = self.tables.texts_of(self.tables.rows, "train")
+        looked_at = select(texts, subset(len(texts), _LOOKED_AT))
+        lengths = EncodedTexts(looked_at, tokenizer, MOST, sentence_types=False).lengths
+        longest = int(np.quantile(lengths, _SHARE_WHOLE, method="higher"))
         length = min(most, -(-longest // _LENGTH_STEP) * _LENGTH_STEP)
         cut = self.question.cut or Cut("head" if longest <= most else "windows")
         note = f"{100 * _SHARE_WHOLE:.0f} % of the texts have at most {longest:,} tokens: --length {length}"
@@ -177,7 +169,10 @@ class Documents(OnText):
         notes = [*self._notes, *map(describe, encoded)]
         facts = {"answer": asdict(self.answer), "weights": self.weights}
         warnings = [*self._warn_of_training(rows, encoded[0], loading), *reduced]
-        recipe, shown = json.dumps(facts, sort_keys=True), self._hash_shown(held_out)
+        recipe = json.dumps(facts, sort_keys=True)
+        # Prediction files show names and texts, which may be cut for the model.
+        tables = [held_out] if self.tables.tested is None else [held_out, self.tables.tested]
+        shown = " ".join(map(_hash_rows, tables))
         positive = self.answer.names[1] if len(self.answer.names) == 2 else ""
         of_test = self._warn_of_test(rows, loading)
         return Splits(encoded[0], {"": encoded[1]}, warnings, notes, recipe, shown, of_test, positive)
@@ -223,13 +218,6 @@ class Documents(OnText):
             return texts, tables.texts_of(tables.validation_rows, "validation")
         is_class = self.answer.kind in ("classes", "ordered")
         return divide(texts, division, is_class, tables.rows.group, tables.rows.time)
-
-    def _hash_shown(self, held_out: Texts) -> str:
-        """A hash of the rows held out and one of those to test on: their names and texts, which may be cut for the
-        model.
-        """
-        tables = [held_out] if self.tables.tested is None else [held_out, self.tables.tested]
-        return " ".join(map(_hash_rows, tables))
 
     @property
     def _notes(self) -> list[str]:
@@ -294,7 +282,11 @@ def _hash_rows(texts: Texts) -> str:
 
 def _warn_of_trained_texts(train: Texts, scored: Texts) -> list[str]:
     """A warning of a table that has texts of the training rows: what is learned by heart scores there."""
-    count = sum(map(set(_strip(train)).__contains__, _strip(scored)))
+    known, asked = (
+        [(first.strip(), other.strip()) for first, other in zip(each.first, each.second or repeat(""), strict=False)]
+        for each in (train, scored)
+    )
+    count = sum(map(set(known).__contains__, asked))
     are = "is" if count == 1 else "are"
     warning = (
         f"{scored.name}: {count:,} of its {number_of(len(scored), 'text')} {are} trained on as well; scores there say "
@@ -313,11 +305,6 @@ def _warn_of_cut_texts(examples: EncodedTexts, length: int, rule: Rule) -> list[
         f"beyond --length {length}; raise --length, or use --cut windows"
     )
     return [warning]
-
-
-def _strip(texts: Texts) -> list[tuple[str, str]]:
-    second = texts.second or [""] * len(texts)
-    return [(first.strip(), other.strip()) for first, other in zip(texts.first, second, strict=True)]
 
 
 def open_from_scratch(task: Documents, experiment: Experiment, device: Device, group: Group) -> OpenedFinetuning:

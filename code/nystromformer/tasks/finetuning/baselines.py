@@ -53,13 +53,13 @@ def kept_words(folder: Path | None, train: EncodedTexts, target: Guessed) -> Wor
     Raises:
         UserError: what is there is damaged.
     """
-    from nystromformer.tasks.finetuning.linear import Words, fit_words  # scikit-learn takes seconds
+    from nystromformer.tasks.finetuning.linear import WORDS_FILE, Words, fit_words  # scikit-learn takes seconds
 
-    words = None if folder is None else Words.read(folder)
-    if words is None:
-        words = fit_words(target, train.texts)
-        if folder is not None:
-            words.save(folder)
+    if folder is not None and (folder / WORDS_FILE).is_file():
+        return Words.read(folder / WORDS_FILE)
+    words = fit_words(target, train.texts)
+    if folder is not None:
+        words.save(folder / WORDS_FILE)
     return words
 
 

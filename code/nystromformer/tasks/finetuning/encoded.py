@@ -5,12 +5,11 @@ Shapes: B rows, N tokens.
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
 import torch
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from nystromformer.config.ranges import MOST
@@ -46,13 +45,19 @@ class EncodedTexts:
         self._with_types = sentence_types and texts.second is not None
         self._room = length - (2 if texts.second is None else 3)
         pieces, lengths, self.truncated = [], [], 0
-        for encoding in _encoded(texts, tokenizer, length):
-            pieces.append(np.asarray(encoding.ids, dtype=np.int32))
-            lengths.append(len(encoding.ids))
-            self.truncated += bool(encoding.overflowing)
+        encoder = literal(tokenizer)
+        encoder.no_padding()
+        encoder.enable_truncation(length, strategy="longest_first")
+        rows = texts.first if texts.second is None else zip(texts.first, texts.second, strict=True)
+        inputs: list[str | tuple[str, str]] = list(rows)
+        for start in range(0, len(texts), _PIECE):
+            for encoding in encoder.encode_batch_fast(inputs[start : start + _PIECE]):
+                pieces.append(np.asarray(encoding.ids, dtype=np.int32))
+                lengths.append(len(encoding.ids))
+                self.truncated += bool(encoding.overflowing)
         self._flat = np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int32)
         self.lengths = np.asarray(lengths, dtype=np.int64)
-        self._ends = np.cumsum(self.lengths)
+        self._ends = np.append(0, np.cumsum(self.lengths))
         self.rows = np.ones(len(lengths), dtype=np.int64)
         self.tokens = self.lengths
 
@@ -70,8 +75,7 @@ class EncodedTexts:
 
     def tokens_of(self, number: int) -> Ints:
         """The tokens of a row, (its length,)."""
-        end = int(self._ends[number])
-        tokens: Ints = self._flat[end - int(self.lengths[number]) : end].astype(np.int64)
+        tokens: Ints = self._flat[self._ends[number] : self._ends[number + 1]].astype(np.int64)
         return tokens
 
     def left_of(self, first: int, second: int) -> tuple[Ints, Ints]:
@@ -120,16 +124,6 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
     if min(first, second) <= half:
         return (first, room - first) if first <= second else (room - second, second)
     return (half, room - half) if first <= second else (room - half, half)
-
-
-def _encoded(texts: Texts, tokenizer: Tokenizer, length: int) -> Iterator[Encoding]:
-    encoder = literal(tokenizer)
-    encoder.no_padding()
-    encoder.enable_truncation(length, strategy="longest_first")
-    for start in range(0, len(texts), _PIECE):
-        first: Sequence[str] = texts.first[start : start + _PIECE]
-        inputs = first if texts.second is None else list(zip(first, texts.second[start : start + _PIECE], strict=True))
-        yield from encoder.encode_batch_fast(list(inputs))
 
 
 _BREAKS = re.compile(r"(?:\s*<br\s*/?>)+\s*", re.IGNORECASE)

@@ -4,8 +4,6 @@ compared with, and which may be served in its place; and on vectors of an encode
 Shapes: n texts, F features, E width, C outputs as of the task's head.
 """
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,20 +12,19 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import load, save
 from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from torch import Tensor
 
 from nystromformer.data.counter import permute
-from nystromformer.errors import UserError
-from nystromformer.files.writing import NewFile, write_json
 from nystromformer.model import ClassificationModel
 from nystromformer.tasks.finetuning.examples import Labels, Texts
 from nystromformer.tasks.finetuning.target import NEVER, Classes, Guessed, Value
+from nystromformer.training.archive import FORMAT, read_checkpoint, write_checkpoint
 
-FACTS, _ARRAYS = "words.json", "words.safetensors"
+WORDS_FILE = "words.model"
+"""In a folder beside the runs."""
 _WORD_STRENGTHS = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
 """L2 penalties to choose from, strongest first: the factor of half the squared weights beside the rows' summed loss."""
 _VECTOR_STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4, 3e-5, 1e-5)
@@ -43,19 +40,16 @@ _HEAD_SCALE = 2.0**-8
 2e-5. A power of two rounds nothing."""
 _HELD_OUT_STREAM = 40
 
-Vectorizers = Sequence[TfidfVectorizer | None]
-"""Of the first text of each row and, of pairs, of the second; None where no text has a word."""
-
 
 @dataclass(frozen=True)
 class Linear:
     """A fitted model: scores (n, C) are logits of classes or questions, or values."""
 
-    weight_CF: NDArray[np.float64]
-    bias_C: NDArray[np.float64]
+    weight_CF: NDArray[Any]
+    bias_C: NDArray[Any]
     strength: float
 
-    def scores(self, x_nF: Any) -> NDArray[np.float64]:
+    def scores(self, x_nF: Any) -> NDArray[Any]:
         return np.asarray(x_nF @ self.weight_CF.T + self.bias_C)
 
 
@@ -96,72 +90,60 @@ def _fit_classes(
 def choose(
     target: Guessed, train: tuple[Any, Labels], held_out: tuple[Any, Labels], strengths: Sequence[float]
 ) -> Linear:
-    """The model of training rows whose penalty gives the lowest loss on others.
-
-    Args:
-        train, held_out: features (n, F) as a matrix, sparse or not, and labels.
-    """
+    """The model of training rows, features (n, F) and labels, whose penalty gives the lowest loss on others."""
     labels = torch.from_numpy(held_out[1])
     labels = labels.double() if labels.is_floating_point() else labels
-    found: list[tuple[float, Linear]] = []
+    best, least, worse = None, np.inf, 0
     for strength in strengths:
         linear = fit(target, *train, strength)
-        loss = target.losses(torch.from_numpy(linear.scores(held_out[0])), labels).mean()
-        found.append((float(loss), linear))
-        losses = [each for each, _ in found]
-        if len(losses) - losses.index(min(losses)) > _WORSE:
+        loss = float(target.losses(torch.from_numpy(linear.scores(held_out[0])), labels).mean())
+        if best is None or loss < least:
+            best, least, worse = linear, loss, 0
+        elif (worse := worse + 1) == _WORSE:
             break
-    return min(found, key=lambda each: each[0])[1]
+    assert best is not None, "there are penalties"
+    return best
 
 
 @dataclass(frozen=True)
 class Words:
     """A linear model on words and pairs of words of whole texts; each text of a pair has features of its own."""
 
-    vectorizers: Vectorizers
-    weight_CF: NDArray[np.float32]
-    bias_C: NDArray[np.float32]
-    strength: float
-    """The penalty, chosen on a tenth of the training rows."""
+    vectorizers: list[TfidfVectorizer]
+    """Of the first text of each row and, of pairs, of the second."""
+    linear: Linear
+    """In float32; its penalty was chosen on a tenth of the training rows."""
 
     def scores(self, texts: Texts) -> NDArray[np.float32]:
         """(n, C)."""
-        return np.asarray(_features(self.vectorizers, texts) @ self.weight_CF.T + self.bias_C, dtype=np.float32)
+        return self.linear.scores(_features(self.vectorizers, texts)).astype(np.float32)
 
-    def save(self, folder: Path) -> None:
-        """Write it to a folder, which is whole once it has `words.json`."""
-        arrays = {"weight": self.weight_CF, "bias": self.bias_C}
-        words: list[list[str]] = []
-        for number, vectorizer in enumerate(self.vectorizers):
-            words.append([] if vectorizer is None else vectorizer.get_feature_names_out().tolist())
-            if vectorizer is not None:
-                arrays[f"idf_{number}"] = vectorizer.idf_
-        with NewFile(folder / _ARRAYS) as file:
-            file.write(save(arrays))
-        write_json(folder / FACTS, {"words": words, "strength": self.strength, "sha256": file.stamp.sha256})
+    def save(self, path: Path) -> None:
+        """Write it to a file."""
+        arrays = {"weight": self.linear.weight_CF, "bias": self.linear.bias_C}
+        arrays |= {f"idf_{number}": each.idf_ for number, each in enumerate(self.vectorizers)}
+        content = {
+            "format": FORMAT,
+            "model": {name: torch.from_numpy(array) for name, array in arrays.items()},
+            "words": [each.get_feature_names_out().tolist() for each in self.vectorizers],
+            "strength": self.linear.strength,
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_checkpoint(content, path)
 
     @classmethod
-    def read(cls, folder: Path) -> "Words | None":
-        """What `save` wrote; None where nothing is.
+    def read(cls, path: Path) -> "Words":
+        """What `save` wrote.
 
         Raises:
-            UserError: it is damaged.
+            UserError: it is not there, or damaged.
         """
-        if not (folder / FACTS).is_file():
-            return None
-        try:
-            facts, content = json.loads((folder / FACTS).read_bytes()), (folder / _ARRAYS).read_bytes()
-            if hashlib.sha256(content).hexdigest() != facts["sha256"]:
-                raise ValueError(f"{_ARRAYS} was altered")
-            arrays = load(content)
-            idfs = [arrays.get(f"idf_{number}") for number in range(len(facts["words"]))]
-            vectorizers = [_vectorizer(*each) if each[0] else None for each in zip(facts["words"], idfs, strict=True)]
-            return cls(vectorizers, arrays["weight"], arrays["bias"], float(facts["strength"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"{folder}: damaged: expected a linear model on words ({error}). Remove the folder: the same training "
-                "command creates it again"
-            ) from error
+        content = read_checkpoint(path)
+        arrays = {name: array.numpy() for name, array in content["model"].items()}
+        vectorizers = list(map(_vectorizer, content["words"]))
+        for number, vectorizer in enumerate(vectorizers):
+            vectorizer.idf_ = arrays[f"idf_{number}"]
+        return cls(vectorizers, Linear(arrays["weight"], arrays["bias"], content["strength"]))
 
 
 def fit_words(target: Guessed, texts: Texts) -> Words:
@@ -169,11 +151,10 @@ def fit_words(target: Guessed, texts: Texts) -> Words:
     under ten rows.
     """
     assert texts.labels is not None
-    vectorizers: list[TfidfVectorizer | None] = []
+    vectorizers = []
     for column in filter(None, (texts.first, texts.second)):
-        vectorizer = _vectorizer()
-        has_words = any(map(vectorizer.build_analyzer(), column))
-        vectorizers.append(vectorizer.fit(column) if has_words else None)
+        has_words = any(map(_vectorizer().build_analyzer(), column))
+        vectorizers.append(_vectorizer(None if has_words else [""]).fit(column))
     x_nF, labels, strength = _features(vectorizers, texts), texts.labels, _WORD_STRENGTHS[0]
     if held := len(texts) // 10:
         outside = np.zeros(len(texts), dtype=bool)
@@ -181,58 +162,43 @@ def fit_words(target: Guessed, texts: Texts) -> Words:
         inner, outer = ((x_nF[rows], labels[rows]) for rows in (~outside, outside))
         strength = choose(target, inner, outer, _WORD_STRENGTHS).strength
     linear = fit(target, x_nF, labels, strength)
-    return Words(vectorizers, linear.weight_CF.astype(np.float32), linear.bias_C.astype(np.float32), strength)
+    return Words(vectorizers, Linear(linear.weight_CF.astype(np.float32), linear.bias_C.astype(np.float32), strength))
 
 
-def _features(vectorizers: Vectorizers, texts: Texts) -> csr_matrix:
+def _features(vectorizers: Sequence[TfidfVectorizer], texts: Texts) -> csr_matrix:
     """(n, F) float64; none of words that no training text has."""
-    columns = (texts.first, *([] if texts.second is None else [texts.second]))
-    parts = [
-        csr_matrix((len(texts), 1)) if vectorizer is None else _SCALE * vectorizer.transform(column)
-        for vectorizer, column in zip(vectorizers, columns, strict=True)
-    ]
+    columns = [texts.first] if texts.second is None else [texts.first, texts.second]
+    parts = [_SCALE * each.transform(column) for each, column in zip(vectorizers, columns, strict=True)]
     return hstack(parts, format="csr")
 
 
-def _vectorizer(words: Sequence[str] | None = None, idf: NDArray[np.float64] | None = None) -> TfidfVectorizer:
+def _vectorizer(words: Sequence[str] | None = None) -> TfidfVectorizer:
     """One to be fitted, or one of these words in their order."""
-    vectorizer = TfidfVectorizer(
+    return TfidfVectorizer(
         ngram_range=(1, 2),
         sublinear_tf=True,
         token_pattern=r"\w+",
         max_features=_MOST_FEATURES,
         dtype=np.float64,
-        vocabulary=None if words is None else {word: number for number, word in enumerate(words)},
+        vocabulary=words,
     )
-    if idf is not None:
-        vectorizer.idf_ = idf
-    return vectorizer
 
 
 def put_head(
     model: ClassificationModel, target: Guessed, train: tuple[Tensor, Labels], held: tuple[Tensor, Labels]
 ) -> None:
-    """Give a model the head that is best for its vectors: of training rows, with the penalty that gives the lowest loss
-    on validation rows.
-
-    Args:
-        train, held: vectors (n, E), and labels.
-
-    Raises:
-        UserError: vectors are not finite.
+    """Give a model the head that is best for its vectors (n, E): of training rows, with the penalty that gives the
+    lowest loss on validation rows.
     """
     vectors_nE = train[0].double().numpy()
-    if not np.isfinite(vectors_nE).all():
-        raise UserError("--freeze: the encoder's vectors are not finite: its weights are damaged")
     mean_E, deviation_E = vectors_nE.mean(0), np.maximum(vectors_nE.std(0), 1e-6)
     rows, others = (((each[0].double().numpy() - mean_E) / deviation_E, each[1]) for each in (train, held))
     found = choose(target, rows, others, [len(vectors_nE) * strength for strength in _VECTOR_STRENGTHS])
     weight_CE = found.weight_CF / deviation_E
-    own = {
+    head = {
         "dense.weight": _HEAD_SCALE * torch.eye(len(mean_E)),
         "dense.bias": torch.zeros(len(mean_E)),
         "classifier.weight": torch.from_numpy(weight_CE / _HEAD_SCALE),
         "classifier.bias": torch.from_numpy(found.bias_C - weight_CE @ mean_E),
     }
-    state = model.head.state_dict()
-    model.head.load_state_dict({name: own[name].to(weight) for name, weight in state.items()})
+    model.head.load_state_dict(head)

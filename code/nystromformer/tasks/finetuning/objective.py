@@ -62,18 +62,22 @@ def check_suits(settings: ObjectiveSettings, target: Target, config: ExperimentC
         )
 
 
-def check_labels(settings: ObjectiveSettings, named: Mapping[str, Labels]) -> None:
-    """Check that each split has both labels.
+def check_labels(settings: ObjectiveSettings, named: Mapping[str, Labels | None]) -> str:
+    """Check that each split with labels has both, and say how many are positive.
 
     Raises:
         UserError: names the split that has not.
     """
+    shares = []
     for name, labels in named.items():
+        if labels is None:
+            continue
         if len(found := np.unique(labels)) < 2:
-            shown = ", ".join(f"{value:g}" for value in found.tolist())
             raise UserError(
-                f"--objective {settings.name}: expected labels 0 and 1 in the {name} data, found only {shown or 'none'}"
+                f"--objective {settings.name}: expected labels 0 and 1 in the {name} data, found only {found[0]:g}"
             )
+        shares.append(f"{100 * float((labels == 1).mean()):.3g} % of {name}")
+    return " and ".join(shares)
 
 
 def scores_of(target: Target, scores: Tensor) -> Tensor:

@@ -13,10 +13,11 @@ from nystromformer.tasks.experiment.opening import OpenedFinetuning, run_device
 from nystromformer.tasks.experiment.run import say
 from nystromformer.tasks.experiment.start import Pretrained, pretrained_in
 from nystromformer.tasks.finetuning.definition import Definition
-from nystromformer.tasks.finetuning.run import files_of, train
+from nystromformer.tasks.finetuning.run import train, weights_path
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.sweep import load_splits, plan_setup, run_sweep, summary
 from nystromformer.training import join_group
+from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.optim import Diverged
 
 
@@ -93,5 +94,5 @@ def pretrain(opened: OpenedFinetuning, first: Definition, sweep: Sweep) -> Pretr
         raise UserError(f"{settings}: {error}") from error
     if isinstance(result, Signals):
         return result
-    files, epoch = files_of(setup, splits, settings), result.last.epoch
-    return group.check(lambda: pretrained_in(files.read_weights(epoch), files.weights(epoch), result.family))
+    path = weights_path(result, result.last.epoch)
+    return group.check(lambda: pretrained_in(read_checkpoint(path), path, result.family))

@@ -16,8 +16,9 @@ from nystromformer.tasks.finetuning.calibration import calibration_error_of
 from nystromformer.tasks.finetuning.definition import Splits
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.objective import decided, measure_tested, scores_of
-from nystromformer.tasks.finetuning.run import Setup, assembled, digest, files_of
+from nystromformer.tasks.finetuning.run import Setup, assembled, digest, weights_path
 from nystromformer.tasks.finetuning.target import TokenLabels
+from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.fitting import load_weights
 from nystromformer.wording import number_of
 
@@ -35,10 +36,7 @@ def write_scored(path: Path, texts: Texts, scores: Tensor, names: Sequence[str] 
 
     Raises:
         UserError: the file cannot be written.
-        ValueError: the split has not as many rows as there are scores.
     """
-    if len(texts) != len(scores):
-        raise ValueError(f"{texts.name}: expected scores of {number_of(len(texts), 'row')}, found {len(scores)}")
     columns = {"id": texts.ids if texts.ids is not None else list(map(str, range(len(texts))))}
     if names is None:
         if texts.labels is not None:
@@ -71,21 +69,19 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run
     Raises:
         UserError: the weights are not there any more, or do not fit.
     """
-    files, group = files_of(setup, splits, run.settings), setup.group
-    epoch = run.choose(setup.sweep.predict).epoch
-    folder, path = files.folder, files.weights(epoch)
-    fingerprint = test_fingerprint(test)
+    folder, group, chosen = run.folder, setup.group, run.choose(setup.sweep.predict)
+    path = weights_path(run, chosen.epoch)
     with held_folder(folder, group):
         everything = splits.validation | dict(test)
         count = sum(len(examples) for examples in everything.values())
         say(group, "predicting %s with %s", number_of(count, "example"), path)
         model = setup.definition.target.build(setup.config.model)
-        content = group.check(lambda: files.read_weights(epoch))
-        threshold = run.choose(setup.sweep.predict).metrics.get(THRESHOLD, 0.0)
+        content = group.check(lambda: read_checkpoint(path, mmap=True))
+        threshold = chosen.metrics.get(THRESHOLD, 0.0)
         if setup.definition.kinds is None:
             # As a run on text predicts other texts; what others write are probabilities, which stay as they are.
             content, threshold = decided(content), 0.0
-        temperature = run.choose(setup.sweep.predict).metrics.get(TEMPERATURE)
+        temperature = chosen.metrics.get(TEMPERATURE)
         group.check(lambda: load_weights(model, content["model"], path))
         finetuning = assembled(setup, splits, run.settings, model)
         finetuning.model.eval()
@@ -122,8 +118,8 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run
                 path.replace(folder / name)
             made.rmdir()
             tested = Tested(
-                epoch=epoch,
-                data=fingerprint,
+                epoch=chosen.epoch,
+                data=test_fingerprint(test),
                 shown=splits.shown,
                 files=stamps,
                 metrics=metrics,

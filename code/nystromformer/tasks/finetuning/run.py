@@ -20,7 +20,7 @@ from nystromformer.config.network import NO_EFFECT
 from nystromformer.data.tokenizer import TOKENIZER_FILE, save_tokenizer, sha256_as_saved
 from nystromformer.files.writing import sha256_of
 from nystromformer.model import ClassificationModel, count_parameters
-from nystromformer.runs.record import TOKENIZER, Origin, Run, read_run
+from nystromformer.runs.record import TOKENIZER, EpochMetrics, Origin, Run, read_run
 from nystromformer.runs.settings import RunSettings
 from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.folder import Experiment
@@ -30,14 +30,13 @@ from nystromformer.tasks.finetuning.definition import Definition, Loading, Split
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.objective import attach_objective
 from nystromformer.tasks.finetuning.plan import PLAN_VERSION
-from nystromformer.tasks.finetuning.run_files import RunFiles
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.start import load_encoder
 from nystromformer.tasks.finetuning.target import Guessed, vectors_of
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training import Device, Group, Trainer, TrainingSettings
-from nystromformer.training.archive import FORMAT, write_checkpoint
-from nystromformer.training.checkpoint import epoch_name, find_checkpoints, find_weights
+from nystromformer.training.archive import FORMAT, read_checkpoint, write_checkpoint
+from nystromformer.training.checkpoint import epoch_name, find_checkpoints, find_weights, remove_old
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +83,12 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
             key: getattr(pretraining, key)
             for key in ("weight_decay", "adam_beta1", "adam_beta2", "adam_eps", "max_grad_norm")
         },
-        "settings": _decisive(settings),
+        # Without what is not asked for.
+        "settings": {
+            key: value
+            for key, value in asdict(settings).items()
+            if key not in ("objective", "patience", "freeze") or value is not None
+        },
     }
     if pretrained is not None and config.from_cp_positions != "repeat":
         facts["positions"] = config.from_cp_positions
@@ -92,12 +96,6 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
         facts["precision"] = setup.device.precision  # which config.json leaves to the device
     # Unsorted, the batches are those of every version.
     return facts | {"plan": PLAN_VERSION} if settings.bucket > 1 else facts
-
-
-def _decisive(settings: RunSettings) -> dict[str, Any]:
-    """Without what is not asked for: an objective, patience, a frozen encoder."""
-    optional = ("objective", "patience", "freeze")
-    return {key: value for key, value in asdict(settings).items() if key not in optional or value is not None}
 
 
 def main_metric(definition: Definition, settings: RunSettings) -> str:
@@ -139,24 +137,23 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> Run | Signals:
     Raises:
         UserError: the folder cannot be used, the checkpoint does not fit, or the run has diverged.
     """
-    files, group = files_of(setup, splits, settings), setup.group
-    folder = files.folder
+    begun, group = begun_run(setup, splits, settings), setup.group
+    folder = begun.folder
     with held_folder(folder, group):
-        result = group.on_main(lambda: _finished(files))
-        group.on_main(lambda: _keep_tokenizer(setup, files.run))
+        result = group.on_main(lambda: _finished(begun))
+        group.on_main(lambda: _keep_tokenizer(setup, begun))
         if result is not None:
             say(group, "%s: done already", folder)
             return result
-        finetuning, facts = _build(setup, splits, files)
+        finetuning, facts = _build(setup, splits, begun)
         if settings.freeze:
-            return _reached(files, _fit_head(finetuning, folder, facts))
+            return _reached(begun, _fit_head(finetuning, folder, facts))
         trainer = Trainer(
             finetuning, _training_settings(setup, splits, settings), folder, setup.device, facts, setup.group
         )
 
         def check(saved: Saved) -> None:
             check_is_of_a_run(saved.content, saved.path)
-            files.history_in(saved.content, saved.path)
             if saved.content["division"] != facts["division"]:
                 logger.info(
                     "changed since %s: %s, now %s", saved.path.name, saved.content["division"], facts["division"]
@@ -172,8 +169,8 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> Run | Signals:
             return stopped_by
 
         def finish() -> Run:
-            run = _reached(files, {"finetuning": files.identity, "history": trainer.state.history})
-            files.clean_up(run)
+            run = _reached(begun, trainer.state.history)
+            clean_up(run)
             return run
 
         return group.on_main(finish)
@@ -188,43 +185,54 @@ def _keep_tokenizer(setup: Setup, run: Run) -> None:
         save_tokenizer(setup.loading.vocabulary, path.parent)
 
 
-def files_of(setup: Setup, splits: Splits, settings: RunSettings) -> RunFiles:
-    """A run's folder, and what tells its own files from others."""
-    facts = identity(setup, splits, settings)
-    return RunFiles(_begun_run(setup, splits, settings, facts), facts)
+def weights_path(run: Run, epoch: int) -> Path:
+    """Of the weights after an epoch."""
+    return run.folder / f"{epoch_name(epoch)}.model"
 
 
-def _finished(files: RunFiles) -> Run | None:
-    """The record of a finished run; made again from its last weights where somebody removed it.
+def clean_up(run: Run) -> None:
+    """Leave the weights of a finished run's best epoch and the last; nothing goes before these are read whole.
 
     Raises:
-        UserError: it is damaged, or not this run's; nothing is removed then.
+        UserError: these are damaged.
     """
-    settings = files.run.settings
-    run, last = read_run(files.folder), settings.epochs - 1
-    if settings.patience is not None:
-        last = max(find_weights(files.folder), default=last)
+    if not find_checkpoints(run.folder):
+        return  # as is done already
+    kept = {run.best.epoch, run.last.epoch}
+    for epoch in sorted(kept):
+        read_checkpoint(weights_path(run, epoch), mmap=True)
+    remove_old(run.folder, 0, kept)
+
+
+def _finished(begun: Run) -> Run | None:
+    """The record of a finished run; of one that was stopped before it was written, made of the last weights.
+
+    Raises:
+        UserError: it is damaged; nothing is removed then.
+    """
+    settings = begun.settings
+    run, last = read_run(begun.folder), settings.epochs - 1
     if run is not None:
-        if (run.identity, run.settings) != (files.run.identity, files.run.settings):
-            raise run.refusal("identity: it belongs to another run than the folder")
-        files.clean_up(run)  # which a kill may have prevented
+        clean_up(run)  # which a kill may have prevented
         return run
-    if files.weights(last).is_file() and not find_checkpoints(files.folder):
-        return _reached(files, files.read_weights(last))
+    if settings.patience is not None:
+        last = max(find_weights(begun.folder), default=last)
+    if weights_path(begun, last).is_file() and not find_checkpoints(begun.folder):
+        return _reached(begun, read_checkpoint(weights_path(begun, last), mmap=True)["history"])
     return None
 
 
-def _reached(files: RunFiles, content: Mapping[str, Any]) -> Run:
-    """Write the record of a run that is over, by the checkpoint of its end."""
-    run = replace(files.run, epochs=files.epochs_in(content, files.weights(files.run.settings.epochs - 1)))
+def _reached(begun: Run, history: Sequence[Mapping[str, Any]]) -> Run:
+    """Write the record of a run that is over, by its validations."""
+    run = replace(begun, epochs=tuple(EpochMetrics(one["epoch"], dict(one["metrics"])) for one in history))
     run.write()
     return run
 
 
-def _build(setup: Setup, splits: Splits, files: RunFiles) -> tuple[Finetuning, dict[str, Any]]:
+def _build(setup: Setup, splits: Splits, begun: Run) -> tuple[Finetuning, dict[str, Any]]:
     """A run's trainable with its first weights, and what its checkpoints say about where they come from."""
     config, definition, group, pretrained = setup.config, setup.definition, setup.group, setup.pretrained
-    settings = files.run.settings
+    settings = begun.settings
     torch.manual_seed(settings.seed)
     model = definition.target.build(config.model)
     if pretrained is not None:
@@ -241,8 +249,8 @@ def _build(setup: Setup, splits: Splits, files: RunFiles) -> tuple[Finetuning, d
         "config": config.model_dump(mode="json", by_alias=True),
         "dataset": splits.fingerprint,
         "tokenizer": pretrained.tokenizer_sha256 if pretrained else "",
-        "finetuning": files.identity,
-        "texts": files.run.texts,
+        "finetuning": identity(setup, splits, settings),
+        "texts": begun.texts,
         "division": {"processes": group.size, "gpu_setting.inst_per_gpu": config.gpu_setting.inst_per_gpu},
     }
     return assembled(setup, splits, settings, model), facts
@@ -270,44 +278,35 @@ def assembled(setup: Setup, splits: Splits, settings: RunSettings, model: nn.Mod
     )
 
 
-def _fit_head(finetuning: Finetuning, folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _fit_head(finetuning: Finetuning, folder: Path, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Fit a linear head to the vectors of the pretrained encoder, and write the model as weights of epoch 0.
 
     Returns:
-        The content of the weights' file.
+        Its one validation.
 
     Raises:
-        UserError: the file cannot be written, or the vectors are not finite.
+        UserError: the file cannot be written.
     """
     # Imported here: scikit-learn takes seconds.
     from nystromformer.tasks.finetuning.linear import put_head
 
-    model, device = finetuning.model, finetuning.device
+    model, device, held_out = finetuning.model, finetuning.device, finetuning.validation[""]
     assert isinstance(model, ClassificationModel)
     assert isinstance(finetuning.target, Guessed)
     model.eval()
-    with torch.inference_mode(), device.autocast():
-        train, held_out = (
-            finetuning.computed(examples, np.arange(len(examples)), vectors_of)
-            for examples in (finetuning.train, finetuning.validation[""])
-        )
-    assert finetuning.train.labels is not None
-    labels = finetuning.validation[""].labels
-    assert labels is not None
-    put_head(model, finetuning.target, (train, finetuning.train.labels), (held_out, labels))
+    parts = []
+    for examples in (finetuning.train, held_out):
+        with torch.inference_mode(), device.autocast():
+            vectors = finetuning.computed(examples, np.arange(len(examples)), vectors_of)
+        assert examples.labels is not None
+        parts.append((vectors, examples.labels))
+    put_head(model, finetuning.target, *parts)
     with torch.no_grad(), device.autocast():
-        metrics = finetuning.validate()
-    content = {
-        "format": FORMAT,
-        **facts,
-        "step": 1,
-        "epoch": 0,
-        "history": [{"epoch": 0, "step": 1, "metrics": metrics}],
-        "model": {name: weight.cpu() for name, weight in model.state_dict().items()},
-    }
-    path = folder / f"{epoch_name(0)}.model"
-    write_checkpoint(content, path)
-    return content
+        history = [{"epoch": 0, "step": 1, "metrics": finetuning.validate()}]
+    weights = {name: weight.cpu() for name, weight in model.state_dict().items()}
+    content = {"format": FORMAT, **facts, "step": 1, "epoch": 0, "history": history, "model": weights}
+    write_checkpoint(content, folder / f"{epoch_name(0)}.model")
+    return history
 
 
 def _training_settings(setup: Setup, splits: Splits, settings: RunSettings) -> TrainingSettings:
@@ -328,9 +327,10 @@ def _training_settings(setup: Setup, splits: Splits, settings: RunSettings) -> T
     )
 
 
-def _begun_run(setup: Setup, splits: Splits, settings: RunSettings, facts: Mapping[str, Any]) -> Run:
+def begun_run(setup: Setup, splits: Splits, settings: RunSettings) -> Run:
     """The record of a run that has reached nothing yet."""
     definition, pretrained, model = setup.definition, setup.pretrained, setup.config.model
+    facts = identity(setup, splits, settings)
     sign = digest(facts)
     family = {**facts, "settings": {key: value for key, value in facts["settings"].items() if key != "seed"}}
     origin = Origin()

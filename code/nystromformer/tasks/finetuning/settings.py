@@ -66,19 +66,6 @@ class Sweep:
         ]
 
 
-def predict_choice(text: str) -> Predict:
-    """What `--predict` names.
-
-    Raises:
-        UserError: neither best nor last.
-    """
-    if text == "best":
-        return "best"
-    if text == "last":
-        return "last"
-    raise UserError(f"--predict {text}: expected best (the best epoch on the validation data) or last")
-
-
 def numbers(flag: str, text: str, kind: Callable[[str], T], least: T, most: T) -> tuple[T, ...]:
     """The values of a flag that takes a list, such as `8,16,32`.
 
@@ -206,7 +193,7 @@ class FinetuningFlags:
         ),
     ] = False
     predict: Annotated[
-        str,
+        Predict,
         typer.Option(
             "--predict",
             help="Weights for predictions: best (the best epoch on the validation data) or last.",
@@ -250,7 +237,7 @@ class FinetuningFlags:
             pad_to=self.pad_to,
             train_rows=self.train_rows,
             checkpoint=self.checkpoint,
-            predict=predict_choice(self.predict),
+            predict=self.predict,
             baselines=self.baselines,
             objective=objective_of(self.objective),
             patience=self.patience,

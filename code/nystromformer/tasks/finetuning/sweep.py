@@ -4,7 +4,7 @@ and a table is shown.
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ from nystromformer.errors import UserError
 from nystromformer.machine import machine_facts
 from nystromformer.runs.baselines import BASELINES, Baselines, add_baselines, find_baselines, read_baselines
 from nystromformer.runs.figures import Spread, shown
-from nystromformer.runs.objective import ObjectiveSettings
 from nystromformer.runs.record import Run, best_combination
 from nystromformer.tables import terminal_width
 from nystromformer.tasks.experiment.folder import Experiment
@@ -58,25 +57,6 @@ class Finetuned:
     """The data that the best runs predicted."""
 
 
-def finetune(
-    experiment: Experiment,
-    definition: Definition,
-    sweep: Sweep,
-    device: Device,
-    group: Group = Group(),  # noqa: B008  # immutable
-) -> Finetuned:
-    """Open a task and run its sweep.
-
-    Args:
-        group: the processes that train together; each calls this.
-
-    Raises:
-        UserError: anything in the folder, the checkpoint, the data or the flags that does not fit.
-    """
-    (setup,) = open_sweeps(experiment, [definition], sweep, device, group)
-    return run_sweep(setup)
-
-
 def open_sweeps(
     experiment: Experiment,
     definitions: Sequence[Definition],
@@ -103,22 +83,14 @@ def open_sweeps(
     else:
         opened = open_finetuning(experiment, device, sweep.checkpoint, group)
     setups = [group.check(partial(plan_setup, opened, definition, sweep)) for definition in definitions]
-    group.check(lambda: _check_weights(setups[0]))
+    setup = setups[0]
+    if (pretrained := setup.pretrained) is not None:
+        group.check(lambda: load_encoder(setup.definition.target.build(setup.config.model), setup.config, pretrained))
     for definition in (setup.definition for setup in setups):
         group.on_main(definition.check)
         if sweep.baselines:
             group.on_main(partial(read_baselines, experiment.checkpoints / definition.name / BASELINES))
     return setups
-
-
-def _check_weights(setup: Setup) -> None:
-    """Check that the model takes the checkpoint's weights.
-
-    Raises:
-        UserError: lists all that differs.
-    """
-    if setup.pretrained is not None:
-        load_encoder(setup.definition.target.build(setup.config.model), setup.config, setup.pretrained)
 
 
 def plan_setup(opened: OpenedFinetuning, definition: Definition, sweep: Sweep) -> Setup:
@@ -212,35 +184,16 @@ def load_splits(setup: Setup) -> Splits:
         runs=[str(run) for run in setup.sweep.runs],
     )
     if (objective := setup.sweep.objective) is not None:
-        group.check(lambda: _check_objective(objective, splits))
-    shares = exact_shares(splits, setup.config.model.attentions)
-    exact = ", ".join(f"{100 * share:.0f} % of {name}" for name, share in shares.items())
+        labels = {"training": splits.train.labels, "validation": splits.validation[""].labels}
+        shares = group.check(lambda: check_labels(objective, labels))
+        splits.notes.append(f"--objective {objective.name}: positive is {splits.positive or 'label 1'}, {shares}")
+    exact_share = exact_shares(splits, setup.config.model.attentions)
+    exact = ", ".join(f"{100 * share:.0f} % of {name}" for name, share in exact_share.items())
     for line in (*splits.notes, f"examples short enough for exact attention in every layer: {exact}"):
         say(group, "%s", line)
-    largest = int((splits.train.rows * splits.train.lengths).max())
-    if largest > setup.budget:
-        say(
-            group,
-            "the largest example has %s tokens in its rows and is computed in one piece, although "
-            "gpu_setting.inst_per_gpu rows have only %s: it determines the memory needed",
-            *(f"{largest:,}", f"{setup.budget:,}"),
-        )
     for line in (*splits.warnings, *splits.test_warnings):
         say(group, "warning: %s", line)
     return splits
-
-
-def _check_objective(objective: ObjectiveSettings, splits: Splits) -> None:
-    """Check that training and validation data have both labels, and say which counts as positive.
-
-    Raises:
-        UserError: one has not.
-    """
-    labels = {"training": splits.train.labels, "validation": splits.validation[""].labels}
-    known = {name: each for name, each in labels.items() if each is not None}
-    check_labels(objective, known)
-    shares = " and ".join(f"{100 * float((each == 1).mean()):.3g} % of {name}" for name, each in known.items())
-    splits.notes.append(f"--objective {objective.name}: positive is {splits.positive or 'label 1'}, {shares}")
 
 
 def run_sweeps(
@@ -307,9 +260,9 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
     """What guessers reach, from the file that keeps it where the data are the same."""
     definition, splits = setup.definition, done.splits
     assert splits is not None, "only stopped runs have none"
+    target, metrics, train = definition.target, definition.metrics, splits.train
     labelled = {name: rows for name, rows in done.test.items() if rows.labels is not None}
     compared = splits.validation | {f"_{name}": rows for name, rows in labelled.items()}
-    target = definition.target
     if not isinstance(target, Guessed | TokenLabels):
         logger.info("%s: there are no baselines for this task", definition.name)
         return {}
@@ -317,29 +270,21 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
     tested = test_fingerprint(done.test) if labelled else ""
     measured = find_baselines(read_baselines(path), splits.fingerprint, tested)
     if measured is None:
+        guessed = constant_baseline(train, compared, target, metrics) if isinstance(target, Guessed) else {}
+        texts = {ending: rows for ending, rows in compared.items() if isinstance(rows, EncodedTexts)}
+        if isinstance(target, Guessed) and isinstance(train, EncodedTexts) and len(texts) == len(compared):
+            words = kept_words(words_folder(setup, splits), train, target)
+            guessed["tf-idf"] = words_baseline(words, texts, metrics)
         measured = Baselines(
             data=splits.fingerprint,
             tested=tested,
             rows={name: len(examples) for name, examples in (splits.named | labelled).items()},
-            baselines=_guessed(setup, splits, compared) | definition.rules(splits, compared),
+            baselines=guessed | definition.rules(splits, compared),
             call=setup.sweep.call,
             machine=machine_facts(),
         )
         add_baselines(path, measured)
     return measured.baselines
-
-
-def _guessed(setup: Setup, splits: Splits, compared: Mapping[str, Examples]) -> dict[str, dict[str, Spread]]:
-    """The constant guesses and, of texts, the linear model on words."""
-    target, metrics, train = setup.definition.target, setup.definition.metrics, splits.train
-    if not isinstance(target, Guessed):
-        return {}
-    guessed = constant_baseline(train, compared, target, metrics)
-    texts = {ending: rows for ending, rows in compared.items() if isinstance(rows, EncodedTexts)}
-    if isinstance(train, EncodedTexts) and len(texts) == len(compared):
-        words = kept_words(words_folder(setup, splits), train, target)
-        guessed["tf-idf"] = words_baseline(words, texts, metrics)
-    return guessed
 
 
 def _tell_words(setup: Setup, splits: Splits, folder: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from nystromformer.runs.figures import MARKS, UNITS, Spread, mark, power_note, rows_behind, shown, smallest_difference
 from nystromformer.runs.objective import TEMPERATURE, THRESHOLD
-from nystromformer.runs.record import EpochMetrics, Run, ranked, tested_weights
+from nystromformer.runs.record import Run, ranked, tested_weights
 from nystromformer.tables import LEAST_WIDTH, Column, aligned, fitted
 from nystromformer.wording import number_of
 
@@ -37,8 +37,9 @@ def table(results: Sequence[Run], baselines: Baselines | None = None, width: int
     for text, runs in zip(settings, groups, strict=True):
         cells = [text]
         for name in names:
-            spreads = (Spread.of([each.metrics[name] for each in epochs]) for epochs in _best_and_last(runs))
-            cells += [_marked(name, spread, compared, rows_behind(name, first.rows)) for spread in spreads]
+            for epochs in ([run.best for run in runs], [run.last for run in runs]):
+                spread = Spread.of([each.metrics[name] for each in epochs])
+                cells.append(_marked(name, spread, compared, rows_behind(name, first.rows)))
         rows.append(cells)
     for baseline, metrics in compared.items():
         guesses = [_aligned(shown(name, metrics[name]) if name in metrics else "", "") for name in names]
@@ -76,10 +77,6 @@ def _settings(runs: Sequence[Run]) -> list[str]:
     return [str(run.batch_size), f"{run.learning_rate:.3g}", str(len(runs)), found]
 
 
-def _best_and_last(runs: Sequence[Run]) -> tuple[list[EpochMetrics], list[EpochMetrics]]:
-    return [result.best for result in runs], [result.last for result in runs]
-
-
 def _below(groups: Sequence[Sequence[Run]], baselines: Baselines, width: int) -> list[str]:
     """What is said below the table; paragraphs in lines of at most so many characters."""
     chosen, lines = groups[0], []
@@ -98,7 +95,7 @@ def _below(groups: Sequence[Sequence[Run]], baselines: Baselines, width: int) ->
             if name + "_test" in metrics
         ]
         lines.append("; ".join([text.rstrip(), *others]))
-    metric, seeds = chosen[0].main_metric, [(_best_and_last(runs)[0], len(runs)) for runs in groups]
+    metric, seeds = chosen[0].main_metric, [([run.best for run in runs], len(runs)) for runs in groups]
     figures = [(Spread.of([each.metrics[metric] for each in epochs]), count) for epochs, count in seeds]
     note = power_note({metric: smallest_difference(metric, figures, rows_behind(metric, chosen[0].rows))})
     lines += textwrap.wrap(note, width)

@@ -5,6 +5,7 @@ Shapes: I examples of a batch, C outputs.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,13 +15,7 @@ from nystromformer.runs.objective import TEMPERATURE, THRESHOLD
 from nystromformer.runs.settings import RunSettings
 from nystromformer.tasks.finetuning.calibration import temperature_of
 from nystromformer.tasks.finetuning.examples import Examples, Ints, Labels
-from nystromformer.tasks.finetuning.objective import (
-    ObjectiveLoss,
-    choose_threshold,
-    lacking,
-    measure,
-    scores_of,
-)
+from nystromformer.tasks.finetuning.objective import ObjectiveLoss, choose_threshold, lacking, measure, scores_of
 from nystromformer.tasks.finetuning.plan import epoch_batches, fit_to_budget
 from nystromformer.tasks.finetuning.target import Target
 from nystromformer.training import Device, Group, Step
@@ -31,50 +26,34 @@ Metrics = Callable[[Tensor, Tensor], dict[str, float]]
 Noise = Callable[[dict[str, Tensor], Ints, int, int], dict[str, Tensor]]
 
 
+@dataclass(eq=False)
 class Finetuning:
-    """What the loop needs of a fine-tuning run.
+    """What the loop needs of a fine-tuning run."""
 
-    Args:
-        model: as `distribute` gives it, of the target's kind.
-        validation: the splits to validate on, by the ending of their metrics' names ("" for the first).
-        metrics: from scores (n, C) and labels (n,) of a split.
-        settings: of the run.
-        budget: tokens, padding included, that the device takes at a time.
-        group: the processes that share the batches.
-        noise: what training does to a batch, see Definition.
-        objective: of the model, where it learns one.
-        calibrates: whether each validation chooses a temperature.
-    """
+    model: nn.Module
+    """As `distribute` gives it, of the target's kind."""
+    target: Target
+    train: Examples
+    validation: Mapping[str, Examples]
+    """The splits to validate on, by the ending of their metrics' names ("" for the first)."""
+    score_metrics: Metrics
+    """From scores (n, C) and labels (n,) of a split."""
+    settings: RunSettings
+    budget: int
+    """Tokens, padding included, that the device takes at a time."""
+    device: Device
+    group: Group = Group()  # noqa: RUF009  # immutable
+    noise: Noise | None = None
+    """What training does to a batch, see Definition."""
+    objective: ObjectiveLoss | None = None
+    """Of the model, where it learns one."""
+    calibrates: bool = False
+    """Whether each validation chooses a temperature."""
+    _planned: tuple[int, list[Ints]] = (-1, [])
 
-    def __init__(
-        self,
-        model: nn.Module,
-        target: Target,
-        train: Examples,
-        validation: Mapping[str, Examples],
-        metrics: Metrics,
-        settings: RunSettings,
-        budget: int,
-        device: Device,
-        group: Group = Group(),  # noqa: B008  # immutable
-        noise: Noise | None = None,
-        objective: ObjectiveLoss | None = None,
-        calibrates: bool = False,
-    ) -> None:
-        self.noise = noise
-        self.calibrates = calibrates
-        self.objective = objective
-        self.model = model
-        self.target = target
-        self.train = train
-        self.validation = validation
-        self.score_metrics = metrics
-        self.settings = settings
-        self.budget = budget
-        self.device = device
-        self.group = group
-        self.steps_per_pass = settings.steps_per_pass(len(train))
-        self._planned: tuple[int, list[Ints]] = -1, []
+    @property
+    def steps_per_pass(self) -> int:
+        return self.settings.steps_per_pass(len(self.train))
 
     def steps(self, first: int, last: int) -> Iterator[Step]:
         pinned = self.device.device.type == "cuda"

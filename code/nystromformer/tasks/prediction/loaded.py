@@ -377,13 +377,10 @@ def load_words(folder: str | Path) -> LoadedWords:
             f"{folder}: expected a run of run_classify.py, which keeps a baseline; found one of {result.kind}"
         )
     # Imported here: scikit-learn takes seconds.
-    from nystromformer.tasks.finetuning.linear import FACTS, Words
+    from nystromformer.tasks.finetuning.linear import WORDS_FILE, Words
 
-    kept = folder.parent / result.words
-    words = Words.read(kept)
-    if words is None:
-        raise UserError(f"{kept}: no such baseline: start the run's command again, which makes it")
-    return LoadedWords(folder, result, recipe, kept / FACTS, words)
+    path = folder.parent / result.words / WORDS_FILE
+    return LoadedWords(folder, result, recipe, path, Words.read(path))
 
 
 def _opened(folder: Path) -> tuple[Run, Recipe]:
