@@ -101,32 +101,27 @@ def log_of(folder: Path, lines: list[bytes]) -> Path:
     return path
 
 
-def test_what_is_no_record_of_a_log_is_passed_over(
-    figures: list[Figure], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_figures_that_are_no_numbers_are_passed_over(figures: list[Figure], tmp_path: Path) -> None:
     records = made("x", orders=False).records
-    lines = [json.dumps(record).encode() for record in records]
     odd = [
         {"type": "train", "step": 5, "loss": None, "mlm_accuracy": "high"},
-        {"type": "train", "step": 5, "loss": [1], "mlm_accuracy": True},
         {"type": "train", "step": 5, "loss": float("inf"), "mlm_accuracy": float("nan"), "$x_accuracy": 1.0},
-        {"type": ["train"], "step": 5, "loss": 1.0},
     ]
-    damaged = [b"", b"\xff\x00", b"[" * 100_000, b'{"type": "tr', *(json.dumps(record).encode() for record in odd)]
-    path = log_of(tmp_path / "run", [*damaged, *lines])
-    run = read_curve(tmp_path / "run")
-    whole = Curve("run", records)
+    log_of(tmp_path / "run", [json.dumps(record).encode() for record in [*odd, *records]])
+    run, whole = read_curve(tmp_path / "run"), Curve("run", records)
     for kind in ("train", "validation"):
         for metric in ("loss", "mlm_accuracy"):
             assert run.series(kind, metric) == whole.series(kind, metric)
     assert run.panels == whole.panels
-    (warning,) = [record.getMessage() for record in caplog.records]
-    assert warning.startswith(f"{path}: lines 1, 2, 3, 4, 8 are not records of a run")
     draw_curves([run], tmp_path / "x.png")
     assert len(figures) == 1
 
 
-def test_a_log_without_a_report_is_named(tmp_path: Path) -> None:
-    path = log_of(tmp_path / "run", [b"", b"{"])
-    with pytest.raises(UserError, match=rf"{path}: the run has reported no step yet"):
+@pytest.mark.parametrize("line", [b"", b"\xff\x00", b'{"type": "tr', b'{"type": ["train"], "step": 5}'])
+def test_a_damaged_log_and_one_without_a_report_are_named(line: bytes, tmp_path: Path) -> None:
+    path = log_of(tmp_path / "run", [line, b'{"type": "start", "step": 0}'])
+    with pytest.raises(UserError, match=rf"{path}, line 1: expected a record of a run"):
         read_curve(tmp_path / "run")
+    path = log_of(tmp_path / "other", [b'{"type": "start", "step": 0}'])
+    with pytest.raises(UserError, match=rf"{path}: the run has reported no step yet"):
+        read_curve(tmp_path / "other")

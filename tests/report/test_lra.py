@@ -71,7 +71,7 @@ def write_run(
 def measure(place: Path, figures: Mapping[str, float]) -> None:
     """Keep what guessers reached on the test data beside a run's task."""
     spreads = {name: {"accuracy_test": Spread(value, None)} for name, value in figures.items()}
-    add_baselines(place.parent / BASELINES, Baselines("d" * 64, "p" * 64, {"train": 100}, [0], spreads, Call("x"), {}))
+    add_baselines(place.parent / BASELINES, Baselines("d" * 64, "p" * 64, {"train": 100}, spreads, Call("x"), {}))
 
 
 def test_runs_stand_in_columns_where_the_attention_alone_differs(tmp_path: Path) -> None:
