@@ -178,7 +178,7 @@ def test_a_folder_without_the_task(tmp_path: Path, there: bool) -> None:
         ),
         (
             b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\tyes\n1\ta\n",
-            r"2 of 2 rows are bad|expected rows, found none but bad ones",
+            r"bad rows: 2 of 2|expected rows, found none but bad ones",
         ),
     ],
 )
@@ -204,14 +204,14 @@ def test_bad_rows(tmp_path: Path, name: str, row: Sequence[str], message: str) -
     header, label = (RTE_HEADER, "not_entailment") if name == "RTE" else (STSB_HEADER, "1.0")
     good = ("7", "kept", "b", label)
     put(tmp_path / name / "dev.tsv", header, good, row, good, row, good)
-    with pytest.raises(UserError, match=rf"dev\.tsv, row 2: {message}.* \(2 of 5 rows are bad\)\. .*--skip_bad_rows"):
+    with pytest.raises(UserError, match=rf"dev\.tsv, row 2: {message}.* \(bad rows: 2 of 5\)\. .*--skip_bad_rows"):
         read_split(task(name), tmp_path, "dev")
     texts, left_out = read_split(task(name), tmp_path, "dev", skip_bad_rows=True)
     assert list(texts.first) == ["kept"] * 3
     assert texts.ids == ["0", "2", "4"], "numbers of the rows in the file"
     assert labels_of(texts) == [1] * 3
     assert "row 2: " in str(left_out)
-    assert "2 of 5 rows are bad). They are left out" in str(left_out)
+    assert "(bad rows: 2 of 5), left out" in str(left_out)
 
 
 def test_good_rows_need_no_ids(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_good_rows_need_no_ids(tmp_path: Path) -> None:
 
 def test_the_first_row_of_a_file_without_a_header_is_row_1(tmp_path: Path) -> None:
     put(tmp_path / "CoLA" / "train.tsv", ("gj04", "2", "", "Fine."))
-    with pytest.raises(UserError, match=r"row 1: expected label to be 0 or 1, found '2' \(1 of 1"):
+    with pytest.raises(UserError, match=r"row 1: expected label to be 0 or 1, found '2' \(bad rows: 1 of 1"):
         read_split(task("CoLA"), tmp_path, "train")
 
 

@@ -97,14 +97,14 @@ def read_split(task: GlueTask, folder: Path, split: str, skip_bad_rows: bool = F
         ids.append(str(number - 1))
     left_out = None
     if bad:
-        left_out = f"{bad[0]} ({len(bad)} of {len(ids) + len(bad)} rows are bad)"
+        left_out = f"{bad[0]} (bad rows: {len(bad)} of {len(ids) + len(bad)})"
         if not wanted.has_labels:
             raise UserError(
                 f"{left_out}. Download the file again: GLUE's server wants each row of a test file predicted"
             )
         if not skip_bad_rows:
             raise UserError(f"{left_out}. Correct them, or give --skip_bad_rows to leave such rows out")
-        left_out += ". They are left out"
+        left_out += ", left out"
     if not sentences:
         raise UserError(f"{path}: expected rows, found none{' but bad ones' if bad else ''}")
     first, *second = map(list, zip(*sentences, strict=True))

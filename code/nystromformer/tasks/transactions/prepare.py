@@ -45,6 +45,8 @@ from nystromformer.tasks.transactions.store import (
 from nystromformer.tasks.transactions.tables import TableReader
 from nystromformer.wording import first_names, number_of
 
+_COUNTED = 1_000_000
+"""Events whose unknown values are counted."""
 _HOURS = [str(hour) for hour in range(24)]
 _WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 
@@ -258,4 +260,11 @@ def describe(stored: Stored) -> str:
         if split in manifest.ceiling:
             line += f"; Gini of the truth {100 * manifest.ceiling[split]:.1f} %"
         lines.append(line)
+    codes = np.asarray(stored.categories[:_COUNTED])
+    for column, each in enumerate(manifest.categories):
+        unknown = float((each.ids_of(codes[:, column]) == UNKNOWN).mean())
+        if unknown > 0.5:
+            lines.append(
+                f"warning: {each.name}: {100 * unknown:.0f} % of its values are unknown to the training clients"
+            )
     return "\n".join([*lines, *manifest.notes, f"data: {stored.folder}"])

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from nystromformer.config.messages import dotted
 from nystromformer.errors import UserError
-from nystromformer.files.reading import read_bytes
 from nystromformer.tasks.finetuning.encoded import size_warning
 
 _OFFICIAL_SIZES = {"WikiHop": {"train": 43_738, "dev": 5_129}, "MedHop": {"train": 1_620, "dev": 342}}
@@ -21,8 +20,6 @@ _MEDHOP = "MH_"
 """How ids of its instances begin."""
 _FIRST_ID = re.compile(rb'"id"\s*:\s*"([^"]*)"')
 _FIRST_BYTES = 1 << 20
-_MOST_BYTES = 4 << 30
-"""All of a file is held in memory; WikiHop's train.json has 0.3 GB."""
 _HOW_TO_GET = (
     "Download QAngaroo (qangaroo_v1.1.zip) from https://qangaroo.cs.ucl.ac.uk and put train.json and dev.json of its "
     "folder wikihop (or medhop) there."
@@ -120,9 +117,8 @@ def check_file(path: Path) -> None:
 
 def _read_records(path: Path) -> list[_Record]:
     check_file(path)
-    content = read_bytes(path, _MOST_BYTES, "a file of WikiHop").removeprefix(codecs.BOM_UTF8)
     try:
-        return TypeAdapter(list[_Record]).validate_json(content)
+        return TypeAdapter(list[_Record]).validate_json(path.read_bytes().removeprefix(codecs.BOM_UTF8))
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = f"{dotted(first['loc'])}: " if first["loc"] else ""
