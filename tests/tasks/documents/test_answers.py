@@ -110,6 +110,8 @@ def test_numbers_of_each_kind() -> None:
         (cells("1", 1j), None, "row 4: expected a label that is a number or text, found 1j"),
         (cells("1", "x"), "value", r"row 4: expected a number \(--kind value\), found 'x'"),
         (cells("1", "x\ud800"), None, "row 4: expected text in utf-8"),
+        (cells('["a", "b"]', "[]"), "several", r"row 1: expected labels with ';' .*, found a list written as text"),
+        (cells("a", "[]"), "several", "row 4: .* found a list written as text"),
         (cells("low", "high"), "ordered", "expected ordered,order=LOW/…/HIGH"),
         (cells(*(f"id-{number}" for number in range(30))), None, "another label in each of its 30 rows"),
         (cells(("1", "2"), columns=("x", "y")), None, "row 1: expected 0 or 1 in y, found '2'"),

@@ -14,6 +14,8 @@ from nystromformer.wording import number_of
 
 _YES, _NO = ("1", "true", "yes"), ("0", "false", "no", "")
 _WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))(?:\.0+)?", re.ASCII)
+_WRITTEN_LIST = re.compile(r"\[(\s*|.*[\"'].*)\]", re.DOTALL)
+"""As Python and JSON write lists of texts, and empty ones."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,11 @@ class LabelCells:
         (cell,) = cells
         if is_missing(cell):
             return []
+        if isinstance(cell, str) and _WRITTEN_LIST.fullmatch(cell.strip()):
+            raise UserError(
+                f"{self.name}, row {row:,}: expected labels with {self.separator!r} between them, found a list written "
+                f"as text, {cell.strip()!r:.40}; JSON Lines and Parquet have lists"
+            )
         parts = (
             cell.split(self.separator) if isinstance(cell, str) else cell if isinstance(cell, list | tuple) else [cell]
         )
