@@ -143,7 +143,7 @@ def _load(path: Path, mmap: bool) -> dict[str, Any]:
     found = content.get("format") if isinstance(content, dict) else None
     if not isinstance(content, dict) or found != FORMAT or "model" not in content:
         raise UserError(
-            f"{path}: expected a checkpoint of format {FORMAT}, found {found!r:.40}: made by another version, or not a "
+            f"{path}: expected a checkpoint of format {FORMAT}, found {found!r:.40}: made by an earlier version, or no "
             "checkpoint of this project"
         )
     return content
