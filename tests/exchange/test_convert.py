@@ -246,7 +246,7 @@ WRONG: dict[str, tuple[tuple[object, ...], dict[str, Any], str]] = {
     "attention": (("--attention", "nearfar"), {}, "nearfar"),
     "parameter": (("--attention", "linear,num_landmarks=3"), {}, "num_landmarks"),
     "text": ((), {"text": "nothing.jsonl"}, "nothing.jsonl"),
-    "column": (("--text_column", "review"), {}, "found none of that name; it has the column text"),
+    "column": (("--text_column", "review"), {}, "expected one column review, found 0"),
     "too little text": (("--held_out", 4000), {}, "expected at least 4000 rows"),
     "length": (("--length", 64), {}, "expected from 3 to 32 tokens"),
     "network": (("--set", "model.num_layers=3"), {}, "num_layers"),

@@ -71,6 +71,11 @@ class NewFile:
             raise
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it is complete, or an error has removed it."""
+        return self._file.closed
+
+    @property
     def stamp(self) -> FileStamp:
         """Size and hash of what was written so far."""
         return FileStamp(self._size, self._hash.hexdigest())

@@ -119,7 +119,9 @@ class _Sink(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         content = bytes(data)
-        self._file.write(content)
+        # The library writes its end even after an error, once its writer is collected.
+        if not self._file.is_closed:
+            self._file.write(content)
         return len(content)
 
 
