@@ -166,7 +166,7 @@ def _become(command: Command, cwd: Path, log: Path, more: Sequence[str], most: i
     except SystemExit as error:
         status = error.code or 0
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
     finally:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
@@ -381,6 +381,8 @@ def main() -> None:
     given = parser.parse_args()
     begin = time.monotonic()
     # What commands would import one by one: forks of this process begin at once.
+    import nystromformer.command_line.cli  # noqa: F401
+
     for module in ("tasks.pretraining.pretrain", "tasks.documents.task", "tasks.prediction.predict"):
         __import__(f"nystromformer.{module}")
     import sklearn.linear_model  # noqa: F401

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any, NoReturn
 
 import typer
@@ -16,10 +17,20 @@ from nystromformer.command_line.runtime import keep_freed_memory, set_environmen
 from nystromformer.errors import UserError
 from nystromformer.files.writing import DISK_FULL
 
-set_environment()
-
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as of shells."""
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Ctrl-C while a script imports its modules, where no command can catch it, is one word, too."""
+    if issubclass(kind, KeyboardInterrupt):
+        os.write(2, b"interrupted\n")
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+set_environment()
+sys.excepthook = _show
 
 
 def run(command: Callable[..., Any]) -> None:
