@@ -1,6 +1,5 @@
 """Flags that commands of all kinds have, declared once."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -61,15 +60,3 @@ def array_slice(index: int | None, size: int | None) -> slice | None:
     if not 0 <= index < size:
         raise UserError(f"--array_index: expected 0 to {size - 1} with --array_size {size}, found {index}")
     return slice(index, None, size)
-
-
-def refuse_given(context: typer.Context, names: Sequence[str], why: str) -> None:
-    """Refuse flags that have no use beside another one.
-
-    Raises:
-        UserError: one of them was given.
-    """
-    for name in names:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            raise UserError(f"{why}: expected no --{name}")

@@ -134,7 +134,11 @@ def convert_model(
                 name: weight.detach().cpu().to(torch.float32 if weight.is_floating_point() else weight.dtype)
                 for name, weight in student.state_dict().items()
             }
-            imported = {"kind": "converted", "files": {}, HEADLESS: _is_headless(original)}
+            imported = {
+                "kind": "converted",
+                "files": {},
+                HEADLESS: bool(original.content.get("imported", {}).get(HEADLESS)),
+            }
             content = initial_checkpoint(facts | {"imported": imported}, weights)
             write_experiment(folder, new, original.tokenizer, content)
             write_json(folder / RECORD, data)
@@ -160,10 +164,6 @@ def _open_original(path: Path, stack: ExitStack) -> Opened:
     if original.config.reversible:
         raise UserError(f"{path}: reversible layers cannot be converted: a layer has no single input and output")
     return original
-
-
-def _is_headless(original: Opened) -> bool:
-    return bool(original.content.get("imported", {}).get(HEADLESS, False))
 
 
 def _configs(
