@@ -21,12 +21,11 @@ import pytest
 import scipy.stats
 import typer
 from documents import TEXTS
-from filelock import FileLock
 
 from nystromformer.command_line import cli
 from nystromformer.config import load_config
-from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS, PROJECT
+from nystromformer.training.checkpoint import RunLock
 
 STUDIES = EXPERIMENTS / "studies"
 sys.path.append(str(STUDIES))
@@ -42,25 +41,29 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(study, "PROJECT", tmp_path)
     monkeypatch.setattr(study, "OUT", Path("runs/toy"))
     monkeypatch.setattr(study, "RESULTS", Path("results/toy"))
-    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    kept = signal.getsignal(signal.SIGTERM)
     (tmp_path / "say.py").write_text(
         "import os, sys\nprint(*sys.argv[1:], os.environ['OMP_NUM_THREADS'], file=open('said', 'a'))\n"
         "print('logged')\nsys.exit('bad' in sys.argv)\n"
     )
     yield tmp_path
-    for number, handler in kept.items():
-        signal.signal(number, handler)
+    signal.signal(signal.SIGTERM, kept)
+
+
+def start(words: str, **stages: Any) -> object:
+    """Run a study's command line in this process; its exit status, or why it ended."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["toy.py", *words.split()])
+        with pytest.raises(SystemExit) as caught:
+            study.main(stages)
+    return caught.value.code
 
 
 def test_lines_run_once_and_a_failure_is_named(place: Path) -> None:
-    stages = {
-        "one": Stage(
-            [Line("first", "say.py {data} && say.py {here}"), Line("second", "say.py bad"), Line("a/b", "say.py x")]
-        )
-    }
+    lines = [Line("first", "say.py {data} && say.py {here}"), Line("second", "say.py bad"), Line("a/b", "say.py x")]
     for _ in range(2):
-        with pytest.raises(SystemExit, match=r"^failed: one/second; see runs/toy/logs$"):
-            study.Study(stages, place / "data").run("one", stages["one"])
+        assert start("run --jobs 1", one=Stage(lines)) == "failed: one/second; see runs/toy/logs"
     said = (place / "said").read_text().splitlines()
     assert said == [f"{place}/data 1", "runs/toy/one/first 1", "bad 1", "x 1", "bad 1"]
     assert (place / "runs/toy/logs/one/second.log").read_text() == "logged\n" * 2
@@ -90,7 +93,7 @@ def test_sigterm_reaches_the_lines_and_the_same_study_resumes(place: Path) -> No
         "import os, signal, time\nif os.path.exists('begun'): open('ended', 'w'); exit()\n"
         "signal.signal(signal.SIGTERM, lambda *_: exit(5)); open('begun', 'w'); time.sleep(60)\n"
     )
-    stage = Stage([Line("one", "wait.py"), Line("two", "wait.py")])
+    stage = Stage([Line("one", "wait.py && say.py"), Line("two", "wait.py")])
 
     def tell() -> None:
         while not (place / "begun").exists():
@@ -98,31 +101,25 @@ def test_sigterm_reaches_the_lines_and_the_same_study_resumes(place: Path) -> No
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=tell).start()
-    with pytest.raises(SystemExit, match=r"^stopped: only/one, only/two; see runs/toy/logs$"):
-        study.Study({"only": stage}).run("only", stage)
+    assert start("run --jobs 1", only=stage) == cli.INTERRUPTED
     assert not (place / "ended").exists()
-    study.Study({"only": stage}).run("only", stage)
+    assert start("run", only=stage) == 0
     assert (place / "ended").exists()
 
 
-def test_a_second_command_and_the_code_of_another_clone_are_refused(
+def test_a_second_command_another_clone_and_an_unknown_stage_are_refused(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    (place / "runs/toy").mkdir(parents=True)
-    monkeypatch.setattr(sys, "argv", ["toy.py", "run"])
-    with pytest.raises(SystemExit, match="2"):
-        study.main({})
-    assert capsys.readouterr().err == f"error: the code of {place} would run: set PYTHONPATH={PROJECT}/code\n"
-    monkeypatch.setattr(study, "__file__", str(place / "experiments/studies/study.py"))
-    with FileLock(place / "runs/toy/lock"), pytest.raises(SystemExit, match="2"):
-        study.main({"one": Stage([Line("first", "say.py")])})
-    assert capsys.readouterr().err == "error: runs/toy: in use by another command\n"
+    stage = Stage([Line("first", "say.py")])
+    with RunLock(place / "runs/toy"):
+        assert start("run", one=stage) == 2
+    assert "runs/toy: a run is active here already" in capsys.readouterr().err
+    assert start("run two", one=stage) == 2
+    assert "'two' is not one of 'one'" in capsys.readouterr().err
+    monkeypatch.setattr(study, "PROJECT", PROJECT)
+    assert start("run", one=stage) == 2
+    assert f"the code of {PROJECT} would run" in capsys.readouterr().err
     assert not (place / "said").exists()
-
-
-def test_an_unknown_stage_is_refused(place: Path) -> None:
-    with pytest.raises(UserError, match=r"^two: expected one of one$"):
-        study.Study({"one": Stage([])}).chosen(["two"])
 
 
 def test_a_table_has_spreads_differences_and_baselines(place: Path) -> None:
@@ -137,11 +134,9 @@ def test_a_table_has_spreads_differences_and_baselines(place: Path) -> None:
         "x",
         read=lambda folder: found[str(folder.relative_to("runs/toy/one"))],
     )
-    made = study.Study({"one": stage})
-    made.collect("one", stage)
+    assert start("collect", one=stage) == 0
     assert not (place / "results").exists()
-    made.run("one", stage)
-    made.collect("one", stage)
+    assert start("run", one=stage) == start("collect", one=stage) == 0
     lines = (place / "results/toy/one.md").read_text().splitlines()
     assert lines[4] == "| x | 81.0 ± 1.4 |  |  | 2 |"
     assert lines[5].startswith("| y | 91.0 ± 1.4 | +10.0 (+")

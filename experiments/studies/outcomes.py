@@ -1,5 +1,6 @@
 """What the runs of a study have reached, and a table of it: means over seeds, and differences from one of its rows."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from nystromformer.files.writing import write_json, write_text
 from nystromformer.runs.baselines import beside
 from nystromformer.runs.figures import Difference, Spread, pooled_variance, shown, standard_error
 from nystromformer.runs.record import Run, find_runs
@@ -50,6 +52,35 @@ def _record(run: Run) -> Record:
         for name, figures in beside(run).items()
     }
     return Record(metrics, run.settings.seed, rows, right, baselines)
+
+
+def write_table(
+    place: Path,
+    markers: Mapping[str, Path],
+    found: Mapping[str, Sequence[Record]],
+    metrics: Sequence[str],
+    base: str,
+    by_seed: bool,
+) -> None:
+    """Write the table of what lines have reached, and all figures with what ran: `place` with .md and .json.
+
+    Args:
+        markers: what was written about each line when it was done.
+        base, by_seed: as of a stage.
+    """
+    done = {line: json.loads(marker.read_text()) for line, marker in markers.items()}
+    rows: dict[str, list[Record]] = {}
+    for line, records in found.items():
+        rows.setdefault(line.partition("/")[0], []).extend(records)
+    figures = {row: [record.data() for record in own] for row, own in rows.items()}
+    write_json(place.with_name(f"{place.name}.json"), {"lines": done, "figures": figures})
+    facts = [
+        f"{fact} {', '.join(sorted({str(one[fact]) for one in done.values()}))}"
+        for fact in ("date", "commit", "processor")
+    ]
+    title = f"# {place.parent.name}: {place.name}"
+    parts = [title, table(rows, metrics, base, by_seed), f"{'; '.join(facts)}.\n"]
+    write_text(place.with_name(f"{place.name}.md"), "\n\n".join(parts))
 
 
 def table(rows: Mapping[str, Sequence[Record]], metrics: Sequence[str], base: str, by_seed: bool) -> str:

@@ -1,11 +1,6 @@
-"""What all studies share: command lines, each of which runs once, and tables of what they have reached.
+"""What all studies share: command lines, each of which runs once, and tables of what they have reached."""
 
-A study is a file beside this one: its stages, and at its end `main(STAGES)`.
-
-    python experiments/studies/finetune.py run --data DIR [STAGE ...]    # in runs/finetune; resumes when started again
-    python experiments/studies/finetune.py collect [STAGE ...]           # results/finetune/STAGE.json and STAGE.md
-"""
-
+import asyncio
 import json
 import logging
 import os
@@ -14,23 +9,21 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from filelock import FileLock, Timeout
-from outcomes import Record, read_runs, table
+from outcomes import Record, read_runs, write_table
 
 from nystromformer.command_line import cli
-from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS, PROJECT
-from nystromformer.files.writing import write_json, write_text
+from nystromformer.files.writing import write_json
 from nystromformer.machine import machine_facts
+from nystromformer.training.checkpoint import RunLock
 
 logger = logging.getLogger("nystromformer.study")
 OUT, RESULTS = (Path(place, Path(sys.argv[0]).stem) for place in ("runs", "results"))
@@ -50,6 +43,10 @@ class Line:
     config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Keys of the sections of this config that differ."""
 
+    def marker(self, stage: str) -> Path:
+        """The file that says that it is done."""
+        return OUT / "done" / stage / f"{self.name}.json"
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -68,91 +65,40 @@ class Stage:
     """Command lines of `collect`, which write to {results} themselves."""
 
 
-class Study:
-    """Runs lines side by side, each with its log, and writes tables. SIGTERM and Ctrl-C reach all of them."""
+async def run_lines(stage: str, lines: Sequence[Line], data: Path, jobs: int) -> list[str]:
+    """Run the lines of a stage that are not done; the names of those that fail, which stop no others."""
+    free, wanted = asyncio.Semaphore(jobs), [line for line in lines if not line.marker(stage).exists()]
+    await asyncio.gather(*(run_line(stage, line, data, free) for line in wanted))
+    return [f"{stage}/{line.name}" for line in wanted if not line.marker(stage).exists()]
 
-    def __init__(self, stages: Mapping[str, Stage], data: Path = Path("DIR"), jobs: int = 1, threads: int = 1) -> None:
-        self._stages, self._data, self._jobs, self._stopped = stages, data, jobs, threading.Event()
-        path = os.pathsep.join(filter(None, [str(PROJECT / "code"), os.environ.get("PYTHONPATH")]))
-        self._environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": str(threads)}
-        self._running: set[subprocess.Popen[bytes]] = set()
-        os.chdir(PROJECT)  # so that nothing that is written names the machine's folders
 
-    def chosen(self, names: Sequence[str] | None) -> dict[str, Stage]:
-        """The stages with these names, or all."""
-        if unknown := [name for name in names or () if name not in self._stages]:
-            raise UserError(f"{unknown[0]}: expected one of {', '.join(self._stages)}")
-        return {name: stage for name, stage in self._stages.items() if not names or name in names}
-
-    def run(self, name: str, stage: Stage) -> None:
-        """Run the lines of a stage that are not done; one that fails stops no other.
-
-        Raises:
-            SystemExit: some failed, or were stopped.
-        """
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop)
-        with ThreadPoolExecutor(self._jobs) as pool:
-            ended = list(pool.map(lambda line: self._run(name, line), stage.lines))
-        if failed := [f"{name}/{line.name}" for line, good in zip(stage.lines, ended, strict=True) if not good]:
-            sys.exit(f"{'stopped' if self._stopped.is_set() else 'failed'}: {', '.join(failed)}; see {OUT / 'logs'}")
-
-    def _run(self, stage: str, line: Line) -> bool:
-        here, log = OUT / stage / line.name, OUT / "logs" / stage / f"{line.name}.log"
-        marker, begun = OUT / "done" / stage / f"{line.name}.json", time.time()
-        if marker.exists():
-            return True
+async def run_line(stage: str, line: Line, data: Path, free: asyncio.Semaphore) -> None:
+    """Run a line as soon as others leave it room; when this is cancelled, stop its script."""
+    here, log = OUT / stage / line.name, OUT / "logs" / stage / f"{line.name}.log"
+    async with free:
         if line.start and not (here / "config.json").exists():
             begin_experiment(line, here)
         log.parent.mkdir(parents=True, exist_ok=True)
-        shown = {each: shlex.join(["python", *words(each, here)]) for each in line.command.split(" && ")}
-        for command, text in shown.items():
-            if self._stopped.is_set():
-                return False
-            logger.info("%s/%s: %s", stage, line.name, text)
-            with log.open("ab") as file:
-                started = [sys.executable, *words(command, here, self._data)]
-                process = subprocess.Popen(started, env=self._environment, stdout=file, stderr=file)
-            self._running.add(process)
-            if process.wait():
-                return False
-        write_json(marker, {"commands": [*shown.values()], "minutes": (time.time() - begun) / 60, **machine_facts()})
-        return True
-
-    def _stop(self, number: int, frame: object) -> None:
-        self._stopped.set()
-        for process in list(self._running):
-            process.send_signal(signal.SIGTERM)  # which does nothing to one that has ended
-
-    def collect(self, name: str, stage: Stage) -> None:
-        """Write the table of a stage all of whose lines are done, and its figures."""
-        markers = {line.name: OUT / "done" / name / f"{line.name}.json" for line in stage.lines}
-        if not all(marker.exists() for marker in markers.values()):
-            logger.info("%s: nothing is written before all lines are done", name)
-            return
-        for report in stage.reports:
-            subprocess.run([sys.executable, *words(report)], env=self._environment, check=True)
-        if not stage.metrics:
-            return
-        done = {line: json.loads(marker.read_text()) for line, marker in markers.items()}
-        rows: dict[str, list[Record]] = {}
-        for line in done:
-            rows.setdefault(line.partition("/")[0], []).extend(stage.read(OUT / name / line))
-        figures = {row: [record.data() for record in found] for row, found in rows.items()}
-        write_json(RESULTS / f"{name}.json", {"lines": done, "figures": figures})
-        facts = [
-            f"{fact} {', '.join(sorted({str(one[fact]) for one in done.values()}))}"
-            for fact in ("date", "commit", "processor")
-        ]
-        parts = [f"# {OUT.name}: {name}", table(rows, stage.metrics, stage.base, stage.by_seed), f"{'; '.join(facts)}."]
-        write_text(RESULTS / f"{name}.md", "\n\n".join(parts) + "\n")
+        begun, shown = time.time(), []
+        for command in line.command.split(" && "):
+            shown.append(shlex.join(["python", *words(command, here)]))
+            logger.info("%s/%s: %s", stage, line.name, shown[-1])
+            parts = [sys.executable, *words(command, here, data)]
+            with log.open("ab") as file:  # in a session of its own: Ctrl-C reaches it once, through this process
+                process = await asyncio.create_subprocess_exec(*parts, stdout=file, stderr=file, start_new_session=True)
+            try:
+                if await process.wait():
+                    return
+            except asyncio.CancelledError:
+                process.terminate()
+                await process.wait()
+                raise
+        write_json(line.marker(stage), {"commands": shown, "minutes": (time.time() - begun) / 60, **machine_facts()})
 
 
 def words(command: str, here: Path = Path(), data: Path = Path("DIR")) -> list[str]:
     """A command line with its folders; as it is shown without --data's."""
-    for name, place in {"{data}": data, "{out}": OUT, "{here}": here, "{results}": RESULTS}.items():
-        command = command.replace(name, shlex.quote(str(place)))
-    return shlex.split(command)
+    return [word.format(data=data, out=OUT, here=here, results=RESULTS) for word in shlex.split(command)]
 
 
 def begin_experiment(line: Line, folder: Path) -> None:
@@ -164,13 +110,12 @@ def begin_experiment(line: Line, folder: Path) -> None:
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     for section, keys in line.config.items():
         config[section] |= keys
-    config.pop("$schema", None)
     write_json(folder / "config.json", config)
 
 
 def main(stages: Mapping[str, Stage], *more: Callable[..., None]) -> None:
     """The command line of a study, and commands of its own that its lines call."""
-    names = Annotated[list[str] | None, typer.Argument(metavar="[STAGE]...", help=", ".join(stages))]
+    names = Annotated[list[StrEnum("Stage", {each: each for each in stages})] | None, typer.Argument(metavar="STAGE")]
 
     def run(
         chosen: names = None,
@@ -179,22 +124,27 @@ def main(stages: Mapping[str, Stage], *more: Callable[..., None]) -> None:
         threads: Annotated[int, typer.Option(min=1, help="CPU threads of each.")] = 1,
     ) -> None:
         """Run all stages, or those that are named, in order. Started again, it resumes."""
-        if (clone := Path(__file__).parents[2].resolve()) != PROJECT:
-            raise UserError(f"the code of {PROJECT} would run: set PYTHONPATH={clone / 'code'}")
-        study = Study(stages, data.resolve(), jobs, threads)
-        wanted = study.chosen(chosen)
-        OUT.mkdir(parents=True, exist_ok=True)
-        try:
-            with FileLock(OUT / "lock", timeout=0):
-                for name, stage in wanted.items():
-                    study.run(name, stage)
-        except Timeout:
-            raise UserError(f"{OUT}: in use by another command") from None
+        if Path.cwd() != PROJECT:  # so that nothing that is written names the machine's folders
+            raise typer.BadParameter(f"the code of {PROJECT} would run: change to it, or set PYTHONPATH=code")
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        with RunLock(OUT):
+            for name in chosen or stages:
+                if failed := asyncio.run(run_lines(name, stages[name].lines, data.resolve(), jobs)):
+                    sys.exit(f"failed: {', '.join(failed)}; see {OUT / 'logs'}")
 
     def collect(chosen: names = None) -> None:
-        """Write the tables of stages that are done."""
-        study = Study(stages)
-        for name, stage in study.chosen(chosen).items():
-            study.collect(name, stage)
+        """Write the tables of stages all of whose lines are done."""
+        for name in chosen or stages:
+            stage = stages[name]
+            markers = {line.name: line.marker(name) for line in stage.lines}
+            if not all(marker.exists() for marker in markers.values()):
+                logger.info("%s: nothing is written before all lines are done", name)
+                continue
+            for report in stage.reports:
+                subprocess.run([sys.executable, *words(report)], check=True)
+            if stage.metrics:
+                found = {line: stage.read(OUT / name / line) for line in markers}
+                write_table(RESULTS / name, markers, found, stage.metrics, stage.base, stage.by_seed)
 
     cli.run_one_of(run, collect, *more)
