@@ -19,15 +19,15 @@ from nystromformer.attention import create_attention
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.near_far import NearFarAttention
 from nystromformer.data.tokenizer import special_names, special_tokens
-from nystromformer.exchange.convert import RECORD, WORK, read_rows
+from nystromformer.exchange.convert import RECORD, read_rows
 from nystromformer.exchange.hf import export_hf
 from nystromformer.exchange.import_model import import_model
 from nystromformer.exchange.open_model import open_model
 from nystromformer.exchange.settings import Conversion, ImportSettings
-from nystromformer.interop.conversion import relative_square
+from nystromformer.interop.conversion import squares
+from nystromformer.runs.store import MARK, Store
 from nystromformer.tasks.experiment.folder import read_experiment
 from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.checkpoint import RunLock
 
 NEAR = "near_far,block_size=4,neighbours=0,num_landmarks=2,num_selected=1"
 
@@ -107,8 +107,8 @@ def test_rows_read_the_names_of_special_tokens_as_letters(place: Path, tmp_path:
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join([f"a text with {' '.join(special_names(tokenizer).values())}"] * 2))
     asked = Conversion("linear", text, 1, held_out=1)
-    rows = read_rows(asked, tokenizer, 1000)
-    assert not special & set(rows.train[0][1:-1].tolist())
+    (row,), _ = read_rows(asked, tokenizer, 1000)
+    assert not special & set(row[1:-1].tolist())
 
 
 def test_without_training_it_is_the_source_with_another_attention(convert: Any, place: Path, tmp_path: Path) -> None:
@@ -140,18 +140,19 @@ def test_an_interrupted_conversion_goes_on_to_the_same_weights(
             stop_at(stop, patched)
             assert convert("cut", *flags) == 128 + 15
     assert not (tmp_path / "cut").exists()
-    for other in (("--learning_rate", 1e-3), ("--validate_every", 1)):  # another conversion
-        assert convert("cut", *flags, *other) == 2
-        assert "holds an unfinished conversion with other settings" in capsys.readouterr().err
-    record = tmp_path / f"cut{WORK}" / RECORD
-    content = record.read_bytes()
-    record.write_bytes(content[:-3])
-    assert convert("cut", *flags) == 2
-    assert "to start the conversion again" in capsys.readouterr().err
-    record.write_bytes(content)
-    with RunLock(record.parent):
+    work = tmp_path / "cut.conversion"
+    for other in ("learning_rate", "end_to_end_steps"):  # another conversion
+        assert convert("cut", *flags, f"--{other}", 1) == 2
+        assert f"computed with other {other}" in capsys.readouterr().err
+    mark = json.loads((work / MARK).read_text())
+    with Store(work, mark["command"], mark["facts"], ""):
         assert convert("cut", *flags) == 2
-        assert "is active" in capsys.readouterr().err
+        assert "another command is using it" in capsys.readouterr().err
+    content = (work / MARK).read_bytes()
+    (work / MARK).write_bytes(content[:-3])
+    assert convert("cut", *flags) == 2
+    assert "damaged" in capsys.readouterr().err
+    (work / MARK).write_bytes(content)
     assert convert("cut", *flags) == 0
     whole, cut = weights(tmp_path / "whole"), weights(tmp_path / "cut")
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
@@ -235,11 +236,11 @@ def test_parts_alone_are_what_each_kind_of_keys_gives() -> None:
     assert torch.equal(attention(q, k, v), whole(q, k, v))
 
 
-def test_relative_square_is_over_valid_tokens() -> None:
+def test_squares_are_over_valid_tokens() -> None:
     found, wanted = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
     keep = torch.tensor([[True, True, False], [True, False, False]])
-    expected = (found - wanted)[keep].square().sum() / wanted[keep].square().sum()
-    assert torch.allclose(relative_square(found, wanted, keep), expected)
+    expected = torch.stack([(found - wanted)[keep].square().sum(), wanted[keep].square().sum()])
+    assert torch.allclose(squares(found, wanted, keep, torch.float32), expected)
 
 
 WRONG: dict[str, tuple[tuple[object, ...], dict[str, Any], str]] = {
@@ -247,8 +248,8 @@ WRONG: dict[str, tuple[tuple[object, ...], dict[str, Any], str]] = {
     "parameter": (("--attention", "linear,num_landmarks=3"), {}, "num_landmarks"),
     "text": ((), {"text": "nothing.jsonl"}, "nothing.jsonl"),
     "column": (("--text_column", "review"), {}, "expected one column review, found 0"),
-    "too little text": (("--held_out", 4000), {}, "expected at least 4000 rows"),
-    "length": (("--length", 64), {}, "expected from 3 to 32 tokens"),
+    "too little text": (("--held_out", 4000), {}, "beside 4000 (--held_out)"),
+    "length": (("--length", 64), {}, "expected from 1 (--least_tokens) to 32 tokens"),
     "network": (("--set", "model.num_layers=3"), {}, "num_layers"),
     "override": (("--set", "model.attn"), {}, "expected section.key=value"),
     "blocks": (("--attention", "near_far,block_size=40"), {}, "expected at most max_seq_len = 32"),
@@ -271,7 +272,7 @@ def test_convert_without_text_or_softmax(
     assert "--text" in capsys.readouterr().err
     import_model(place / "bert", tmp_path / "nystrom", ImportSettings(num_landmarks=4))
     assert convert("new", source=str(tmp_path / "nystrom")) == 2
-    assert "expected softmax in all layers, which conversion replaces; found nystrom" in capsys.readouterr().err
+    assert "with softmax in all layers, none of them reversible; found nystrom" in capsys.readouterr().err
 
 
 def test_import_puts_in_what_is_asked_for(

@@ -57,12 +57,12 @@ def peek_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     return data
 
 
-def experiment_config(data: object, source: str) -> ExperimentConfig:
+def experiment_config(data: object, source: str, problems: Sequence[Problem] = ()) -> ExperimentConfig:
     """The experiment that already parsed `data` describes, such as a checkpoint's; `source` names it in messages.
 
-    Raises UserError with every mistake, a line each.
+    Raises UserError with every mistake, a line each, after `problems` that are known already.
     """
-    return _checked(data, source, [])
+    return _checked(data, source, problems)
 
 
 def json_schema() -> dict[str, Any]:

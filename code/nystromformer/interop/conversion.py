@@ -1,82 +1,94 @@
-"""How one model is trained towards another that it was made from: what a forward did within it, and the losses.
+"""How a model with another attention is trained to be like the one that it was made from, whichever library it is of.
 
 Shapes: B rows, N tokens, E width.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-WARM_UP = 0.05
-"""Of a stage's steps, those in which the learning rate rises; then it falls to zero linearly."""
+Stage = Literal["layers", "hidden"]
+Batch = Mapping[str, Tensor]
+Hidden = tuple[Sequence[Tensor], Tensor | None]
+"""The vectors (B, N, E) that each layer gives, and which tokens are valid, bool (B, N); None: all are."""
+Call = tuple[Callable[[], Tensor], Tensor]
+"""What the model's attention gives where the source's was called, computed when called; and what the source's gave."""
 
 
-class Call(NamedTuple):
-    """What a module of a model was called with, and the vectors (B, N, E) that it gave."""
+@dataclass(frozen=True)
+class Distillation:
+    """A model and its source, both in evaluation."""
 
-    name: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    output_BNE: Tensor
+    stage: Stage
+    """What is trained towards the source's: first each attention by itself, then what each layer gives."""
+    model: nn.Module
+    source: nn.Module
+    attentions: Sequence[str]
+    """Modules of both."""
+    embeddings: nn.Module | None
+    """Of the model, which no stage trains."""
+    hidden: Callable[[Any, Batch], Hidden]
+    """One forward of either."""
 
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        if self.stage == "layers":
+            return [p for name in self.attentions for p in self.model.get_submodule(name).parameters()]
+        kept = set() if self.embeddings is None else set(self.embeddings.parameters())
+        return [p for p in self.model.parameters() if p not in kept]
 
-@contextmanager
-def recorded(model: nn.Module, names: Iterable[str]) -> Iterator[list[Call]]:
-    """Within the block the model is called; the list gets a `Call` for each call of one of the named modules."""
-    calls: list[Call] = []
+    @torch.no_grad()
+    def wanted(self, batch: Batch) -> tuple[list[Call], Hidden]:
+        """What the source computes."""
+        calls: list[Call] = []
 
-    def note(name: str, args: Any, kwargs: Any, output: Any) -> None:
-        calls.append(Call(name, args, kwargs, vectors(output)))
+        def note(name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            attention = self.model.get_submodule(name)
+            calls.append((lambda: _vectors(attention(*args, **kwargs)), _vectors(output)))
 
-    hooks = [
-        model.get_submodule(name).register_forward_hook(
-            lambda module, args, kwargs, output, name=name: note(name, args, kwargs, output), with_kwargs=True
-        )
-        for name in names
-    ]
-    try:
-        yield calls
-    finally:
+        hooks = [
+            self.source.get_submodule(name).register_forward_hook(partial(note, name), with_kwargs=True)
+            for name in self.attentions
+        ]
+        hidden = self.hidden(self.source, batch)
         for hook in hooks:
             hook.remove()
+        return calls, hidden
+
+    def distance(self, batch: Batch) -> Tensor:
+        """The mean over layers of Σ (found - wanted)² / Σ wanted²: else those with large outputs would decide. Of the
+        attentions (LoLCATs, arXiv 2410.10254), or of all that a layer gives.
+        """
+        calls, (wanted, keep_BN) = self.wanted(batch)
+        if self.stage == "layers":
+            pairs = [(attend(), output_BNE) for attend, output_BNE in calls]
+        else:
+            pairs = list(zip(self.hidden(self.model, batch)[0], wanted, strict=True))
+        sums = [squares(*pair, keep_BN, torch.float32) for pair in pairs]
+        return torch.stack([error / size for error, size in sums]).mean()
 
 
-def attention_loss(model: nn.Module, calls: Iterable[Call], keep_BN: Tensor | None) -> Tensor:
-    """The mean over a source's recorded attentions of the relative square of what the model's own give for the same
-    input (LoLCATs, arXiv 2410.10254).
-    """
-    return _mean((vectors(model.get_submodule(c.name)(*c.args, **c.kwargs)), c.output_BNE, keep_BN) for c in calls)
-
-
-def hidden_loss(found: Sequence[Tensor], wanted: Sequence[Tensor], keep_BN: Tensor | None) -> Tensor:
-    """The mean over layers of the relative square of their outputs."""
-    return _mean((one, other, keep_BN) for one, other in zip(found, wanted, strict=True))
-
-
-def _mean(pairs: Iterable[tuple[Tensor, Tensor, Tensor | None]]) -> Tensor:
-    # Of each layer relative to its own size: else the layers with large outputs would decide.
-    return torch.stack([relative_square(*pair) for pair in pairs]).mean()
-
-
-def vectors(output: Any) -> Tensor:
-    """The attention's output among all that a layer's module returns."""
-    found: Tensor = output if isinstance(output, Tensor) else output[0]
-    return found
-
-
-def relative_square(found_BNE: Tensor, wanted_BNE: Tensor, keep_BN: Tensor | None) -> Tensor:
-    """Σ (found - wanted)² / Σ wanted², over valid tokens; float32.
-
-    Args:
-        keep_BN: bool, True for valid tokens; None: all are.
-    """
-    found, wanted = (valid_alone(x, keep_BN).float() for x in (found_BNE, wanted_BNE))
-    return (found - wanted).square().sum() / wanted.square().sum()
+def squares(found_BNE: Tensor, wanted_BNE: Tensor, keep_BN: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Σ (found - wanted)² and Σ wanted² over valid tokens, (2,)."""
+    found, wanted = (valid_alone(x, keep_BN).to(dtype) for x in (found_BNE, wanted_BNE))
+    return torch.stack([(found - wanted).square().sum(), wanted.square().sum()])
 
 
 def valid_alone(x_BNE: Tensor, keep_BN: Tensor | None) -> Tensor:
     """Zero at the other tokens."""
     return x_BNE if keep_BN is None else torch.where(keep_BN[..., None], x_BNE, 0.0)
+
+
+def warm_up_steps(steps: int) -> int:
+    """Of a stage's, those in which the learning rate rises; then it falls to zero linearly."""
+    return max(1, round(0.05 * steps))
+
+
+def _vectors(output: Any) -> Tensor:
+    """The attention's output among all that a layer's module returns."""
+    found: Tensor = output if isinstance(output, Tensor) else output[0]
+    return found

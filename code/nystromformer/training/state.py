@@ -14,13 +14,13 @@ class TrainingSettings:
     steps_per_report: int
     learning_rate: float
     warmup_steps: int
-    weight_decay: float
-    betas: tuple[float, float]
-    eps: float
-    max_grad_norm: float | None
     seed: int
-    minutes_per_checkpoint: float
-    keep_checkpoints: int
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    max_grad_norm: float | None = 1.0
+    minutes_per_checkpoint: float = 10.0
+    keep_checkpoints: int = 1
     best_metric: str | None = None
     """None: the checkpoints of the last `keep_epochs` epochs stay. Else a validation metric, the higher the better: the
     weights of the best and the last epoch stay, and the last `keep_checkpoints` checkpoints."""

@@ -52,9 +52,7 @@ def test_where_it_is_softmax_already_there_is_nothing_to_learn() -> None:
 
 
 def test_what_cannot_be_converted() -> None:
-    with pytest.raises(ValueError, match="expected batches, found none"):
-        convert(build("bert", NAME), [], steps=1)
-    with pytest.raises(ValueError, match="expected a batch for each of 3 steps, found 2"):
+    with pytest.raises(ValueError, match="expected a batch for each step, found none for step 1 of 1"):
         convert(build("bert", NAME), batches("bert", 2), steps=2, end_to_end_steps=1)
     with pytest.raises(ValueError, match="load it with one that is registered"):
         convert(build("bert", "sdpa"), batches("bert", 1), steps=1)

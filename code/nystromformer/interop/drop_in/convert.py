@@ -1,18 +1,17 @@
 """Training a model of transformers with a registered attention towards the softmax that it was trained with."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import chain
 
-import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel
 
-from nystromformer.interop.conversion import WARM_UP, attention_loss, hidden_loss, recorded
+from nystromformer.interop.conversion import Batch, Distillation, Hidden, warm_up_steps
 from nystromformer.interop.drop_in.names import REGISTERED, register
 from nystromformer.interop.drop_in.report import check, evaluating
 
@@ -59,55 +58,33 @@ def convert(
     """
     given = iter(batches)
     first = next(given, None)
-    if first is None:
-        raise ValueError("expected batches, found none")
     layers = tuple(check(model, first).swapped)
     if "softmax" not in REGISTERED:
         register("softmax")
-    source = copy.deepcopy(model).eval().requires_grad_(False)  # type: ignore[no-untyped-call]
+    source = copy.deepcopy(model).eval()  # type: ignore[no-untyped-call]
     source.set_attn_implementation("softmax")
-    rest = _counted(first, given, steps + end_to_end_steps)
+    embeddings = getattr(model.base_model, "embeddings", None)
+    if embeddings is None:
+        with suppress(NotImplementedError):  # of models of sounds
+            embeddings = model.get_input_embeddings()
+    work = Distillation("layers", model, source, layers, embeddings, _hidden)
+    rest = chain(() if first is None else (first,), given)
     with evaluating(model):
-        projections = [p for name in layers for p in model.get_submodule(name).parameters()]
-        of_layers = _trained(
-            projections, learning_rate, steps, rest, lambda batch: _layer_loss(model, source, layers, batch)
-        )
-        base = model.base_model
-        embeddings = getattr(base, "embeddings", None)
-        if embeddings is None:
-            with suppress(NotImplementedError):  # of models of sounds
-                embeddings = model.get_input_embeddings()
-        kept = set() if embeddings is None else set(embeddings.parameters())
-        others = [p for p in model.parameters() if p not in kept]
-        of_hidden = _trained(
-            others, end_to_end_learning_rate, end_to_end_steps, rest, lambda batch: _hidden_loss(model, source, batch)
-        )
+        of_layers = _train(work, steps, learning_rate, rest)
+        of_hidden = _train(replace(work, stage="hidden"), end_to_end_steps, end_to_end_learning_rate, rest)
     model.zero_grad()  # embeddings have some, too, which nothing took
     return Conversion(of_layers, of_hidden)
 
 
-def _counted(first: Mapping[str, Tensor], rest: Iterator[Mapping[str, Tensor]], count: int) -> Iterator[Any]:
-    yield first
-    for number in range(1, count):
-        batch = next(rest, None)
-        if batch is None:
-            raise ValueError(f"expected a batch for each of {count} steps, found {number}")
-        yield batch
-
-
-def _trained(
-    parameters: list[nn.Parameter],
-    rate: float,
-    steps: int,
-    batches: Iterator[Mapping[str, Tensor]],
-    loss_of: Callable[[Mapping[str, Tensor]], Tensor],
-) -> tuple[float, ...]:
+def _train(work: Distillation, steps: int, rate: float, batches: Iterator[Batch]) -> tuple[float, ...]:
+    parameters, warm_up = work.trained, warm_up_steps(steps)
     optimizer = AdamW(parameters, lr=rate, weight_decay=0.0)
-    warm_up = max(1, round(WARM_UP * steps))
     schedule = LambdaLR(optimizer, lambda step: min((step + 1) / warm_up, (steps - step) / max(1, steps - warm_up)))
     losses = []
-    for _ in range(steps):
-        loss = loss_of(next(batches))
+    for step in range(steps):
+        if (batch := next(batches, None)) is None:
+            raise ValueError(f"expected a batch for each step, found none for step {step + 1} of {steps}")
+        loss = work.distance(batch)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -117,22 +94,9 @@ def _trained(
     return tuple(losses)
 
 
-def _layer_loss(model: nn.Module, source: nn.Module, layers: tuple[str, ...], batch: Mapping[str, Tensor]) -> Tensor:
-    with recorded(source, layers) as calls, torch.no_grad():
-        source(**batch)
-    return attention_loss(model, calls, _kept(model, batch, calls[0].output_BNE.shape[1]))
-
-
-def _hidden_loss(model: nn.Module, source: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-    with torch.no_grad():
-        wanted = source(**batch, output_hidden_states=True).hidden_states[1:]
-    found = model(**batch, output_hidden_states=True).hidden_states[1:]
-    return hidden_loss(found, wanted, _kept(model, batch, found[0].shape[1]))
-
-
-def _kept(model: nn.Module, batch: Mapping[str, Tensor], length: int) -> Tensor | None:
-    """Bool (B, length), for the model's vectors."""
-    mask = batch.get("attention_mask")
+def _hidden(model: PreTrainedModel, batch: Batch) -> Hidden:
+    states = model(**batch, output_hidden_states=True).hidden_states[1:]
+    length, mask = states[0].shape[1], batch.get("attention_mask")
     if mask is not None and mask.shape[1] != length:  # of a sound's samples, of which a frame has many
-        mask = model.base_model._get_feature_vector_attention_mask(length, mask)  # type: ignore[operator, union-attr]
-    return None if mask is None else mask != 0
+        mask = model.base_model._get_feature_vector_attention_mask(length, mask)  # type: ignore[operator]
+    return states, None if mask is None else mask != 0
