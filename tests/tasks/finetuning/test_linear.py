@@ -54,10 +54,9 @@ LEARNED: dict[str, tuple[Guessed, Labels]] = {
 def test_a_fit_is_the_optimum_of_the_tasks_loss(name: str) -> None:
     """An oracle by gradients: those of the loss with its penalty are zero there."""
     target, labels = LEARNED[name]
-    found = fit(target, VECTORS, labels, STRENGTH)
-    weight_CF, bias_C = (torch.from_numpy(x).requires_grad_() for x in (found.weight_CF, found.bias_C))
+    found = fit(target, (VECTORS, labels), STRENGTH)
+    weight_CF, bias_C = (torch.from_numpy(x).requires_grad_() for x in found)
     scores_nC = torch.from_numpy(VECTORS) @ weight_CF.T + bias_C
-    np.testing.assert_allclose(scores_nC.detach(), found.scores(VECTORS), rtol=1e-12)
     given_ = torch.from_numpy(labels)
     loss = target.losses(scores_nC, given_.double() if given_.is_floating_point() else given_).sum()
     # Values have half of it; of one score in the place of two, the square of half of it and its opposite counts.
@@ -71,7 +70,8 @@ def test_a_fit_is_the_optimum_of_the_tasks_loss(name: str) -> None:
 
 def test_classes_that_no_row_is_of_have_no_chance() -> None:
     for labels in (3 * (CLASSES % 2), np.full(60, 1)):
-        chances = torch.from_numpy(fit(Classes(5), VECTORS, labels, 1.0).scores(VECTORS)).softmax(1)
+        weight_CF, bias_C = fit(Classes(5), (VECTORS, labels), 1.0)
+        chances = torch.from_numpy(VECTORS @ weight_CF.T + bias_C).softmax(1)
         assert {number for number in range(5) if chances[:, number].max() > 1e-6} == set(labels.tolist())
 
 
@@ -79,10 +79,10 @@ def test_the_penalty_is_chosen_on_rows_held_out() -> None:
     # Labels by chance: whatever is learned from them is wrong of other rows, so that the strongest penalty is best.
     chance, planted = RANDOM.integers(0, 2, (2, 60)), (VECTORS[:, 0] > 0).astype(np.int64)
     strengths = (1e4, 1.0, 1e-3, 1e-6)
-    assert choose(Classes(2), (VECTORS, chance[0]), (VECTORS, 1 - chance[0]), strengths).strength == 1e4
-    found = choose(Classes(2), (VECTORS, planted), (VECTORS, planted), strengths)
-    assert found.strength == 1e-6
-    assert (found.scores(VECTORS).argmax(1) == planted).all()
+    assert choose(Classes(2), (VECTORS, chance[0]), (VECTORS, 1 - chance[0]), strengths)[0] == 1e4
+    strength, (weight_CF, bias_C) = choose(Classes(2), (VECTORS, planted), (VECTORS, planted), strengths)
+    assert strength == 1e-6
+    assert ((VECTORS @ weight_CF.T + bias_C).argmax(1) == planted).all()
 
 
 @given(st.lists(st.text(max_size=12), min_size=2, max_size=6), st.text(max_size=12), st.booleans())
@@ -102,8 +102,8 @@ def test_features_are_scikit_learns_of_each_text_of_a_pair() -> None:
     words = fit_words(Classes(3), texts)
     parts = [TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(each) for each in (ROWS, ROWS[::-1])]
     features = np.hstack([p.transform(each).toarray() for p, each in zip(parts, (ROWS, ROWS[::-1]), strict=True)])
-    expected = fit(Classes(3), 10 * features, CLASSES, words.linear.strength).scores(10 * features)
-    np.testing.assert_allclose(words.scores(texts), expected, atol=1e-4)
+    weight_CF, bias_C = fit(Classes(3), (10 * features, CLASSES), words.strength)
+    np.testing.assert_allclose(words.scores(texts), 10 * features @ weight_CF.T + bias_C, atol=1e-4)
 
 
 def test_what_is_damaged_is_not_read(tmp_path: Path) -> None:
@@ -259,11 +259,12 @@ def test_the_head_is_of_vectors_as_they_are(experiment: Experiment) -> None:
     """Far from the origin and of different scales, it says what it says of scaled ones."""
     width = experiment.config.model.transformer_dim
     spread = RANDOM.standard_normal((60, width)) * np.logspace(-2, 0, width)
-    vectors, labels = torch.from_numpy(2 + spread), (spread[:, 0] > 0).astype(np.int64)
+    vectors, labels = 2 + spread, (spread[:, 0] > 0).astype(np.int64)
     model = ClassificationModel(experiment.config.model, 2).eval()
     put_head(model, Classes(2), (vectors, labels), (vectors, labels))
     with torch.no_grad():
-        assert (model.logits(vectors.float()).argmax(1).numpy() == labels).all(), "the first number tells them apart"
+        logits = model.logits(torch.from_numpy(vectors).float())
+    assert (logits.argmax(1).numpy() == labels).all(), "the first number tells them apart"
 
 
 @pytest.mark.parametrize("flags", ["--lr 1e-4", "--seed 0,1", "--patience 2", "--objective auroc", "--from_scratch"])

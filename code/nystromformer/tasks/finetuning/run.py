@@ -299,7 +299,7 @@ def _fit_head(finetuning: Finetuning, folder: Path, facts: Mapping[str, Any]) ->
         with torch.inference_mode(), device.autocast():
             vectors = finetuning.computed(examples, np.arange(len(examples)), vectors_of)
         assert examples.labels is not None
-        parts.append((vectors, examples.labels))
+        parts.append((vectors.double().numpy(), examples.labels))
     put_head(model, finetuning.target, *parts)
     with torch.no_grad(), device.autocast():
         history = [{"epoch": 0, "step": 1, "metrics": finetuning.validate()}]
