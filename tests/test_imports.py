@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
     "files": ("errors",),
     "files.checked_json": ("errors", "files", "config"),
+    "files.parts": (*PLAIN, "files.checked_json"),
     "command_line": ("errors", "files", "wording"),
     "__main__": ("command_line",),
     "machine": ("command_line",),
@@ -43,7 +44,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "nn": ("config", "attention", "model"),
     # What training reads, and the loop: neither knows the other, a model or a task.
     "data": (*PLAIN, "files.checked_json"),
-    "data.preprocessing": (*PLAIN, "files.checked_json", "progress", "command_line", "data"),
+    "data.preprocessing": (*PLAIN, "files.checked_json", "files.parts", "progress", "command_line", "data"),
     "training": (*PLAIN, "command_line"),
     "tasks.declaration": ("errors",),
     # What a run keeps in its folder.
@@ -70,17 +71,17 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "tasks.glue": (*TRAINING, "tasks.declaration", "tasks.finetuning", "tasks.documents"),
     "tasks.imdb": (*TRAINING, "tasks.declaration", "tasks.finetuning", "tasks.documents"),
     "tasks.lra": (
-        *(*TRAINING, "files.checked_json", "data.preprocessing", "runs"),
+        *(*TRAINING, "files.checked_json", "files.parts", "data.preprocessing", "runs"),
         *("tasks.declaration", "tasks.experiment", "tasks.finetuning", "tasks.imdb"),
     ),
     "tasks.transactions": (
-        *(*TRAINING, "files.checked_json", "runs"),
+        *(*TRAINING, "files.checked_json", "files.parts", "runs"),
         *("tasks.declaration", "tasks.experiment", "tasks.finetuning", "tasks.documents"),
     ),
-    "tasks.wikihop": (*TRAINING, "tasks.declaration", "tasks.finetuning"),
+    "tasks.wikihop": (*TRAINING, "files.parts", "tasks.declaration", "tasks.finetuning"),
     # Finished runs of the tasks on text, on new texts.
     "tasks.prediction": (
-        *(*TRAINING, "runs"),
+        *(*TRAINING, "files.parts", "runs"),
         *("tasks.experiment", "tasks.finetuning", "tasks.documents", "tasks.glue", "tasks.imdb", "tasks.transactions"),
     ),
     # Steps for pipelines of datatrove; nothing else stands on them.

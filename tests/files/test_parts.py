@@ -1,0 +1,174 @@
+"""Finished parts of a command's work: resumed, bound to what they are made from, and never anybody else's."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nystromformer.errors import UserError
+from nystromformer.files.parts import MARK, PARTS, InUse, Parts, open_parts
+from nystromformer.files.writing import write_json, write_text
+
+FACTS = {"seed": 0, "table": "abc"}
+
+
+@contextmanager
+def opened(
+    out: Path, facts: Mapping[str, Any] = FACTS, in_use: InUse = "refuse", overwrite: bool = False
+) -> Iterator[Parts]:
+    with open_parts(out / PARTS, "prepare.py", facts, results(out), in_use, overwrite) as parts:
+        yield parts
+
+
+def results(out: Path) -> list[Path]:
+    return [out / "all.txt", out / "manifest.json"]
+
+
+def work(out: Path, facts: Mapping[str, Any] = FACTS, end_after: int = 9, overwrite: bool = False) -> list[str]:
+    """A command of three parts; gives those that it makes."""
+    made: list[str] = []
+    text, manifest = results(out)
+    with opened(out, facts, overwrite=overwrite) as parts:
+        for name in "abc":
+            if parts.read(name) is None and len(made) < end_after:
+                made.append(name)
+                with parts.write(name) as file:
+                    file.write(f"{name}{facts['seed']} ".encode())
+            if len(made) == end_after:
+                write_text(text, "unfinished")
+                raise KeyboardInterrupt
+        write_text(text, b"".join(parts.read(name) or b"" for name in "abc").decode())
+        write_json(manifest, {})
+        parts.remove()
+    return made
+
+
+def test_what_is_finished_is_not_done_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        work(out, end_after=2)
+    assert work(out) == ["c"]
+    assert (out / "all.txt").read_text() == "a0 b0 c0 "
+    assert not (out / PARTS).exists()
+
+
+def test_what_is_damaged_is_named_and_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        work(tmp_path, end_after=3)
+    (tmp_path / PARTS / "a").write_bytes(b"x0 ")
+    (tmp_path / PARTS / "b").write_bytes(b"b")
+    record = tmp_path / PARTS / "c.part.json"
+    record.write_text(record.read_text().replace("3", "4"))
+    assert work(tmp_path) == ["a", "b", "c"]
+    assert (tmp_path / "all.txt").read_text() == "a0 b0 c0 "
+    for name in ("parts/a", "parts/b", "parts/c.part.json"):
+        assert str(tmp_path / name) in caplog.text
+
+
+def test_parts_of_something_else_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        work(tmp_path, end_after=2)
+    with pytest.raises(UserError, match="seed: found 0, expected 1"):
+        work(tmp_path, {**FACTS, "seed": 1})
+    with (
+        pytest.raises(UserError, match=r"command: found 'prepare\.py', expected 'other\.py'"),
+        open_parts(tmp_path / PARTS, "other.py", FACTS),
+    ):
+        pass
+    assert work(tmp_path) == ["c"]
+
+
+def test_records_are_bound_to_what_they_are_of(tmp_path: Path) -> None:
+    for out, seed in ((tmp_path / "one", 0), (tmp_path / "two", 1)):
+        with pytest.raises(KeyboardInterrupt):
+            work(out, {"seed": seed}, end_after=2)
+    for name in ("b", "b.part.json"):
+        (tmp_path / "one" / PARTS / name).rename(tmp_path / "two" / PARTS / name)
+    assert work(tmp_path / "two", {"seed": 1}) == ["b", "c"]
+
+
+def test_a_start_that_finished_nothing_is_replaced(tmp_path: Path) -> None:
+    with opened(tmp_path):
+        pass
+    assert work(tmp_path, {"seed": 1}) == ["a", "b", "c"]
+
+
+def test_nothing_is_left_of_a_first_start_that_fails_at_once(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        work(out, end_after=0)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["all.txt", "manifest.json", "parts/notes.txt"])
+def test_files_of_others_are_refused_and_kept(name: str, tmp_path: Path) -> None:
+    write_text(tmp_path / name, "what a user keeps")
+    with pytest.raises(UserError, match=Path(name).name), opened(tmp_path):
+        pass
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
+
+
+def test_a_damaged_mark_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        work(tmp_path, end_after=2)
+    mark = tmp_path / PARTS / MARK
+    mark.write_text(mark.read_text().replace("abc", "abd"))
+    with pytest.raises(UserError, match=MARK):
+        work(tmp_path)
+
+
+def test_overwriting_begins_anew_what_is_done_and_goes_on_with_the_rest(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        work(tmp_path, end_after=2)
+    assert work(tmp_path, overwrite=True) == ["c"]
+    with pytest.raises(UserError, match="is there already"):
+        work(tmp_path)
+    with opened(tmp_path / "kept") as parts:
+        parts.add("x", {tmp_path / "shard": write_text(tmp_path / "shard", "0")})
+        write_json(tmp_path / "kept" / "manifest.json", {})
+    with opened(tmp_path / "kept", {"seed": 1}, overwrite=True) as parts:
+        assert not parts.names()
+    assert not (tmp_path / "shard").exists()
+    assert not (tmp_path / "kept" / "manifest.json").exists()
+
+
+def test_of_two_commands_the_second_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path), pytest.raises(UserError, match="another command is using it"), opened(tmp_path):
+        pass
+    with opened(tmp_path), pytest.raises(UserError, match="using it"), opened(tmp_path, in_use="share"):
+        pass
+
+
+def test_processes_share_a_folder_but_no_part(tmp_path: Path) -> None:
+    with opened(tmp_path, in_use="share") as one, opened(tmp_path, in_use="share") as two:
+        with one.alone("a"):
+            with pytest.raises(UserError, match="using its part a"), two.alone("a"):
+                pass
+            with two.alone("b"), two.write("b") as file:
+                file.write(b"1")
+        with two.alone("a", wait=True):
+            pass
+        assert one.read("b") == b"1"
+        with pytest.raises(UserError, match="using it"), opened(tmp_path):
+            pass
+        with pytest.raises(UserError, match="seed"), opened(tmp_path, {"seed": 1}, "share"):
+            pass
+    with opened(tmp_path) as parts:
+        assert parts.names() == ["b"]
+
+
+def test_a_part_has_files_anywhere_and_figures(tmp_path: Path) -> None:
+    files = {tmp_path / name: write_text(tmp_path / name, name) for name in ("x.bin", "y.bin")}
+    with opened(tmp_path) as parts:
+        made = parts.add("both", files, {"rows": 3})
+        assert parts.find("both", verify=True) == made
+        assert made.figures == {"rows": 3}
+        assert sorted(made.files) == ["../x.bin", "../y.bin"]
+        (tmp_path / "x.bin").write_text("z.bin")
+        assert parts.find("both") == made
+        assert parts.find("both", verify=True) is None
+        parts.discard("both")
+        assert not (tmp_path / "y.bin").exists()
+        assert parts.find("both") is None
