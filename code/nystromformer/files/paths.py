@@ -15,8 +15,3 @@ def experiment_folder(place: str | Path) -> Path:
         return path
     shipped = (parent / path for parent in (PROJECT, EXPERIMENTS))
     return next((folder for folder in shipped if os.path.isfile(folder / "config.json")), path)
-
-
-def shipped_experiments() -> list[str]:
-    """The names of the experiments that are there without a path."""
-    return sorted(path.parent.name for parent in (PROJECT, EXPERIMENTS) for path in parent.glob("*/config.json"))

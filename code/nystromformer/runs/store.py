@@ -258,7 +258,6 @@ def write_folder(
     facts: Mapping[str, Any],
     files: Sequence[Path],
     write: Callable[[Store], Sequence[str]],
-    final: type[UserError] | tuple[()] = (),
 ) -> None:
     """Have files written, and give them their names in a folder once all are whole; one command at a time.
 
@@ -266,7 +265,6 @@ def write_folder(
         command, facts: as of Store.
         files: none of these may be there.
         write: writes into the store's folder of whole files, and names them in the order in which they appear.
-        final: an error after which the finished parts are of no use.
 
     Raises:
         UserError: the folder is not free; as the store, and as `write`. Finished parts stay.
@@ -287,8 +285,8 @@ def write_folder(
                     # What came beside the parts of an earlier start is refused before hours of work, too.
                     check_free()
                     store.publish(folder, write(store))
-            except BaseException as error:
-                if isinstance(error, final) or not store.has_pieces:
+            except BaseException:
+                if not store.has_pieces:
                     store.remove()
                 raise
             store.remove()

@@ -44,7 +44,7 @@ ROWS: list[tuple[Any, ...]] = [
         ("--cut head,overlap=3", "--cut head,overlap=3: expected one of head"),
         ("--train nowhere.csv", "nowhere.csv: no such file"),
         ("--encoding latin-99", "--encoding 'latin-99': expected a known encoding whose"),
-        ("--train book.xlsx", "book.xlsx: expected --sheet with one of Sheet, reviews"),
+        ("--train book.xlsx", "--sheet with one of Sheet, reviews"),
         ("--train texts", "texts: expected a folder for each class with .txt files in it, found none"),
         ("--patience 0", "'--patience'"),
         ("--validation 0", "--validation 0: expected a table, or a share between 0 and 1"),

@@ -281,9 +281,9 @@ def test_sheets(tmp_path: Path) -> None:
         for name in whole.namelist():
             file.writestr(name, re.sub(rb'ref="A1:C\d"', b'ref="A1:B2"', whole.read(name)))
     assert list(open_table(too_small, Reading(sheet="reviews")).rows(("body", "stars", "when"))) == found
-    with pytest.raises(UserError, match="expected --sheet with one of Sheet, reviews"):
+    with pytest.raises(UserError, match="--sheet with one of Sheet, reviews"):
         open_table(path)
-    with pytest.raises(UserError, match="expected --sheet with one of Sheet, reviews"):
+    with pytest.raises(UserError, match="--sheet with one of Sheet, reviews"):
         open_table(path, Reading(sheet="x"))
 
 

@@ -234,7 +234,8 @@ def _open_excel(path: Path, sheet: str | None) -> Table:
         try:
             names = book.sheetnames
             if (sheet is None and len(names) > 1) or (sheet is not None and sheet not in names):
-                raise UserError(f"{path}: expected --sheet with one of {first_names(names)}")
+                choice = f"--sheet with one of {first_names(names)}"
+                raise UserError(f"{path}: expected a single sheet or, for run_classify.py, {choice}")
             page = book[sheet or names[0]]
             page.reset_dimensions()  # as some programs write them too small, and rows beyond them would be left out
             for row in page.iter_rows(values_only=True):
