@@ -139,13 +139,13 @@ class Store:
 
     def __enter__(self) -> Store:
         mark = self.folder / MARK
-        if self.folder.exists() and not mark.exists():
-            strange = sorted({path.name for path in self.folder.iterdir()} - {_LOCK, _LOCKS, f"{MARK}.tmp"})
-            if strange:
-                raise UserError(
-                    f"{self.folder}: expected a folder that {self._command} made, found one with "
-                    f"{first_names(strange)} and without its file {MARK!r}: {self._advice}"
-                )
+        names = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
+        # Of a folder that another command is filling or removing just now, the mark was there before, or is there now.
+        if (strange := names - {_LOCK, _LOCKS, f"{MARK}.tmp"}) and MARK not in names and not mark.exists():
+            raise UserError(
+                f"{self.folder}: expected a folder that {self._command} made, found one with "
+                f"{first_names(sorted(strange))} and without its file {MARK!r}: {self._advice}"
+            )
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = (self.folder / _LOCK).open("a+")
