@@ -76,7 +76,6 @@ nitpick_ignore = [
         ("py:class", f"nystromformer.{name}")
         for name in (
             *("config.attention.base.AttentionConfig", "config.attention.nystrom.NystromConfig"),
-            *("config.attention_parameters.AttentionParameters", "config.attention_parameters.LayerParameters"),
             *("config.schema.ExperimentConfig", "errors.UserError", "training.device.Device", "runs.call.Call"),
             *("tasks.finetuning.examples.Examples", "tasks.documents.recipe.Recipe", "files.writing.FileStamp"),
             *("model.finetuning.ClassificationModel", "model.build.PretrainingModel", "attention.mask.Order"),

@@ -5,8 +5,7 @@ from typing import Any
 
 from ..errors import UserError
 from .attention import AttentionConfig, attention_config
-from .overrides import apply_overrides
-from .parse import parse_json
+from .overrides import parse_value
 
 FLAG = "--attention"
 
@@ -17,23 +16,12 @@ def parse_attention(text: str) -> tuple[AttentionConfig, Mapping[str, Any]]:
     Raises:
         UserError: another form, an unknown attention, or parameters that it does not take.
     """
+    value = parse_value(text, is_attention=True)
+    parameters = value if isinstance(value, dict) else {"name": text}
     try:
-        name, parameters = _parts(text)
-        if "name" in parameters:
-            raise ValueError("expected the attention's name once, at the beginning")
+        if "name" not in parameters or "," in str(parameters["name"]):
+            raise ValueError('expected NAME,KEY=VALUE,…, or {"name": …} with an attention and its parameters')
+        name = parameters.pop("name")
         return attention_config(name, **parameters), parameters
-    except (ValueError, KeyError) as error:
+    except ValueError as error:
         raise UserError(f"{FLAG} {text[:200]}: {error}") from None
-
-
-def _parts(text: str) -> tuple[str, dict[str, Any]]:
-    if text.startswith("{"):
-        said, _ = parse_json(text)
-        if "name" not in said:
-            raise ValueError('expected {"name": …} with an attention and its parameters, or NAME,KEY=VALUE,…')
-        return str(said.pop("name")), said
-    name, *settings = text.split(",")
-    data: dict[str, Any] = {}
-    for problem in apply_overrides(data, settings):
-        raise ValueError(str(problem) if problem.path else f"expected NAME,KEY=VALUE,…, found {text[:200]!r}")
-    return name, data

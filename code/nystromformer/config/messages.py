@@ -1,25 +1,32 @@
-"""pydantic's errors with the path that a user sees in the file, what was found, and the nearest valid key or name."""
+"""Objects of a config.json as pydantic models, and what pydantic finds wrong with them, a line for each mistake."""
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple, Self
 
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 Path = tuple[str | int, ...]
-KeysAt = Callable[[Path, Mapping[str, Any]], Iterable[str]]
-"""From where an object stands, and what it holds, to the keys that it may have."""
-
+Impossible = Iterable[tuple[Path, str]]
+"""Values that are each valid and cannot be combined: the path of each, and what is wrong with it."""
+_STRICT = ConfigDict(
+    strict=True,
+    extra="forbid",
+    frozen=True,
+    allow_inf_nan=False,
+    serialize_by_alias=True,
+    use_attribute_docstrings=True,
+)
+_IMPOSSIBLE = "impossible"
 _LONGEST_VALUE = 80
+_QUOTED = re.compile("'([^']+)'")
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One mistake in a configuration: where, and in words what is wrong."""
+class Problem(NamedTuple):
+    """One mistake: where it is, and in words what is wrong."""
 
     path: Path
     text: str
@@ -28,12 +35,39 @@ class Problem:
         return f"{dotted(self.path)}: {self.text}" if self.path else self.text
 
 
-class ImpossibleError(ValueError):
-    """Values that are each right but cannot stand together; pydantic turns it into a ValidationError."""
+class Duplicate:
+    """The values of a key that an object has more than once, in the value's place: no type accepts it."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("; ".join(map(str, self.problems)))
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+
+    def __repr__(self) -> str:
+        return f"given {len(self.values)} times ({', '.join(map(quoted, self.values))}); keep one"
+
+
+class StrictModel(BaseModel):
+    """An object of a config.json: without unknown keys, and with each value of its own type."""
+
+    model_config = _STRICT
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        errors = [
+            InitErrorDetails(type=PydanticCustomError(_IMPOSSIBLE, "{text}", {"text": text}), loc=path, input=None)
+            for path, text in dict.fromkeys(self.impossible())
+        ]
+        if errors:
+            raise ValidationError.from_exception_data(type(self).__name__, errors)
+        return self
+
+    def impossible(self) -> Impossible:
+        """Values that cannot be combined."""
+        return ()
+
+
+def keys_of(kind: type[BaseModel]) -> list[str]:
+    """The keys of an object in the file."""
+    return [field.alias or name for name, field in kind.model_fields.items()]
 
 
 def quoted(value: object) -> str:
@@ -53,51 +87,56 @@ def nearest(word: object, valid: Iterable[str]) -> str:
     return f"; did you mean {found[0]}?" if found else ""
 
 
-def describe_errors(error: ValidationError, data: object, keys_at: KeysAt) -> list[Problem]:
+def describe_errors(
+    error: ValidationError,
+    data: object,
+    kind: type[BaseModel],
+    inner: Mapping[str, type[BaseModel]] | None = None,
+) -> list[Problem]:
     """Every mistake that was found in the data.
 
     Args:
-        keys_at: the valid keys of each object, for keys that are unknown.
+        kind: the model of the data.
+        inner: the models of the objects in it, by their keys, or by the tag that tells a union's apart.
     """
-    return [problem for details in error.errors(include_url=False) for problem in _problems(details, data, keys_at)]
+    return [_problem(details, data, kind, inner or {}) for details in error.errors(include_url=False)]
 
 
 def in_words(details: ErrorDetails) -> str:
     """pydantic's own message as a part of ours, with what was found."""
-    if details["type"] in ("missing", "union_tag_not_found"):
+    if details["type"] == "missing":
         return "missing"
     text = details["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
     if details["type"] == "model_type":
         text = "expected an object {...}"  # pydantic names our classes
-    hint = nearest(details["input"], re.findall("'([^']+)'", text)) if isinstance(details["input"], str) else ""
+    hint = nearest(details["input"], _QUOTED.findall(text)) if isinstance(details["input"], str) else ""
     return f"{text[0].lower()}{text[1:]}, found {quoted(details['input'])}{hint}"
 
 
-def _problems(details: ErrorDetails, data: object, keys_at: KeysAt) -> list[Problem]:
-    path, parent = _locate(details, data)
-    context = details.get("ctx", {})
-    if isinstance(cause := context.get("error"), ImpossibleError):
-        return [Problem(path + problem.path, problem.text) for problem in cause.problems]
-    if details["type"] == "extra_forbidden":
-        valid = list(keys_at(path[:-1], parent))
-        hint = nearest(path[-1], valid) or f"; valid ones: {', '.join(valid)}"
-        return [Problem(path, f"unknown key{hint}")]
-    if details["type"] == "union_tag_not_found":
-        return [Problem((*path, "name"), in_words(details))]
-    if details["type"] == "union_tag_invalid":
-        names, name = context["expected_tags"], context["tag"]
-        hint = nearest(name, re.findall("'([^']+)'", names))
-        return [Problem((*path, "name"), f"expected {names}, found {quoted(name)}{hint}")]
-    return [Problem(path, in_words(details))]
-
-
-def _locate(details: ErrorDetails, data: object) -> tuple[Path, Mapping[str, Any]]:
-    """The user's path for pydantic's location, in which tags of unions stand as well, and the object that holds it."""
+def _problem(details: ErrorDetails, data: Any, kind: type[BaseModel], inner: Mapping[str, type[BaseModel]]) -> Problem:
+    error, where, context = details["type"], details["loc"], details.get("ctx", {})
+    # pydantic's path has the tags of unions as well, which are no keys of the data.
     path: Path = ()
-    parent: Mapping[str, Any] = {}
-    for part in details["loc"]:
-        if isinstance(data, Mapping) and part in data:
-            path, parent, data = (*path, part), data, data[part]
-        elif isinstance(data, list | tuple) and isinstance(part, int):
+    for part in where:
+        is_item = isinstance(data, list | tuple) and isinstance(part, int)
+        if is_item or (isinstance(data, Mapping) and part in data):
             path, data = (*path, part), data[part]
-    return (*path, details["loc"][-1]) if details["type"] == "missing" else path, parent
+    if error in ("missing", _IMPOSSIBLE) and path[-1:] != where[-1:]:
+        path = (*path, where[-1])
+    elif error.startswith("union_tag"):
+        path, data = (*path, "name"), data.get("name") if isinstance(data, Mapping) else data
+    if isinstance(data, Duplicate):
+        return Problem(path, repr(data))
+    if error == _IMPOSSIBLE:
+        return Problem(path, details["msg"])
+    if error == "extra_forbidden":
+        valid = keys_of(inner[str(where[-2])] if len(where) > 1 else kind)
+        hint = nearest(path[-1], valid) or f"; valid ones: {', '.join(valid)}"
+        return Problem(path, f"unknown key{hint}")
+    if error == "union_tag_not_found":
+        return Problem(path, "missing")
+    if error == "union_tag_invalid":
+        names, name = context["expected_tags"], context["tag"]
+        hint = nearest(name, _QUOTED.findall(names))
+        return Problem(path, f"expected {names}, found {quoted(name)}{hint}")
+    return Problem(path, in_words(details))

@@ -1,18 +1,42 @@
-"""Overrides of single keys from the command line: ``model.attn_type=softmax``."""
+"""JSON text, and what flags say in the place of a config.json: single keys, and attentions with their parameters."""
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .messages import Path, Problem, dotted, quoted
-from .parse import parse_json
+from .messages import Duplicate, Path, Problem, dotted, quoted
 
 _PATH = re.compile(r"[\w$-]+(\.[\w$-]+|\[\d+\])*")
 _PART = re.compile(r"[\w$-]+|\[\d+\]")
+_ATTENTION = re.compile(r"(\w+)((?:,\w+=.*)+)")
+
+
+def parse_json(text: str) -> Any:
+    """The data of a JSON text, with a `Duplicate` for the values of a key that an object has more than once.
+
+    NaN and Infinity are let through to the checks of the values, which refuse them with the path of their key.
+
+    Raises:
+        ValueError: the text is not JSON; says where.
+    """
+    return json.loads(text, object_pairs_hook=_object)
+
+
+def parse_value(text: str, *, is_attention: bool = False) -> Any:
+    """A value as flags give it: JSON, an attention's `NAME,KEY=VALUE,…`, of which it makes an object, or a string."""
+    try:
+        return parse_json(text)
+    except ValueError:
+        match = _ATTENTION.fullmatch(text) if is_attention else None
+    if match is None:
+        return text
+    pairs = (each.split("=", 1) for each in re.split(r",(?=\w+=)", match[2])[1:])
+    return _object([("name", match[1]), *((key, parse_value(value)) for key, value in pairs)])
 
 
 def apply_overrides(data: Any, overrides: Sequence[str]) -> list[Problem]:
-    """Writes each "section.key=JSON" into `data`, in place; a value that is not JSON is taken as a string.
+    """Writes each "section.key=value" into `data`, in place.
 
     Returns a problem for each override that has no place in the data. Whether the key exists and takes the value
     is for the checks of the whole.
@@ -24,8 +48,7 @@ def apply_overrides(data: Any, overrides: Sequence[str]) -> list[Problem]:
             expected = "section.key=value, such as pretraining_setting.seed=1"
             problems.append(Problem((), f"--set {quoted(override)}: expected {expected}"))
             continue
-        path, value, duplicates = split
-        problems += duplicates
+        path, value = split
         if path in seen:
             problems.append(Problem(path, "overridden twice; keep one"))
         seen.add(path)
@@ -39,7 +62,14 @@ def overridden(overrides: Sequence[str]) -> dict[str, Any]:
     Malformed overrides are left out: `apply_overrides` tells of them.
     """
     split = (each for each in map(_split, overrides) if each is not None)
-    return {dotted(place): leaf for path, value, _ in split for place, leaf in _leaves(path, value)}
+    return {dotted(place): leaf for path, value in split for place, leaf in _leaves(path, value)}
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    values: dict[str, list[Any]] = {}
+    for key, value in pairs:
+        values.setdefault(key, []).append(value)
+    return {key: found[0] if len(found) == 1 else Duplicate(found) for key, found in values.items()}
 
 
 def _leaves(path: Path, value: object) -> Iterator[tuple[Path, object]]:
@@ -50,17 +80,13 @@ def _leaves(path: Path, value: object) -> Iterator[tuple[Path, object]]:
         yield from _leaves((*path, key), item)
 
 
-def _split(override: str) -> tuple[Path, Any, list[Problem]] | None:
-    """The path, the value, and the duplicate keys in it; None of another form."""
+def _split(override: str) -> tuple[Path, Any] | None:
+    """The path and the value; None of another form."""
     key, equals, text = override.partition("=")
     if not equals or not _PATH.fullmatch(key.strip()):
         return None
     path = tuple(int(part[1:-1]) if part.startswith("[") else part for part in _PART.findall(key))
-    try:
-        value, duplicates = parse_json(text)
-    except ValueError:
-        return path, text, []
-    return path, value, [Problem(path + problem.path, problem.text) for problem in duplicates]
+    return path, parse_value(text, is_attention="attn_type" in path)
 
 
 def _set(data: Any, path: Path, value: object) -> list[Problem]:

@@ -4,13 +4,12 @@ Shapes: B batch, H heads, N tokens, D head dim, E width, K taps, P of queries, k
 """
 
 from collections.abc import Mapping
-from typing import Literal, Self, Unpack
+from typing import Literal, Self
 
 from torch import Tensor, nn
 
 from nystromformer.attention import AttentionMask, create_attention
 from nystromformer.config import AttentionConfig, attention_config
-from nystromformer.config.attention_parameters import LayerParameters
 from nystromformer.model.dropout import Dropout
 from nystromformer.nn.lengths import check_max_length
 
@@ -52,7 +51,7 @@ class NystromAttention(nn.Module):
         qkv_bias: bool = True,
         dropout: float = 0.0,
         max_length: int | None = None,
-        **parameters: Unpack[LayerParameters],
+        **parameters: object,
     ) -> None:
         super().__init__()
         head_dim = head_dim_of(dim, heads) if head_dim is None else head_dim

@@ -5,7 +5,6 @@ Shapes: B batch, N tokens, K of their positions, E width.
 
 import math
 from collections.abc import Sequence
-from typing import Unpack
 
 import torch
 from pydantic import ValidationError
@@ -13,9 +12,7 @@ from torch import Tensor
 
 from nystromformer.attention import AttentionMask
 from nystromformer.config import AttentionConfig, ModelConfig, attention_config
-from nystromformer.config.attention_parameters import LayerParameters
 from nystromformer.config.messages import Problem, describe_errors
-from nystromformer.config.network import model_keys_at
 from nystromformer.config.ranges import MOST
 from nystromformer.model.encoder import LayerStack
 from nystromformer.nn.attention import head_dim_of
@@ -81,7 +78,7 @@ class Encoder(LayerStack):
         reversible: bool = False,
         feed_forward_chunk: int | None = None,
         max_length: int | None = None,
-        **parameters: Unpack[LayerParameters],
+        **parameters: object,
     ) -> None:
         super().__init__()
         attn_type = _attentions(attention, parameters)
@@ -143,7 +140,7 @@ class Encoder(LayerStack):
 
 
 def _attentions(
-    attention: str | AttentionConfig | Sequence[str | AttentionConfig], parameters: LayerParameters
+    attention: str | AttentionConfig | Sequence[str | AttentionConfig], parameters: dict[str, object]
 ) -> AttentionConfig | tuple[AttentionConfig, ...]:
     if isinstance(attention, (str, AttentionConfig)):
         return attention_config(attention, **parameters)
@@ -172,7 +169,7 @@ def _config(**fields: object) -> ModelConfig:
     try:
         return ModelConfig.model_validate(data)
     except ValidationError as error:
-        problems = describe_errors(error, data, model_keys_at)
+        problems = describe_errors(error, data, ModelConfig)
         lines = [str(Problem((_OURS.get(str(p.path[0]), p.path[0]), *p.path[1:]), p.text)) for p in problems]
         raise ValueError(
             "an encoder cannot be built with these arguments:\n  " + "\n  ".join(dict.fromkeys(lines))

@@ -1,13 +1,12 @@
 """Another attention in modules of `torch.nn` that are there already."""
 
 from collections.abc import Iterator
-from typing import Unpack, get_args
+from typing import get_args
 
 from torch import nn
 
 from nystromformer.attention.swapped import AttentionDropout, check_attention_dropout
 from nystromformer.config import AttentionConfig, attention_config
-from nystromformer.config.attention_parameters import AttentionParameters
 from nystromformer.nn.multihead import MultiheadAttention, NeedWeights
 
 
@@ -18,7 +17,7 @@ def replace_attention(
     attention_dropout: AttentionDropout = "refuse",
     need_weights: NeedWeights = "refuse",
     max_length: int | None = None,
-    **parameters: Unpack[AttentionParameters],
+    **parameters: object,
 ) -> nn.Module:
     """Put an attention in the place of softmax in an `nn.MultiheadAttention`, or in all that a module holds, such as an
     `nn.TransformerEncoder`.

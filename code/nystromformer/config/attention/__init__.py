@@ -13,13 +13,12 @@ from pydantic import Field, ValidationError
 
 from ...wording import listed
 from ..messages import describe_errors, nearest, quoted
-from .base import STRICT, AttentionConfig, ConvKernelSize
+from .base import AttentionConfig, ConvKernelSize
 from .nystrom import NystromConfig
 from .softmax import SoftmaxConfig
 
 __all__ = [
     "ATTENTIONS",
-    "STRICT",
     "AttentionConfig",
     "AttentionName",
     "AttentionSpec",
@@ -73,7 +72,7 @@ def attention_config(name: str | AttentionConfig, **parameters: object) -> Atten
     try:
         return cls(**parameters)
     except ValidationError as error:
-        problems = describe_errors(error, parameters, lambda path, parent: cls.model_fields)
+        problems = describe_errors(error, parameters, cls)
         raise ValueError(f"attention {quoted(name)} cannot be configured like this:{listed(problems)}") from None
 
 

@@ -2,24 +2,19 @@
 
 from typing import Literal
 
-from pydantic import Field
-
 from ..ranges import Size
-from .base import AttentionConfig, beyond_length
+from .base import AttentionConfig
 
 
 class ConvLinformerConfig(AttentionConfig):
-    """Softmax attention to weighted sums of `stride` tokens that follow each other."""
+    """Linformer with a strided convolution instead of its projections, for any length: softmax attention to learned
+    weighted sums of consecutive tokens."""
 
-    name: Literal["conv_linformer"] = Field(
-        default="conv_linformer",
-        description="Linformer with a strided convolution instead of its projections, for any length: softmax "
-        "attention to learned weighted sums of consecutive tokens.",
-    )
-    stride: Size = Field(default=4, description="Tokens that are combined into one key and value.")
+    counts_tokens = ("stride",)
 
-    def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        return beyond_length({"stride": self.stride}, max_seq_len)
+    name: Literal["conv_linformer"] = "conv_linformer"
+    stride: Size = 4
+    """Tokens that are combined into one key and value."""
 
     @property
     def learns_weights(self) -> bool:

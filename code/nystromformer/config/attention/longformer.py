@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from ..ranges import MOST, MOST_LAYERS, Count, Size, as_tuple
-from .base import AttentionConfig, beyond_length
+from .base import AttentionConfig
 
 
 def _form(value: object) -> str | None:
@@ -19,46 +19,25 @@ Steps = Annotated[tuple[Size, ...], Field(max_length=MOST_LAYERS), BeforeValidat
 
 
 class LongformerConfig(AttentionConfig):
-    """Longformer's attention (Beltagy et al. 2020), linear in the length."""
+    """Longformer's attention: softmax over a sliding window and global tokens (Beltagy et al. 2020)."""
 
     exceptional = ({"global_projections": True},)
+    counts_tokens = ("window", "dilation", "num_global_tokens")
 
-    name: Literal["longformer"] = Field(
-        default="longformer",
-        description="Longformer's attention: softmax over a sliding window and global tokens (Beltagy et al. 2020).",
-    )
-    window: Annotated[int, Field(ge=2, le=MOST, multiple_of=2)] = Field(
-        default=512,
-        description="Tokens in the window besides the token itself, half of them on either side; an even number.",
-    )
-    dilation: Annotated[Annotated[Size, Tag("number")] | Annotated[Steps, Tag("list")], Discriminator(_form)] = Field(
-        default=1,
-        description="Distance between neighbouring tokens of a window; 1: no gaps. A number for all heads, or a list "
-        "with one for each.",
-    )
-    num_global_tokens: Count = Field(
-        default=1,
-        description="First tokens of a row that are global: they attend to all tokens, and all tokens attend to "
-        "them. Tokens that a task marks, such as WikiHop's question and candidates, are global as well.",
-    )
-    global_capacity: Count = Field(
-        default=512,
-        description="Largest number of tokens that a task may mark in a row. On a GPU, memory for this many is "
-        "reserved if any may be marked.",
-    )
-    global_projections: bool = Field(
-        default=False,
-        description="Give global tokens separate learned maps of each head's queries and values, which start as the "
-        "identity.",
-    )
-
-    def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        most = {
-            "window": self.window,
-            "dilation": self.dilation if isinstance(self.dilation, int) else max(self.dilation, default=1),
-            "num_global_tokens": self.num_global_tokens,
-        }
-        return beyond_length(most, max_seq_len)
+    name: Literal["longformer"] = "longformer"
+    window: Annotated[int, Field(ge=2, le=MOST, multiple_of=2)] = 512
+    """Tokens in the window besides the token itself, half of them on either side; an even number."""
+    dilation: Annotated[Annotated[Size, Tag("number")] | Annotated[Steps, Tag("list")], Discriminator(_form)] = 1
+    """Distance between neighbouring tokens of a window; 1: no gaps. A number for all heads, or a list with one for
+    each."""
+    num_global_tokens: Count = 1
+    """First tokens of a row that are global: they attend to all tokens, and all tokens attend to them. Tokens that a
+    task marks, such as WikiHop's question and candidates, are global as well."""
+    global_capacity: Count = 512
+    """Largest number of tokens that a task may mark in a row. On a GPU, memory for this many is reserved if any may be
+    marked."""
+    global_projections: bool = False
+    """Give global tokens separate learned maps of each head's queries and values, which start as the identity."""
 
     def impossible_with(self, num_heads: int) -> list[tuple[str, str]]:
         if isinstance(self.dilation, int) or len(self.dilation) == num_heads:

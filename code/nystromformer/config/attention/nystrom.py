@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ..messages import quoted
+from ..messages import Impossible, quoted
 from ..ranges import LEAST_RIDGE, MOST_ITERATIONS, MOST_PINV_ITERATIONS, MOST_RIDGE, Size
 from .base import AttentionConfig
 
@@ -20,7 +20,7 @@ _OF_KERNELS = {
 
 
 class NystromConfig(AttentionConfig):
-    """Nyström attention (eq. 13-17 of the paper), linear in the length."""
+    """Nyström attention, eq. 13-17 of the paper."""
 
     exceptional = (
         {"segments": "padded"},
@@ -30,69 +30,50 @@ class NystromConfig(AttentionConfig):
         {"segments": "padded", "pinv_start": "batch", "ignore_mask": True},
     )
 
-    name: Literal["nystrom"] = Field(default="nystrom", description="Nyström attention, eq. 13-17 of the paper.")
-    num_landmarks: Size = Field(
-        default=64,
-        description="Number of landmarks of each head, M in the paper. A row with at most this many tokens, without "
-        "padding, gets exact attention.",
-    )
-    pinv_iterations: int = Field(
-        default=6,
-        ge=1,
-        le=MOST_PINV_ITERATIONS,
-        description="Iterations of eq. 14 that approximate the pseudo-inverse. More than 12 are computed in float64.",
-    )
-    segments: Literal["valid", "padded", "padded_unmasked"] = Field(
-        default="valid",
-        description="Which tokens a landmark is the mean of. valid: near-equal segments of each row's own tokens; "
-        "padded: the authors' fixed segments over the padded length, with masked tokens as zeros; padded_unmasked: "
-        "the fixed segments of transformers' module, masked tokens included.",
-    )
-    landmarks: Literal["segment_means", "strided", "kmeans"] = Field(
-        default="segment_means",
-        description="How landmarks are computed. segment_means: the means of the segments (eq. 16); strided: the "
-        "first token of each segment; kmeans: cluster centres of the tokens, by Lloyd iterations.",
-    )
-    kmeans_iterations: Annotated[int, Field(ge=1, le=MOST_ITERATIONS)] | None = Field(
-        default=None, description="Lloyd iterations if landmarks is kmeans; null: 3."
-    )
-    pinv_start: Literal["matrix", "batch"] = Field(
-        default="matrix",
-        description="Divisor of the start value of eq. 14. matrix: each matrix's own norms, so that rows do not "
-        "depend on one another; batch: the largest norms in the batch, as in the authors' code.",
-    )
-    pinv_ridge: Annotated[float, Field(ge=LEAST_RIDGE, le=MOST_RIDGE)] | None = Field(
-        default=None,
-        description="Compute (AᵀA + pinv_ridge I)⁻¹ Aᵀ by a factorisation in float64 instead of the iterations; "
-        "null: the iterations.",
-    )
-    implementation: Literal["auto", "torch", "triton"] = Field(
-        default="auto",
-        description="Implementation. torch: tensor operations; triton: fused GPU kernels, or an error if they do not "
-        "support the case; auto: the kernels on CUDA devices that support them, else torch.",
-    )
+    name: Literal["nystrom"] = "nystrom"
+    num_landmarks: Size = 64
+    """Number of landmarks of each head, M in the paper. A row with at most this many tokens, without padding, gets
+    exact attention."""
+    pinv_iterations: int = Field(default=6, ge=1, le=MOST_PINV_ITERATIONS)
+    """Iterations of eq. 14 that approximate the pseudo-inverse. More than 12 are computed in float64."""
+    segments: Literal["valid", "padded", "padded_unmasked"] = "valid"
+    """Which tokens a landmark is the mean of. valid: near-equal segments of each row's own tokens; padded: the authors'
+    fixed segments over the padded length, with masked tokens as zeros; padded_unmasked: the fixed segments of
+    transformers' module, masked tokens included."""
+    landmarks: Literal["segment_means", "strided", "kmeans"] = "segment_means"
+    """How landmarks are computed. segment_means: the means of the segments (eq. 16); strided: the first token of each
+    segment; kmeans: cluster centres of the tokens, by Lloyd iterations."""
+    kmeans_iterations: Annotated[int, Field(ge=1, le=MOST_ITERATIONS)] | None = None
+    """Lloyd iterations if landmarks is kmeans; null: 3."""
+    pinv_start: Literal["matrix", "batch"] = "matrix"
+    """Divisor of the start value of eq. 14. matrix: each matrix's own norms, so that rows do not depend on one another;
+    batch: the largest norms in the batch, as in the authors' code."""
+    pinv_ridge: Annotated[float, Field(ge=LEAST_RIDGE, le=MOST_RIDGE)] | None = None
+    """Compute (AᵀA + pinv_ridge I)⁻¹ Aᵀ by a factorisation in float64 instead of the iterations; null: the
+    iterations."""
+    implementation: Literal["auto", "torch", "triton"] = "auto"
+    """Implementation. torch: tensor operations; triton: fused GPU kernels, or an error if they do not support the case;
+    auto: the kernels on CUDA devices that support them, else torch."""
 
-    def impossible_together(self) -> list[tuple[str, str]]:
-        problems = []
+    def impossible(self) -> Impossible:
         if self.ignore_mask and self.segments != "padded":
-            text = f'expected "padded" with ignore_mask = true, found {quoted(self.segments)}: if padding counts'
-            problems.append(("segments", f"{text} like any token, segments cannot depend on the mask"))
+            text = f'expected "padded" with ignore_mask = true, found "{self.segments}": if padding counts'
+            yield ("segments",), f"{text} like any token, segments cannot depend on the mask"
         if self.landmarks != "segment_means" and self.segments != "valid":
-            text = f'expected "segment_means" with segments = {quoted(self.segments)}, found {quoted(self.landmarks)}'
-            problems.append(("landmarks", f"{text}: the others are computed from each row's valid tokens"))
+            text = f'expected "segment_means" with segments = "{self.segments}", found "{self.landmarks}"'
+            yield ("landmarks",), f"{text}: the others are computed from each row's valid tokens"
         if self.landmarks != "kmeans" and self.kmeans_iterations is not None:
-            text = f"expected no iterations with landmarks = {quoted(self.landmarks)}, found {self.kmeans_iterations}"
-            problems.append(("kmeans_iterations", f'{text}: only "kmeans" has them'))
+            text = f'expected no iterations with landmarks = "{self.landmarks}", found {self.kmeans_iterations}'
+            yield ("kmeans_iterations",), f'{text}: only "kmeans" has them'
         for key in ("pinv_iterations", "pinv_start") if self.pinv_ridge is not None else ():
             default, value = type(self).model_fields[key].default, getattr(self, key)
             if value != default:
                 text = f"expected {quoted(default)} with pinv_ridge = {self.pinv_ridge:g}, found {quoted(value)}"
-                problems.append((key, f"{text}: it replaces the iterations"))
+                yield (key,), f"{text}: it replaces the iterations"
         for key, only in _OF_KERNELS.items() if self.implementation == "triton" else ():
             if (value := getattr(self, key)) != only:
                 text = f'expected "torch" or "auto" with {key} = {quoted(value)}, found "triton": the kernels accept'
-                problems.append(("implementation", f"{text} only {quoted(only)}"))
-        return problems
+                yield ("implementation",), f"{text} only {quoted(only)}"
 
     @property
     def length_step(self) -> int:
@@ -109,17 +90,11 @@ class NystromConfig(AttentionConfig):
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
         problems = []
         if self.num_landmarks >= max_seq_len:
-            text = (
-                f"expected fewer landmarks than max_seq_len = {max_seq_len}, found {self.num_landmarks}: every input "
-                'would be short enough for exact attention; lower it, or use "softmax"'
-            )
+            text = f"expected fewer landmarks than max_seq_len = {max_seq_len}, found {self.num_landmarks}: every input"
+            text += ' would be short enough for exact attention; lower it, or use "softmax"'
             problems.append(("num_landmarks", text))
-        if max_seq_len % self.length_step:
-            text = (
-                f"expected a divisor of max_seq_len = {max_seq_len}, found {self.num_landmarks}: fixed segments are of "
-                'equal length; only segments "valid" take any length'
-            )
-            problems.append(("num_landmarks", text))
+        if reason := self.why_not_length(max_seq_len):
+            problems.append(("num_landmarks", f"expected a divisor of max_seq_len = {max_seq_len}: {reason}"))
         return problems
 
     @property

@@ -5,51 +5,35 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ..ranges import Size
-from .base import AttentionConfig, beyond_length
+from .base import AttentionConfig
 
 MOST_BUCKETS = 4096
 
 
 class ReformerConfig(AttentionConfig):
-    """Reformer attention (Kitaev et al. 2020): each token attends to those that hashes put into its bucket."""
+    """Reformer attention: softmax within buckets of locality-sensitive hashing; queries and keys share one projection
+    (Kitaev et al. 2020)."""
 
     exceptional = ({"as_in_table3": True},)
+    counts_tokens = ("chunk_length", "num_buckets")
 
-    name: Literal["reformer"] = Field(
-        default="reformer",
-        description="Reformer attention: softmax within buckets of locality-sensitive hashing; queries and keys "
-        "share one projection (Kitaev et al. 2020).",
-    )
-    num_hashes: Annotated[int, Field(ge=1, le=8)] = Field(
-        default=2,
-        description="Rounds of hashing: a token attends to tokens that share its bucket in at least one round.",
-    )
-    chunk_length: Size = Field(
-        default=64,
-        description="Tokens in a chunk: after sorting by bucket, a token attends within its chunk and the one before.",
-    )
-    num_buckets: Annotated[int, Field(ge=2, le=MOST_BUCKETS, multiple_of=2)] | None = Field(
-        default=None,
-        description="Buckets of each round, an even number; null: twice the number of chunks of a row, as in the "
-        "paper.",
-    )
-    across_buckets: bool = Field(
-        default=False,
-        description="Whether a token attends to all tokens of the two chunks, as in transformers' Reformer, and not "
-        "only to those of its bucket, as in the paper.",
-    )
-    redraw_steps: Size | None = Field(
-        default=1,
-        description="Training steps after which new rotations for hashing are drawn, from the run's seed and the "
-        "step; null: never.",
-    )
+    name: Literal["reformer"] = "reformer"
+    num_hashes: Annotated[int, Field(ge=1, le=8)] = 2
+    """Rounds of hashing: a token attends to tokens that share its bucket in at least one round."""
+    chunk_length: Size = 64
+    """Tokens in a chunk: after sorting by bucket, a token attends within its chunk and the one before."""
+    num_buckets: Annotated[int, Field(ge=2, le=MOST_BUCKETS, multiple_of=2)] | None = None
+    """Buckets of each round, an even number; null: twice the number of chunks of a row, as in the paper."""
+    across_buckets: bool = False
+    """Whether a token attends to all tokens of the two chunks, as in transformers' Reformer, and not only to those of
+    its bucket, as in the paper."""
+    redraw_steps: Size | None = 1
+    """Training steps after which new rotations for hashing are drawn, from the run's seed and the step; null: never."""
 
-    as_in_table3: bool = Field(
-        default=False,
-        description="Compute transformers' LSHSelfAttention, which the Nyströmformer authors ran as Reformer: scores "
-        "without 1/sqrt(head_dim), all tokens of two chunks regardless of the bucket, buckets by the padded "
-        "length, which chunk_length must divide.",
-    )
+    as_in_table3: bool = False
+    """Compute transformers' LSHSelfAttention, which the Nyströmformer authors ran as Reformer: scores without
+    1/sqrt(head_dim), all tokens of two chunks regardless of the bucket, buckets by the padded length, which
+    chunk_length must divide."""
 
     @property
     def length_step(self) -> int:
@@ -65,9 +49,7 @@ class ReformerConfig(AttentionConfig):
         return 2
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        problems = beyond_length({"chunk_length": self.chunk_length}, max_seq_len)
-        if max_seq_len > 1:
-            problems += beyond_length({"num_buckets": self.num_buckets or 0}, max_seq_len)
+        problems = super().impossible_at(max_seq_len)
         if (reason := self.why_not_length(max_seq_len)) is not None:
             problems.append(("chunk_length", f"max_seq_len = {max_seq_len}: {reason}"))
         return problems

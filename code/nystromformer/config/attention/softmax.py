@@ -2,17 +2,15 @@
 
 from typing import Literal
 
-from pydantic import Field
-
 from .base import AttentionConfig
 
 
 class SoftmaxConfig(AttentionConfig):
-    """Exact softmax attention, quadratic in the length."""
+    """Exact softmax attention."""
 
     exceptional = ({"ignore_mask": True},)
 
-    name: Literal["softmax"] = Field(default="softmax", description="Exact softmax attention.")
+    name: Literal["softmax"] = "softmax"
 
     @property
     def longest_exact(self) -> float:

@@ -3,48 +3,32 @@
 import math
 from typing import Literal
 
-from pydantic import Field
-
+from ..messages import Impossible
 from ..ranges import Size
-from .base import AttentionConfig, beyond_length
+from .base import AttentionConfig
 
 
 class SparseConfig(AttentionConfig):
-    """Factorised attention of Sparse Transformers (Child et al. 2019), in both directions."""
+    """Factorised attention of Sparse Transformers, in both directions: nearby tokens and a few over the whole row
+    (Child et al. 2019)."""
 
-    name: Literal["sparse"] = Field(
-        default="sparse",
-        description="Factorised attention of Sparse Transformers, in both directions: nearby tokens and a few over "
-        "the whole row (Child et al. 2019).",
-    )
-    pattern: Literal["strided", "fixed"] = Field(
-        default="strided",
-        description="What a token attends to. strided: tokens at most a stride away, and tokens a multiple of the "
-        "stride away; fixed: the tokens of its own block of stride tokens, and the last tokens of every block.",
-    )
-    stride: Size = Field(
-        default=64,
-        description="Stride, l in the paper. Time is lowest near the square root of the length.",
-    )
-    summary: Size = Field(
-        default=8,
-        description="Tokens at the end of each block that all others attend to, c in the paper; for the fixed "
-        "pattern only.",
-    )
-    heads: Literal["merged", "separate"] = Field(
-        default="merged",
-        description="merged: each head attends to both parts of the pattern; separate: half of the heads attend to "
-        "the first part, the others to the second.",
-    )
+    counts_tokens = ("stride",)
 
-    def impossible_together(self) -> list[tuple[str, str]]:
+    name: Literal["sparse"] = "sparse"
+    pattern: Literal["strided", "fixed"] = "strided"
+    """What a token attends to. strided: tokens at most a stride away, and tokens a multiple of the stride away; fixed:
+    the tokens of its own block of stride tokens, and the last tokens of every block."""
+    stride: Size = 64
+    """Stride, l in the paper. Time is lowest near the square root of the length."""
+    summary: Size = 8
+    """Tokens at the end of each block that all others attend to, c in the paper; for the fixed pattern only."""
+    heads: Literal["merged", "separate"] = "merged"
+    """merged: each head attends to both parts of the pattern; separate: half of the heads attend to the first part, the
+    others to the second."""
+
+    def impossible(self) -> Impossible:
         if self.pattern == "fixed" and self.summary > self.stride:
-            text = f"expected at most stride = {self.stride}, the tokens of a block, found {self.summary}"
-            return [("summary", text)]
-        return []
-
-    def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        return beyond_length({"stride": self.stride}, max_seq_len)
+            yield ("summary",), f"expected at most stride = {self.stride}, the tokens of a block, found {self.summary}"
 
     def impossible_with(self, num_heads: int) -> list[tuple[str, str]]:
         if self.heads == "merged" or num_heads > 1:

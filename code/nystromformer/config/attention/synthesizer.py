@@ -3,11 +3,9 @@
 from math import isqrt
 from typing import Literal
 
-from pydantic import Field
-
-from ..messages import quoted
+from ..messages import Impossible
 from ..ranges import Size
-from .base import AttentionConfig, beyond_length
+from .base import AttentionConfig
 
 MOST_RANK_UNASKED = 8
 """The paper's rank, where none is given and the length has so many."""
@@ -17,39 +15,29 @@ _FACTORISED = {"rank": "factorized_random", "factor": "factorized_dense"}
 
 
 class SynthesizerConfig(AttentionConfig):
-    """Synthesizer (Tay et al. 2021): softmax over scores that no key takes part in, up to a length that is learned."""
+    """Synthesizer: scores without keys, learned for up to max_seq_len tokens (Tay et al. 2021)."""
 
     exceptional = ({"kind": "factorized_dense"}, {"kind": "random"}, {"kind": "factorized_random"})
+    counts_tokens = ("rank",)
 
-    name: Literal["synthesizer"] = Field(
-        default="synthesizer",
-        description="Synthesizer: scores without keys, learned for up to max_seq_len tokens (Tay et al. 2021).",
-    )
-    kind: Literal["dense", "factorized_dense", "random", "factorized_random"] = Field(
-        default="dense",
-        description="Where the scores come from. dense: from each token, by an MLP of two layers whose first is the "
-        "query projection; factorized_dense: the same as products of two shorter vectors; random: a learned "
-        "matrix, independent of the tokens; factorized_random: such a matrix as a product of two of lower rank.",
-    )
-    rank: Size | None = Field(
-        default=None,
-        description="Rank of the matrix of factorized_random; null: 8, or max_seq_len if it is smaller.",
-    )
-    factor: Size | None = Field(
-        default=None,
-        description="Size of the first vector of factorized_dense, a divisor of max_seq_len; the second has the size "
-        "of the quotient. null: the largest divisor up to the square root.",
-    )
+    name: Literal["synthesizer"] = "synthesizer"
+    kind: Literal["dense", "factorized_dense", "random", "factorized_random"] = "dense"
+    """Where the scores come from. dense: from each token, by an MLP of two layers whose first is the query projection;
+    factorized_dense: the same as products of two shorter vectors; random: a learned matrix, independent of the tokens;
+    factorized_random: such a matrix as a product of two of lower rank."""
+    rank: Size | None = None
+    """Rank of the matrix of factorized_random; null: 8, or max_seq_len if it is smaller."""
+    factor: Size | None = None
+    """Size of the first vector of factorized_dense, a divisor of max_seq_len; the second has the size of the quotient.
+    null: the largest divisor up to the square root."""
 
-    def impossible_together(self) -> list[tuple[str, str]]:
-        return [
-            (key, f'expected null with kind = "{self.kind}", found {found}: it belongs to {quoted(kind)}')
-            for key, kind in _FACTORISED.items()
-            if (found := getattr(self, key)) is not None and kind != self.kind
-        ]
+    def impossible(self) -> Impossible:
+        for key, kind in _FACTORISED.items():
+            if (found := getattr(self, key)) is not None and kind != self.kind:
+                yield (key,), f'expected null with kind = "{self.kind}", found {found}: it belongs to "{kind}"'
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        problems = beyond_length({"rank": self.rank or 0}, max_seq_len)
+        problems = super().impossible_at(max_seq_len)
         if self.factor is not None and max_seq_len % self.factor:
             problems.append(("factor", f"expected a divisor of max_seq_len = {max_seq_len}, found {self.factor}"))
         return problems

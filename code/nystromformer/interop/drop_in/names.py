@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass
-from typing import Unpack
 
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -14,7 +13,6 @@ from nystromformer.attention.swapped import (
     own_keys_refused,
 )
 from nystromformer.config.attention import ATTENTIONS, AttentionConfig, attention_config
-from nystromformer.config.attention_parameters import AttentionParameters
 from nystromformer.interop.drop_in.calls import DropIn
 from nystromformer.interop.drop_in.watch import watch_models
 
@@ -45,7 +43,7 @@ def register(
     *,
     name: str | None = None,
     attention_dropout: AttentionDropout = "refuse",
-    **parameters: Unpack[AttentionParameters],
+    **parameters: object,
 ) -> Registered:
     """Register attentions with transformers, for every bidirectional model there that goes through its interface:
     `AutoModel.from_pretrained(..., attn_implementation="nystrom")`.
