@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from ..errors import UserError
-from ..files.paths import shipped_experiments
+from ..files.paths import EXPERIMENTS, PROJECT
 from ..wording import listed, number_of
 from .attention import ATTENTIONS
 from .messages import Problem, StrictModel, describe_errors, nearest, quoted
@@ -18,6 +18,7 @@ from .overrides import apply_overrides, parse_json
 from .schema import ExperimentConfig, GpuConfig, PretrainingConfig
 
 SCHEMA_FILE = Path(__file__).with_name("config.schema.json")
+_ANY = "*/config.json"
 _OBJECTS: dict[str, type[StrictModel]] = {
     **ATTENTIONS,
     "alternating": AlternatingConfig,
@@ -103,7 +104,8 @@ def _read(path: Path) -> str:
                 f"{path}: no such file; create it (copy nystrom-512/config.json, say), or name an experiment's folder: "
                 "--model FOLDER, or with the launcher FOLDER alone"
             ) from None
-        hint = nearest(folder.name, shipped_experiments()) or "; expected an experiment folder with config.json"
+        there = [each.parent.name for parent in (folder.parent, PROJECT, EXPERIMENTS) for each in parent.glob(_ANY)]
+        hint = nearest(folder.name, there) or "; expected an experiment folder with config.json"
         if folder == Path("/model"):
             hint = "; outside of a container name the experiment's folder: --model FOLDER"
         raise UserError(f"{folder}: no such folder{hint}") from None
