@@ -250,6 +250,7 @@ WRONG: dict[str, tuple[tuple[object, ...], dict[str, Any], str]] = {
     "column": (("--text_column", "review"), {}, "expected one column review, found 0"),
     "too little text": (("--held_out", 4000), {}, "beside 4000 (--held_out)"),
     "length": (("--length", 64), {}, "expected from 1 (--least_tokens) to 32 tokens"),
+    "segments": (("--attention", "nystrom,num_landmarks=4,segments=padded", "--length", 30), {}, "4 equal segments"),
     "network": (("--set", "model.num_layers=3"), {}, "num_layers"),
     "override": (("--set", "model.attn"), {}, "expected section.key=value"),
     "blocks": (("--attention", "near_far,block_size=40"), {}, "expected at most max_seq_len = 32"),

@@ -45,7 +45,6 @@ from nystromformer.exchange.settings import Conversion, ImportSettings
 from nystromformer.files.writing import sha256_of, write_json
 from nystromformer.interop.conversion import Distillation, Hidden, Stage, squares, valid_alone, warm_up_steps
 from nystromformer.interop.formats import is_foreign
-from nystromformer.interop.transfer import DoesNotFit, transfer_weights
 from nystromformer.machine import machine_facts
 from nystromformer.model import PretrainingModel
 from nystromformer.runs.store import Store
@@ -53,7 +52,7 @@ from nystromformer.tables import markdown
 from nystromformer.tasks.documents.source import text_of
 from nystromformer.tasks.documents.table import open_table
 from nystromformer.tasks.experiment.run import newest, resume
-from nystromformer.tasks.experiment.start import initial_model, refusal
+from nystromformer.tasks.experiment.start import fit_weights, initial_model
 from nystromformer.tasks.finetuning.encoded import literal
 from nystromformer.training import Device, Group, Step, Trainer, TrainingSettings, choose_device
 from nystromformer.training.trainable import Batch, micro_batch_slices, to_device
@@ -111,7 +110,6 @@ def convert_model(
         Store(work, "run_export.py convert", facts | settings, "choose another DEST") as store,
         device.products(config.model.transformer_dim),
     ):
-        facts["conversion"] = settings
         attentions = [f"encoder.layers.{number}.attention" for number in range(config.model.num_layers)]
         task = _Task(
             "layers",
@@ -125,7 +123,7 @@ def convert_model(
             held_out,
             special_tokens(tokenizer).pad,
         )
-        figures, stopped_by = _train(task, work, device, facts)
+        figures, stopped_by = _train(task, work, device)
         if stopped_by is not None:
             return f"stopped; the same command continues from {work}", stopped_by
         data = {"machine": machine_facts(), "command": command, "source": source.name, "notes": notes, **figures}
@@ -133,8 +131,9 @@ def convert_model(
         def write(folder: Path) -> None:
             headless = bool(original.content.get("imported", {}).get(HEADLESS))
             weights = {name: weight.cpu() for name, weight in student.state_dict().items()}
-            content = facts | {"imported": {"kind": "converted", "files": {}, HEADLESS: headless}}
-            write_experiment(folder, config, tokenizer, initial_checkpoint(content, weights))
+            imported = {"kind": "converted", "files": {}, HEADLESS: headless}
+            content = initial_checkpoint(facts | {"conversion": settings, "imported": imported}, weights)
+            write_experiment(folder, config, tokenizer, content)
             write_json(folder / RECORD, data | {"settings": settings})
 
         write_folder(dest, write)
@@ -177,15 +176,11 @@ def _models(
     new = experiment_config(data, f"{original.name} with {asked.attention}", problems)
     softmax = {key: getattr(original.config, key) for key in ("attn_type", "num_landmarks", "conv_kernel_size")}
     models: list[PretrainingModel] = []
+    before = original.config.model_dump(mode="json", by_alias=True)
     for config in (new.model_copy(update={"model": new.model.model_copy(update=softmax)}), new):
         model = initial_model(config)
-        now, before = (each.model_dump(mode="json", by_alias=True) for each in (config.model, original.config))
-        try:
-            transfer = transfer_weights(
-                initial_weights(model), now, original.weights, before, config.from_cp_resize, config.from_cp_positions
-            )
-        except DoesNotFit as error:
-            raise refusal(original.path, error, "the attention, its convolution and max_seq_len") from error
+        initial, may_differ = initial_weights(model), "the attention, its convolution and max_seq_len"
+        transfer = fit_weights(original.path, original.weights, before, config, initial, may_differ)
         model.load_state_dict(transfer.weights)
         models.append(model.eval())
     teacher, student = models
@@ -323,7 +318,7 @@ def _summary(figures: Mapping[str, Any]) -> dict[str, float]:
     return {"loss": attentions, "hidden_error": last, "cosine": figures["cosine"]}
 
 
-def _train(task: _Task, work: Path, device: Device, facts: Mapping[str, Any]) -> tuple[dict[str, Any], Signals | None]:
+def _train(task: _Task, work: Path, device: Device) -> tuple[dict[str, Any], Signals | None]:
     """Both stages; returns the figures before, along and after, or the signal that stopped it."""
     before, asked = task.compare(), task.asked
     curves: dict[str, Any] = {}
@@ -339,7 +334,7 @@ def _train(task: _Task, work: Path, device: Device, facts: Mapping[str, Any]) ->
         every, folder = min(steps, asked.validate_every), work / stage
         folder.mkdir(exist_ok=True)
         settings = TrainingSettings(steps, every, every, rate, warm_up_steps(steps), asked.seed, keep_epochs=1)
-        trainer = Trainer(task, settings, folder, device, facts)
+        trainer = Trainer(task, settings, folder, device, {})
         if (saved := newest(folder, Group())) is not None:
             resume(trainer, saved)
         if (stopped_by := trainer.run()) is not None:
@@ -355,4 +350,6 @@ def _table(data: Mapping[str, Any]) -> str:
     keys = ("loss", "hidden_error", "cosine")
     lines = [[what, str(step), *(f"{metrics[key]:.3f}" for key in keys)] for what, step, metrics in rows]
     header = ["trained towards", "steps", "mean error of the attentions", "error of the last hidden vectors", "cosine"]
-    return "\n".join([*(f"- {note}" for note in data["notes"]), markdown(header, lines)])
+    # The attention is known to whoever asked for it.
+    notes = [f"- {note}" for note in data["notes"] if not note.startswith("model.attn_type:")]
+    return "\n".join([*notes, markdown(header, lines)])

@@ -8,7 +8,6 @@ from itertools import chain
 
 from torch import Tensor, nn
 from torch.optim import AdamW
-from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel
 
 from nystromformer.interop.conversion import Batch, Distillation, Hidden, warm_up_steps
@@ -79,17 +78,16 @@ def convert(
 def _train(work: Distillation, steps: int, rate: float, batches: Iterator[Batch]) -> tuple[float, ...]:
     parameters, warm_up = work.trained, warm_up_steps(steps)
     optimizer = AdamW(parameters, lr=rate, weight_decay=0.0)
-    schedule = LambdaLR(optimizer, lambda step: min((step + 1) / warm_up, (steps - step) / max(1, steps - warm_up)))
     losses = []
     for step in range(steps):
         if (batch := next(batches, None)) is None:
             raise ValueError(f"expected a batch for each step, found none for step {step + 1} of {steps}")
+        optimizer.param_groups[0]["lr"] = rate * min((step + 1) / warm_up, (steps - step) / max(1, steps - warm_up))
         loss = work.distance(batch)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
-        schedule.step()
         losses.append(loss.item())
     return tuple(losses)
 

@@ -16,7 +16,7 @@ from nystromformer.data.dataset import Dataset
 from nystromformer.errors import UserError
 from nystromformer.files.writing import sha256_of
 from nystromformer.interop.formats import is_foreign, open_source
-from nystromformer.interop.transfer import DoesNotFit, transfer_weights
+from nystromformer.interop.transfer import DoesNotFit, Transfer, transfer_weights
 from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.checks import check_is_of_a_run, check_same_tokenizer
 from nystromformer.tasks.experiment.folder import Experiment
@@ -90,11 +90,7 @@ def open_start_weights(experiment: Experiment, dataset: Dataset) -> StartWeights
             f"{path}: no such checkpoint (from_cp). Copy the .model or .cp of another run there (such as its "
             "model/cp-0099.model), or remove from_cp to begin with initial weights."
         )
-    now = config.model.model_dump(mode="json", by_alias=True)
-    try:
-        transfer = transfer_weights(initial, now, weights, model, config.from_cp_resize, config.from_cp_positions)
-    except DoesNotFit as error:
-        raise refusal(path, error, MAY_DIFFER) from error
+    transfer = fit_weights(path, weights, model, config, initial, MAY_DIFFER)
     origin = {"path": name, "sha256": sha256, "step": int(step)}
     return StartWeights(path, origin, transfer.weights, [*notes, *transfer.notes])
 
@@ -157,9 +153,29 @@ def pretrained_in(content: Mapping[str, Any], path: Path, family: str | None = N
     )
 
 
-def refusal(path: Path, error: DoesNotFit, may_differ: str) -> UserError:
-    """What to say of a checkpoint whose weights do not fit the model."""
-    lines = listed(error.problems)
-    return UserError(
-        f"{path}: of another architecture than the model in config.json:{lines}\nThe model may differ in {may_differ}."
-    )
+def fit_weights(
+    path: Path,
+    weights: Mapping[str, Tensor],
+    section: Mapping[str, Any],
+    config: ExperimentConfig,
+    initial: Mapping[str, Tensor],
+    may_differ: str,
+) -> Transfer:
+    """A checkpoint's weights in the shapes of a config's model.
+
+    Args:
+        section: the config's "model" that they are of.
+        initial: the model's state dict.
+
+    Raises:
+        UserError: of another architecture (lists all that differs).
+    """
+    now = config.model.model_dump(mode="json", by_alias=True)
+    try:
+        return transfer_weights(initial, now, weights, section, config.from_cp_resize, config.from_cp_positions)
+    except DoesNotFit as error:
+        lines = listed(error.problems)
+        raise UserError(
+            f"{path}: of another architecture than the model in config.json:{lines}\n"
+            f"The model may differ in {may_differ}."
+        ) from error

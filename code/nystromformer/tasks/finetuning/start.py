@@ -7,9 +7,9 @@ from torch import nn
 
 from nystromformer.config import ExperimentConfig, experiment_config
 from nystromformer.errors import UserError
-from nystromformer.interop.transfer import DoesNotFit, Transfer, transfer_weights
+from nystromformer.interop.transfer import Transfer
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.start import ENCODER, Pretrained, refusal
+from nystromformer.tasks.experiment.start import ENCODER, Pretrained, fit_weights
 from nystromformer.wording import number_of
 
 _WORDS = "encoder.embeddings.word.weight"
@@ -60,14 +60,11 @@ def load_encoder(model: nn.Module, config: ExperimentConfig, pretrained: Pretrai
     """
     initial = {name: weight for name, weight in model.state_dict().items() if name.startswith(ENCODER)}
     source, then = dict(pretrained.encoder), dict(pretrained.model_config)
-    now = config.model.model_dump(mode="json", by_alias=True)
-    added = now["vocab_size"] - then["vocab_size"]
+    added = config.model.vocab_size - then["vocab_size"]
     if added > 0 and _WORDS in source:
         source[_WORDS] = torch.cat([source[_WORDS], initial[_WORDS][-added:]])
-        then["vocab_size"] = now["vocab_size"]
-    try:
-        transfer = transfer_weights(initial, now, source, then, config.from_cp_resize, config.from_cp_positions)
-    except DoesNotFit as error:
-        raise refusal(pretrained.path, error, "max_seq_len, num_sen_type, attn_type and its parameters") from error
+        then["vocab_size"] = config.model.vocab_size
+    may_differ = "max_seq_len, num_sen_type, attn_type and its parameters"
+    transfer = fit_weights(pretrained.path, source, then, config, initial, may_differ)
     model.load_state_dict(transfer.weights, strict=False)
     return transfer
