@@ -75,7 +75,7 @@ def predict(
     part = flags.array_slice(array_index, array_size)
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.prediction.predict import run_predict
+    from nystromformer.prediction.predict import run_predict
 
     on_ray = engine == "ray"
     run_predict(run, input, out, text, id, encoding, skip_empty, embed, baseline, on_ray, part, device)

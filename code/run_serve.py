@@ -28,7 +28,7 @@ def serve(
     device: DeviceName = "auto",
 ) -> None:
     """Serve a trained model: a local page, and a JSON API."""
-    from nystromformer.serve.app import serve_run
+    from nystromformer.prediction.serve import serve_run
 
     serve_run(run, host, port, allowed_hosts, device, typer.echo)
 

@@ -14,8 +14,6 @@ import nystromformer.interop.drop_in
 import nystromformer.nn
 import nystromformer.objectives
 from nystromformer.runs import objective, record, settings
-from nystromformer.tasks.finetuning.linear import Words
-from nystromformer.tasks.prediction import loaded, network
 
 ROOT = Path(__file__).resolve().parents[1]
 REPOSITORY = os.environ.get("DOCS_REPOSITORY", "")
@@ -79,7 +77,6 @@ nitpick_ignore = [
             *("config.schema.ExperimentConfig", "errors.UserError", "training.device.Device", "runs.call.Call"),
             *("tasks.finetuning.examples.Examples", "tasks.documents.recipe.Recipe", "files.writing.FileStamp"),
             *("model.finetuning.ClassificationModel", "model.build.PretrainingModel", "attention.mask.Order"),
-            "tasks.prediction.loaded.Told",
             *("attention.landmarks.Segments", "attention.landmarks.Ranges", "attention.global_tokens.GlobalTokens"),
         )
     ),
@@ -119,12 +116,11 @@ for _package in (
     for _name in _package.__all__:
         getattr(_package, _name).__module__ = _package.__name__
 # Of `Annotated` types the type alone: bounds are in the text.
-for _module in (record, settings, objective, loaded):
+for _module in (record, settings, objective):
     for _class in vars(_module).values():
         if dataclasses.is_dataclass(_class):
             for _holder in (_class, _class.__init__):
-                # Words is imported for types alone there, and a run has fields of a class in another module.
-                _holder.__annotations__ = {**get_type_hints(_holder, localns={**vars(network), "Words": Words})}
+                _holder.__annotations__ = {**get_type_hints(_holder)}
 
 nystromformer.Predictor.__init__.__annotations__ = get_type_hints(nystromformer.Predictor.__init__)
 

@@ -371,7 +371,7 @@ def main() -> None:
     given = parser.parse_args()
     begin = time.monotonic()
     # What commands would import one by one: forks of this process begin at once.
-    parts = ("command_line.cli", "tasks.pretraining.pretrain", "tasks.documents.task", "tasks.prediction.predict")
+    parts = ("command_line.cli", "tasks.pretraining.pretrain", "tasks.documents.task", "prediction.predict")
     for module in (*(f"nystromformer.{each}" for each in parts), "sklearn.linear_model", "torch.utils.tensorboard"):
         importlib.import_module(module)
     cells = [(name, command) for command in COMMANDS for name in TRIALS]

@@ -15,7 +15,7 @@ PLAIN = ("errors", "files", "wording")
 LIBRARY = ("config", "attention", "model", "interop")
 TASKS = (
     *("tasks.declaration", "tasks.experiment", "tasks.pretraining", "tasks.finetuning", "tasks.documents"),
-    *("tasks.glue", "tasks.imdb", "tasks.lra", "tasks.prediction", "tasks.transactions", "tasks.wikihop"),
+    *("tasks.glue", "tasks.imdb", "tasks.lra", "tasks.transactions", "tasks.wikihop"),
 )
 TRAINING = (*PLAIN, *LIBRARY, "data", "training")
 MEASURED = ("files.checked_json", "runs", "tables", "machine")
@@ -80,12 +80,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "tasks.wikihop": (*TRAINING, "files.parts", "tasks.declaration", "tasks.finetuning"),
     # Finished runs of the tasks on text, on new texts.
-    "tasks.prediction": (
+    "prediction": (
         *(*TRAINING, "files.parts", "runs"),
         *("tasks.experiment", "tasks.finetuning", "tasks.documents", "tasks.glue", "tasks.imdb", "tasks.transactions"),
     ),
     # Steps for pipelines of datatrove; nothing else stands on them.
-    "datatrove": ("wording", "command_line", "data.preprocessing", "tasks.prediction"),
+    "datatrove": ("wording", "command_line", "data.preprocessing", "prediction"),
     # What makes experiments of other people's models, and such models of experiments; nothing else stands on it.
     "exchange": (
         *(*TRAINING, *MEASURED, "command_line", "interop.formats", "data.preprocessing"),
@@ -94,7 +94,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # What measures, and what shows; nothing else stands on these.
     "benchmark": (*TRAINING, *TASKS, *MEASURED, "command_line", "data.preprocessing"),
     "report": (*TRAINING, *TASKS, *MEASURED, "benchmark"),
-    "serve": (*TRAINING, *TASKS, "command_line", "runs", "report"),
     # Containers know scripts by their names and experiments by their folders.
     "container": (*PLAIN, "command_line", "tables", "config", "tasks.declaration", "tasks.experiment"),
 }

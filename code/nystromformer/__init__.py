@@ -14,8 +14,7 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "from_pretrained": "exchange.open_model",
-    "load_run": "tasks.prediction.loaded",
-    "Predictor": "tasks.prediction.predictor",
+    "Predictor": "prediction.predictor",
 }
 """What the package offers by itself, and where it is: imported when it is asked for, because torch takes seconds. Their
 types are in __init__.pyi."""

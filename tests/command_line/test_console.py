@@ -96,12 +96,12 @@ def test_beside_the_other_package_of_this_name_an_import_says_so(tmp_path: Path)
     assert "pip uninstall nystromformer nystromformer-torch" in done.stderr
 
 
-def test_from_pretrained_and_load_run_name_the_extra_that_they_need() -> None:
+def test_from_pretrained_and_predictor_name_the_extra_that_they_need() -> None:
     script = (
         f"REFUSED = ['tokenizers']\n{ALONE}\n"
         + """
 import nystromformer
-for name in ("from_pretrained", "load_run"):
+for name in ("from_pretrained", "Predictor"):
     try:
         getattr(nystromformer, name)
     except ModuleNotFoundError as error:
@@ -111,6 +111,6 @@ for name in ("from_pretrained", "load_run"):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
     said = [
         f'{name}: this needs tokenizers, which is not installed: `pip install "nystromformer-torch[train]"`'
-        for name in ("from_pretrained", "load_run")
+        for name in ("from_pretrained", "Predictor")
     ]
     assert [line.partition(", or")[0] for line in done.stdout.splitlines()[1:]] == said, done.stderr

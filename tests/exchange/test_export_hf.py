@@ -25,9 +25,9 @@ from nystromformer.exchange.layouts import MODULE_FILE
 from nystromformer.exchange.open_model import open_model
 from nystromformer.exchange.settings import ImportSettings
 from nystromformer.files.writing import sha256_of
+from nystromformer.prediction.predictor import Predictor
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.task import Documents
-from nystromformer.tasks.prediction.loaded import load_run
 from nystromformer.training.archive import read_checkpoint, write_checkpoint
 
 
@@ -225,22 +225,22 @@ def test_a_finetuned_run(tmp_path: Path, dataset_folder: Path, kind: str, case: 
     inputs = AutoTokenizer.from_pretrained(tmp_path / "hf")(
         texts[:3], return_tensors="pt", padding=True, truncation=True
     )
-    told = load_run(result.folder, "cpu").predict(texts[:3])
+    told = Predictor(result.folder, "cpu")(texts[:3])
     answers = {"value": torch.tensor([100.0, 300.0, 100.0]), "classes": torch.tensor([0, 1, 0])}
     targets = answers.get(kind, torch.tensor([[1, 0], [1, 1], [1, 0]]))
     with torch.no_grad():
         scores = theirs(**inputs).logits
         loss = theirs(**inputs, labels=targets).loss
     if kind == "value":
-        assert scores[:, 0].tolist() == pytest.approx(told.labels, rel=1e-4)
+        assert scores[:, 0].tolist() == pytest.approx(told["prediction"], rel=1e-4)
         assert abs(float(scores.mean()) - 200) < 150
         assert theirs.config.num_labels == 1
         expected = torch.nn.functional.mse_loss(scores[:, 0], targets)
     else:
         chances = scores.softmax(1) if kind == "classes" else scores.sigmoid()
-        assert theirs.config.id2label == dict(enumerate(told.names))
-        assert told.probabilities is not None
-        torch.testing.assert_close(chances, torch.from_numpy(told.probabilities), rtol=1e-4, atol=1e-5)
+        assert [f"p_{name}" for name in theirs.config.id2label.values()] == list(told)[1:]
+        for column, own in zip(chances.T, list(told.values())[1:], strict=True):
+            torch.testing.assert_close(column, torch.from_numpy(own), rtol=1e-4, atol=1e-5)
         of_classes, of_several = torch.nn.functional.cross_entropy, torch.nn.functional.binary_cross_entropy_with_logits
         expected = of_classes(scores, targets) if kind == "classes" else of_several(scores, targets.float())
     torch.testing.assert_close(loss, expected)

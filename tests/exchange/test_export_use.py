@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import foreign
+import numpy as np
 import pytest
 import torch
 from exported import MADE, assert_equal, experiment, given, of_table, rows
@@ -18,9 +19,9 @@ from nystromformer.exchange.export_model import export_model
 from nystromformer.exchange.import_model import import_model
 from nystromformer.exchange.open_model import open_model
 from nystromformer.exchange.settings import ImportSettings
+from nystromformer.prediction.predictor import Predictor
 from nystromformer.tasks.documents.task import open_from_scratch
 from nystromformer.tasks.finetuning.sweep import run_sweeps
-from nystromformer.tasks.prediction.loaded import load_run
 
 
 @pytest.mark.parametrize("case", ["nystrom", "pre-norm, rotary, mean", "a narrower embedding"])
@@ -75,9 +76,8 @@ def test_a_run_from_scratch_has_its_tokenizer(tmp_path: Path) -> None:
     chosen = [text for text, _ in texts[:3]]
     with torch.no_grad():
         scores = theirs(**tokenizer(chosen, return_tensors="pt", padding=True, truncation=True)).logits
-    told = load_run(result.parent, "cpu").predict(chosen)
-    assert told.probabilities is not None
-    torch.testing.assert_close(scores.softmax(1), torch.from_numpy(told.probabilities), rtol=1e-4, atol=1e-5)
+    _, *chances = Predictor(result.parent, "cpu")(chosen).values()
+    torch.testing.assert_close(scores.softmax(1).T, torch.tensor(np.asarray(chances)), rtol=1e-4, atol=1e-5)
     assert "'label'" in readme_prints(tmp_path / "hf")
 
 

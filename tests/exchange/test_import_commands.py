@@ -69,7 +69,7 @@ def test_every_command_takes_an_import(
     flags = ["--train", table, "--text", "body", "--label", "label", "--batch_size", 8, "--lr", 1e-3, "--epoch", 1]
     assert run_here(monkeypatch, "code/run_classify.py", *own, *flags) == 0
     (run,) = (path.parent for path in (ours / "model" / "documents" / "reviews").glob("cp-0000-*/result.json"))
-    assert set(nystromformer.load_run(run).predict(["softmax of rows", "rows"]).labels) <= {"yes", "no"}
+    assert set(nystromformer.Predictor(run)(["softmax of rows", "rows"])["prediction"]) <= {"yes", "no"}
     # A new run goes on from it; in its own folder one would overwrite it.
     assert run_here(monkeypatch, "code/run_pretrain.py", *own, "--dataset", dataset_folder) == 2
     new = tmp_path / "new"

@@ -40,7 +40,7 @@ STEPS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("report", ("report",), "import nystromformer.report.curves"),
     ("excel", (), "import openpyxl, nystromformer.tasks.documents.table"),
     ("docker", (), "import nystromformer.container.engine"),
-    ("serve", ("serve",), "import nystromformer.serve.app"),
+    ("serve", ("serve",), "import nystromformer.prediction.serve"),
     ("export", ("export",), "import onnxruntime, nystromformer.exchange.open_model"),
 )
 """Each extra, the commands whose --help is tried with it, and what is run."""

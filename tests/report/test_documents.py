@@ -18,7 +18,7 @@ WRITTEN = {
 }
 """What commands write, and where what a page shows is to be put."""
 NEVER = {"utils.py"}
-LAZY = {"nystromformer.from_pretrained", "nystromformer.load_run", "nystromformer.Predictor"}
+LAZY = {"nystromformer.from_pretrained", "nystromformer.Predictor"}
 """Names of the package that are no modules."""
 
 

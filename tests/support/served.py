@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nystromformer.serve.model import Answer, Choice
+from nystromformer.prediction.serve import Answer, Choice
 
 
 class FakeModel:

@@ -105,6 +105,13 @@ def read_facts(path: Path) -> dict[str, Any]:
     return {key: value for key, value in _load(path, mmap=True).items() if key not in STATE}
 
 
+def stated_checksum(path: Path) -> str:
+    """The SHA-256 at the end of a checkpoint, which reading it has verified."""
+    with path.open("rb") as file:
+        file.seek(-_TRAILER_BYTES, os.SEEK_END)
+        return file.read().split()[1].decode()
+
+
 def _check_sum(path: Path) -> None:
     """Check that a file ends with the checksum of what is before it.
 

@@ -14,6 +14,7 @@ from finetuning import copy_of, finetune, imdb_as_table, made_rows, sweep, write
 from small import CPU, ROOT, run_here, stop_at
 
 from nystromformer.data.tokenizer import train_tokenizer
+from nystromformer.prediction.predictor import Predictor
 from nystromformer.report.table2 import write_table2
 from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.documents.cut import Cut
@@ -23,7 +24,6 @@ from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.imdb.task import Imdb
-from nystromformer.tasks.prediction.loaded import load_run, load_words
 from nystromformer.training.archive import read_checkpoint
 
 SCRIPT = "code/run_classify.py"
@@ -284,9 +284,9 @@ def test_questions_of_one_table_have_columns_of_their_own(experiment: Experiment
     for label, kind in (("label", None), ("stars", None), ("stars", "ordered")):
         done = finetune(experiment, documents(train, label=label, kind=kind), sweep(epochs=1, length=32), CPU)
         words.add(done.results[0].words)
-        found = load_words(Path(done.results[0].folder)).predict(["a softmax row"])
-        assert found.probabilities is not None
-        assert found.probabilities.shape == (1, len(found.names))
+        found = Predictor(done.results[0].folder, baseline=True)(["a softmax row"])
+        assert len(found) > 2
+        assert all(len(cells) == 1 for cells in found.values())
     assert len(words) == 3, "each question has a regression of its own"
     finetune(experiment, documents(train), sweep(epochs=1, length=16), CPU)
     write_table2([experiment.folder], tmp_path / "table2.md")
@@ -318,7 +318,7 @@ def test_from_scratch(experiment: Experiment, tmp_path: Path, monkeypatch: pytes
     assert kept.read_bytes() == (path / "tokenizer" / "tokenizer.json").read_bytes()
     # The run's folder alone is enough to predict.
     alone = shutil.copytree(path, tmp_path / "alone")
-    assert len(load_run(alone, "cpu").predict(["a token"])) == 1
+    assert len(Predictor(alone, "cpu")(["a token"])["prediction"]) == 1
 
 
 @pytest.mark.slow

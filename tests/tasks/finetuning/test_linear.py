@@ -17,6 +17,7 @@ from torch import Tensor
 from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.model import ClassificationModel
+from nystromformer.prediction.predictor import Predictor
 from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.question import Question
@@ -30,7 +31,6 @@ from nystromformer.tasks.finetuning.linear import Words, choose, fit, fit_words,
 from nystromformer.tasks.finetuning.target import Classes, Guessed, Value, accuracy, vectors_of
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
-from nystromformer.tasks.prediction.loaded import load_run, load_words
 from nystromformer.training.archive import read_checkpoint
 
 RANDOM = np.random.default_rng(0)
@@ -209,8 +209,8 @@ def test_words_are_told_before_the_first_epoch_and_predict_without_the_encoder(
     with (tmp_path / "out.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["id", "prediction", "p_no", "p_yes"]
-    told = load_words(run).predict([text for text, _ in made_rows(30, seed=1)])
-    assert [row["prediction"] for row in rows] == told.labels
+    told = Predictor(run, baseline=True)([text for text, _ in made_rows(30, seed=1)])
+    assert [row["prediction"] for row in rows] == told["prediction"].tolist()
 
 
 def test_glue_keeps_no_words(
@@ -242,7 +242,7 @@ def test_a_frozen_run_keeps_the_encoder_and_predicts_by_the_head(
     assert frozen(experiment, task).epochs == run.epochs, "done already"
     assert read_run(run.folder) == run
     # The loaded run says what the head says of the vectors, whose tanh leaves them as they are.
-    loaded = load_run(run.folder, "cpu")
+    loaded = Predictor(run.folder, "cpu").network
     head = loaded.model.head
     examples = loaded.encode([text for text, _ in made_rows(6, seed=2)])
     with torch.no_grad():

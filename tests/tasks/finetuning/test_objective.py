@@ -13,6 +13,7 @@ from sklearn.metrics import average_precision_score, fbeta_score, jaccard_score,
 from small import CPU, run_here, stop_at
 
 from nystromformer.exchange.open_model import open_model
+from nystromformer.prediction.predictor import Predictor
 from nystromformer.runs.objective import METHODS, WITH_TARGET, ObjectiveSettings, objective_of
 from nystromformer.runs.record import Run
 from nystromformer.tasks.documents.divide import Division
@@ -21,7 +22,6 @@ from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.objective import choose_threshold, measure
 from nystromformer.tasks.finetuning.plan import epoch_batches
-from nystromformer.tasks.prediction.loaded import load_run
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.log import read_log
 
@@ -172,8 +172,8 @@ def test_predictions_follow_the_threshold(decided: Run, tables: Documents) -> No
         rows = list(csv.DictReader(file, delimiter="\t"))
     told = [row["prediction"] for row in rows]
     assert tables.tables.tested is not None
-    loaded = load_run(decided.folder, "cpu")
-    assert loaded.predict(list(tables.tables.tested.first)).labels == told
+    found = Predictor(decided.folder, "cpu")(list(tables.tables.tested.first))
+    assert found["prediction"].tolist() == told
     assert [label == "yes" for label in told] == [float(row["p_yes"]) > 0.5 for row in rows]
     truth = [row["label"] == "yes" for row in rows]
     expected = fbeta_score(truth, [label == "yes" for label in told], beta=2.0, zero_division=0)

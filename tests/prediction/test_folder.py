@@ -17,9 +17,9 @@ from pyarrow import parquet
 from small import contents, run_here
 
 import nystromformer
-from nystromformer.files.writing import NewFile
-from nystromformer.runs.store import Store
-from nystromformer.tasks.prediction import folder, stream
+from nystromformer.files.parts import Parts
+from nystromformer.files.writing import NewFile, sha256_of
+from nystromformer.prediction import folder, tables
 
 SCRIPT = "code/run_predict.py"
 SIZES = {"part-00000.parquet": 9, "part-00001.parquet": 0, "part-00002.parquet": 20}
@@ -52,7 +52,7 @@ Predict = Callable[..., int]
 
 @pytest.fixture
 def predict(finished: Path, source_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Predict:
-    monkeypatch.setattr(stream, "WINDOW_ROWS", 8)
+    monkeypatch.setattr(tables, "WINDOW_ROWS", 8)
 
     def predict(*flags: object, out: str = "out", run: Path = finished) -> int:
         given = (run, "--input", source_folder, "--out", tmp_path / out, "--device", "cpu", *flags)
@@ -89,7 +89,7 @@ def test_the_manifest(predict: Predict, tmp_path: Path) -> None:
     for part in manifest["parts"]:
         path = tmp_path / "out" / part["name"]
         assert part["bytes"] == path.stat().st_size
-        assert part["sha256"] == folder.sha256_of(path)
+        assert part["sha256"] == sha256_of(path)
     assert manifest["columns"][:2] == ["id", "prediction"]
 
 
@@ -112,10 +112,10 @@ def test_killed_anywhere_it_goes_on_to_the_same_bytes(
     assert predict(out="whole") == 0
     whole = contents(tmp_path / "whole")
     computed: list[str] = []
-    write = folder._write
-    monkeypatch.setattr(folder, "_write", lambda job, name, file: (computed.append(name), write(job, name, file))[1])
-    # The mark; of each part the file and its record; then the manifest, and the list of what is finished.
-    again = {1: 3, 2: 3, 3: 3, 4: 2, 5: 2, 6: 1, 7: 1, 8: 0, 9: 0}
+    predicted = folder._without_empty
+    monkeypatch.setattr(folder, "_without_empty", lambda job, name: (computed.append(name), predicted(job, name))[1])
+    # The mark; of each part the file and its record; then the manifest.
+    again = {1: 3, 2: 3, 3: 3, 4: 2, 5: 2, 6: 1, 7: 1, 8: 0}
     for kill, expected in again.items():
         out = f"killed-{kill}"
         with monkeypatch.context() as context:
@@ -134,7 +134,7 @@ def test_killed_before_a_part_has_its_name_or_the_records_are_removed(
     predict: Predict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: str
 ) -> None:
     assert predict(out="whole") == 0
-    where, name = (folder, "place_new") if killed == "place_new" else (Store, "remove")
+    where, name = (tables, "place_new") if killed == "place_new" else (Parts, "remove")
     with monkeypatch.context() as context:
         context.setattr(where, name, lambda *args: (_ for _ in ()).throw(Killed()))
         with pytest.raises(Killed):
@@ -159,18 +159,16 @@ def test_a_damaged_part_is_computed_again(
 ) -> None:
     path = half_done / "part-00002.parquet"
     content = path.read_bytes()
-    record = half_done / "parts" / "00000002"
+    record = half_done / "parts" / "part-00002.parquet.part.json"
     if damage == "gone":
         path.unlink()
     elif damage == "its record":
-        record.write_bytes(record.read_bytes()[:-1])
+        record.write_bytes(record.read_bytes()[:-9])
     else:
         path.write_bytes(content[:-1] + (b"x" if damage == "a bit" else b""))
     assert predict() == 0
-    said = [record.getMessage() for record in caplog.records if "computed again" in record.getMessage()]
-    place = record if damage == "its record" else path
-    assert len(said) == (damage != "gone")
-    assert all(each.startswith(f"{place}: damaged") for each in said)
+    (said,) = [line for line in caplog.messages if "made again" in line]
+    assert said.startswith(f"{record if damage == 'its record' else path}: ")
     assert contents(half_done) == contents(tmp_path / "whole")
 
 
@@ -194,16 +192,17 @@ def refused(predict: Predict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_where_to_write(refused: Refused, predict: Predict, half_done: Path, source_folder: Path) -> None:
     """The folder of another run, of other input, of a finished prediction, and one of somebody's."""
-    assert "holds finished parts that were computed with other embed" in refused("--embed")
-    assert "computed with other text" in refused("--text", "key")
+    assert "parts: made from something else:\n  embed: found None, expected True" in refused("--embed")
+    assert "\n  text: found ['sentence'], expected ['key']" in refused("--text", "key")
     write_part(source_folder / "part-00003.parquet", ["one more"])
-    assert "holds finished parts that were computed with other input" in refused()
+    assert "\n  input: found " in refused()
     (source_folder / "part-00003.parquet").unlink()
     assert "whole: is there already: name a new folder" in refused(out="whole")
+    assert "x.csv: expected a folder, as --input" in refused(out="x.csv")
 
 
 def test_a_strangers_file_stays(half_done: Path, predict: Predict, capsys: pytest.CaptureFixture[str]) -> None:
-    (half_done / "parts" / "00000000").unlink()
+    (half_done / "parts" / "part-00000.parquet.part.json").unlink()
     (half_done / "part-00000.parquet").write_text("a thesis")
     assert predict() == 2
     assert "part-00000.parquet: is there already, and this command did not write it" in capsys.readouterr().err
@@ -248,7 +247,6 @@ def test_nothing_is_left_of_what_never_began(refused: Refused, source_folder: Pa
 def test_flags_that_say_nothing(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())
     assert "'spark' is not one of 'local', 'ray'" in refused("--engine", "spark")
-    assert "--baseline: expected no --embed with it" in refused("--baseline", "--embed")
     flags = ("--input", tmp_path / "in.csv", "--engine", "ray")
     assert "--engine ray: expected --input to be a folder of Parquet files" in refused(*flags)
 
@@ -277,17 +275,17 @@ def test_slices_at_the_same_time(
 ) -> None:
     """They share the folder; what finishes it has it alone, and removes what a killed slice left."""
     assert predict(out="whole") == 0
-    write: Callable[..., int] = folder._write
+    finish = folder.finish
     beside: list[int] = []
 
-    def and_others(*args: Any) -> int:
+    def and_others(*args: Any, **figures: Any) -> None:
         with monkeypatch.context() as context:
-            context.setattr(folder, "_write", write)
+            context.setattr(folder, "finish", finish)
             beside.extend([predict("--array_index", 1, "--array_size", 3), predict()])
-        return write(*args)
+        finish(*args, **figures)
 
     with monkeypatch.context() as context:
-        context.setattr(folder, "_write", and_others)
+        context.setattr(folder, "finish", and_others)
         assert predict("--array_index", 0, "--array_size", 3) == 0
     assert beside == [0, 2]
     assert "another command is using it" in capsys.readouterr().err

@@ -11,9 +11,8 @@ from processes import wait_for
 from served import FakeModel
 
 import nystromformer
-from nystromformer.serve import app
-from nystromformer.serve.app import create_app
-from nystromformer.serve.model import ServedModel
+from nystromformer.prediction import serve
+from nystromformer.prediction.serve import ServedModel, create_app
 
 LOCAL = "http://localhost"
 
@@ -86,7 +85,7 @@ def test_what_any_page_of_the_web_may_send_is_no_question(kind: str | None, clie
 
 def test_a_body_that_is_too_long(client: TestClient, model: FakeModel) -> None:
     """Whether its length is told or not."""
-    body = b'{"text": "' + b"x" * app.MOST_BYTES + b'"}'
+    body = b'{"text": "' + b"x" * serve.MOST_BYTES + b'"}'
     headers = {"content-type": "application/json"}
     for content in (body, iter([body])):
         assert client.post("/predict", content=content, headers=headers).status_code == 413
@@ -137,7 +136,7 @@ def test_texts_that_come_together_are_computed_together(client: TestClient, mode
     for text, one in zip(texts, found, strict=True):
         assert text == "broken" or one.json()["answers"][0]["choices"][0]["label"] == str(len(text))
     assert sum(model.sizes) == len(texts) - 1
-    assert max(model.sizes) <= app.TOGETHER
+    assert max(model.sizes) <= serve.TOGETHER
 
 
 def test_more_than_may_wait_are_told_to_come_again(model: FakeModel) -> None:

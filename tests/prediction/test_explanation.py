@@ -7,16 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from small import run_here
 
 from nystromformer.model.explain import explain
-from nystromformer.report.explanation import ExplainedText, explain_text
+from nystromformer.prediction.explain import ExplainedText, explain_text
+from nystromformer.prediction.predictor import Predictor
 from nystromformer.tasks.documents.cut import Cut
-from nystromformer.tasks.finetuning.encoded import EncodedTexts
-from nystromformer.tasks.prediction.loaded import LoadedRun, load_run
 
 TEXT = "landmark softmax  token <b> matrix."
 WORDS = ["landmark", "softmax", "token", "matrix.", "query"]
@@ -25,65 +23,72 @@ CUT_OFF = "(cut off, not read)"
 
 
 @pytest.fixture(scope="module")
-def run(finished: Path) -> LoadedRun:
-    return load_run(finished, "cpu")
+def predictor(finished: Path) -> Predictor:
+    return Predictor(finished, "cpu")
 
 
-def test_tokens_stand_where_the_text_has_them(run: LoadedRun) -> None:
-    made = explain_text(run, TEXT)
+def with_recipe(predictor: Predictor, **changes: object) -> Predictor:
+    """Another one, whose run has a recipe of other fields."""
+    other = Predictor(predictor.folder, "cpu")
+    other.network.recipe = replace(other.network.recipe, **changes)  # type: ignore[arg-type]
+    return other
+
+
+def test_tokens_stand_where_the_text_has_them(predictor: Predictor) -> None:
+    made = explain_text(predictor, [TEXT])
     assert made.text == TEXT
     covered = "".join(TEXT[begin:end] for begin, end in made.offsets)
     assert covered.replace(" ", "") == TEXT.replace(" ", ""), "<s> and </s> stand for nothing"
-    ids = run.tokenizer.encode(TEXT).ids
-    assert made.names == [run.tokenizer.id_to_token(token) for token in ids]
+    tokenizer = predictor.network.tokenizer
+    ids = tokenizer.encode(TEXT).ids
+    assert made.names == [tokenizer.id_to_token(token) for token in ids]
     assert made.attention_LN.shape == (2, len(ids))
     assert np.isfinite(made.steepness_N).all()
 
 
-def test_the_prediction_is_the_runs(run: LoadedRun) -> None:
-    told = run.predict([TEXT])
-    made = explain_text(run, TEXT)
-    assert made.facts["predicted"] == made.facts["explained"] == told.labels[0]
-    other = next(name for name in told.names if name != told.labels[0])
-    against = explain_text(run, TEXT, label=other)
+def test_the_prediction_is_the_runs(predictor: Predictor) -> None:
+    told = predictor([TEXT])
+    made = explain_text(predictor, [TEXT])
+    assert made.facts["predicted"] == made.facts["explained"] == told["prediction"][0]
+    other = next(name for name in predictor.network.recipe.answer.names if name != told["prediction"][0])
+    against = explain_text(predictor, [TEXT], other)
     assert against.facts["explained"] == other
     assert not np.allclose(against.steepness_N, made.steepness_N)
     np.testing.assert_allclose(against.attention_LN, made.attention_LN, rtol=1e-5)
-    assert all(p.grad is None for p in run.model.parameters())
-    torch.testing.assert_close(run.predict([TEXT]).probabilities, told.probabilities)
+    assert all(p.grad is None for p in predictor.network.model.parameters())
+    assert predictor([TEXT]) == told
 
 
-def test_a_row_is_padded_as_the_run_pads_it(run: LoadedRun) -> None:
-    padded = replace(run, pad_to=run.length)
+def test_a_row_is_padded_as_the_run_pads_it(predictor: Predictor) -> None:
+    padded = Predictor(predictor.folder, "cpu")
+    padded.network.pad_to = length = padded.network.length
     lengths: list[int] = []
-    padded.model.encoder.register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0].shape[1]))
-    assert len(explain_text(padded, TEXT).names) < run.length
-    assert set(lengths) == {run.length}
+    padded.network.model.encoder.register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0].shape[1]))
+    assert len(explain_text(padded, [TEXT]).names) < length
+    assert set(lengths) == {length}
 
 
 @pytest.mark.parametrize("cut", [Cut("windows", 5), Cut("head_and_tail"), Cut()], ids=lambda cut: cut.rule)
-def test_whatever_the_cut_each_token_stands_at_its_place(run: LoadedRun, cut: Cut) -> None:
-    other = replace(run, recipe=replace(run.recipe, cut=cut))
-    made, examples = explain_text(other, LONG), other.encode([LONG])
-    assert isinstance(examples, EncodedTexts)
-    whole = run.tokenizer.encode(LONG, add_special_tokens=False)
+def test_whatever_the_cut_each_token_stands_at_its_place(predictor: Predictor, cut: Cut) -> None:
+    other = with_recipe(predictor, cut=cut)
+    made, examples = explain_text(other, [LONG]), other.network.encode([LONG])
+    whole = other.network.tokenizer.encode(LONG, add_special_tokens=False)
     at = dict(zip(whole.offsets, whole.ids, strict=True))
     tokens = examples.tokens_of(0).tolist()
     assert [at[offsets] for offsets in made.offsets[1:-1]] == tokens[1:-1]
     assert made.page.count(CUT_OFF) == (0 if cut.rule == "windows" else 2), "once in each of two shadings"
     assert ("windows" in made.facts) == (cut.rule == "windows")
-    assert len(tokens) == (len(whole.ids) + 2 if cut.rule == "windows" else run.length)
+    assert len(tokens) == (len(whole.ids) + 2 if cut.rule == "windows" else other.network.length)
     if cut.rule == "head_and_tail":
         assert made.offsets[-2][1] == len(LONG)
         assert made.offsets[1][0] == 0
-    assert made.facts["predicted"] == other.predict([LONG]).labels[0]
+    assert made.facts["predicted"] == other([LONG])["prediction"][0]
 
 
-def test_a_token_of_two_windows_has_what_it_counts_in_both(run: LoadedRun) -> None:
-    other = replace(run, recipe=replace(run.recipe, cut=Cut("windows", 5)))
-    made, examples = explain_text(other, LONG), other.encode([LONG])
-    assert isinstance(examples, EncodedTexts)
-    found = explain(run.model, **examples.batch(np.array([0])))
+def test_a_token_of_two_windows_has_what_it_counts_in_both(predictor: Predictor) -> None:
+    other = with_recipe(predictor, cut=Cut("windows", 5))
+    made, examples = explain_text(other, [LONG]), other.network.encode([LONG])
+    found = explain(other.network.model, **examples.batch(np.array([0])))
     np.testing.assert_allclose(made.attention_LN.sum(1), found.attention_BLN.sum((0, 2)).numpy(), rtol=1e-4)
     expected_N = np.zeros(len(made.names), dtype=np.float32)
     for row, places in enumerate(examples.places_of(0)):
@@ -151,10 +156,10 @@ def test_tokens_that_stand_for_nothing_are_named_and_what_was_cut_is_said() -> N
 
 
 def test_the_command_writes_the_page_and_says_the_numbers(
-    run: LoadedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
-    flags = (run.folder, "--text", tmp_path / "text.txt", "--device", "cpu")
+    flags = (predictor.folder, "--text", tmp_path / "text.txt", "--device", "cpu")
     assert run_here(monkeypatch, "code/run_explain.py", *flags, "--out", tmp_path / "page.html") == 0
     said = capsys.readouterr().out
     assert "predicted: " in said

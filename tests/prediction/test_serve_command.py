@@ -21,10 +21,10 @@ from finetuning import finetuned_glue
 from served import ask, ask_json
 from small import command, run_here
 
-from nystromformer.serve import model as serving
-from nystromformer.serve.model import Choice, ServedModel, choices_of, predicted_of
+from nystromformer.prediction.network import Network
+from nystromformer.prediction.predictor import Predictor
+from nystromformer.prediction.serve import Choice, ServedModel, answer_of
 from nystromformer.tasks.documents.cut import Cut
-from nystromformer.tasks.prediction.loaded import Predictions, load_run
 
 SCRIPT = "code/run_serve.py"
 TEXTS = ["softmax landmark", "query value key", "token " * 60]
@@ -55,14 +55,13 @@ def port(finished: Path) -> Iterator[int]:
 
 
 def test_answers_are_the_runs_predictions(finished: Path, port: int) -> None:
-    told = load_run(finished, "cpu").predict(TEXTS)
-    assert told.probabilities is not None
+    told = Predictor(finished, "cpu")(TEXTS)
     status, found = ask_json(f"http://127.0.0.1:{port}/predict", texts=TEXTS)
     assert status == 200
     for number, answer in enumerate(found["answers"]):
-        assert answer["predicted"] == [answer["choices"][0]["label"]] == [told.labels[number]]
+        assert answer["predicted"] == [answer["choices"][0]["label"]] == [told["prediction"][number]]
         chance = answer["choices"][0]["probability"]
-        assert chance == pytest.approx(float(told.probabilities[number].max()), rel=1e-5)
+        assert chance == pytest.approx(max(told["p_0"][number], told["p_1"][number]), rel=1e-5)
         assert answer["cut"] == (number == 2)
     status, page = ask(f"http://127.0.0.1:{port}/explain", b'{"text": "softmax <b>"}')
     assert status == 200
@@ -120,44 +119,38 @@ def test_what_cannot_be_served_is_told(
         assert f"--host {name}" in refused(finished, "--host", name)
     with monkeypatch.context() as missing:
         missing.setitem(sys.modules, "fastapi", None)
-        missing.delitem(sys.modules, "nystromformer.serve.app", raising=False)
+        missing.delitem(sys.modules, "nystromformer.prediction.serve", raising=False)
         assert 'this needs fastapi, which is not installed: `pip install "nystromformer-torch[serve]"`' in refused(
             finished
         )
 
 
 def test_choices_are_the_likeliest_and_values_have_no_probability() -> None:
-    values = Predictions([0.5, -2.0], (), None)
-    assert choices_of(values) == [[Choice(label="value", value=0.5)], [Choice(label="value", value=-2.0)]]
-    names = tuple(f"n{number}" for number in range(12))
-    chances = np.random.default_rng(0).dirichlet(np.ones(12), 3).astype(np.float32)
-    for row, choices in zip(chances, choices_of(Predictions([""] * 3, names, chances)), strict=True):
-        assert [choice.probability for choice in choices] == sorted(row.tolist(), reverse=True)[:10]
-        assert all(choice.probability == row[names.index(choice.label)] for choice in choices)
-    assert predicted_of(values) == [None, None]
+    assert answer_of(0.5, {}) == ([Choice(label="value", value=0.5)], None)
+    chances = dict(zip("abcdefghijkl", np.random.default_rng(0).dirichlet(np.ones(12)).astype(np.float32), strict=True))
     # The median of ordered classes, and labels beyond those that are shown.
-    assert predicted_of(Predictions(["n7"], names, chances[:1])) == [["n7"]]
-    assert predicted_of(Predictions([list(names)], names, chances[:1], has_lists=True)) == [list(names)]
+    for told, predicted in (("h", ["h"]), (list(chances), list(chances))):
+        choices, found = answer_of(told, chances)
+        assert found == predicted
+        assert [each.probability for each in choices] == sorted(map(float, chances.values()), reverse=True)[:10]
+        assert all(each.probability == chances[each.label] for each in choices)
 
 
 def test_what_was_read_of_a_text(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several windows are no cut, nor is what was taken out; an attention that mixes rows gets them one by one."""
-    run = load_run(finished, "cpu")
-
-    def served(**changes: object) -> ServedModel:
-        other = replace(run, recipe=replace(run.recipe, **changes))  # type: ignore[arg-type]
-        monkeypatch.setattr(serving, "load_run", lambda *args: other)
-        return ServedModel(finished, "cpu")
-
-    (answer,) = served(cut=Cut("windows", 5)).answer(TEXTS[2:])
+    model = ServedModel(finished, "cpu")
+    recipe = model.predictor.network.recipe
+    model.predictor.network.recipe = replace(recipe, cut=Cut("windows", 5))
+    (answer,) = model.answer(TEXTS[2:])
     assert answer.rows > 1
     assert not answer.cut
-    (answer,) = served(has_breaks=True).answer(["softmax landmark" + 60 * "<br />"])
+    model.predictor.network.recipe = replace(recipe, has_breaks=True)
+    (answer,) = model.answer(["softmax landmark" + 60 * "<br />"])
     assert not answer.cut
-    monkeypatch.setattr(serving, "has_rows_apart", lambda model: False)
-    model = served()
+    monkeypatch.setattr(Network, "has_rows_apart", False)
+    model = ServedModel(finished, "cpu")
     rows: list[int] = []
-    model._run.model.encoder.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
+    model.predictor.network.model.encoder.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
     assert len(model.answer(TEXTS)) == 3
     assert rows == [1, 1, 1]
 

@@ -3,38 +3,32 @@
 Shapes: N tokens, L layers.
 """
 
+from __future__ import annotations
+
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
+from nystromformer.files.writing import write_text
 from nystromformer.model.explain import explain
-from nystromformer.tasks.documents.targets import class_scores
-from nystromformer.tasks.finetuning.encoded import EncodedTexts, literal
-from nystromformer.tasks.prediction.loaded import LoadedRun
+from nystromformer.prediction.predictor import Predictor, check_texts
+from nystromformer.tasks.documents.targets import as_text, class_scores
+from nystromformer.tasks.finetuning.encoded import literal
 
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Explanation</title>
-<meta name="viewport" content="width=device-width">
-<style>
-:root {{ color-scheme: light dark; background: Canvas }}
-body {{ font: 16px/1.9 system-ui, sans-serif; max-width: 62rem; margin: 1rem auto; padding: 0 1rem }}
-div {{ white-space: pre-wrap; overflow-wrap: anywhere }}
-small {{ opacity: .55 }}
-</style></head><body>
-<div>{facts}</div>
-<h3>Attention: weight in the pooled vector, mean over heads and layers</h3><div>{attention}</div>
-<h3>Gradient × input: for the prediction (green), against it (red)</h3><div>{steepness}</div>
-</body></html>
-"""
+_PAGE = Path(__file__).with_name("explain.html")
+"""With {{}} where facts, attention and gradient x input go."""
 _BLUE, _GREEN, _RED = "76 120 168", "84 162 75", "228 87 86"
 _BETWEEN = "\n\n"
 """The two texts of a pair, on the page."""
+_SHOWN = 20
+"""Tokens on the terminal."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +52,8 @@ class ExplainedText:
         facts = html.escape("\n".join(f"{name}: {value}" for name, value in self.facts.items()))
         attention_N = np.maximum(self.attention_LN.mean(0), 0)
         steepness = self._shaded(self.steepness_N, _GREEN, _RED)
-        return _PAGE.format(facts=facts, attention=self._shaded(attention_N, _BLUE, _BLUE), steepness=steepness)
+        before, above, between, after = _PAGE.read_text(encoding="utf-8").split("{{}}")
+        return f"{before}{facts}{above}{self._shaded(attention_N, _BLUE, _BLUE)}{between}{steepness}{after}"
 
     def _shaded(self, values_N: NDArray[np.float32], positive: str, negative: str) -> str:
         # One heavy token shall not make all others white.
@@ -81,25 +76,29 @@ def _between(text: str) -> str:
     return f"<small>{html.escape(text)} (cut off, not read)</small>" if text.strip() else html.escape(text)
 
 
-def explain_text(run: LoadedRun, text: str, second: str | None = None, label: str | None = None) -> ExplainedText:
+def explain_text(predictor: Predictor, texts: Sequence[str], label: str | None = None) -> ExplainedText:
     """Explain what a run predicts of a text, or of a pair.
 
     Args:
+        texts: one, or two of a pair.
         label: whose score is explained; None: that of the predicted class, or of the likeliest of several labels.
 
     Raises:
         UserError: no such label, or a pair where the run learned single texts.
-        ValueError: an empty text.
+        ValueError: an empty text, or an attention without weights.
     """
-    others, answer = None if second is None else [second], run.recipe.answer
+    run = predictor.network
+    answer = run.recipe.answer
     if label is not None and label not in answer.names:
         raise UserError(
             f"--label {label}: expected one of {', '.join(answer.names) or 'none: the run predicts values'}"
         )
-    told, encoded = run.predict([text], others), run.encode([text], others)
-    assert isinstance(encoded, EncodedTexts)
+    predictor.check_pairs(len(texts) == 2)
+    check_texts(texts)
+    encoded = run.encode(*([each] for each in texts))
+    told, *chances = predictor.results(run.scores(encoded).numpy(), [False]).values()
     # Of ordered classes the middle one of the chances is predicted, which need not be the likeliest.
-    wanted = told.labels[0] if label is None and answer.kind == "ordered" else label
+    wanted = told[0] if label is None and answer.kind == "ordered" else label
     classes_I = None if wanted is None else torch.tensor([answer.names.index(wanted)], device=run.device.device)
     batch = {name: each.to(run.device.device) for name, each in encoded.batch(np.array([0]), run.pad_to).items()}
     rows = run.rows_at_a_time(batch["tokens_BN"].shape[1])
@@ -113,23 +112,45 @@ def explain_text(run: LoadedRun, text: str, second: str | None = None, label: st
     for row, at in enumerate(encoded.places_of(0)):
         attention_LN[:, at] += found.attention_BLN[row, :, : len(at)].float().cpu().numpy()
         steepness_N[at] += found.steepness_BN[row, : len(at)].cpu().numpy()
-    predicted = told.labels[0]
-    facts = {"predicted": ", ".join(predicted) or "none" if told.has_lists else str(predicted)}
-    if told.probabilities is not None:
-        order = np.argsort(-told.probabilities[0])[:5].tolist()
-        facts["probabilities"] = ", ".join(f"{told.names[n]} {100 * told.probabilities[0, n]:.1f} %" for n in order)
-        facts["explained"] = told.names[int(found.classes_I[0])]
+    facts = {"predicted": as_text(told[0], ", ") or "none"}
+    if chances:
+        likeliest = sorted(zip(chances, answer.names, strict=True), key=lambda each: -each[0][0])[:5]
+        facts["probabilities"] = ", ".join(f"{name} {100 * chance[0]:.1f} %" for chance, name in likeliest)
+        facts["explained"] = answer.names[int(found.classes_I[0])]
     if encoded.rows[0] > 1:
         facts["windows"] = f"{encoded.rows[0]:,}, whose pooled vectors' mean is classified; each token's sum over them"
     # Where each token stands in the texts, one after the other: those of `<s> A </s>`, or of `<s> A </s> B </s>`.
     encoder = literal(run.tokenizer)
     encoder.no_truncation()
-    texts = [run.recipe.cleaned(each) for each in [text, *(others or [])]]
+    texts = list(map(run.recipe.cleaned, texts))
     places = [encoder.encode(each, add_special_tokens=False).offsets for each in texts]
-    left = encoded.left_of(len(places[0]), len(places[1]) if others else 0)
+    left = encoded.left_of(len(places[0]), sum(map(len, places[1:])))
     offsets, begin = [(0, 0)], 0
     for each, own, kept in zip(texts, places, left, strict=False):
         offsets += [(begin + own[number][0], begin + own[number][1]) for number in kept.tolist()]
         begin += len(each) + len(_BETWEEN)
         offsets.append((begin - len(_BETWEEN),) * 2)
     return ExplainedText(_BETWEEN.join(texts), facts, names, offsets, attention_LN, steepness_N)
+
+
+def run_explain(
+    run: Path, texts: Sequence[str], label: str | None, out: Path, device: str, show: Callable[[str], None]
+) -> None:
+    """Write the page of a text, or of a pair, and show the tokens that have the most attention.
+
+    Raises:
+        UserError: no finished run, texts that it does not take, no such label, or an attention without weights.
+    """
+    try:
+        found = explain_text(Predictor(run, device), texts, label)
+    except ValueError as error:
+        raise UserError(f"{run}: {error}") from None
+    write_text(out, found.page)
+    for name, value in found.facts.items():
+        show(f"{name}: {value}")
+    attention_N = found.attention_LN.mean(0)
+    show("\nattention, %   gradient x input   token")
+    for number in (-attention_N).argsort()[:_SHOWN].tolist():
+        name = found.text[slice(*found.offsets[number])].strip() or found.names[number]
+        show(f"{100 * attention_N[number]:12.2f} {found.steepness_N[number]:+18.4f}   {name}")
+    show(f"\npage: {out}")

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import logging
 from pathlib import Path
 
 from nystromformer.errors import UserError
-from nystromformer.runs.record import open_run
+from nystromformer.prediction.folder import parquet_folder, predict_folder
+from nystromformer.prediction.predictor import Predictor
+from nystromformer.prediction.tables import predict_table
 from nystromformer.tasks.documents.reading import Reading
 from nystromformer.tasks.documents.source import open_place
-from nystromformer.tasks.prediction.folder import local_engine, named_columns, predict_folder
-from nystromformer.tasks.prediction.inputs import parquet_folder
-from nystromformer.tasks.prediction.loaded import is_experiment, load_finished
-from nystromformer.tasks.prediction.on_ray import ray_engine
-from nystromformer.tasks.prediction.outputs import output_kind
-from nystromformer.tasks.prediction.predictor import Predictor
-from nystromformer.tasks.prediction.stream import Job, predict_table
 from nystromformer.tasks.transactions.declaration import TASK as CLIENTS
 from nystromformer.tasks.transactions.predict import load_clients_run, predict_clients
-
-logger = logging.getLogger(__name__)
 
 
 def run_predict(
@@ -55,27 +47,16 @@ def run_predict(
         importlib.import_module("ray")  # which may be missing
     if embed and baseline:
         raise UserError("--baseline: expected no --embed with it: the baseline has no encoder")
-    if not (embed and is_experiment(folder)) and open_run(folder).kind == CLIENTS.command:
+    predictor = Predictor(folder, device, embed, baseline, skip_empty=skip_empty)
+    if predictor.run is not None and predictor.run.kind == CLIENTS.command:
         if text or id_column or skip_empty or embed or baseline or on_ray or part:
             raise UserError(f"{folder}: reads clients' events: expected only --input, --out and --device")
         predict_clients(load_clients_run(folder, Path(place), device, "best"), out)
-        return
-    if (source := parquet_folder(place)) is not None:
-        predictor = Predictor(folder, device, embed, baseline)
-        engine = local_engine()
-        if on_ray:
-            # A worker takes the device that Ray gives it, of the kind that was found here.
-            kind = predictor.finished.decisive.get("device", "cpu")
-            predictor = Predictor(folder, kind, embed, baseline)
-            engine = ray_engine(kind)
-        predict_folder(predictor, source, out, text, id_column, skip_empty, engine, part)
-        return
-    if on_ray or part is not None:
+    elif (source := parquet_folder(place)) is not None:
+        predict_folder(predictor, source, out, text, id_column, on_ray, part)
+    elif on_ray or part is not None:
         flag = "--engine ray" if on_ray else "--array_index"
         raise UserError(f"{flag}: expected --input to be a folder of Parquet files, found {place}")
-    output_kind(out)
-    run = load_finished(folder, device, embed, baseline)
-    table = open_place(place, Path(), "test", Reading(encoding=encoding))
-    columns, name = named_columns(run.recipe.text, table, text, id_column)
-    predict_table(run, Job(table, columns, name, skip_empty), out)
-    logger.info("%s: %s", "vectors" if embed else "predictions", out)
+    else:
+        table = open_place(place, Path(), "test", Reading(encoding=encoding))
+        predict_table(predictor, table, out, text, id_column)

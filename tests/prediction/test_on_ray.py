@@ -16,7 +16,7 @@ from finetuning import made_rows
 from pyarrow import parquet
 from small import command, contents, run_here
 
-from nystromformer.tasks.prediction import on_ray
+from nystromformer.prediction import on_ray
 
 ray = pytest.importorskip("ray")
 # Workers cannot import this file.
@@ -70,14 +70,15 @@ def test_workers_change_no_byte(
     assert "Traceback" not in said
 
 
-def dying(job: Any, number: int) -> Any:
+def dying(work: Any, number: int) -> Any:
     """Ends its process at a part, the first time or always; tells how the others' OpenMP waits."""
-    mark = job.out.parent / "died"
-    if number == 2 and (not mark.exists() or (mark.parent / "always").exists()):
+    top = work.args[0].out.parent
+    mark = top / "died"
+    if number == 2 and (not mark.exists() or (top / "always").exists()):
         mark.touch()
         os._exit(1)
-    (job.out.parent / "waiting").write_text(os.environ.get("OMP_WAIT_POLICY", ""))
-    return on_ray.predict_part(job, number)
+    (top / "waiting").write_text(os.environ.get("OMP_WAIT_POLICY", ""))
+    return work(number) or ""
 
 
 @pytest.mark.slow
@@ -93,7 +94,7 @@ def test_a_worker_that_ends(
     if always:
         (tmp_path / "always").touch()
     with monkeypatch.context() as context:
-        context.setattr(on_ray, "_predict", dying)
+        context.setattr(on_ray, "_told", dying)
         status = run_here(context, SCRIPT, *flags, *ON_RAY, tmp_path / "out")
     assert (tmp_path / "died").exists()
     assert (tmp_path / "waiting").read_text() == "passive"
@@ -108,12 +109,12 @@ def test_a_worker_that_ends(
     assert contents(tmp_path / "out") == contents(tmp_path / "one")
 
 
-def staying(job: Any, number: int) -> Any:
+def staying(work: Any, number: int) -> Any:
     """On a node other than the first one it waits at its first part for the node's end."""
-    if ray.get_runtime_context().get_node_id() == (job.out.parent / "other").read_text():
-        (job.out.parent / "there").touch()
+    if ray.get_runtime_context().get_node_id() == (work.args[0].out.parent / "other").read_text():
+        (work.args[0].out.parent / "there").touch()
         time.sleep(600)
-    return on_ray.predict_part(job, number)
+    return work(number) or ""
 
 
 @pytest.mark.slow
@@ -135,7 +136,7 @@ def test_a_node_that_ends(finished: Path, source_folder: Path, tmp_path: Path, m
     try:
         ending.start()
         with monkeypatch.context() as context:
-            context.setattr(on_ray, "_predict", staying)
+            context.setattr(on_ray, "_told", staying)
             context.setenv("RAY_ADDRESS", started.address)
             assert run_here(context, SCRIPT, *flags, *ON_RAY, tmp_path / "out") == 0
     finally:

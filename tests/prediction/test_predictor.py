@@ -1,9 +1,11 @@
-"""Predictor: one object for other programs; the same bits for any division of the rows into calls."""
+"""Predictor: the run's own predictions again; the same bits for any division of the rows into calls."""
 
+import csv
 import json
 import math
 import pickle
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from finetuning import copy_of, finetune, made_rows, sweep, write_stsb, write_table
+from finetuning import copy_of, finetune, made_rows, sweep, write_imdb, write_sst2, write_stsb, write_table
 from small import CPU
 
 import nystromformer
 from nystromformer.attention import Attention
 from nystromformer.errors import UserError
+from nystromformer.prediction import network, predictor
+from nystromformer.prediction.explain import explain_text
 from nystromformer.runs.record import Run
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.divide import Division
@@ -25,8 +29,8 @@ from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.finetuning.definition import Definition
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
-from nystromformer.tasks.prediction import predictor as opening
-from nystromformer.tasks.prediction.loaded import LoadedRun, load_run
+from nystromformer.tasks.imdb.task import Imdb
+from nystromformer.training import Device
 
 KINDS = ("classes", "several", "value", "ordered")
 TEXTS = [text for text, _ in made_rows(24, most=60)]
@@ -40,8 +44,12 @@ def folders(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
     done: dict[str, Run] = {}
 
     def task(kind: Any) -> Definition:
-        if kind == "pairs":
+        if kind == "STS-B":
             return Glue(find_tasks("STS-B")[0], write_stsb(top / "glue"))
+        if kind == "SST-2":
+            return Glue(find_tasks("SST-2")[0], write_sst2(top / "glue"))
+        if kind == "imdb":
+            return Imdb(write_imdb(top / "aclImdb"), 0.25, 0)
         rows = [
             (text, label, f"{len(text.split()) % 4 + 1}", "a;b" if number % 3 else "b")
             for number, (text, label) in enumerate(made_rows(40, most=60))
@@ -73,20 +81,62 @@ def joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in parts[0]}
 
 
+@pytest.mark.parametrize(("kind", "split"), [("SST-2", "dev.tsv"), ("STS-B", "dev.tsv"), ("imdb", "test.tsv")])
+def test_a_run_on_a_data_set_predicts_as_it_did(folders: Callable[[str], Path], kind: str, split: str) -> None:
+    """By the tokenizer beside its weights; of pairs as a table."""
+    folder, texts = folders(kind), {}
+    top = next(each.parent for each in folder.parents if each.name == "experiment")
+    if kind == "imdb":
+        files = [next((top / "aclImdb/test" / label).glob(f"{n}_*.txt")) for label in ("neg", "pos") for n in range(10)]
+        texts["text"] = [file.read_text() for file in files]
+    else:
+        with (top / "glue" / kind / split).open() as file:
+            rows = list(csv.DictReader(file, delimiter="\t"))
+        names = ("sentence",) if kind == "SST-2" else ("sentence1", "sentence2")
+        texts = {name: [row[name] for row in rows] for name in names}
+    predict = nystromformer.Predictor(folder, "cpu")
+    found = predict(texts)
+    with (folder / "predictions" / split).open() as file:
+        expected = list(csv.DictReader(file, delimiter="\t"))
+    for name in predict.columns:
+        if name != "prediction" or kind == "STS-B":
+            assert found[name] == pytest.approx([float(row[name]) for row in expected], abs=2e-5)
+    other = predictor.Predictor(folder, "cpu", text=["a"] if kind == "STS-B" else ["a", "b"])
+    with pytest.raises(UserError, match=r"expected (pairs|single texts), as in the run's training data, found"):
+        other({"a": ["a text"], "b": ["another"]})
+
+
+def test_breaks_of_reviews(folders: Callable[[str], Path]) -> None:
+    predict = nystromformer.Predictor(folders("imdb"), "cpu")
+    assert same(predict(["a token<br /><br />of a row"]), predict(["a token of a row"]))
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_says_what_the_run_says(folders: Callable[[str], Path], kind: str) -> None:
-    run = load_run(folders(kind), "cpu")
-    expected = run.predict(TEXTS)
-    found = nystromformer.Predictor(folders(kind), "cpu")(TEXTS)
-    assert list(found) == ["prediction", *(f"p_{name}" for name in expected.names)]
-    if kind == "value":
-        assert found["prediction"].dtype == np.float64
-        np.testing.assert_allclose(found["prediction"], expected.labels, atol=1e-5)
-        return
-    assert found["prediction"].tolist() == expected.labels
-    for name, chances in zip(expected.names, expected.probabilities.T, strict=True):  # type: ignore[union-attr]
-        assert found[f"p_{name}"].dtype == np.float32
-        np.testing.assert_allclose(found[f"p_{name}"], chances, atol=1e-6)
+def test_batches_of_near_lengths_say_the_same(
+    folders: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As those of fixed shapes; with fast products in rows of fewer lengths, none longer than the model's; many windows
+    of one text in pieces.
+    """
+    predict = nystromformer.Predictor(folders(kind), "cpu")
+    expected = predict([*TEXTS, TEXTS[0] * 40])
+    run = predict.network
+    examples = run.encode([*TEXTS, TEXTS[0] * 40])
+    assert examples.rows[-1] > 8
+    monkeypatch.setattr(network, "TOKENS_AT_A_TIME", {"cpu": 100})
+    for are_fast in (False, True):
+        shapes: list[tuple[int, ...]] = []
+        hook = run.model.encoder.register_forward_pre_hook(lambda _, inputs, s=shapes: s.append(inputs[0].shape))
+        monkeypatch.setattr(Device, "products", lambda self, width, are_fast=are_fast: nullcontext(are_fast))
+        found = predict.results(run.scores(examples).numpy(), [False] * len(examples))
+        hook.remove()
+        assert kind == "value" or found["prediction"].tolist() == expected["prediction"].tolist()
+        for name in predict.columns if kind == "value" else predict.columns[1:]:
+            np.testing.assert_allclose(found[name], expected[name], atol=1e-5)
+        most = run.config.model.max_seq_len
+        assert max(width for _, width in shapes) <= most
+        assert are_fast or max(rows * width for rows, width in shapes) <= 100
+        assert not are_fast or {width for _, width in shapes if width % 32} <= {most}
 
 
 @pytest.mark.parametrize("embed", [False, True], ids=["predictions", "vectors"])
@@ -105,8 +155,7 @@ def test_every_batch_has_one_of_a_few_shapes(folders: Callable[[str], Path]) -> 
     """By which the bits are the same; that of a text in several windows is its own."""
     predict = nystromformer.Predictor(folders("classes"), "cpu")
     shapes: list[tuple[int, ...]] = []
-    assert isinstance(predict.finished, LoadedRun)
-    predict.finished.model.encoder.register_forward_pre_hook(lambda _, inputs: shapes.append(tuple(inputs[0].shape)))
+    predict.network.model.encoder.register_forward_pre_hook(lambda _, inputs: shapes.append(tuple(inputs[0].shape)))
     short = [text for text in TEXTS if len(text.split()) < 10]
     for texts in (short[:1], short, short * 9):
         predict(texts)
@@ -119,8 +168,7 @@ def test_an_attention_that_mixes_rows_gets_them_one_by_one(
     folders: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     predict = nystromformer.Predictor(folders("classes"), "cpu")
-    assert isinstance(predict.finished, LoadedRun)
-    model = predict.finished.model
+    model = predict.network.model
     attention = next(module for module in model.modules() if isinstance(module, Attention))
     held = type(attention).holds.fget(attention)  # type: ignore[attr-defined]
     monkeypatch.setattr(type(attention), "holds", property(lambda self: type(held)(batch=False)))
@@ -145,20 +193,11 @@ def test_tables(folders: Callable[[str], Path]) -> None:
     assert "id" not in named({"id": keys, "review": TEXTS})
     frame = nystromformer.Predictor(folder, "cpu")(pd.DataFrame({"id": keys, "body": TEXTS}))
     assert same({name: np.asarray(cells) for name, cells in frame.items()}, {"id": keys, **whole})
-    assert opening.is_empty(pd.NA)
+    assert predictor.is_empty(pd.NA)
     with pytest.raises(UserError, match="expected the text columns review, found no review; the table has body"):
         named({"body": TEXTS})
     with pytest.raises(ValueError, match="expected columns of one length, found 2 and 1 cells"):
         named({"review": TEXTS[:2], "key": [1]})
-
-
-def test_pairs_come_as_tables(folders: Callable[[str], Path]) -> None:
-    predict = nystromformer.Predictor(folders("pairs"), "cpu")
-    expected = load_run(folders("pairs"), "cpu").predict(TEXTS[:5], TEXTS[5:10])
-    found = predict({"sentence1": TEXTS[:5], "sentence2": TEXTS[5:10]})
-    np.testing.assert_allclose(found["prediction"], expected.labels, atol=1e-5)
-    with pytest.raises(UserError, match="expected pairs"):
-        predict(TEXTS[:5])
 
 
 @pytest.mark.parametrize("kind", ["classes", "several", "value"])
@@ -217,23 +256,17 @@ def test_no_texts(folders: Callable[[str], Path], kind: str, embed: bool) -> Non
     assert all(len(cells) == 0 for cells in found.values())
 
 
-def test_it_pickles_before_and_after_it_is_opened(
-    folders: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_pickles_before_and_after_it_is_opened(folders: Callable[[str], Path]) -> None:
     """The model stays behind; what is unpickled is opened once in a process."""
-    opening._open.cache_clear()
-    opened: list[Path] = []
-    load = opening.load_finished
-    monkeypatch.setattr(opening, "load_finished", lambda *args: (opened.append(args[0]), load(*args))[1])
     predict = nystromformer.Predictor(folders("classes"), "cpu")
     before = pickle.dumps(predict)
-    assert not opened
     expected = predict(TEXTS)
     after = pickle.dumps(predict)
     assert after == before
     assert len(before) < 1000
-    assert same(pickle.loads(after)(TEXTS), expected)  # noqa: S301  # its own
-    assert len(opened) == 1
+    first, second = pickle.loads(before), pickle.loads(after)  # noqa: S301  # its own
+    assert same(first(TEXTS), expected)
+    assert second.opened is first.opened
 
 
 def test_vectors(folders: Callable[[str], Path]) -> None:
@@ -263,8 +296,31 @@ def test_arguments_that_say_nothing(arguments: dict[str, Any], said: str) -> Non
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:
-    predict = nystromformer.Predictor(tmp_path, "cpu")
     with pytest.raises(UserError, match="expected the folder of a finished fine-tuning run"):
-        predict(["a text"])
-    with pytest.raises(TypeError, match="found one text: put it into a list"):
-        predict("a text")
+        nystromformer.Predictor(tmp_path, "cpu")(["a text"])
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ("one text", "expected a sequence of texts, found one text: put it into a list"),
+        ([None], r"texts\[0\]: expected a text, found None"),
+        (["a", b"b"], r"texts\[1\]: expected a text, found b'b'"),
+        (["a", "\ud800"], r"texts\[1\]: expected a text, found half of a surrogate pair at 0"),
+    ],
+)
+def test_what_is_no_sequence_of_texts(folders: Callable[[str], Path], texts: Any, said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        nystromformer.Predictor(folders("classes"), "cpu")(texts)
+
+
+def test_explaining_ordered_classes(folders: Callable[[str], Path]) -> None:
+    """Each class has an explanation, the predicted one by default; their chances' slopes sum to nothing."""
+    predict = nystromformer.Predictor(folders("ordered"), "cpu")
+    answer = predict.network.recipe.answer
+    assert answer.outputs == len(answer.names) - 1
+    made = explain_text(predict, TEXTS[2:3])
+    assert made.facts["explained"] == predict(TEXTS[2:3])["prediction"][0] == made.facts["predicted"]
+    steep = [explain_text(predict, TEXTS[2:3], name).steepness_N for name in answer.names]
+    np.testing.assert_allclose(sum(steep), 0.0, atol=1e-6)
+    assert all(np.abs(each).max() > 1e-5 for each in steep)

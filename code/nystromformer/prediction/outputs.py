@@ -1,0 +1,155 @@
+"""Files of predictions, written piece by piece."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nystromformer.errors import UserError
+from nystromformer.files.writing import NewFile
+from nystromformer.tasks.documents.recipe import Recipe
+from nystromformer.tasks.documents.targets import as_text
+
+_DIGITS = 6
+"""Of a probability, in files whose cells are text."""
+
+
+class Output(ABC):
+    """Writes rows, in order, to a new file.
+
+    Args:
+        recipe: of the run that predicts.
+    """
+
+    def __init__(self, file: NewFile, recipe: Recipe) -> None:
+        self.file = file
+        self.recipe = recipe
+
+    @abstractmethod
+    def write(self, ids: Sequence[str], columns: Mapping[str, Any], empty: Sequence[bool]) -> None:
+        """Some rows, or none: their names, their results as a Predictor gives them, and which have none."""
+
+    def close(self) -> None:  # noqa: B027  # most write all at once
+        """Write what is left to write."""
+
+
+def output_kind(path: Path) -> type[Output]:
+    """What writes a file whose name ends as this one's.
+
+    Raises:
+        UserError: no format has such an ending.
+    """
+    kind = KINDS.get(path.suffix.lower())
+    if kind is None:
+        raise UserError(
+            f"--out {path}: expected a file that ends in {', '.join(KINDS)}, found {path.suffix or 'no ending'}"
+        )
+    return kind
+
+
+class _Csv(Output):
+    delimiter = ","
+    _has_header = False
+
+    def write(self, ids: Sequence[str], columns: Mapping[str, Any], empty: Sequence[bool]) -> None:
+        names: list[str] = []
+        cells: list[list[str]] = []
+        for name, values in columns.items():
+            if name == "vector":
+                names += [f"v_{number}" for number in range(values.shape[1])]
+                cells += [[f"{value:.7g}" for value in column] for column in values.T.tolist()]
+                continue
+            names.append(name)
+            if name == "prediction":
+                cells.append(["" if each is None else as_text(each, self.recipe.separator) for each in values.tolist()])
+            else:
+                cells.append([f"{value:.{_DIGITS}f}" for value in values.tolist()])
+        text = io.StringIO()
+        writer = csv.writer(text, delimiter=self.delimiter, lineterminator="\n")
+        if not self._has_header:
+            writer.writerow(["id", *names])
+            self._has_header = True
+        for key, is_empty, row in zip(ids, empty, zip(*cells, strict=True), strict=True):
+            writer.writerow([key, *([""] * len(names) if is_empty else row)])
+        self.file.write(text.getvalue().encode())
+
+
+class _Tsv(_Csv):
+    delimiter = "\t"
+
+
+class _JsonLines(Output):
+    def write(self, ids: Sequence[str], columns: Mapping[str, Any], empty: Sequence[bool]) -> None:
+        cells = {name: values.tolist() for name, values in columns.items()}
+        for number, (key, is_empty) in enumerate(zip(ids, empty, strict=True)):
+            row = {name: values[number] for name, values in cells.items()}
+            record: dict[str, Any] = {}
+            if "vector" in row:
+                record["vector"] = [float(f"{value:.7g}") for value in row["vector"]]
+            else:
+                record["prediction"] = row.pop("prediction")
+                if row:
+                    record["probabilities"] = {name[2:]: round(value, _DIGITS) for name, value in row.items()}
+            if is_empty:
+                record = dict.fromkeys(record)
+            self.file.write((json.dumps({"id": key, **record}, ensure_ascii=False) + "\n").encode())
+
+
+class _Sink(io.RawIOBase):
+    """A new file to the library that writes Parquet."""
+
+    def __init__(self, file: NewFile) -> None:
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        content = bytes(data)
+        # The library writes its end even after an error, once its writer is collected.
+        if not self._file.is_closed:
+            self._file.write(content)
+        return len(content)
+
+
+class _Parquet(Output):
+    """A column for the prediction (text, a list of texts, or a number) and one for each probability (float32); or one
+    for the vector (a list of float32).
+    """
+
+    _writer: Any = None
+
+    def write(self, ids: Sequence[str], columns: Mapping[str, Any], empty: Sequence[bool]) -> None:
+        arrow = importlib.import_module("pyarrow")
+        # By what the run learned, and not by these rows, of which there may be none.
+        texts = arrow.list_(arrow.string()) if self.recipe.answer.kind == "several" else arrow.string()
+        cells = {"id": arrow.array(ids, arrow.string())}
+        for name, values in columns.items():
+            if name == "vector":
+                rows = [None if is_empty else row for row, is_empty in zip(values, empty, strict=True)]
+                cells[name] = arrow.array(rows, arrow.list_(arrow.float32()))
+            elif values.dtype == object:
+                cells[name] = arrow.array(values.tolist(), texts)
+            else:
+                cells[name] = arrow.array(values, mask=np.asarray(empty, dtype=bool))
+        table = arrow.table(cells)
+        if self._writer is None:
+            parquet = importlib.import_module("pyarrow.parquet")
+            self._writer = parquet.ParquetWriter(arrow.PythonFile(_Sink(self.file), mode="w"), table.schema)
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+KINDS: dict[str, type[Output]] = {".csv": _Csv, ".tsv": _Tsv, ".jsonl": _JsonLines, ".parquet": _Parquet}
+"""By the ending of a file's name."""

@@ -1,0 +1,212 @@
+"""A table of any size predicted in bounded memory, from where an earlier start was stopped to the same bytes.
+
+The rows come in windows, whose bounds follow from the table alone; the scores of each are a part beside the output
+until that is written. So it does not matter in how many starts a table was predicted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from nystromformer.errors import UserError
+from nystromformer.files.parts import Parts, open_parts
+from nystromformer.files.writing import NewFile, check_new_file, place_new, sync_folder
+from nystromformer.prediction.outputs import output_kind
+from nystromformer.prediction.predictor import Predictor
+from nystromformer.tasks.documents.source import empty_texts, id_of, text_of
+from nystromformer.tasks.documents.table import Table, column_named, columns_named
+from nystromformer.training.prefetch import Prefetched
+from nystromformer.wording import first_names
+
+logger = logging.getLogger(__name__)
+
+WINDOW_ROWS = 2048
+WINDOW_CHARACTERS = 1 << 23
+"""A window ends at so many rows or characters, whichever comes first: so much is in memory, and batches are made of
+rows of similar length within it."""
+WINDOWS_HELD = 8
+"""Windows that stay in memory while a table is checked. Only a table of more is read again to be predicted: an invalid
+row is said before the work, and more rows may not fit in memory."""
+COMMAND = "run_predict.py"
+_WHOLE = "whole"
+"""The part that stands for the output."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A table to predict.
+
+    Args:
+        table: of the texts.
+        text: their columns, one or two.
+        id: the column that names rows; None: their numbers, from 1.
+    """
+
+    table: Table
+    text: tuple[str, ...]
+    id: str | None
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some rows, one after another."""
+
+    texts: list[tuple[str, ...]]
+    ids: list[str]
+
+    @cached_property
+    def empty(self) -> list[bool]:
+        return [not all(text.strip() for text in each) for each in self.texts]
+
+
+def predict_table(predictor: Predictor, table: Table, out: Path, text: str | None, id_column: str | None) -> None:
+    """Predict a table's rows, in order, into a file that appears once it is whole.
+
+    Raises:
+        UserError: the table or a text is invalid; texts are empty; the file is there; or parts of another prediction,
+            or files of anybody else, are where the parts go.
+    """
+    kind = output_kind(out)
+    folder = out.with_name(f"{out.name}.parts")
+    if not folder.exists():
+        check_new_file("--out", out)
+    job = job_of(predictor, table, text, id_column)
+    rows, digest, given = _checked(job, predictor.skip_empty)
+    facts = {"table": digest, **predictor.opened.facts, "text": job.text, "id": job.id}
+    with open_parts(folder, COMMAND, facts, advice="name another file with --out") as parts:
+        # The record of an output that an earlier start has finished; without it, a file there is somebody else's.
+        if parts.find(_WHOLE, verify=True) is None:
+            check_new_file("--out", out)
+            with NewFile(folder / out.name) as file, progress_bar(rows) as bar:
+                output = kind(file, predictor.opened.recipe)
+                for window, columns in predicted(predictor, given, parts):
+                    output.write(window.ids, columns, window.empty)
+                    bar.update(len(window.ids))
+                output.close()
+            finish(parts, _WHOLE, file, out)
+        parts.remove()
+    logger.info("%s: %s", "vectors" if predictor.embed else "predictions", out)
+
+
+def job_of(predictor: Predictor, table: Table, text: str | None, id_column: str | None) -> Job:
+    """The columns of a table's texts, and the one that names its rows.
+
+    Args:
+        text, id_column: as of `run_predict`.
+
+    Raises:
+        UserError: the table has them not, or not as many as the run learned from were named.
+    """
+    learned = predictor.opened.recipe.text
+    columns = tuple(learned) if text is None else columns_named("--text", text, table)
+    if missing := [name for name in columns if name not in table.columns]:
+        raise UserError(
+            f"{table.name}: expected the columns of its texts ({', '.join(columns)}), found "
+            f"no {first_names(missing)}; it has {first_names(table.columns)}: name others with --text"
+        )
+    if len(columns) != len(learned):
+        raise UserError(
+            f"--text {text}: expected {len(learned)} of the columns, as the run learned from {', '.join(learned)}"
+        )
+    return Job(table, columns, None if id_column is None else column_named("--id", id_column, table))
+
+
+def windows(job: Job) -> Iterator[Window]:
+    """The table's rows."""
+    columns = (*job.text, *filter(None, (job.id,)))
+    window, characters = Window([], []), 0
+    for number, cells in enumerate(job.table.rows(columns), start=1):
+        texts = tuple(
+            text_of(job.table, number, name, cell) for name, cell in zip(job.text, cells[: len(job.text)], strict=True)
+        )
+        window.texts.append(texts)
+        window.ids.append(str(number) if job.id is None else id_of(job.table, number, job.id, cells[-1]))
+        characters += sum(map(len, texts))
+        if len(window.texts) == WINDOW_ROWS or characters >= WINDOW_CHARACTERS:
+            yield window
+            window, characters = Window([], []), 0
+    if window.texts:
+        yield window
+
+
+def predicted(
+    predictor: Predictor, given: Iterable[Window], parts: Parts | None = None
+) -> Iterator[tuple[Window, dict[str, Any]]]:
+    """Each window with its rows' results; the next one is read and tokenised while one is computed.
+
+    Args:
+        parts: where the scores of each window are kept, or are from an earlier start; None: nowhere, and each row's
+            scores are independent of the others.
+    """
+
+    def prepare(numbered: tuple[int, Window]) -> tuple[Window, str, bytes | None, Any]:
+        number, window = numbered
+        name = f"{number:08d}"
+        content = None if parts is None else parts.read(name)
+        return window, name, content, predictor.encode(window.texts, window.empty) if content is None else None
+
+    for window, name, content, examples in Prefetched(map(prepare, enumerate(given)), depth=1):
+        if content is not None:
+            scores = np.frombuffer(content, dtype="<f4").astype(np.float32).reshape(len(window.ids), -1)
+        else:
+            scores = predictor.scores(examples, window.empty, independent=parts is None)
+            if parts is not None:
+                with parts.write(name) as file:
+                    file.write(scores.astype("<f4").tobytes())
+        yield window, predictor.results(scores, window.empty)
+
+
+def finish(parts: Parts, name: str, file: NewFile, target: Path, **figures: Any) -> None:
+    """Give an output its name. Its record is there before: a file without one is somebody else's.
+
+    Raises:
+        UserError: something has the name.
+    """
+    parts.add(name, {target: file.stamp}, figures)
+    place_new(file.path, target)
+    sync_folder(target.parent)
+
+
+def progress_bar(rows: int) -> Any:
+    """Of a prediction; in a log a line a minute."""
+    return tqdm(total=rows, desc="predicting", unit="row", mininterval=0.1 if sys.stderr.isatty() else 60)
+
+
+def _checked(job: Job, skip_empty: bool) -> tuple[int, str, Iterable[Window]]:
+    """How many rows the table has, a digest of them, and the rows.
+
+    Raises:
+        UserError: a row or a text is invalid, or some are empty.
+    """
+    digest = hashlib.sha256()
+    held: list[Window] = []
+    rows = empty = first = count = 0
+    for count, window in enumerate(windows(job), start=1):
+        if not empty and any(window.empty):
+            first = rows + window.empty.index(True) + 1
+        empty += sum(window.empty)
+        rows += len(window.ids)
+        for texts, name in zip(window.texts, window.ids, strict=True):
+            for text in (*texts, name):
+                content = text.encode()
+                digest.update(b"%d;" % len(content))
+                digest.update(content)
+        if count <= WINDOWS_HELD:
+            held.append(window)
+    if not rows:
+        raise UserError(f"{job.table.name}: expected rows to predict, found none")
+    if empty and not skip_empty:
+        raise UserError(empty_texts(job.table, empty, rows, first))
+    rest = islice(windows(job), len(held), None) if count > len(held) else ()
+    return rows, digest.hexdigest(), chain(held, rest)

@@ -1,1 +1,0 @@
-"""A finished run behind a local page and a JSON API."""

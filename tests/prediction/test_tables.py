@@ -1,0 +1,378 @@
+"""run_predict.py on a table: the run's own predictions again, in bounded memory, the same bytes after any interruption;
+and what it refuses, with one message, exit status 2 and nothing written.
+"""
+
+import csv
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dying import Killed, dying_at
+from finetuning import copy_of, finetune, made_rows, sweep, write_table
+from pyarrow import parquet
+from small import CPU, contents, run_here
+
+from nystromformer.files.checked_json import read_checked, write_checked
+from nystromformer.files.parts import Parts
+from nystromformer.files.writing import NewFile
+from nystromformer.prediction import predictor as opening
+from nystromformer.prediction import tables
+from nystromformer.prediction.network import Network
+from nystromformer.runs.record import Run
+from nystromformer.tasks.documents.cut import Cut
+from nystromformer.tasks.documents.divide import Division
+from nystromformer.tasks.documents.question import Question
+from nystromformer.tasks.documents.table import Table, open_table
+from nystromformer.tasks.documents.task import Documents
+from nystromformer.training.archive import read_checkpoint, write_checkpoint
+
+SCRIPT = "code/run_predict.py"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def fine_tuned(source: Path, folder: Path) -> Callable[[str], Run]:
+    """A finished run of a kind, trained once for all tests, on texts longer than a row, with a test table."""
+    experiment = copy_of(source, folder / "experiment")
+    done: dict[str, Run] = {}
+
+    def run(name: str) -> Run:
+        if name not in done:
+            rows = [
+                (text, label, f"{len(text.split()) % 4 + 1}", "a;b" if number % 3 else "b")
+                for number, (text, label) in enumerate(made_rows(40, most=60))
+            ]
+            path = str(write_table(folder / f"{name}.csv", ("body", "label", "count", "sets"), rows))
+            label = {"classes": "label", "several": "sets"}.get(name, "count")
+            kind: Any = None if name == "classes" else name
+            cut, division = Cut("windows", 4), Division(share=0.25)
+            question = Question(name, path, "body", label, path, separator=";", kind=kind, cut=cut, division=division)
+            (done[name],) = finetune(experiment, Documents(question), sweep(epochs=1), CPU).results
+        return done[name]
+
+    return run
+
+
+def rows_of(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file, delimiter=delimiter))
+
+
+@pytest.mark.parametrize("name", ["classes", "several", "value", "ordered"])
+def test_a_run_on_a_table_predicts_as_it_did(
+    fine_tuned: Callable[[str], Run], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    result = fine_tuned(name)
+    out = tmp_path / "out.csv"
+    flags = ("--input", folder / f"{name}.csv", "--out", out, "--device", "cpu")
+    assert run_here(monkeypatch, SCRIPT, result.folder, *flags) == 0
+    found, expected = rows_of(out), rows_of(result.folder / "predictions" / "test.tsv", "\t")
+    assert [row["id"] for row in found] == [row["id"] for row in expected]
+    columns = [column for column in found[0] if column.startswith("p_")]
+    assert columns == [column for column in expected[0] if column.startswith("p_")]
+    for mine, his in zip(found, expected, strict=True):
+        for column in columns if name != "value" else ["prediction"]:
+            assert float(mine[column]) == pytest.approx(float(his[column]), abs=2e-5)
+    if name != "value":
+        same = [mine["prediction"] == his["prediction"] for mine, his in zip(found, expected, strict=True)]
+        assert sum(same) >= len(same) - 1
+    assert os.listdir(tmp_path) == ["out.csv"], "nothing is left beside it"
+
+
+@pytest.mark.parametrize("name", ["classes", "several", "value", "--embed", "--baseline"])
+def test_every_format_says_the_same(
+    fine_tuned: Callable[[str], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    texts = [*(text for text, _ in made_rows(9)), " "]
+    table = write_table(
+        tmp_path / "in.jsonl", ("key", "body"), [(f"k{number}", text) for number, text in enumerate(texts)]
+    )
+    run, more = (fine_tuned("classes"), (name,)) if name.startswith("--") else (fine_tuned(name), ())
+    flags = (run.folder, "--input", table, "--id", "key", "--skip_empty", "--device", "cpu", *more)
+    for ending in ("csv", "tsv", "jsonl", "parquet"):
+        assert run_here(monkeypatch, SCRIPT, *flags, "--out", tmp_path / f"out.{ending}") == 0
+    first = rows_of(tmp_path / "out.csv")
+    assert [row["id"] for row in first] == [f"k{number}" for number in range(10)]
+    assert set(first[-1].values()) == {"k9", ""}
+    assert rows_of(tmp_path / "out.tsv", "\t") == first
+    records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    columns = parquet.read_table(tmp_path / "out.parquet").to_pylist()
+    told = "vector" if name == "--embed" else "prediction"
+    assert records[-1][told] is columns[-1][told] is None
+    for row, record, column in zip(first[:-1], records, columns, strict=False):
+        if told == "vector":
+            vector = [float(row[f"v_{number}"]) for number in range(len(row) - 1)]
+            assert vector == record[told] == pytest.approx(column[told], rel=1e-5)
+            continue
+        spelt = row["prediction"]
+        if name == "value":
+            assert record["prediction"] == column["prediction"] == pytest.approx(float(spelt), rel=1e-5)
+            continue
+        assert record["prediction"] == column["prediction"]
+        assert (spelt.split(";") if spelt else []) == record["prediction"] if name == "several" else True
+        for label, chance in record["probabilities"].items():
+            assert float(row[f"p_{label}"]) == chance == pytest.approx(column[f"p_{label}"], abs=1e-6)
+
+
+@pytest.mark.parametrize("ending", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
+def test_killed_anywhere_it_goes_on_to_the_same_bytes(
+    fine_tuned: Callable[[str], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    monkeypatch.setattr(tables, "WINDOW_ROWS", 8)
+    table = write_table(tmp_path / "in.csv", ("body",), [(text,) for text, _ in made_rows(36, most=60)])
+    flags = (fine_tuned("classes").folder, "--input", table, "--device", "cpu", "--out")
+    assert run_here(monkeypatch, SCRIPT, *flags, tmp_path / f"whole.{ending}") == 0
+    scored: list[int] = []
+    scores = Network.scores
+    monkeypatch.setattr(
+        Network, "scores", lambda *args, **more: (scored.append(len(args[1])), scores(*args, **more))[1]
+    )
+    kill = 0
+    while True:
+        kill += 1
+        out = tmp_path / f"killed-{kill}.{ending}"
+        with monkeypatch.context() as context:
+            context.setattr(NewFile, "__exit__", dying_at(kill))
+            try:
+                run_here(context, SCRIPT, *flags, out)
+            except Killed:
+                assert not out.exists()
+            else:
+                break
+        before = len(scored)
+        assert run_here(monkeypatch, SCRIPT, *flags, out) == 0
+        assert out.read_bytes() == (tmp_path / f"whole.{ending}").read_bytes()
+        # The mark; of each window the scores and their record; the output and its record.
+        assert len(scored) - before == 5 - min(5, max(0, (kill - 2) // 2)), "what was scored is not scored again"
+        assert not out.with_name(f"{out.name}.parts").exists()
+    assert kill == 14
+
+
+@pytest.mark.parametrize("where", ["place_new", "remove"])
+def test_killed_before_the_output_has_its_name_or_the_parts_are_removed(
+    fine_tuned: Callable[[str], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    table = write_table(tmp_path / "in.csv", ("body",), [(text,) for text, _ in made_rows(12)])
+    flags = (fine_tuned("classes").folder, "--input", table, "--device", "cpu", "--out")
+    assert run_here(monkeypatch, SCRIPT, *flags, tmp_path / "whole.csv") == 0
+    with monkeypatch.context() as context:
+        context.setattr(tables if where == "place_new" else Parts, where, lambda *_: (_ for _ in ()).throw(Killed()))
+        with pytest.raises(Killed):
+            run_here(context, SCRIPT, *flags, tmp_path / "out.csv")
+    assert run_here(monkeypatch, SCRIPT, *flags, tmp_path / "out.csv") == 0
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["in.csv", "out.csv", "whole.csv"]
+
+
+@pytest.mark.parametrize("held", [1, 8])
+def test_what_is_read_once(
+    fine_tuned: Callable[[str], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    """The weights; and the table, unless it has more windows than stay in memory."""
+    monkeypatch.setattr(tables, "WINDOW_ROWS", 4)
+    monkeypatch.setattr(tables, "WINDOWS_HELD", held)
+    read: list[str] = []
+    rows, checkpoint = Table.rows, opening.read_checkpoint
+    monkeypatch.setattr(Table, "rows", lambda *args: (read.append("table"), rows(*args))[1])
+    monkeypatch.setattr(opening, "read_checkpoint", lambda path: (read.append("weights"), checkpoint(path))[1])
+    table = write_table(tmp_path / "in.csv", ("body",), [(text,) for text, _ in made_rows(12)])
+    flags = (fine_tuned("classes").folder, "--input", table, "--device", "cpu", "--out", tmp_path / "out.csv")
+    assert run_here(monkeypatch, SCRIPT, *flags) == 0
+    assert read == ["weights", "table", *(["table"] if held < 3 else [])]
+    assert [row["id"] for row in rows_of(tmp_path / "out.csv")] == [str(number) for number in range(1, 13)]
+
+
+def test_windows_end_by_rows_or_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "WINDOW_ROWS", 4)
+    monkeypatch.setattr(tables, "WINDOW_CHARACTERS", 20)
+    rows = [("x" * size,) for size in (1, 1, 1, 1, 30, 10, 10, 5, 1)]
+    table = open_table(write_table(tmp_path / "in.csv", ("body",), rows))
+    found = [window.ids for window in tables.windows(tables.Job(table, ("body",), None))]
+    assert found == [["1", "2", "3", "4"], ["5"], ["6", "7"], ["8", "9"]]
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A run that may be changed."""
+    top = finished.parents[3]
+    shutil.copytree(top, tmp_path / "experiment")
+    return tmp_path / "experiment" / finished.relative_to(top)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write_table(tmp_path / "in.csv", ("sentence", "key"), made_rows(6))
+
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    def check(*flags: object, out: str = "out.csv") -> str:
+        before = contents(tmp_path)
+        capsys.readouterr()
+        assert run_here(monkeypatch, SCRIPT, *flags, "--out", tmp_path / out, "--device", "cpu") == 2
+        assert contents(tmp_path) == before
+        said = capsys.readouterr().err
+        assert said.lower().count("error:") == 1
+        assert "Traceback" not in said
+        return said
+
+    return check
+
+
+def test_folders_that_are_no_run(refused: Refused, run: Path, table: Path, tmp_path: Path) -> None:
+    assert "expected the folder of a finished fine-tuning run, with result.json" in refused(tmp_path, "--input", table)
+    path = run / "result.json"
+    written = read_checked(path)
+    path.write_text(json.dumps(written))
+    assert "made by an earlier version: it has no sha256" in refused(run, "--input", table)
+    write_checked(path, written | {"texts": None})
+    said = refused(run, "--input", table)
+    assert "expected a run of run_classify.py, run_glue.py or run_imdb.py, found another" in said
+    path.write_text("{")
+    assert f"{path}: " in refused(run, "--input", table)
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut", "gone"])
+def test_damaged_weights_and_tokenizers(refused: Refused, run: Path, table: Path, tmp_path: Path, damage: str) -> None:
+    (weights,) = run.glob("*.model")
+    for path, said in (
+        (weights, "cp-0000.model: "),
+        (run / "tokenizer" / "tokenizer.json", "the tokenizer of the run"),
+    ):
+        content = path.read_bytes()
+        if damage == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(content[:200] + (b"x" + content[201:] if damage == "changed" else b""))
+        assert said in refused(run, "--input", table)
+        path.write_bytes(content)
+
+
+def test_columns(refused: Refused, run: Path, table: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "in.csv", ("body", "key"), made_rows(6))
+    said = refused(run, "--input", table)
+    assert "expected the columns of its texts (sentence), found no sentence; it has" in said
+    assert "body, key: name others with --text" in said
+    assert "found no review; it has the columns body, key" in refused(run, "--input", table, "--text", "review")
+    assert "expected 1 of the columns" in refused(run, "--input", table, "--text", "body,key")
+    assert "--id title: expected columns" in refused(run, "--input", table, "--text", "body", "--id", "title")
+    assert "expected one column, found 2" in refused(run, "--input", table, "--text", "body", "--id", "key,body")
+    table.write_text(",".join(f"column{number}" for number in range(10_000)) + "\n" + "," * 9_999 + "\n")
+    said = refused(run, "--input", table, "--text", "body")
+    assert "column9 and 9,990 more" in said
+    assert len(said) < 1000
+
+
+def test_tables(refused: Refused, run: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "WINDOW_ROWS", 4)
+    assert "nowhere.csv: no such file" in refused(run, "--input", tmp_path / "nowhere.csv", out="out.txt")
+    write_table(table, ("sentence",), [("a",), ("",), ("b",), ("c",), ("",), (" ",)])
+    assert "3 of 6 texts are empty, the first of them in row 2" in refused(run, "--input", table)
+    write_table(table, ("sentence",), [])
+    assert "expected rows to predict, found none" in refused(run, "--input", table)
+    table.write_bytes(b"sentence\n" + b"a text\n" * 9 + "caf\u00e9\n".encode("latin-1"))
+    assert "row 10, sentence: expected text in utf-8" in refused(run, "--input", table)
+    table.write_bytes(b"sentence\n" + b"a text\n" * 9 + b'"and so')
+    assert "row 10: it ends within quotes" in refused(run, "--input", table)
+
+
+def test_where_to_write_and_what_with(refused: Refused, run: Path, table: Path, tmp_path: Path) -> None:
+    endings = "expected a file that ends in .csv, .tsv, .jsonl, .parquet, found .txt"
+    assert endings in refused(run, "--input", table, out="out.txt")
+    assert "no does not exist" in refused(run, "--input", table, out="no/out.csv")
+    assert "--baseline: expected no --embed with it" in refused(run, "--input", table, "--baseline", "--embed")
+    one_of_many = ("--array_index", 0, "--array_size", 2)
+    assert "--array_index: expected --input to be a folder" in refused(run, "--input", table, *one_of_many)
+    (tmp_path / "out.csv").write_text("another's")
+    assert "out.csv: is there already: remove it, or name another file" in refused(run, "--input", table)
+
+
+@pytest.fixture
+def parts(run: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """All parts of a prediction that was interrupted before its file was written; `whole.csv` is what becomes of it."""
+    monkeypatch.setattr(tables, "WINDOW_ROWS", 4)
+    assert predict(run, table, tmp_path / "whole.csv", monkeypatch) == 0
+    with monkeypatch.context() as context:
+        context.setattr(tables, "finish", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt()))
+        assert predict(run, table, tmp_path / "out.csv", context) == 130
+    return tmp_path / "out.csv.parts"
+
+
+def predict(run: Path, table: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    return run_here(monkeypatch, SCRIPT, run, "--input", table, "--device", "cpu", "--out", out)
+
+
+@pytest.mark.parametrize("damage", ["a bit", "cut"])
+def test_a_damaged_part_is_computed_again(
+    run: Path,
+    table: Path,
+    parts: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    damage: str,
+) -> None:
+    path = parts / "00000001"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]) if damage == "a bit" else content[:-1])
+    assert predict(run, table, tmp_path / "out.csv", monkeypatch) == 0
+    assert f"{path}: damaged" in caplog.text
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert not parts.exists()
+
+
+@pytest.mark.parametrize("other", ["weights", "table", "text", "id"])
+def test_parts_of_another_prediction_are_refused(
+    refused: Refused, run: Path, table: Path, parts: Path, other: str
+) -> None:
+    flags: tuple[object, ...] = ()
+    if other == "weights":
+        (path,) = run.glob("*.model")
+        content = read_checkpoint(path)
+        next(iter(content["model"].values())).mul_(1.01)
+        write_checkpoint(content, path)
+    elif other == "table":
+        write_table(table, ("sentence", "key"), made_rows(6, 1))
+    else:
+        flags = (f"--{other}", "key")
+    said = refused(run, "--input", table, *flags)
+    assert f"made from something else:\n  {other}: found " in said or f"\n  {other}: found " in said
+    assert "name another file with --out" in said
+
+
+def test_a_file_that_came_beside_the_parts_stays(refused: Refused, run: Path, table: Path, parts: Path) -> None:
+    parts.with_name("out.csv").write_text("another's")
+    assert "out.csv: is there already" in refused(run, "--input", table)
+
+
+def test_two_commands_on_one_output(
+    run: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second one is refused, and so is a folder of somebody's with the parts' name."""
+    finish, statuses = tables.finish, []
+
+    def twice(*args: Any) -> None:
+        statuses.append(predict(run, table, tmp_path / "out.csv", monkeypatch))
+        finish(*args)
+
+    with monkeypatch.context() as context:
+        context.setattr(tables, "finish", twice)
+        assert predict(run, table, tmp_path / "out.csv", context) == 0
+    assert statuses == [2]
+    assert "out.csv.parts: another command is using it" in capsys.readouterr().err
+    (tmp_path / "new.csv.parts").mkdir()
+    (tmp_path / "new.csv.parts" / "thesis.txt").write_text("a thesis")
+    assert predict(run, table, tmp_path / "new.csv", monkeypatch) == 2
+    assert "new.csv.parts: expected a folder" in capsys.readouterr().err
+    assert (tmp_path / "new.csv.parts" / "thesis.txt").read_text() == "a thesis"
