@@ -31,7 +31,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "machine": ("command_line",),
     "tables": (),
     "wording": (),
-    "progress": (),
     # The library: one way, each only what stands before it.
     "config": PLAIN,
     "attention": ("config",),
@@ -44,7 +43,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "nn": ("config", "attention", "model"),
     # What training reads, and the loop: neither knows the other, a model or a task.
     "data": (*PLAIN, "files.checked_json"),
-    "data.preprocessing": (*PLAIN, "files.checked_json", "files.parts", "progress", "command_line", "data"),
+    "data.preprocessing": (*PLAIN, "files.checked_json", "files.parts", "command_line", "data"),
     "training": (*PLAIN, "command_line"),
     "tasks.declaration": ("errors",),
     # What a run keeps in its folder.
@@ -52,7 +51,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # Tasks: what all experiments share; pretraining and fine-tuning side by side; each data set by itself.
     "tasks.experiment": (*TRAINING, "interop.formats"),
     "tasks.pretraining": (
-        *(*TRAINING, "interop.formats", "files.checked_json", "tables", "machine", "progress", "tasks.experiment"),
+        *(*TRAINING, "interop.formats", "files.checked_json", "tables", "machine", "tasks.experiment"),
     ),
     "tasks.finetuning": (
         *TRAINING,
@@ -60,7 +59,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "command_line",
         "tables",
         "machine",
-        "progress",
         "runs",
         "tasks.experiment",
     ),

@@ -119,7 +119,7 @@ def test_few_files_are_open(in_parts: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_slices_make_it_and_a_lost_part_is_made_again(corpora: Path, own: Path, in_parts: Path, tmp_path: Path) -> None:
     settings = replace(SETTINGS, in_parts=True)
     for number in (1, 0):
-        assert build_dataset(corpora, tmp_path / "sliced", settings, part=slice(number, None, 2)) is None
+        assert build_dataset(corpora, tmp_path / "sliced", settings, share=slice(number, None, 2)) is None
     build_dataset(corpora, tmp_path / "sliced", settings)
     assert contents(tmp_path / "sliced") == contents(in_parts)
     lost = own / "parts" / "made-up-00002.train.tokens.bin"

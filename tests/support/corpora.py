@@ -2,18 +2,15 @@
 
 import json
 import random
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-
-import pytest
 
 from nystromformer.data.dataset import Dataset, open_dataset
 from nystromformer.data.preprocessing.corpora.text import Tally
 from nystromformer.data.preprocessing.corpus import Document, write_documents
-from nystromformer.data.preprocessing.stages import Stages
 from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name, write_corpus
 from nystromformer.data.verification import MEMORY_FILE, verify
+from nystromformer.files.parts import PARTS
 
 WORDS = [
     *("a", "the", "model", "landmark", "reads", "writes", "token", "segment", "inverse"),
@@ -113,21 +110,9 @@ def open_verified(folder: Path) -> Dataset:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Files of a folder but for the stamps and locks of its run, and the note of its verification."""
+    """Files of a folder but for the records and locks of its parts, and the note of its verification."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.relative_to(folder).parts[0] not in ("stages", MEMORY_FILE)
+        if path.is_file() and path.name != MEMORY_FILE and (path.parent.name != PARTS or path.suffix == ".bin")
     }
-
-
-def meet_at_the_end(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
-    """Let runs in one folder reach their end at the same moment."""
-    exclude = Stages.exclude_others
-    barrier = threading.Barrier(processes)
-
-    def together(stages: Stages) -> None:
-        barrier.wait(30)
-        exclude(stages)
-
-    monkeypatch.setattr(Stages, "exclude_others", together)

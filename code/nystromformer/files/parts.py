@@ -156,7 +156,7 @@ def open_parts(
     facts: Mapping[str, Any],
     results: Sequence[Path] = (),
     in_use: InUse = "refuse",
-    overwrite: bool = False,
+    overwrite: bool | None = None,
     advice: str = "choose another --out",
 ) -> Iterator[Parts]:
     """Hold a folder of parts, made if missing; a first start that fails before it has finished a part leaves nothing.
@@ -166,7 +166,8 @@ def open_parts(
         facts: all that its parts are made from, as JSON has it.
         results: files that are made of the parts; the last of them, a manifest, says that all is done. None may be
             there before the first start.
-        overwrite: begin anew where all is done, or where the parts are made from something else.
+        overwrite: begin anew where all is done, or where the parts are made from something else; None: the command has
+            no flag for that.
         advice: how to have the work elsewhere.
 
     Raises:
@@ -181,13 +182,13 @@ def open_parts(
         _check_free(folder, command, results, advice)
     with _hold(folder / _LOCK, in_use, f"{folder}: another command is using it"):
         with _hold(folder / _BEGIN, "wait") if in_use == "share" else nullcontext():
-            differences = _differences(mark, facts, advice)
+            differences = _differences(mark, facts)
             if overwrite and (differences or (results and results[-1].exists())):
                 _clear(parts, results)
             elif differences and (parts.names() or any(map(os.path.lexists, results)) or in_use == "share"):
                 raise UserError(
                     f"{folder}: made from something else:\n{differences}\nNothing was changed: repeat the command that "
-                    f"began it, remove {folder}, or {advice}."
+                    f"began it, or {advice}{'' if overwrite is None else ', or add --overwrite to replace it'}."
                 )
             if differences or not mark.exists():
                 write_checked(mark, {"format": _FORMAT, "facts": facts})
@@ -215,14 +216,14 @@ def _check_free(folder: Path, command: str, results: Sequence[Path], advice: str
         )
 
 
-def _differences(mark: Path, facts: Mapping[str, Any], advice: str) -> str:
+def _differences(mark: Path, facts: Mapping[str, Any]) -> str:
     """What the parts are made from instead, a line each fact; empty where it is the same, or not said yet."""
     try:
         data = read_checked(mark) or {"format": _FORMAT, "facts": facts}
-        if data.get("format") != _FORMAT:
-            raise ValueError("made by an earlier version")
     except ValueError as error:
-        raise UserError(f"{mark}: {error}: remove {mark.parent}, or {advice}") from None
+        return f"  {mark}: {error}"
+    if data["format"] != _FORMAT:
+        return f"  {mark}: made by an earlier version"
     found = data["facts"]
     return "\n".join(
         f"  {name}: found {found.get(name)!r:.200}, expected {facts.get(name)!r:.200}"

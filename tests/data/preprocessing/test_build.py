@@ -4,13 +4,12 @@ import json
 import pickle
 import shutil
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import WRITE, contents, meet_at_the_end, open_verified, write_unified
+from corpora import WRITE, contents, open_verified, write_unified
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
@@ -145,7 +144,7 @@ def test_the_manifest_tells_what_each_corpus_gave_and_how_without_paths(corpora:
     }
     assert "/" not in (reference / "manifest.json").read_text().replace('"1/3"', "").replace('"5/2"', "")
     assert sorted(path.name for path in reference.iterdir()) == sorted(
-        ["manifest.json", "stages", "tokenizer", *manifest.train.files, *manifest.validation.files]
+        ["manifest.json", "parts", "tokenizer", *manifest.train.files, *manifest.validation.files]
     )
 
 
@@ -159,16 +158,6 @@ def test_nothing_is_done_again(corpora: Path, reference: Path, caplog: pytest.Lo
 
 def test_the_number_of_workers_changes_nothing(corpora: Path, reference: Path, tmp_path: Path) -> None:
     build_dataset(corpora, tmp_path, settings_with(), workers=2)
-    assert contents(tmp_path) == contents(reference)
-
-
-def test_commands_that_meet_at_the_end_both_succeed(
-    corpora: Path, reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    meet_at_the_end(monkeypatch, 2)
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda _: build(corpora, tmp_path), range(2))
-    assert first == second
     assert contents(tmp_path) == contents(reference)
 
 

@@ -4,6 +4,8 @@ import bz2
 import json
 import random
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from corpora import WRITE, contents, paragraph, sentence, write_bookcorpus, writ
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nystromformer.data.preprocessing import pool
 from nystromformer.data.preprocessing.build import DatasetSettings
 from nystromformer.data.preprocessing.corpora import text as text_module
 from nystromformer.data.preprocessing.corpora import unify as unify_module
@@ -20,7 +23,7 @@ from nystromformer.data.preprocessing.corpora.hub import hub_rows, open_hub
 from nystromformer.data.preprocessing.corpora.text import Policy, Tally, cut_document
 from nystromformer.data.preprocessing.corpora.unify import unify
 from nystromformer.data.preprocessing.corpus import Document, read_documents, write_documents
-from nystromformer.data.preprocessing.progress import ReadingProgress
+from nystromformer.data.preprocessing.pool import Report
 from nystromformer.data.preprocessing.unified import read_corpus
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import write_checked
@@ -309,21 +312,34 @@ def test_undecodable_lines_are_skipped_and_counted(name: str, tmp_path: Path) ->
 
 def test_bytes_and_words_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reported = Counter[str]()
-    monkeypatch.setattr(ReadingProgress, "__call__", lambda _, size, tokens: reported.update(size=size, words=tokens))
+
+    @contextmanager
+    def progress(*given: object) -> Iterator[Report]:
+        yield lambda size, words: reported.update(size=size, words=words)
+
+    monkeypatch.setattr(pool, "reading_progress", progress)
     source = write_wiki(tmp_path / "wiki")
     make("wiki", source, tmp_path / "out")
     size = sum(path.stat().st_size for path in source.rglob("wiki_*"))
     assert reported == {"size": size, "words": read_corpus(tmp_path / "out").words}
 
 
-def test_a_changed_source_is_read_again(tmp_path: Path) -> None:
+def test_a_changed_source_is_refused_until_it_may_replace_what_is_there(tmp_path: Path) -> None:
     source = write_bookcorpus(tmp_path / "books")
     first = make("bookcorpus", source, tmp_path / "out")
     (source / "books_large_p2.txt").write_text("Another sentence.\n")
-    second = make("bookcorpus", source, tmp_path / "out")
-    assert len(second) == len(first) + 1
-    (source / "books_large_p2.txt").unlink()
-    assert make("bookcorpus", source, tmp_path / "out") == first
+    with pytest.raises(UserError, match=r"(?s)state of the source: found .*--overwrite"):
+        make("bookcorpus", source, tmp_path / "out")
+    assert len(make("bookcorpus", source, tmp_path / "out", overwrite=True)) == len(first) + 1
+
+
+def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    source = write_bookcorpus(tmp_path / "books")
+    make("bookcorpus", source, tmp_path / "out")
+    before = contents(tmp_path / "out")
+    (tmp_path / "out" / "00000.jsonl").unlink()
+    make("bookcorpus", source, tmp_path / "out")
+    assert contents(tmp_path / "out") == before
 
 
 def test_another_run_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -348,7 +364,7 @@ def test_what_a_run_made_is_no_text(tmp_path: Path) -> None:
     assert make("stories", source, source / "again") == expected
     with pytest.raises(UserError, match=r"--out .*stories: this folder holds the corpus itself"):
         make("stories", source, source)
-    assert not (source / "stages").exists()
+    assert not (source / "parts").exists()
 
 
 def test_unified_folders_are_checked(tmp_path: Path) -> None:
@@ -411,13 +427,15 @@ def write_set(folder: Path, parts: int = 2) -> str:
     return str(folder)
 
 
-def test_a_data_set_that_was_changed_is_read_again(tmp_path: Path) -> None:
+def test_a_data_set_that_was_changed_is_refused(tmp_path: Path) -> None:
     hub = write_set(tmp_path / "set")
     state = open_hub(hub)[1]
     assert open_hub(hub)[1] == state
     unify(tmp_path, tmp_path / "out", FORMATS["wiki"], Rules(hub=hub))
     (tmp_path / "set" / "0.jsonl").write_text(json.dumps({"id": 0, "text": "Other 0."}) + "\n")
-    unify(tmp_path, tmp_path / "out", FORMATS["wiki"], Rules(hub=hub))
+    with pytest.raises(UserError, match="state of the source"):
+        unify(tmp_path, tmp_path / "out", FORMATS["wiki"], Rules(hub=hub))
+    unify(tmp_path, tmp_path / "out", FORMATS["wiki"], Rules(hub=hub), overwrite=True)
     assert [d.sentences for d in documents(tmp_path / "out")] == [("Other 0.",), ("Text 1.",)]
     with pytest.raises(UserError, match="changed while it was being read"):
         list(hub_rows(hub, state, 0, 2, "text"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,15 +33,13 @@ from nystromformer.data.manifest import (
     tokens_file,
     write_manifest,
 )
-from nystromformer.data.preprocessing.corpus import read_documents, stable_uniform
+from nystromformer.data.preprocessing.corpus import digest_of, read_documents, stable_uniform
 from nystromformer.data.preprocessing.mixture import Choice, WeightedCorpus, parse_mixture
-from nystromformer.data.preprocessing.parts import make_part, merge_parts, write_index
-from nystromformer.data.preprocessing.pool import Report
+from nystromformer.data.preprocessing.pool import Unit, make_parts, reading_progress
 from nystromformer.data.preprocessing.pretrained_tokenizer import PretrainedTokenizer, find_tokenizer, read_tokenizer
+from nystromformer.data.preprocessing.rows import make_part, merge_parts, write_index
 from nystromformer.data.preprocessing.settings import TRAIN, DatasetSettings
-from nystromformer.data.preprocessing.stages import StageOutput, Stages, fingerprint_of
 from nystromformer.data.preprocessing.unified import CORPUS_FILE, UnifiedCorpus, read_corpus, sum_counts
-from nystromformer.data.preprocessing.units import Unit, run_units
 from nystromformer.data.tokenizer import (
     TOKENIZER_FILE,
     load_tokenizer,
@@ -50,23 +47,20 @@ from nystromformer.data.tokenizer import (
     special_tokens,
     train_tokenizer,
 )
-from nystromformer.data.verification import MEMORY_FILE
 from nystromformer.errors import UserError
-from nystromformer.files.writing import FileStamp, sha256_of
+from nystromformer.files.parts import Part, Parts, open_parts
+from nystromformer.files.writing import sha256_of
 from nystromformer.wording import counted, number_of
 
 log = logging.getLogger(__name__)
 
-_TOKENIZER_STAGE = "tokenizer"
+_TOKENIZER = "tokenizer"
+"""A part of a dataset, made before all others."""
 _TRAINING_CHARACTERS = 10**9
-_RESERVED = (
+_RESULTS = (
+    *(file_of(split) for file_of in (tokens_file, splits_file, index_file) for split in SPLITS),
+    f"{TOKENIZER_FOLDER}/{TOKENIZER_FILE}",
     MANIFEST_FILE,
-    MEMORY_FILE,
-    TOKENIZER_FOLDER,
-    PARTS_FOLDER,
-    *map(tokens_file, SPLITS),
-    *map(splits_file, SPLITS),
-    *map(index_file, SPLITS),
 )
 
 
@@ -89,13 +83,13 @@ def build_dataset(
     settings: DatasetSettings,
     workers: int = 1,
     overwrite: bool = False,
-    part: slice | None = None,
+    share: slice | None = None,
 ) -> Manifest | None:
     """Make a dataset, or what an interrupted run left to do; nothing where it is finished.
 
     Args:
         corpora: holds `<name>/unified` of each corpus.
-        part: of the list of all parts, that an array job does, which leaves the rest and the merging to others.
+        share: of the parts, that an array job does, which leaves the rest and the merging to others.
 
     Raises:
         UserError: a corpus or the tokenizer is missing, the folder is another run's, or the text is too little.
@@ -108,28 +102,30 @@ def build_dataset(
     ]
     pretrained = _read_pretrained(settings, corpora)
     parameters = _parameters(settings, sources, pretrained)
-    run = {"format_version": FORMAT_VERSION, **parameters}
-    with Stages(out, run, MANIFEST_FILE, _RESERVED, overwrite) as stages:
-        if _is_finished(out):
+    with open_parts(
+        out / PARTS_FOLDER,
+        "the preprocessing of datasets",
+        {"format_version": FORMAT_VERSION, **parameters},
+        [out / name for name in _RESULTS],
+        "refuse" if share is None else "share",
+        overwrite,
+    ) as parts:
+        manifest = _find_finished(out)
+        if manifest is None:
+            tokenizer_sha256 = _make_tokenizer(parts, settings, sources, pretrained)
+            units = {source.name: _units(out, settings.length, source, tokenizer_sha256) for source in sources}
+            made = make_parts(parts, [unit for each in units.values() for unit in each], workers, "rows", share)
+            if share is not None:
+                return None
+            manifest = _finish(parts, settings, parameters, units, made, tokenizer_sha256)
+            _log_dataset(manifest, read)
+            log.info("dataset %s in %.1f seconds", manifest.fingerprint, time.monotonic() - begin)
+        else:
             log.info("%s: already finished, nothing to do", out)
-            if part is None:
-                stages.exclude_others()
-                _tidy(stages, settings)
-            return open_dataset(out).manifest
-        tokenizer = _make_tokenizer(stages, settings, sources, pretrained)
-        units = {source.name: _units(out, settings.length, source, tokenizer) for source in sources}
-        outputs = run_units(stages, [unit for each in units.values() for unit in each], workers, "rows", part)
-        if part is not None:
-            return None
-        stages.exclude_others()
-        if _is_finished(out):
-            log.info("%s: finished by another process", out)
-            return open_dataset(out).manifest
-        stages.unfinish()
-        manifest = _finish(stages, settings, parameters, units, outputs, tokenizer)
-        _tidy(stages, settings)
-    _log_dataset(manifest, read)
-    log.info("dataset %s in %.1f seconds", manifest.fingerprint, time.monotonic() - begin)
+        if share is None and not settings.in_parts:
+            for name in parts.names():
+                if name != _TOKENIZER:
+                    parts.discard(name)
     return manifest
 
 
@@ -163,7 +159,7 @@ def _parameters(
     if pretrained is None:
         tokenizer = {"tokenizer": TRAIN, "vocab_size": settings.trained_size}
     else:
-        tokenizer = {"tokenizer": pretrained.name, "tokenizer_state": fingerprint_of(pretrained.tokenizer.to_str())}
+        tokenizer = {"tokenizer": pretrained.name, "tokenizer_state": digest_of(pretrained.tokenizer.to_str())}
     return {
         "length": settings.length,
         "corpora": {source.name: str(source.choice.corpus.weight) for source in sources},
@@ -175,59 +171,64 @@ def _parameters(
     }
 
 
-def _is_finished(out: Path) -> bool:
-    """Whether a dataset is whole; what it lost is made again."""
-    if not (out / MANIFEST_FILE).exists():
-        return False
+def _find_finished(out: Path) -> Manifest | None:
+    """The manifest of a dataset that is whole. One that has lost a file loses its manifest, and is made again."""
+    manifest = out / MANIFEST_FILE
+    if not manifest.exists():
+        return None
     try:
         dataset = open_dataset(out)
         for rows in (dataset.train, dataset.validation):
             for name, stamp in rows.index.files(rows.split) if rows.index else ():
                 check_size(out / name, stamp, MANIFEST_FILE, MAKE_ANEW)
+        return dataset.manifest
     except UserError as error:
         log.info("%s", error)
-        return False
-    return True
+        manifest.unlink(missing_ok=True)
+        return None
 
 
 def _make_tokenizer(
-    stages: Stages, settings: DatasetSettings, sources: Sequence[_Source], pretrained: PretrainedTokenizer | None
-) -> FileStamp:
-    def work(report: Report) -> StageOutput:
-        if pretrained is None:
-            log.info("training a tokenizer of %d tokens", settings.trained_size)
-            tokenizer = train_tokenizer(_training_text(settings.seed, sources, report), settings.trained_size)
-            if tokenizer.get_vocab_size() < settings.trained_size:
-                log.warning(
-                    "the text is too short for the full vocabulary, which now has %d of %d tokens",
-                    tokenizer.get_vocab_size(),
-                    settings.trained_size,
-                )
-        else:
-            tokenizer = pretrained.tokenizer
-        files = save_tokenizer(tokenizer, stages.folder / TOKENIZER_FOLDER)
-        return StageOutput({f"{TOKENIZER_FOLDER}/{file}": stamp for file, stamp in files.items()})
-
-    size = sum(source.unified.size for source in sources) if pretrained is None else 0
-    # what it is made of is among the run's parameters
-    unit = Unit(_TOKENIZER_STAGE, "", size, work, verify=True)
-    [output] = run_units(stages, [unit], 1, _TOKENIZER_STAGE).values()
-    return output.files[f"{TOKENIZER_FOLDER}/{TOKENIZER_FILE}"]
+    parts: Parts, settings: DatasetSettings, sources: Sequence[_Source], pretrained: PretrainedTokenizer | None
+) -> str:
+    """Train the tokenizer, or copy it, unless it is there; gives its file's SHA-256."""
+    folder = parts.folder.parent / TOKENIZER_FOLDER
+    # The jobs of an array may all begin at once.
+    with parts.alone(_TOKENIZER, wait=True):
+        part = parts.find(_TOKENIZER, verify=True)
+        if part is None:
+            tokenizer = pretrained.tokenizer if pretrained else _train(settings, sources)
+            files = {folder / file: stamp for file, stamp in save_tokenizer(tokenizer, folder).items()}
+            part = parts.add(_TOKENIZER, files)
+    return next(stamp.sha256 for file, stamp in part.files.items() if Path(file).name == TOKENIZER_FILE)
 
 
-def _training_text(seed: int, sources: Sequence[_Source], report: Report) -> Iterator[str]:
-    """Sentences of the train split, of a sample of its documents where there is more than 10^9 characters."""
+def _train(settings: DatasetSettings, sources: Sequence[_Source]) -> Any:
+    """A tokenizer of the train split, of a sample of its documents where there is more than 10^9 characters."""
+    log.info("training a tokenizer of %d tokens", settings.trained_size)
     sample = min(1.0, _TRAINING_CHARACTERS / max(sum(source.unified.characters for source in sources), 1))
-    for source in sources:
-        for shard, stamp in source.unified.shards.items():
-            for document in read_documents(source.folder / shard, lambda size: report(size, 0), stamp):
-                chance = stable_uniform(seed, f"tokenizer\0{document.id}")
-                split, times = source.choice(document)
-                if split == "train" and times and chance < sample:
-                    yield from document.sentences
+    with reading_progress(_TOKENIZER, sum(source.unified.size for source in sources)) as report:
+
+        def sentences() -> Iterator[str]:
+            for source in sources:
+                for shard, stamp in source.unified.shards.items():
+                    for document in read_documents(source.folder / shard, lambda size: report(size, 0), stamp):
+                        chance = stable_uniform(settings.seed, f"tokenizer\0{document.id}")
+                        split, times = source.choice(document)
+                        if split == "train" and times and chance < sample:
+                            yield from document.sentences
+
+        tokenizer = train_tokenizer(sentences(), settings.trained_size)
+    if tokenizer.get_vocab_size() < settings.trained_size:
+        log.warning(
+            "the text is too short for the full vocabulary, which now has %d of %d tokens",
+            tokenizer.get_vocab_size(),
+            settings.trained_size,
+        )
+    return tokenizer
 
 
-def _units(out: Path, length: int, source: _Source, tokenizer: FileStamp) -> list[Unit]:
+def _units(out: Path, length: int, source: _Source, tokenizer_sha256: str) -> list[Unit]:
     """The parts of a corpus."""
     units = []
     for number, (shard, stamp) in enumerate(source.unified.shards.items()):
@@ -238,26 +239,24 @@ def _units(out: Path, length: int, source: _Source, tokenizer: FileStamp) -> lis
             name=name,
             documents=source.folder / shard,
             stamp=stamp,
-            tokenizer_sha256=tokenizer.sha256,
+            tokenizer_sha256=tokenizer_sha256,
             length=length,
             choice=source.choice,
         )
-        # the run's parameters hold the rest
-        fingerprint = fingerprint_of([name, stamp.sha256, tokenizer.sha256])
-        units.append(Unit(name, fingerprint, stamp.size * source.choice.corpus.passes, work))
+        units.append(Unit(name, stamp.size * source.choice.corpus.passes, work))
     return units
 
 
 def _finish(
-    stages: Stages,
+    parts: Parts,
     settings: DatasetSettings,
     parameters: dict[str, Any],
     units: Mapping[str, list[Unit]],
-    outputs: Mapping[str, StageOutput],
-    tokenizer: FileStamp,
+    made: Mapping[str, Part],
+    tokenizer_sha256: str,
 ) -> Manifest:
-    out = stages.folder
-    totals = {split: sum_counts(output.result[split] for output in outputs.values()) for split in SPLITS}
+    out = parts.folder.parent
+    totals = {split: sum_counts(part.figures[split] for part in made.values()) for split in SPLITS}
     for split, total in totals.items():
         if not total["rows"] and not (split == "train" and settings.validation == 1):
             raise UserError(
@@ -267,13 +266,13 @@ def _finish(
             )
     corpora = []
     for corpus in parse_mixture(settings.mixture):
-        parts = [outputs[unit.name].result for unit in units[corpus.name]]
-        sums = {split: sum_counts(part[split] for part in parts) for split in SPLITS}
+        figures = [made[unit.name].figures for unit in units[corpus.name]]
+        sums = {split: sum_counts(each[split] for each in figures) for split in SPLITS}
         counts = {split: Counts(**{key: sums[split][key] for key in Counts.model_fields}) for split in SPLITS}
         corpora.append(Corpus(name=corpus.name, weight=float(corpus.weight), **counts))
     place = write_index if settings.in_parts else merge_parts
-    splits = {split: SplitManifest(**totals[split], files=place(stages.stamps, split, outputs)) for split in SPLITS}
-    encoder = load_tokenizer(out / TOKENIZER_FOLDER, tokenizer.sha256)
+    splits = {split: SplitManifest(**totals[split], files=place(parts, split, made)) for split in SPLITS}
+    encoder = load_tokenizer(out / TOKENIZER_FOLDER, tokenizer_sha256)
     manifest = Manifest(
         corpora=corpora,
         length=settings.length,
@@ -281,7 +280,7 @@ def _finish(
         tokens_dtype=storage_dtype(encoder.get_vocab_size()),
         splits_dtype=storage_dtype(settings.length),
         special=special_tokens(encoder),
-        tokenizer_sha256=tokenizer.sha256,
+        tokenizer_sha256=tokenizer_sha256,
         train=splits["train"],
         validation=splits["validation"],
         seed=settings.seed,
@@ -290,19 +289,6 @@ def _finish(
     )
     write_manifest(out, manifest)
     return manifest
-
-
-def _tidy(stages: Stages, settings: DatasetSettings) -> None:
-    """Remove what a finished dataset has no use for. The stamps of parts that stay are of use when one is lost."""
-    for name in stages.stamps.names():
-        if name != _TOKENIZER_STAGE and not settings.in_parts:
-            stages.stamps.remove(name)
-    folder = stages.folder / PARTS_FOLDER
-    # what a killed process was writing
-    for path in folder.glob("*.tmp"):
-        path.unlink()
-    with suppress(OSError):
-        folder.rmdir()
 
 
 def _log_dataset(manifest: Manifest, read: Mapping[str, UnifiedCorpus]) -> None:

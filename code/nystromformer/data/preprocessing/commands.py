@@ -40,18 +40,18 @@ class WorkFlags:
     ] = False
 
     @property
-    def part(self) -> slice | None:
-        """The part of the work that flags name, of the list of all; None: all of it.
+    def share(self) -> slice | None:
+        """The parts of the work that flags name; None: all.
 
         Raises:
             UserError: one flag without the other, or jobs that would overwrite each other's work.
         """
-        part = flags.array_slice(self.array_index, self.array_size)
-        if part is not None and self.overwrite:
+        share = flags.array_slice(self.array_index, self.array_size)
+        if share is not None and self.overwrite:
             raise UserError(
                 "--overwrite: not with --array_index, as jobs would remove each other's work. Remove the folder first"
             )
-        return part
+        return share
 
 
 ALL_WORK = WorkFlags()
@@ -78,7 +78,7 @@ def corpus_command(
         out: Documents = folder / "unified",
         work: WorkFlags = ALL_WORK,
     ) -> None:
-        unify(source, out, format, rules, work.workers, work.overwrite, work.part)
+        unify(source, out, format, rules, work.workers, work.overwrite, work.share)
 
     preprocess.__doc__ = (
         f"Turn the corpus {format.name} into documents of sentences, which preprocess_data_512.py and "
@@ -117,7 +117,7 @@ def dataset_command(
     ) -> None:
         kind = "trained" if settings.tokenizer == TRAIN else "roberta"
         target = out or folder / f"{settings.length}-{kind}"
-        build_dataset(corpora, target, settings, work.workers, work.overwrite, work.part)
+        build_dataset(corpora, target, settings, work.workers, work.overwrite, work.share)
 
     preprocess.__doc__ = f"Make a pretraining dataset of rows of {length} tokens from unified corpora."
     return preprocess

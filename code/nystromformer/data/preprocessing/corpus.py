@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -186,6 +187,11 @@ def choose_validation_groups(sizes: Mapping[str, int], seed: int, share: float) 
 def stable_hash(seed: int, text: str) -> bytes:
     """SHA-256 of a seed and a text: the same in every process, unlike `hash`."""
     return hashlib.sha256(f"{seed}\0{text}".encode()).digest()
+
+
+def digest_of(value: Any) -> str:
+    """SHA-256 of a value that JSON can hold."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def stable_uniform(seed: int, text: str) -> float:

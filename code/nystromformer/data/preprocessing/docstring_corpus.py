@@ -21,10 +21,8 @@ from nystromformer.data.preprocessing.docstrings import (
     read_modules,
     text_digest,
 )
-from nystromformer.data.preprocessing.pool import Report
-from nystromformer.data.preprocessing.stages import StageOutput
+from nystromformer.data.preprocessing.pool import Made, Report, Unit
 from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name
-from nystromformer.data.preprocessing.units import Unit
 from nystromformer.errors import UserError
 from nystromformer.wording import counted, number_of
 
@@ -74,29 +72,28 @@ def unify_docstrings(
     }
     files = find_sources(sources or installed_sources())
     work = partial(_write, out=out, files=files, settings=settings, workers=workers)
-    # the run's parameters say all that decides it
-    unit = Unit("corpus", "", sum(file.path.stat().st_size for file in files), work, verify=True)
-    origin = [str(folder.resolve()) for folder in sources]
+    unit = Unit("corpus", sum(file.path.stat().st_size for file in files), work)
+    origin = {"source": [str(folder.resolve()) for folder in sources]}
     return write_unified(out, "docstrings", described, origin, [unit], 1, overwrite)
 
 
 def _write(
     report: Report, *, out: Path, files: Sequence[SourceFile], settings: DocstringSettings, workers: int
-) -> StageOutput:
+) -> Made:
     modules = read_modules(files, settings.seed, settings.limit_mb, workers, report)
     tally = Tally()
-    output = StageOutput()
+    shards = {}
     documents = documents_of_modules(modules, settings.min_words, tally)
     for number, batch in enumerate(in_batches(documents, _SHARD_CHARACTERS)):
-        output.files[shard_name(number)] = write_documents(out / shard_name(number), batch)
-    output.result = tally.as_dict(with_groups=True)
+        shard = out / shard_name(number)
+        shards[shard] = write_documents(shard, batch)
     if not tally.documents:
-        # before the stage counts as done: packages that are added later are no other parameters
+        # before the part counts as finished: packages that are added later are no other facts
         raise UserError(
             f"no document is left of {number_of(len(modules), 'module')}: add packages by --source, or lower "
             f"--min_words. Dropped: {counted(tally.dropped)}"
         )
-    return output
+    return shards, tally.as_dict(with_groups=True)
 
 
 def documents_of_modules(modules: Sequence[Module], min_words: int, tally: Tally) -> Iterator[Document]:

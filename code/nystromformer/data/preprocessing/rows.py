@@ -1,12 +1,17 @@
 """Rows of a fixed length, written to raw files; `packing` says how documents are cut into them.
 
+Each file of documents gives a part, whose rows are merged into a dataset's files, or indexed.
+
 Shapes: R rows, N tokens of a row, T tokens of a document.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import hashlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -14,12 +19,28 @@ from types import TracebackType
 import numpy as np
 from tokenizers import Tokenizer
 
-from nystromformer.data.manifest import little_endian, splits_file, storage_dtype, tokens_file
-from nystromformer.data.preprocessing.corpus import Document, in_batches
+from nystromformer.data.dataset import TOKENIZER_FOLDER
+from nystromformer.data.index import index_of
+from nystromformer.data.manifest import (
+    PARTS_FOLDER,
+    SPLITS,
+    index_file,
+    little_endian,
+    splits_file,
+    storage_dtype,
+    tokens_file,
+)
+from nystromformer.data.preprocessing.corpus import Document, in_batches, read_documents
+from nystromformer.data.preprocessing.mixture import Choice
 from nystromformer.data.preprocessing.packing import Packer
-from nystromformer.data.tokenizer import SpecialTokens
+from nystromformer.data.preprocessing.pool import Made, Report
+from nystromformer.data.tokenizer import SpecialTokens, load_tokenizer, special_tokens
+from nystromformer.errors import UserError, reading
+from nystromformer.files.parts import Part, Parts
 from nystromformer.files.writing import FileStamp, NewFile
 
+_COPY_BYTES = 1 << 20
+_FILES = (tokens_file, splits_file)
 _BATCH_CHARACTERS = 1 << 18
 
 
@@ -104,6 +125,89 @@ class RowWriter:
         }
 
     @property
-    def files(self) -> dict[str, FileStamp]:
-        """The stamps of the files by name."""
-        return {file.path.name: file.stamp for file in self._files}
+    def files(self) -> dict[Path, FileStamp]:
+        """The stamps of the files."""
+        return {file.path: file.stamp for file in self._files}
+
+
+def make_part(
+    report: Report,
+    *,
+    folder: Path,
+    name: str,
+    documents: Path,
+    stamp: FileStamp,
+    tokenizer_sha256: str,
+    length: int,
+    choice: Choice,
+) -> Made:
+    """Tokenise and pack one file of documents into `parts/<name>.<split>.{tokens,splits}.bin`.
+
+    The text is read once for each time that a document may come, so that repeats are apart.
+    """
+    tokenizer = _load_once(folder / TOKENIZER_FOLDER, tokenizer_sha256)
+    special, vocab_size = special_tokens(tokenizer), tokenizer.get_vocab_size()
+    splits: deque[str] = deque()
+
+    def chosen() -> Iterator[Document]:
+        for turn in range(choice.corpus.passes):
+            for document in read_documents(documents, lambda size: report(size, 0), stamp):
+                split, times = choice(document)
+                if turn < times:
+                    splits.append(split)
+                    yield document
+
+    with ExitStack() as stack:
+        writers = {
+            split: stack.enter_context(RowWriter(folder / PARTS_FOLDER, f"{name}.{split}", vocab_size, special, length))
+            for split in SPLITS
+        }
+        for tokens_T, starts in encode_documents(chosen(), tokenizer):
+            writers[splits.popleft()].add(tokens_T, starts)
+            report(0, len(tokens_T))
+    files = {path: stamp for writer in writers.values() for path, stamp in writer.files.items()}
+    return files, {split: writer.counts for split, writer in writers.items()}
+
+
+@lru_cache(maxsize=1)
+def _load_once(folder: Path, sha256: str) -> Tokenizer:
+    """A tokenizer, loaded once in a process; the hash tells one from another in the same place."""
+    return load_tokenizer(folder, sha256)
+
+
+def write_index(parts: Parts, split: str, made: Mapping[str, Part]) -> dict[str, FileStamp]:
+    """Write the index of a split whose rows stay in their parts; returns its stamp by its name."""
+    name = index_file(split)
+    entries = []
+    for part_name, part in made.items():
+        tokens, splits = (part.files[file_of(f"{part_name}.{split}")] for file_of in _FILES)
+        entries.append((part_name, part.figures[split]["rows"], tokens, splits))
+    with NewFile(parts.folder.parent / name) as file:
+        file.write(index_of(entries))
+    return {name: file.stamp}
+
+
+def merge_parts(parts: Parts, split: str, made: Mapping[str, Part]) -> dict[str, FileStamp]:
+    """Put the rows of parts one after the other into a split's files; returns their stamps by name.
+
+    Raises:
+        UserError: a part is not as it was written; it is removed.
+    """
+    merged_stamps = {}
+    for file_of in _FILES:
+        with NewFile(parts.folder.parent / file_of(split)) as merged:
+            for name, part in made.items():
+                path = parts.folder / file_of(f"{name}.{split}")
+                digest = hashlib.sha256()
+                with reading(path), path.open("rb") as file:
+                    while block := file.read(_COPY_BYTES):
+                        digest.update(block)
+                        merged.write(block)
+                if digest.hexdigest() != part.files[path.name].sha256:
+                    parts.discard(name)
+                    raise UserError(
+                        f"{path}: changed since it was written (the SHA-256 does not match). It was removed: "
+                        "start the same command again, which writes it again."
+                    )
+        merged_stamps[file_of(split)] = merged.stamp
+    return merged_stamps

@@ -18,8 +18,8 @@ from typing import BinaryIO, cast
 
 from nystromformer.data.preprocessing.corpus import MAX_LINE
 from nystromformer.data.preprocessing.pool import Report
-from nystromformer.data.preprocessing.stages import RUN_FILE
 from nystromformer.errors import UserError
+from nystromformer.files.parts import MARK, PARTS
 
 CHUNK_BYTES = 1 << 24
 _REPORT_BYTES = 1 << 18
@@ -61,7 +61,9 @@ def find_files(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> tu
     for parent, below, files in os.walk(folder, followlinks=True):
         here = Path(parent)
         below[:] = [
-            name for name in below if not (_is_left_out(here / name, left_out) or (here / name / RUN_FILE).is_file())
+            name
+            for name in below
+            if not (_is_left_out(here / name, left_out) or (here / name / PARTS / MARK).is_file())
         ]
         for path in (here / name for name in files):
             if not _is_left_out(path, left_out):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nystromformer.data.hub import datasets_library
-from nystromformer.data.preprocessing.stages import fingerprint_of
+from nystromformer.data.preprocessing.corpus import digest_of
 from nystromformer.errors import UserError, first_line
 
 
@@ -25,7 +25,7 @@ def open_hub(name: str) -> tuple[Any, str]:
         builder = library.load_dataset_builder(path, config or None)
         files = builder.config.data_files or {}
         origins = [[str(split), list(map(str, each)), each.origin_metadata] for split, each in files.items()]
-        return builder.as_streaming_dataset(split="train"), fingerprint_of(origins)
+        return builder.as_streaming_dataset(split="train"), digest_of(origins)
     except Exception as error:  # the library raises whatever its network and file system layers raise
         raise UserError(
             f"--hub {name}: cannot be loaded: {first_line(error)}. Expected NAME or NAME:CONFIG on the Hugging Face "

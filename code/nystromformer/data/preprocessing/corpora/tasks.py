@@ -7,14 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from nystromformer.data.preprocessing.corpora.text import MAX_DOCUMENT, MAX_SENTENCE, Tally, documents_of
 from nystromformer.data.preprocessing.corpora.unify import corpus_of
 from nystromformer.data.preprocessing.corpus import line_of
-from nystromformer.data.preprocessing.stages import StageOutput, Stages, Stamps
 from nystromformer.data.preprocessing.unified import CORPUS_FILE, FORMAT_VERSION, shard_name, write_corpus
 from nystromformer.errors import UserError
+from nystromformer.files.parts import PARTS, open_parts
 from nystromformer.files.writing import NewFile
 from nystromformer.wording import counted, number_of
 
@@ -43,13 +41,13 @@ def open_task(corpora: Path, name: str, task: int, tasks: int) -> Iterator[Add]:
             file; a text holds half of a surrogate pair; or no task had a document.
     """
     folder = corpora / name / "unified"
-    parameters = {"format_version": FORMAT_VERSION, "corpus": name, **_SETTINGS, "tasks": tasks}
-    reserved = (CORPUS_FILE, *map(shard_name, range(tasks)))
-    with Stages(folder, parameters, CORPUS_FILE, reserved, advice=_ADVICE) as stages:
-        shard, stamps = shard_name(task), stages.stamps
-        with _alone(stamps, task, folder / shard):
+    facts = {"format_version": FORMAT_VERSION, "corpus": name, **_SETTINGS, "tasks": tasks}
+    shards = [folder / shard_name(number) for number in range(tasks)]
+    results = [*shards, folder / CORPUS_FILE]
+    with open_parts(folder / PARTS, "UnifiedWriter", facts, results, "share", advice=_ADVICE) as parts:
+        with parts.alone(shards[task].stem):
             tally = Tally()
-            with NewFile(folder / shard) as file:
+            with NewFile(shards[task]) as file:
 
                 def add(id: str, text: str) -> int:
                     before = tally.documents
@@ -61,45 +59,16 @@ def open_task(corpora: Path, name: str, task: int, tasks: int) -> Iterator[Add]:
                     return tally.documents - before
 
                 yield add
-            stamps.write(_unit(task), "", StageOutput({shard: file.stamp}, tally.as_dict()))
-        _complete(folder, stamps, name, tasks)
-
-
-def _unit(task: int) -> str:
-    return f"{task:05d}"
-
-
-@contextmanager
-def _alone(stamps: Stamps, task: int, path: Path) -> Iterator[None]:
-    """Keep other runs from this task.
-
-    Raises:
-        UserError: one is at it.
-    """
-    lock = FileLock(stamps.lock_file(_unit(task)))
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        raise UserError(f"{path}: another run is writing it, of the same task: wait for it, or stop it") from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _complete(folder: Path, stamps: Stamps, name: str, tasks: int) -> None:
-    """Write `corpus.json`, unless a task is not finished yet."""
-    outputs = []
-    for task in range(tasks):
-        output = stamps.find(_unit(task), "")
-        if output is None:
-            return
-        outputs.append(output)
-    corpus = corpus_of(name, _SETTINGS, outputs)
-    if not corpus.documents:
-        raise UserError(
-            f"{folder}: no document is left in {number_of(tasks, 'task')}. Dropped: {counted(corpus.dropped)}"
-        )
-    # Two tasks may end at the same moment.
-    with FileLock(stamps.lock_file("corpus")):
-        write_corpus(folder, corpus)
+            parts.add(shards[task].stem, {file.path: file.stamp}, tally.as_dict())
+        # Two tasks may end at the same moment.
+        with parts.alone("corpus", wait=True):
+            made = [parts.find(shard.stem) for shard in shards]
+            finished = [part for part in made if part is not None]
+            if len(finished) == tasks:
+                corpus = corpus_of(name, _SETTINGS, finished)
+                if not corpus.documents:
+                    raise UserError(
+                        f"{folder}: no document is left in {number_of(tasks, 'task')}. "
+                        f"Dropped: {counted(corpus.dropped)}"
+                    )
+                write_corpus(folder, corpus)
