@@ -13,7 +13,7 @@ from PIL import Image
 from small import run_here
 
 from nystromformer.errors import UserError
-from nystromformer.runs.store import Store
+from nystromformer.files.parts import Parts
 from nystromformer.tasks.lra import image_data, listops
 from nystromformer.tasks.lra import prepare as preparing
 from nystromformer.tasks.lra.image_data import convert_to_grey, read_pictures
@@ -129,7 +129,7 @@ def test_files_of_somebodys_are_refused(name: str, prepare: Prepare) -> None:
 def test_interrupted_it_goes_on_to_the_same_files(
     prepare: Prepare, monkeypatch: pytest.MonkeyPatch, whole: dict[str, bytes]
 ) -> None:
-    """Ended while it draws, and again before the files get their names; nothing that was drawn is drawn again."""
+    """Ended while it draws, and again when all is written; nothing that was drawn is drawn again."""
     drawn: list[tuple[str, int]] = []
     draw_example = listops.draw_example
 
@@ -143,9 +143,12 @@ def test_interrupted_it_goes_on_to_the_same_files(
     monkeypatch.setattr(listops, "draw_example", counted)
     assert prepare.run(*FLAGS) == 130
     with monkeypatch.context() as context:
-        context.setattr(Store, "publish", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt()))
+        context.setattr(Parts, "remove", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt()))
         assert prepare.run(*FLAGS) == 130
-    assert "start again, or choose another --out" in prepare.refuse(*FLAGS, "--seed", 1)
+    assert (
+        "seed: found 0, expected 1 Nothing was changed: repeat the command that began it, or choose another"
+        in prepare.refuse(*FLAGS, "--seed", 1)
+    )
     assert prepare.run(*FLAGS) == 0
     assert contents(prepare.out) == whole
     assert len(drawn) == 17 + 1 + 40 - 14, "two parts of seven were whole"

@@ -58,18 +58,20 @@ def make_parts(
     label: str,
     share: slice | None = None,
     counted: str = "tokens",
+    verify: bool = False,
 ) -> dict[str, Part]:
     """Make the parts that are not finished yet; gives all of them by name, in the units' order.
 
     Args:
         share: of the units, that an array job does, beside others that have the folder; None: all.
         counted: what they report besides bytes.
+        verify: as of `Parts.find`.
 
     Raises:
         UserError: what a unit raises, another process is at one of them, or a worker process was killed.
     """
     mine = units[share or slice(None)]
-    made = {unit.name: parts.find(unit.name) for unit in mine}
+    made = {unit.name: parts.find(unit.name, verify) for unit in mine}
     missing = [unit for unit in mine if made[unit.name] is None]
     total, left = (sum(unit.size for unit in some) for some in (mine, missing))
     if len(missing) < len(mine):

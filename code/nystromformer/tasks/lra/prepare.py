@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nystromformer.data.counter import permute
-from nystromformer.data.preprocessing.pool import Report, run_works
-from nystromformer.data.preprocessing.progress import ReadingProgress
+from nystromformer.data.preprocessing.pool import Made, Report, Unit, make_parts
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import write_checked
-from nystromformer.runs.store import Pieces, Store, write_folder
+from nystromformer.files.parts import PARTS, Parts, open_parts
+from nystromformer.files.writing import NewFile
 from nystromformer.tasks.lra.store import (
     MANIFEST_FILE,
     SPLITS,
@@ -76,34 +76,31 @@ def prepare_drawn(
         folder,
         data,
         {**settings, "sizes": dict(sizes)},
-        lambda store: (_draw_splits(store, draw, sizes, data, workers), warnings),
+        lambda parts: (_draw_splits(folder, parts, draw, sizes, data, workers), warnings),
     )
 
 
 def _draw_splits(
-    store: Store, draw: Draw, sizes: Mapping[str, int], data: TaskData, workers: int
+    folder: Path, parts: Parts, draw: Draw, sizes: Mapping[str, int], data: TaskData, workers: int
 ) -> dict[str, SplitFacts]:
-    """Draw the splits into a store: the same for any number of processes, no example twice."""
-    parts = {
-        (split, first): range(first, min(first + _CHUNK, size))
+    """Draw the splits into a folder: the same for any number of processes, no example twice."""
+    units = [
+        Unit(
+            f"{split}-{first}",
+            0,
+            partial_of(_draw_part, parts.folder, draw, split, range(first, min(first + _CHUNK, size))),
+        )
         for split, size in sizes.items()
         for first in range(0, size, _CHUNK)
-    }
-    missing = [
-        partial_of(_draw_part, store.pieces, draw, split, numbers)
-        for (split, first), numbers in parts.items()
-        if store.pieces.read(f"{split}-{first}") is None
     ]
-    with ReadingProgress("drawing", 0, counted="examples") as progress:
-        for _ in run_works(missing, workers, progress):
-            pass
+    make_parts(parts, units, workers, "drawing", counted="examples", verify=True)
     seen: set[bytes] = set()
 
     def different_examples(split: str) -> Iterator[Example]:
         """The examples of a split in their order, with others in the place of those that were seen."""
         repeated = 0
-        pieces = (store.pieces.read(f"{split}-{first}") for first in range(0, sizes[split], _CHUNK))
-        for number, (tokens, label) in enumerate(chain.from_iterable(map(_examples_in, pieces))):
+        drawn = (parts.read(f"{split}-{first}") for first in range(0, sizes[split], _CHUNK))
+        for number, (tokens, label) in enumerate(chain.from_iterable(map(_examples_in, drawn))):
             attempt = 1
             while (digest := hashlib.blake2b(tokens, digest_size=16).digest()) in seen:
                 if attempt == _MOST_ATTEMPTS:
@@ -121,16 +118,17 @@ def _draw_splits(
             logger.info("%s: %s drawn again to avoid repetitions", split, number_of(repeated, "example"))
 
     # What is tested on comes first: the training examples give way.
-    splits = {split: write_split(store.whole, split, different_examples(split), data) for split in reversed(SPLITS)}
+    splits = {split: write_split(folder, split, different_examples(split), data) for split in reversed(SPLITS)}
     return {split: splits[split] for split in SPLITS}
 
 
-def _draw_part(pieces: Pieces, draw: Draw, split: str, numbers: range, report: Report) -> None:
-    with pieces.write(f"{split}-{numbers.start}") as piece:
+def _draw_part(folder: Path, draw: Draw, split: str, numbers: range, report: Report) -> Made:
+    with NewFile(folder / f"{split}-{numbers.start}") as file:
         for number in numbers:
             tokens, label = draw(split, number, 0)
-            piece.write(_HEAD.pack(len(tokens), label) + tokens)
+            file.write(_HEAD.pack(len(tokens), label) + tokens)
             report(len(tokens), 1)
+    return {file.path: file.stamp}, {}
 
 
 def _examples_in(part: bytes | None) -> Iterator[tuple[bytes, int]]:
@@ -169,16 +167,16 @@ def prepare_read(
     """
     missing = [split for split in SPLITS if split not in sources]
 
-    def write(store: Store) -> tuple[dict[str, SplitFacts], list[str]]:
+    def write(parts: Parts) -> tuple[dict[str, SplitFacts], list[str]]:
         examples = dict(sources)
         if missing:
             # One token more than is kept says that a sequence is cut.
             end = None if longest is None else longest + 1
             everything = [([each[:end] for each in whole], label) for whole, label in examples["train"]]
-            parts = carve(len(everything), len(missing), seed, data.draw)
-            for split, part in zip(("train", *missing), parts, strict=True):
-                examples[split] = [everything[number] for number in part.tolist()]
-        splits = {split: write_split(store.whole, split, examples[split], data, longest) for split in SPLITS}
+            divided = carve(len(everything), len(missing), seed, data.draw)
+            for split, numbers in zip(("train", *missing), divided, strict=True):
+                examples[split] = [everything[number] for number in numbers.tolist()]
+        splits = {split: write_split(folder, split, examples[split], data, longest) for split in SPLITS}
         sizes = {split: facts.examples for split, facts in splits.items()}
         if 0 in sizes.values() or (sizes != data.official and not partial):
             found, expected = (" / ".join(f"{each[split]:,}" for split in SPLITS) for each in (sizes, data.official))
@@ -256,26 +254,23 @@ def _prepare(
     folder: Path,
     data: TaskData,
     settings: dict[str, Any],
-    write: Callable[[Store], tuple[dict[str, SplitFacts], list[str]]],
+    write: Callable[[Parts], tuple[dict[str, SplitFacts], list[str]]],
 ) -> Manifest:
-    """Have the files of a task's data written, and give them their names in a folder; one command at a time.
+    """Have the files of a task's data written into a folder, the manifest last.
 
     Args:
         settings: all that decides what the data are.
-        write: writes all splits into the store's folder of whole files; gives also what results should warn of.
+        write: writes all splits; gives also what results should warn of.
 
     Raises:
-        UserError: the folder is not free; as the store, and as `write`. Finished parts stay.
+        UserError: the folder is not free; as `open_parts`, and as `write`. Finished parts stay.
     """
-    files = [path for split in SPLITS for path in split_files(folder, split).values()] + [folder / MANIFEST_FILE]
-
-    def write_all(store: Store) -> list[str]:
-        splits, warnings = write(store)
-        write_checked(store.whole / MANIFEST_FILE, asdict(Manifest(data, settings, splits, warnings)))
-        return [path.name for path in files]
-
-    command = f"experiments/lra/prepare.py {data.task}"
-    write_folder(folder, command, settings, files, write_all)
+    results = [path for split in SPLITS for path in split_files(folder, split).values()] + [folder / MANIFEST_FILE]
+    with open_parts(folder / PARTS, f"experiments/lra/prepare.py {data.task}", settings, results) as parts:
+        if not (folder / MANIFEST_FILE).exists():
+            splits, warnings = write(parts)
+            write_checked(folder / MANIFEST_FILE, asdict(Manifest(data, settings, splits, warnings)))
+        parts.remove()
     return open_stored(folder, data.task).manifest
 
 
