@@ -11,7 +11,7 @@ from nystromformer.command_line.flags import DeviceName
 
 def explain(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run: run_classify.py, run_glue.py or run_imdb.py.")],
-    text: Annotated[Path, typer.Option("--text", help="File with the text.")],
+    text: Annotated[Path, typer.Option("--input", help="File with the text.")],
     second: Annotated[
         Path | None, typer.Option("--second", help="File with the second text, for runs on pairs.")
     ] = None,

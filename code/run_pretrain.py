@@ -17,12 +17,22 @@ def pretrain(
         int, typer.Option("--workers", min=0, help="Processes that prepare batches; 0: a thread of the main process.")
     ] = 0,
     verify: Verify = False,
+    attention: Annotated[
+        str | None,
+        typer.Option(
+            "--attention",
+            help="Attention of all layers, instead of config.json's: NAME, or NAME,KEY=VALUE,… with its parameters. "
+            "Those in config.json, with its convolution, count for its own attention only.",
+        ),
+    ] = None,
     overrides: Overrides = None,
 ) -> None:
     """Pretrain by masked language modelling, and sentence order if config.json's objectives include it."""
+    from nystromformer.config.attention_text import attention_overrides
     from nystromformer.tasks.experiment.folder import open_experiment
 
-    experiment = open_experiment(model, overrides or [])
+    chosen = [] if attention is None else attention_overrides(model / "config.json", attention)
+    experiment = open_experiment(model, [*chosen, *(overrides or [])])
 
     # After the config was checked: importing torch takes seconds.
     from nystromformer.tasks.experiment.opening import run_device

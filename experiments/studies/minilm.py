@@ -39,7 +39,7 @@ STEPS = "--steps 100 --end_to_end_steps 300 --end_to_end_learning_rate 1e-4"
 def convert(chosen: str, steps: str = STEPS, length: int = 512) -> str:
     """A conversion on rows that are full, with as many tokens a step at every length."""
     rows = f"--rows {8 * 512 // length} --length {length} --least_tokens {length} --held_out 48"
-    text = "--text runs/minilm/reviews/reviews.jsonl"
+    text = "--input runs/minilm/reviews/reviews.jsonl"
     return f"code/run_export.py convert {{data}}/minilm {{here}} --attention {chosen} {text} {steps} {rows}"
 
 

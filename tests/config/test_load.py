@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nystromformer.config import ATTENTIONS, NystromConfig, experiment_config, load_config
-from nystromformer.config.attention_text import parse_attention
+from nystromformer.config.attention_text import attention_overrides, parse_attention
 from nystromformer.errors import UserError
 
 Data = dict[str, Any]
@@ -198,3 +198,30 @@ def test_mistakes_in_attentions_of_flags(text: str, expected: str) -> None:
         parse_attention(text)
     assert str(caught.value).startswith(f"--attention {text}: ")
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "layer"),
+    [
+        ({"attn_type": "nystrom", "num_landmarks": 8}, "softmax", {"name": "softmax"}),
+        (
+            {"attn_type": "nystrom", "num_landmarks": 8, "conv_kernel_size": 3},
+            "nystrom,num_landmarks=4",
+            {"name": "nystrom", "num_landmarks": 4, "conv_kernel_size": 3},
+        ),
+        (
+            {"attn_type": {"name": "nystrom", "pinv_iterations": 3}, "num_landmarks": 8},
+            "nystrom",
+            {"name": "nystrom", "num_landmarks": 8, "pinv_iterations": 3},
+        ),
+        ({"attn_type": ["softmax", "linear"], "conv_kernel_size": 3}, "linear", {"name": "linear"}),
+    ],
+    ids=str,
+)
+def test_one_flag_gives_all_layers_an_attention(
+    valid: Data, write_config: WriteConfig, model: Data, text: str, layer: Data
+) -> None:
+    valid["model"].update(model)
+    path = write_config(valid)
+    expected = ATTENTIONS[layer["name"]].model_validate(layer)
+    assert load_config(path, attention_overrides(path, text)).model.attentions == (expected,) * 2

@@ -49,7 +49,7 @@ def test_an_attention_is_added_as_the_page_says(project: Path, tmp_path: Path, d
     assert " passed" in run(others, project, 300).stdout
     # The page's line, on a small model and dataset.
     (tmp_path / "config.json").write_text(json.dumps(small_data(model__num_landmarks=None)))
-    assert train[-2:] == ["--set", "model.attn_type=sigmoid"]
+    assert train[-2:] == ["--attention", "sigmoid"]
     line = [*train[:2], "--model", str(tmp_path), "--dataset", str(dataset_folder), *train[-2:]]
     assert "mlm_accuracy" in run(line, project).stderr
 

@@ -54,7 +54,7 @@ def convert(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
     """`convert(dest, *flags)`: the command's exit status; flags after others of the same name take their place."""
 
     def run(dest: str, *flags: object, source: str = "bert", text: object = "texts.jsonl", steps: int = 4) -> int:
-        common = ("--text", place / str(text), "--rows", 4, "--held_out", 5, "--steps", steps, "--validate_every", 2)
+        common = ("--input", place / str(text), "--rows", 4, "--held_out", 5, "--steps", steps, "--validate_every", 2)
         named = flags if "--attention" in flags else ("--attention", NEAR, *flags)
         return run_here(monkeypatch, "code/run_export.py", "convert", place / source, tmp_path / dest, *common, *named)
 
@@ -189,7 +189,7 @@ def test_positions_are_extended_on_the_way(convert: Any, place: Path, tmp_path: 
     assert torch.equal(table[:32], table[64:])
     data = figures(tmp_path / "new")
     assert data["settings"]["length"] == 80
-    assert f"run_export.py convert {place / 'bert'} {tmp_path / 'new'} --attention {NEAR} --text " in data["command"]
+    assert f"run_export.py convert {place / 'bert'} {tmp_path / 'new'} --attention {NEAR} --input " in data["command"]
 
 
 @pytest.mark.parametrize("text", ["texts.txt", "books"])
@@ -247,7 +247,7 @@ WRONG: dict[str, tuple[tuple[object, ...], dict[str, Any], str]] = {
     "attention": (("--attention", "nearfar"), {}, "nearfar"),
     "parameter": (("--attention", "linear,num_landmarks=3"), {}, "num_landmarks"),
     "text": ((), {"text": "nothing.jsonl"}, "nothing.jsonl"),
-    "column": (("--text_column", "review"), {}, "expected one column review, found 0"),
+    "column": (("--text", "review"), {}, "expected one column review, found 0"),
     "too little text": (("--held_out", 4000), {}, "beside 4000 (--held_out)"),
     "length": (("--length", 64), {}, "expected from 1 (--least_tokens) to 32 tokens"),
     "segments": (("--attention", "nystrom,num_landmarks=4,segments=padded", "--length", 30), {}, "4 equal segments"),
@@ -270,7 +270,7 @@ def test_convert_without_text_or_softmax(
 ) -> None:
     words = ("convert", place / "bert", tmp_path / "x", "--attention", "local", "--steps", 1)
     assert run_here(monkeypatch, "code/run_export.py", *words) == 2
-    assert "--text" in capsys.readouterr().err
+    assert "--input" in capsys.readouterr().err
     import_model(place / "bert", tmp_path / "nystrom", ImportSettings(num_landmarks=4))
     assert convert("new", source=str(tmp_path / "nystrom")) == 2
     assert "with softmax in all layers, none of them reversible; found nystrom" in capsys.readouterr().err

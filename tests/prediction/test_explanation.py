@@ -159,7 +159,7 @@ def test_the_command_writes_the_page_and_says_the_numbers(
     predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
-    flags = (predictor.folder, "--text", tmp_path / "text.txt", "--device", "cpu")
+    flags = (predictor.folder, "--input", tmp_path / "text.txt", "--device", "cpu")
     assert run_here(monkeypatch, "code/run_explain.py", *flags, "--out", tmp_path / "page.html") == 0
     said = capsys.readouterr().out
     assert "predicted: " in said
@@ -171,8 +171,8 @@ def test_the_command_writes_the_page_and_says_the_numbers(
     mistakes = {
         ("--label", "5"): "--label 5: expected one of 0, 1",
         ("--second", tmp_path / "text.txt"): "expected single texts, as in the run's training data",
-        ("--text", tmp_path / "none.txt"): "none.txt: No such file",
-        ("--text", tmp_path / "empty.txt"): "found an empty one",
+        ("--input", tmp_path / "none.txt"): "none.txt: No such file",
+        ("--input", tmp_path / "empty.txt"): "found an empty one",
         ("--out", tmp_path / "page.html"): "page.html: is there already",
     }
     for given_flags, expected in mistakes.items():

@@ -1,10 +1,14 @@
 """An attention as a flag names it: `NAME,KEY=VALUE,…`, or the object that a config.json has for it."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
 from .attention import AttentionConfig, attention_config
+from .load import peek_config
+from .network import LAYER_DEFAULTS
 from .overrides import parse_value
 
 FLAG = "--attention"
@@ -25,3 +29,22 @@ def parse_attention(text: str) -> tuple[AttentionConfig, Mapping[str, Any]]:
         return attention_config(name, **parameters), parameters
     except ValueError as error:
         raise UserError(f"{FLAG} {text[:200]}: {error}") from None
+
+
+def attention_overrides(config_file: Path, text: str) -> list[str]:
+    """Overrides of a config.json that give all layers the attention that a flag names.
+
+    What config.json says of the parameters counts where its own attention is the same, which includes the convolution.
+
+    Raises:
+        UserError: as `parse_attention`.
+    """
+    attention, parameters = parse_attention(text)
+    section = peek_config(config_file).get("model")
+    model = section if isinstance(section, dict) else {}
+    own = {"name": model.get("attn_type")} if isinstance(model.get("attn_type"), str) else model.get("attn_type")
+    flat = {key: model[key] for key in LAYER_DEFAULTS if model.get(key) is not None}
+    chosen = {"name": attention.name}
+    if isinstance(own, dict) and own.get("name") == attention.name:
+        chosen |= {key: value for key, value in flat.items() if key in type(attention).model_fields} | own
+    return [f"model.attn_type={json.dumps(chosen | dict(parameters))}", *(f"model.{key}=null" for key in flat)]

@@ -8,6 +8,8 @@ from .attention import AttentionConfig, AttentionName, AttentionSpec, ConvKernel
 from .messages import Impossible, Path, StrictModel, quoted
 from .ranges import MOST_DROPOUT, MOST_LAYERS, Layers, Size, as_tuple
 
+LAYER_DEFAULTS = ("num_landmarks", "conv_kernel_size")
+"""Keys of the section "model" that are parameters of all layers' attentions."""
 MixedPrecision = Literal[True, False, "bf16", "fp16"]
 Dropout = Annotated[float, Field(ge=0, le=MOST_DROPOUT)]
 RopeTheta = Annotated[float, Field(gt=1, le=1e12)]
@@ -193,7 +195,7 @@ class ModelConfig(StrictModel):
     @property
     def _flat(self) -> dict[str, int]:
         """The defaults of all layers."""
-        flat = {"num_landmarks": self.num_landmarks, "conv_kernel_size": self.conv_kernel_size}
+        flat = {key: getattr(self, key) for key in LAYER_DEFAULTS}
         return {key: value for key, value in flat.items() if value is not None}
 
     def _resolved(self, item: str | AttentionConfig) -> AttentionConfig:

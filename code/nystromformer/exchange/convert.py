@@ -85,7 +85,7 @@ def convert_model(
     check_free(dest)
     with tempfile.TemporaryDirectory() as scratch:
         original = _open_original(source, Path(scratch) / "source")
-        settings = asdict(asked) | {"text": asked.text.name, "source": sha256_of(original.path)}
+        settings = asdict(asked) | {"input": asked.input.name, "source": sha256_of(original.path)}
     tokenizer = check_tokenizer(original)
     config, teacher, student, notes = _models(original, asked)
     length, longest = asked.length or config.model.max_seq_len, config.model.max_seq_len
@@ -197,7 +197,7 @@ def read_rows(asked: Conversion, tokenizer: Tokenizer, length: int) -> tuple[Row
     """
     special, encoder = special_tokens(tokenizer), literal(tokenizer)
     documents = []
-    for document in filter(str.strip, _documents(asked.text, asked.text_column)):
+    for document in filter(str.strip, _documents(asked.input, asked.text)):
         ids = encoder.encode(document, add_special_tokens=False).ids
         parts = (ids[start : start + length - 2] for start in range(0, len(ids), length - 2))
         rows = [np.array([special.bos, *part, special.eos], dtype=np.int32) for part in parts]
@@ -209,7 +209,7 @@ def read_rows(asked: Conversion, tokenizer: Tokenizer, length: int) -> tuple[Row
         (held_out if len(held_out) < asked.held_out else train).extend(documents[number])
     if not train:
         raise UserError(
-            f"{asked.text}: expected rows to train on beside {asked.held_out} (--held_out), each of at least "
+            f"{asked.input}: expected rows to train on beside {asked.held_out} (--held_out), each of at least "
             f"{asked.least_tokens} tokens (--least_tokens), found {len(held_out)} in all"
         )
     return train, held_out[: asked.held_out]

@@ -62,10 +62,10 @@ class Conversion:
             help="Attention that replaces softmax, with parameters after commas, such as near_far,num_selected=32.",
         ),
     ]
-    text: Annotated[
+    input: Annotated[
         Path,
         typer.Option(
-            "--text",
+            "--input",
             help="Unlabelled text: a table (.csv, .tsv, .jsonl, .parquet), a .txt file of paragraphs, or a folder of "
             ".txt files.",
         ),
@@ -86,7 +86,7 @@ class Conversion:
         ),
     ] = 0
     overrides: Overrides = None
-    text_column: Annotated[str, typer.Option("--text_column", help="Text column of the table.")] = "text"
+    text: Annotated[str, typer.Option("--text", help="Text column of the table.")] = "text"
     rows: Annotated[int, typer.Option("--rows", min=1, max=MOST, help="Rows of a step.")] = 8
     length: Annotated[
         int | None,
