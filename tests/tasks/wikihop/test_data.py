@@ -200,9 +200,9 @@ class TestCache:
     def test_a_damaged_one_is_made_again(self, cache: TokenCache, tmp_path: Path, tokenizer: Tokenizer) -> None:
         [folder] = caches(tmp_path)
         whole = {path.name: path.read_bytes() for path in folder.iterdir()}
-        for name, content in whole.items():
-            flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
-            for damage in (content[:-3], None, *([flipped] if name != "manifest.json" else [])):
+        for name in sorted(whole.keys() - {"lock", "made_from.json"}):
+            content = whole[name]
+            for damage in (content[:-3], None, content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]):
                 if damage is None:
                     (folder / name).unlink()
                 else:
@@ -210,28 +210,6 @@ class TestCache:
                 again = open_tokens(tmp_path / "train.json", tokenizer, tmp_path / "cache")
                 assert again.fingerprint == cache.fingerprint
                 assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
-
-    @pytest.mark.parametrize("step", [0, 5])
-    def test_a_killed_write_leaves_nothing(
-        self, tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, step: int
-    ) -> None:
-        """Killed at the n-th of the files."""
-        real = tokens_module.NewFile.__exit__
-        count = iter(range(100))
-
-        def killed(file: Any, *error: Any) -> None:
-            if next(count) == step:
-                raise KeyboardInterrupt
-            real(file, *error)
-
-        source = write_records(tmp_path / "train.json")
-        with monkeypatch.context() as patch:
-            patch.setattr("nystromformer.files.writing.NewFile.__exit__", killed)
-            with pytest.raises(KeyboardInterrupt):
-                open_tokens(source, tokenizer, tmp_path / "cache")
-        assert caches(tmp_path) == []
-        assert len(open_tokens(source, tokenizer, tmp_path / "cache")) == 9
-        assert [path.name for path in (tmp_path / "cache").iterdir() if path.name.endswith(".tmp")] == []
 
     def test_left_out_instances_are_logged_each_time(
         self, tmp_path: Path, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
@@ -244,20 +222,17 @@ class TestCache:
             assert "left out 1 instance whose answer is not a candidate, WH_train_10 first" in caplog.text
 
     def test_a_second_process_waits_for_the_first(
-        self, cache: TokenCache, tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+        self, cache: TokenCache, tmp_path: Path, tokenizer: Tokenizer
     ) -> None:
-        monkeypatch.setattr(tokens_module, "_make", None)
         [folder] = caches(tmp_path)
-        folder.rename(tmp_path / "unfinished")
-        with (tmp_path / "cache" / "lock").open("a") as first, ThreadPoolExecutor() as pool:
+        with (folder / "lock").open("a") as first, ThreadPoolExecutor() as pool:
             fcntl.flock(first, fcntl.LOCK_EX)
             second = pool.submit(open_tokens, tmp_path / "train.json", tokenizer, tmp_path / "cache")
             with pytest.raises(TimeoutError):
                 second.result(timeout=0.3)
-            (tmp_path / "unfinished").rename(folder)
             fcntl.flock(first, fcntl.LOCK_UN)
             assert second.result(timeout=60).fingerprint == cache.fingerprint
 
 
 def caches(tmp_path: Path) -> list[Path]:
-    return [path for path in (tmp_path / "cache").iterdir() if path.is_dir() and not path.name.endswith(".tmp")]
+    return list((tmp_path / "cache").iterdir())

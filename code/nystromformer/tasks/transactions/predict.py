@@ -20,10 +20,10 @@ from torch import nn
 
 from nystromformer.config import ExperimentConfig, experiment_config
 from nystromformer.errors import UserError
-from nystromformer.files.writing import NewFile, check_new_file, sha256_of
+from nystromformer.files.parts import MARK, open_parts
+from nystromformer.files.writing import check_new_file, sha256_of, write_text
 from nystromformer.runs.record import Run, open_run
 from nystromformer.runs.settings import Predict
-from nystromformer.runs.store import MARK, Store
 from nystromformer.tasks.finetuning.plan import fit_to_budget
 from nystromformer.tasks.transactions.examples import ClientExamples, Features, Labels
 from nystromformer.tasks.transactions.store import Stored, open_stored
@@ -105,8 +105,8 @@ def predict_clients(run: ClientsRun, out: Path) -> None:
     delimiter = {".tsv": "\t", ".csv": ","}.get(out.suffix.lower())
     if delimiter is None:
         raise UserError(f"--out {out}: expected a file that ends in .tsv or .csv")
-    parts = out.with_name(f"{out.name}.parts")
-    if not (parts / MARK).is_file():
+    folder = out.with_name(f"{out.name}.parts")
+    if not (folder / MARK).is_file():
         check_new_file("--out", out)
     everyone = np.arange(len(run.stored.ends))
     facts: dict[str, Any] = {
@@ -114,16 +114,15 @@ def predict_clients(run: ClientsRun, out: Path) -> None:
         "weights (--predict)": sha256_of(run.weights),
         "device": str(run.device),
     }
-    with Store(parts, "run_predict.py", facts, "name another file with --out") as store:
-        if not store.publish_again(out.parent):
-            pieces = np.array_split(everyone, max(1, -(-len(everyone) // CLIENTS_AT_A_TIME)))
+    with open_parts(folder, "run_predict.py", facts, [out], advice="name another file with --out") as parts:
+        if not out.exists():
             found = []
-            for number, clients in enumerate(pieces):
-                content = store.pieces.read(f"{number:08d}")
+            for number, clients in enumerate(np.array_split(everyone, max(1, -(-len(everyone) // CLIENTS_AT_A_TIME)))):
+                content = parts.read(f"{number:08d}")
                 if content is None:
                     content = run.chances(clients).astype("<f4").tobytes()
-                    with store.pieces.write(f"{number:08d}") as piece:
-                        piece.write(content)
+                    with parts.write(f"{number:08d}") as file:
+                        file.write(content)
                     logger.info("%s of %s", f"{int(clients[-1]) + 1:,}", number_of(len(everyone), "client"))
                 found.append(np.frombuffer(content, dtype="<f4"))
             names = run.stored.names()
@@ -131,8 +130,6 @@ def predict_clients(run: ClientsRun, out: Path) -> None:
             text = io.StringIO()
             writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
             writer.writerows([("client", "probability"), *zip(names, chances, strict=True)])
-            with NewFile(store.whole / out.name) as file:
-                file.write(text.getvalue().encode())
-            store.publish(out.parent, [out.name])
-        store.remove()
+            write_text(out, text.getvalue())
+        parts.remove()
     logger.info("%s: %s", out, number_of(len(everyone), "client"))

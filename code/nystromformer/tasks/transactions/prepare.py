@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import write_checked
+from nystromformer.files.parts import PARTS, open_parts
 from nystromformer.files.writing import NewFile
-from nystromformer.runs.store import Store, write_folder
 from nystromformer.tasks.transactions.batches import (
     DAY,
     GAP,
@@ -103,13 +103,11 @@ def prepare(folder: Path, command: str, origin: Mapping[str, Any], plan: Plan) -
     """
     settings = {**origin, **plan.settings}
 
-    def write(store: Store) -> list[str]:
-        manifest = _write(store.whole, settings, plan)
-        write_checked(store.whole / MANIFEST_FILE, asdict(manifest))
-        return [*(file_of(store.whole, kind).name for kind in manifest.files), MANIFEST_FILE]
-
-    files = [*(file_of(folder, kind) for kind in DTYPES), folder / MANIFEST_FILE]
-    write_folder(folder, command, settings, files, write)
+    results = [*(file_of(folder, kind) for kind in DTYPES), folder / MANIFEST_FILE]
+    with open_parts(folder / PARTS, command, settings, results) as parts:
+        if not results[-1].exists():
+            write_checked(results[-1], asdict(_write(folder, settings, plan)))
+        parts.remove()
     return open_stored(folder)
 
 

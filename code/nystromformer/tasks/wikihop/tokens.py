@@ -1,15 +1,14 @@
 """Instances' token ids in a cache on disk, which is made once for a file and a tokenizer and mapped into memory.
 
-A cache is a folder `<hash>` with
+A cache is a folder of finished parts, `<hash>`, of which there is one, with the files
 
     tokens.bin      token ids of all texts, one after the other, int32; an instance's texts are its question, its
                     candidates and its supports
     offsets.bin     where in them each text begins, and the end, int64
     instances.bin   of each instance: number of its first text, of candidates, of supports, and of the answer, int64
     ids.json, candidates.json
-    manifest.json   sizes and hashes of these
 
-all little-endian. The hash is of everything that the content depends on. The folder gets its name when it is whole.
+all little-endian. The hash is of everything that the content depends on.
 """
 
 from __future__ import annotations
@@ -17,19 +16,16 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from filelock import FileLock
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from nystromformer.files.writing import FileStamp, NewFile, sha256_of, sync_folder, write_json
+from nystromformer.files.parts import Part, Parts, open_parts
+from nystromformer.files.writing import NewFile, sha256_of, write_json
 from nystromformer.tasks.finetuning.encoded import literal
 from nystromformer.tasks.wikihop.chunks import InstanceTokens
 from nystromformer.tasks.wikihop.read import Instance, check_file, read_instances
@@ -37,9 +33,9 @@ from nystromformer.wording import number_of
 
 log = logging.getLogger(__name__)
 
-_MANIFEST, _IDS, _CANDIDATES = "manifest.json", "ids.json", "candidates.json"
+_PART = "tokens"
+_IDS, _CANDIDATES = "ids.json", "candidates.json"
 _TOKENS, _OFFSETS, _INSTANCES = "tokens.bin", "offsets.bin", "instances.bin"
-_FILES = (_TOKENS, _OFFSETS, _INSTANCES, _IDS, _CANDIDATES)
 _TOKEN, _NUMBER = np.dtype("<i4"), np.dtype("<i8")
 _PIECE = 1024
 """Texts that are encoded together, which bounds the memory of the tokenizer's own objects."""
@@ -54,9 +50,10 @@ class TokenCache:
     skipped. fingerprint: SHA-256 (hexadecimal) of the tokens and answers.
     """
 
-    def __init__(self, folder: Path, left_out: Sequence[str], fingerprint: str) -> None:
-        self.left_out = left_out
-        self.fingerprint = fingerprint
+    def __init__(self, folder: Path, part: Part) -> None:
+        self.left_out: list[str] = part.figures["left_out"]
+        hashes = [part.files[name].sha256 for name in (_TOKENS, _OFFSETS, _INSTANCES)]
+        self.fingerprint = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
         self.ids: list[str] = json.loads((folder / _IDS).read_bytes())
         self._candidates_path = folder / _CANDIDATES
         self._tokens = np.memmap(folder / _TOKENS, _TOKEN, "r")
@@ -110,66 +107,49 @@ def open_tokens(source: Path, tokenizer: Tokenizer, cache: Path, skip_unanswerab
         UserError: as `read_instances`.
     """
     check_file(source)
-    identity = [sha256_of(source), hashlib.sha256(tokenizer.to_str().encode()).hexdigest(), skip_unanswerable]
-    folder = cache / hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
-    tokens = _open_whole(folder)
-    if tokens is None:
-        cache.mkdir(parents=True, exist_ok=True)
-        # Where the disk has no locks, the soft one would be a file that a killed process leaves behind for good.
-        with FileLock(cache / "lock", fallback_to_soft=False):
-            tokens = _open_whole(folder)
-            if tokens is None:
-                _make(folder, source, tokenizer, skip_unanswerable)
-                tokens = _open_whole(folder)
-    assert tokens is not None
+    facts = {
+        "source": sha256_of(source),
+        "tokenizer": hashlib.sha256(tokenizer.to_str().encode()).hexdigest(),
+        "skip_unanswerable": skip_unanswerable,
+    }
+    folder = cache / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+    with open_parts(folder, "run_wikihop.py", facts, in_use="wait", overwrite=True) as parts:
+        # To compare the content takes as long as to hash the source, which is done every time, too.
+        part = parts.find(_PART, verify=True)
+        if part is None:
+            part = _make(parts, source, tokenizer, skip_unanswerable)
+        tokens = TokenCache(folder, part)
     if tokens.left_out:
         left_out = number_of(len(tokens.left_out), "instance")
         log.warning("%s: left out %s whose answer is not a candidate, %s first", source, left_out, tokens.left_out[0])
     return tokens
 
 
-def _open_whole(folder: Path) -> TokenCache | None:
-    """The cache in a folder; None where there is none or its files are not as its manifest says."""
-    if not folder.is_dir():
-        return None
-    try:
-        manifest: dict[str, Any] = json.loads((folder / _MANIFEST).read_bytes())
-        stamps = {name: FileStamp(**manifest["files"][name]) for name in _FILES}
-        # It takes as long as to hash the source, which is done every time, too.
-        if any(sha256_of(folder / name) != stamp.sha256 for name, stamp in stamps.items()):
-            raise ValueError("contents differ")
-        hashes = [stamps[name].sha256 for name in (_TOKENS, _OFFSETS, _INSTANCES)]
-        return TokenCache(folder, manifest["left_out"], hashlib.sha256(json.dumps(hashes).encode()).hexdigest())
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        log.warning("%s: damaged: the tokens are made again", folder)
-        return None
-
-
-def _make(folder: Path, source: Path, tokenizer: Tokenizer, skip_unanswerable: bool) -> None:
+def _make(parts: Parts, source: Path, tokenizer: Tokenizer, skip_unanswerable: bool) -> Part:
     instances, left_out = read_instances(source, skip_unanswerable)
     log.info("%s: tokenising %s", source, number_of(len(instances), "instance"))
-    temporary = folder.with_name(folder.name + ".tmp")
-    for leftover in (folder, temporary):
-        if leftover.exists():
-            shutil.rmtree(leftover)
-    stamps: dict[str, FileStamp] = {}
     lengths: list[int] = []
-    with NewFile(temporary / _TOKENS) as file:
+    with NewFile(parts.folder / _TOKENS) as file:
         for tokens, sizes in _encoded(instances, tokenizer):
             file.write(tokens)
             lengths += sizes
-    stamps[_TOKENS] = file.stamp
-    stamps[_OFFSETS] = _write(temporary / _OFFSETS, np.cumsum([0, *lengths]))
     counts = np.asarray([(len(instance.candidates), len(instance.supports)) for instance in instances])
     first = np.cumsum(counts.sum(1) + 1) - counts.sum(1) - 1
     answers = [_NO_ANSWER if instance.answer is None else instance.answer for instance in instances]
-    stamps[_INSTANCES] = _write(temporary / _INSTANCES, np.column_stack([first, counts, answers]))
-    stamps[_IDS] = write_json(temporary / _IDS, [instance.id for instance in instances])
-    stamps[_CANDIDATES] = write_json(temporary / _CANDIDATES, [instance.candidates for instance in instances])
-    files = {name: vars(stamp) for name, stamp in stamps.items()}
-    write_json(temporary / _MANIFEST, {"files": files, "left_out": left_out})
-    os.rename(temporary, folder)
-    sync_folder(folder.parent)
+    stamps = {file.path: file.stamp}
+    for name, values in (
+        (_OFFSETS, np.cumsum([0, *lengths])),
+        (_INSTANCES, np.column_stack([first, counts, answers])),
+    ):
+        with NewFile(parts.folder / name) as file:
+            file.write(values.astype(_NUMBER).tobytes())
+        stamps[file.path] = file.stamp
+    for name, texts in (
+        (_IDS, [instance.id for instance in instances]),
+        (_CANDIDATES, [instance.candidates for instance in instances]),
+    ):
+        stamps[parts.folder / name] = write_json(parts.folder / name, texts)
+    return parts.add(_PART, stamps, {"left_out": left_out})
 
 
 def _encoded(instances: Iterable[Instance], tokenizer: Tokenizer) -> Iterator[tuple[bytes, list[int]]]:
@@ -182,9 +162,3 @@ def _encoded(instances: Iterable[Instance], tokenizer: Tokenizer) -> Iterator[tu
         encodings = encoder.encode_batch_fast(texts[start : start + _PIECE], add_special_tokens=False)
         ids = [np.asarray(encoding.ids, dtype=_TOKEN) for encoding in encodings]
         yield np.concatenate(ids).tobytes(), list(map(len, ids))
-
-
-def _write(path: Path, values: NDArray[np.int64]) -> FileStamp:
-    with NewFile(path) as file:
-        file.write(values.astype(_NUMBER).tobytes())
-    return file.stamp
