@@ -37,7 +37,7 @@ def test_defaults_are_the_authors(valid: Data) -> None:
     assert (model.embedding_norm, model.pooling) == (True, "first")
     assert (setting.objectives, setting.mask_prob, setting.weight_decay) == (("mlm",), 0.15, 0.01)
     assert (setting.adam_beta1, setting.adam_beta2, setting.adam_eps) == (0.9, 0.999, 1e-6)
-    assert (setting.max_grad_norm, setting.seed, setting.keep_checkpoints) == (1.0, 0, 2)
+    assert (setting.max_grad_norm, setting.seed) == (1.0, 0)
     assert (config.model_checkpoints, config.data_folder, config.glue_dataset_folder) == (
         ("/model/model", "/dataset", "/glue")
     )

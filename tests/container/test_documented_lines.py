@@ -84,7 +84,7 @@ def test_fine_tuning_on_glue_and_wikihop(project: Project) -> None:
     write_dataset(project.folder / "data-preprocessing" / "512-roberta")
     home = project.folder / "nystrom-512"
     # A hundred epochs of one step, because the lines begin with the checkpoints 99 and 69.
-    settings = {"batches_per_epoch": 1, "epoch": 100, "keep_checkpoints": 1, "validate_batches_per_epoch": 1}
+    settings = {"batches_per_epoch": 1, "epoch": 100, "validate_batches_per_epoch": 1}
     write_experiment(home, **{f"pretraining_setting__{key}": value for key, value in settings.items()})
     project.run("pretrain", under="nystrom-512")
     wait_until(lambda: (home / "model" / "cp-0099.model").exists() and not project.containers, "the pretraining's end")

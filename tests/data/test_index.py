@@ -25,7 +25,7 @@ from nystromformer.data.preprocessing.build import TRAIN, DatasetSettings, build
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.errors import UserError
 from nystromformer.files.writing import FileStamp
-from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint
 
 SETTINGS = DatasetSettings(LENGTH, ("made-up",), TRAIN, 300)
 PARTS = 6

@@ -18,7 +18,7 @@ from nystromformer.exchange.layouts import lay_out
 from nystromformer.exchange.open_model import open_model
 from nystromformer.runs.call import Call
 from nystromformer.runs.record import EpochMetrics, Run, read_run
-from nystromformer.training.archive import read_checkpoint, write_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from nystromformer.exchange.settings import Conversion, ImportSettings
 from nystromformer.interop.conversion import squares
 from nystromformer.runs.store import MARK, Store
 from nystromformer.tasks.experiment.folder import read_experiment
-from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint
 
 NEAR = "near_far,block_size=4,neighbours=0,num_landmarks=2,num_selected=1"
 

@@ -28,7 +28,7 @@ from nystromformer.files.writing import sha256_of
 from nystromformer.prediction.predictor import Predictor
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.task import Documents
-from nystromformer.training.archive import read_checkpoint, write_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
 
 
 @pytest.mark.parametrize("case", MADE)

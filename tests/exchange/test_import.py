@@ -16,7 +16,7 @@ from nystromformer.exchange.import_model import import_model
 from nystromformer.exchange.settings import ImportSettings
 from nystromformer.model import ClassificationModel, PretrainingModel
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint
 
 COMPATIBLE = ImportSettings(compatible=True)
 

@@ -28,10 +28,11 @@ from nystromformer.exchange.open_model import open_model
 from nystromformer.exchange.settings import ImportSettings
 from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.start import StartWeights, open_start_weights
+from nystromformer.tasks.experiment.start import initial_model, load_start_weights
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Texts
-from nystromformer.training.archive import read_checkpoint
+from nystromformer.training import Group
+from nystromformer.training.checkpoint import read_checkpoint
 
 SHAPE = {"objectives": ["mlm"], "batch_size": 8, "batches_per_epoch": 2, "epoch": 1, "validate_batches_per_epoch": 1}
 
@@ -108,57 +109,61 @@ def test_rows_in_berts_tokens(tmp_path: Path) -> None:
 
 def start(
     folder: Path, source: Path, dataset: Dataset, settings: Mapping[str, str] = {}, **changes: Any
-) -> tuple[Experiment, StartWeights]:
+) -> PretrainingModel:
+    """The model that a new run begins with."""
     data = small_data(**changes) | {"from_cp": str(source)} | dict(settings)
     experiment = Experiment(folder, experiment_config(data, "test"))
-    weights = open_start_weights(experiment, dataset)
-    assert weights is not None
-    return experiment, weights
+    model = initial_model(experiment.config)
+    assert load_start_weights(model, experiment, dataset, Group()) is not None
+    return model.eval()
 
 
 @pytest.mark.parametrize("way", ["repeat", "continue", "interpolate"])
-def test_from_cp_positions_are_those_of_a_source_too(tmp_path: Path, dataset_folder: Path, way: str) -> None:
+def test_from_cp_positions_are_those_of_a_source_too(
+    tmp_path: Path, dataset_folder: Path, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     source = foreign.bert(max_position_embeddings=LENGTH // 2)
     folder = foreign.stored(source, tmp_path / "bert")
     for path in (dataset_folder / "tokenizer").iterdir():
         shutil.copy(path, folder)
     changes = {"model__activation": "gelu", "model__layer_norm_eps": source.config.layer_norm_eps}
     settings = {"from_cp_positions": way, "from_cp_resize": "lossy"}
-    _, weights = start(tmp_path, folder, open_dataset(dataset_folder), settings, **changes)
+    start(tmp_path, folder, open_dataset(dataset_folder), settings, **changes)
     told = {"repeat": "repeated", "continue": "with initial values beyond", "interpolate": "interpolated"}[way]
-    assert any(told in note for note in weights.notes)
+    assert told in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["roberta", "bert"])
-def test_from_cp_takes_the_source_itself(tmp_path: Path, dataset_folder: Path, kind: str) -> None:
+def test_from_cp_takes_the_source_itself(
+    tmp_path: Path, dataset_folder: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """The convolution begins at zero, positions move to the config's own rows, and short input gets the source's
     output."""
+    caplog.set_level("INFO")
     source = foreign.roberta() if kind == "roberta" else foreign.bert()
     folder = foreign.stored(source, tmp_path / kind)
     for path in (dataset_folder / "tokenizer").iterdir():
         shutil.copy(path, folder)
     eps = source.config.layer_norm_eps
     changes = {"model__activation": "gelu", "model__layer_norm_eps": eps, "model__position_offset": 0}
-    experiment, weights = start(tmp_path, folder, open_dataset(dataset_folder), **changes)
-    assert any(
-        "not in the checkpoint, initial values: encoder.layers.0-1.attention.core.skip" in n for n in weights.notes
-    )
-    model = PretrainingModel(experiment.config.model, ["mlm", "sop"]).eval()
-    model.load_state_dict(weights.weights)
+    model = start(tmp_path, folder, open_dataset(dataset_folder), **changes)
+    assert "not in the checkpoint, initial values: encoder.layers.0-1.attention.core.skip" in caplog.text
     tokens = torch.randint(5, 300, (2, LANDMARKS))
     with torch.no_grad():
         ours = model.mlm(model.encoder(tokens), model.encoder.embeddings.word.weight)
         torch.testing.assert_close(ours, source(tokens).logits, atol=1e-5, rtol=1e-5)
 
 
-def test_from_cp_takes_the_authors(tmp_path: Path, dataset_folder: Path) -> None:
+def test_from_cp_takes_the_authors(tmp_path: Path, dataset_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     path = foreign.authors_folder(tmp_path / "authors")
     changes = {"model__num_sen_type": 1, "pretraining_setting__objectives": ["mlm"], "model__conv_kernel_size": 9}
-    _, weights = start(tmp_path, path, open_dataset(dataset_folder), **changes)
-    assert any("tokenizer does not lie beside it" in note for note in weights.notes)
-    assert any("5 taps amid 9" in note for note in weights.notes)
+    model = start(tmp_path, path, open_dataset(dataset_folder), **changes)
+    assert "tokenizer does not lie beside it" in caplog.text
+    assert "5 taps amid 9" in caplog.text
     theirs = foreign.authors_weights(foreign.AUTHORS)["model.transformer_1.ff1.weight"]
-    assert torch.equal(weights.weights["encoder.layers.1.feed_forward.up.weight"], theirs)
+    assert torch.equal(model.state_dict()["encoder.layers.1.feed_forward.up.weight"], theirs)
 
 
 def test_from_cp_refuses_other_tokens_and_other_widths(tmp_path: Path, dataset_folder: Path) -> None:

@@ -19,7 +19,7 @@ from nystromformer.exchange.open_model import open_model
 from nystromformer.exchange.settings import ImportSettings
 from nystromformer.files.writing import write_json
 from nystromformer.model import PretrainingModel
-from nystromformer.training.archive import read_checkpoint, write_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
 
 CASES: dict[str, dict[str, Any]] = {
     "as it is": {},

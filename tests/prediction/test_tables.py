@@ -28,7 +28,7 @@ from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.table import Table, open_table
 from nystromformer.tasks.documents.task import Documents
-from nystromformer.training.archive import read_checkpoint, write_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
 
 SCRIPT = "code/run_predict.py"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nystromformer.training.archive import FORMAT, write_checkpoint
+from nystromformer.training.checkpoint import FORMAT, write_checkpoint
 
 
 def write_named(path: Path, content: Mapping[str, Any] = {}) -> None:

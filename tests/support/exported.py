@@ -15,7 +15,7 @@ from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.training.archive import read_checkpoint, write_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
 
 SOFTMAX: dict[str, Any] = {
     "model__attn_type": "softmax",

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from torch.testing import assert_close
 
-from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint
 from nystromformer.training.log import read_log
 
 

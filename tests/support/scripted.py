@@ -2,13 +2,14 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
+from small import CPU
 from torch import Tensor, nn
 
-from nystromformer.tasks.experiment.run import newest, resume, tidy
-from nystromformer.training import Group, Step, Trainer, TrainingSettings
+from nystromformer.training import Device, Fitted, Step, TrainingSettings, fit
 from nystromformer.training.trainable import Batch
 
 SETTINGS = TrainingSettings(
@@ -23,7 +24,6 @@ SETTINGS = TrainingSettings(
     max_grad_norm=None,
     seed=0,
     minutes_per_checkpoint=1000.0,
-    keep_checkpoints=2,
 )
 
 
@@ -67,12 +67,6 @@ class Scripted:
         return {"score": self.values[self.validated - 1]}
 
 
-def train_or_resume(trainer: Trainer) -> None:
-    """Begin a run in the trainer's folder, or go on with it as the commands do."""
-    latest = newest(trainer.folder, Group())
-    if latest is not None and latest.ends(trainer.settings):
-        tidy(latest, trainer.settings, Group())
-        return
-    if latest is not None:
-        resume(trainer, latest)
-    trainer.run()
+def train(scripted: Scripted, wanted: TrainingSettings, folder: Path, device: Device = CPU) -> Fitted:
+    """Begin a run, or go on with it."""
+    return fit(lambda begins: (scripted, {}), wanted, folder, device, asked={}, title="scripted")

@@ -20,7 +20,8 @@ from nystromformer.config import ExperimentConfig, experiment_config
 from nystromformer.data.preprocessing.build import TRAIN, DatasetSettings, build_dataset
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.training import Device, Trainer
+from nystromformer.training import Device
+from nystromformer.training.loop import Trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = {

@@ -9,7 +9,7 @@ from run_files import assert_same_weights, records, weights
 from small import CPU, write_experiment
 
 from nystromformer.tasks.pretraining.pretrain import pretrain
-from nystromformer.training.compile import missing_compiler
+from nystromformer.training.device import missing_compiler
 
 SHORT = {
     "pretraining_setting__batches_per_epoch": 4,

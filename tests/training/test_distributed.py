@@ -20,8 +20,7 @@ from nystromformer.errors import UserError
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import Group, join_group
-from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.checkpoint import find_checkpoints
+from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
 from nystromformer.training.distributed import on_cpu
 
 STEPS = 30

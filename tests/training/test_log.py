@@ -4,14 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from scripted import Scripted, settings
-from small import CPU
+from scripted import Scripted, settings, train
 
 from nystromformer.errors import UserError
-from nystromformer.training import Trainer
-from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint
 from nystromformer.training.log import RunLog, figure, read_log
-from nystromformer.training.state import RunState
 
 
 def train_line(step: int) -> bytes:
@@ -57,22 +54,10 @@ def test_figures_are_finite_numbers(text: str, value: float | None) -> None:
 
 
 def test_checkpoints_have_the_validations(tmp_path: Path) -> None:
-    Trainer(Scripted([0.5, 0.25, 0.75]), settings(3), tmp_path, CPU, {}).run()
+    assert train(Scripted([0.5, 0.25, 0.75]), settings(3), tmp_path).stopped_by is None
     expected = [{"epoch": n, "step": n + 1, "metrics": {"score": x}} for n, x in enumerate([0.5, 0.25, 0.75])]
     for epoch in range(3):
         for kind in ("cp", "model"):
             content = read_checkpoint(tmp_path / f"cp-{epoch:04d}.{kind}")
             assert content["history"] == expected[: epoch + 1]
     assert read_checkpoint(tmp_path / "cp-0002.cp")["progress"]["history"] == expected
-
-
-def test_an_epoch_that_is_validated_again_is_there_once() -> None:
-    state = RunState(step=2)
-    state.note_validation(0, {"score": 1.0})
-    for step, score in ((3, 0.5), (4, 0.25)):
-        state.step = step
-        state.note_validation(1, {"score": score})
-    assert [(one["epoch"], one["step"], one["metrics"]["score"]) for one in state.history] == [
-        (0, 2, 1.0),
-        (1, 4, 0.25),
-    ]

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 from scripted import Scripted, settings
+from scripted import train as fit
 from small import CPU
 
-from nystromformer.training import Device, Step, Trainer, TrainingSettings
-from nystromformer.training.archive import read_checkpoint
+from nystromformer.training import Device, Step, TrainingSettings
+from nystromformer.training.checkpoint import read_checkpoint
 from nystromformer.training.log import read_log
 from nystromformer.training.optim import Diverged
 
@@ -25,11 +26,11 @@ SHORT = settings(STEPS, steps_per_epoch=STEPS, steps_per_report=4, learning_rate
 
 def train(
     folder: Path, infinite: Collection[int], device: Device = FP16, wanted: TrainingSettings = SHORT
-) -> tuple[Trainer, list[dict[str, Any]]]:
+) -> tuple[Scripted, list[dict[str, Any]]]:
     """A run of one epoch, and the reports in its log."""
-    trainer = Trainer(Scripted([1.0], infinite, wanted.steps_per_epoch), wanted, folder, device, {})
-    trainer.run()
-    return trainer, [record for record in read_log(folder / "log.jsonl") if record["type"] == "train"]
+    scripted = Scripted([1.0], infinite, wanted.steps_per_epoch)
+    fit(scripted, wanted, folder, device)
+    return scripted, [record for record in read_log(folder / "log.jsonl") if record["type"] == "train"]
 
 
 class _Until(Scripted):
@@ -45,23 +46,22 @@ class _Until(Scripted):
 
 def test_a_step_that_is_left_out_is_not_in_the_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
-        trainer, reports = train(tmp_path, {1, 6})
+        scripted, reports = train(tmp_path, {1, 6})
     assert [report["steps_left_out"] for report in reports] == [1, 1]
     # Squares of a weight near 1 times 1/64, 3/64 and 1/64; then 2/64, 3/64 and 2/64.
     expected = [(1 + 9 + 1) / 3 / 64**2, (4 + 9 + 4) / 3 / 64**2]
     assert [report["loss"] for report in reports] == pytest.approx(expected, rel=0.05)
     assert [report["loss_scale"] for report in reports] == [2**15, 2**14]
-    assert trainer.trainable.model.weight.isfinite().all()  # type: ignore[operator, union-attr]
+    assert scripted.model.weight.isfinite().all()  # type: ignore[operator, union-attr]
     assert "1 steps left out (float16 overflow, loss scale 32768)" in caplog.text
-    assert trainer.optimizer.state_dict()["state"][0]["step"] == STEPS - 2
+    assert read_checkpoint(tmp_path / "cp-0000.cp")["optimizer"]["state"][0]["step"] == STEPS - 2
 
 
 def test_the_weights_do_not_move_in_it(tmp_path: Path) -> None:
-    (tmp_path / "before").mkdir()
-    begun = Trainer(_Until(STEPS - 1, set()), SHORT, tmp_path / "before", FP16, {})
-    begun.run()
-    trainer, _ = train(tmp_path, {STEPS - 1})
-    assert torch.equal(trainer.trainable.model.weight, begun.trainable.model.weight)  # type: ignore[arg-type]
+    begun = _Until(STEPS - 1, set())
+    fit(begun, SHORT, tmp_path / "before", FP16)
+    scripted, _ = train(tmp_path, {STEPS - 1})
+    assert torch.equal(scripted.model.weight, begun.model.weight)  # type: ignore[arg-type]
 
 
 def test_a_report_of_none_but_such_steps_has_no_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -76,17 +76,10 @@ def test_a_report_of_none_but_such_steps_has_no_loss(tmp_path: Path, caplog: pyt
 @pytest.mark.parametrize("left", [0, 1, 2])
 def test_a_checkpoint_between_two_reports_remembers_what_was_left_out(tmp_path: Path, left: int) -> None:
     """Stopped after `left` steps and resumed, it reports as if it had not been stopped."""
-    (tmp_path / "whole").mkdir()
     _, expected = train(tmp_path / "whole", {0, 1})
-    (tmp_path / "parts").mkdir()
     wanted = replace(SHORT, minutes_per_checkpoint=0.0)
-    begun = Trainer(_Until(left + 1, {0, 1}), wanted, tmp_path / "parts", FP16, {})
-    begun.run()
-    path = tmp_path / "parts" / f"cp-0000-step-{left + 1:08d}.cp"
-    again = Trainer(Scripted([1.0], {0, 1}, STEPS), wanted, tmp_path / "parts", FP16, {})
-    again.resume(read_checkpoint(path), path)
-    again.run()
-    reports = [record for record in read_log(tmp_path / "parts" / "log.jsonl") if record["type"] == "train"]
+    fit(_Until(left + 1, {0, 1}), wanted, tmp_path / "parts", FP16)
+    _, reports = train(tmp_path / "parts", {0, 1}, wanted=wanted)
     for key in ("step", "loss", "steps_left_out", "loss_scale"):
         assert [report[key] for report in reports] == [report[key] for report in expected]
 

@@ -24,8 +24,8 @@ from nystromformer.tasks.glue.task import Glue
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.tasks.wikihop.task import WikiHop
-from nystromformer.training import Device, Trainer
-from nystromformer.training.device import choose_device
+from nystromformer.training import Device, choose_device
+from nystromformer.training.loop import Trainer
 
 OPERATORS = {
     "_local_scalar_dense",  # item(), float(), bool(), int(), "if tensor"

@@ -15,8 +15,8 @@ from nystromformer.errors import UserError
 from nystromformer.tasks.experiment.run import training_settings
 from nystromformer.training.checkpoint import RunLock
 from nystromformer.training.device import choose_device
+from nystromformer.training.loop import StopSignal
 from nystromformer.training.optim import build_optimizer, learning_rate
-from nystromformer.training.stop import StopSignal
 
 SETTINGS = replace(training_settings(small_config()), num_steps=100, warmup_steps=10, learning_rate=1.0)
 

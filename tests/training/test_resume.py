@@ -19,8 +19,7 @@ from small import CPU, LENGTH, command, stop_at, write_experiment
 
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.pretrain import pretrain
-from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.checkpoint import find_checkpoints
+from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
 
 STEPS = 40
 TWO = {"pretraining_setting__epoch": 2}

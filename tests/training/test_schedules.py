@@ -12,7 +12,7 @@ from small import small_config
 from torch import Tensor, nn
 
 from nystromformer.objectives import PrecisionAtRecall
-from nystromformer.tasks.experiment.run import pretraining_settings
+from nystromformer.tasks.experiment.run import training_settings
 from nystromformer.tasks.pretraining.batches import BatchSizes
 from nystromformer.training import TrainingSettings
 from nystromformer.training.optim import RATE_OF_VARIABLES, StableAdamW, build_optimizer, learning_rate
@@ -21,7 +21,7 @@ from nystromformer.training.optim import RATE_OF_VARIABLES, StableAdamW, build_o
 def settings(**changes: Any) -> TrainingSettings:
     named = {f"pretraining_setting__{key}": value for key, value in changes.items()}
     own = {"learning_rate": 1.0, "batches_per_epoch": 100, "epoch": 1, "warmup": 0.1}
-    return pretraining_settings(small_config(**{f"pretraining_setting__{k}": v for k, v in own.items()} | named))
+    return training_settings(small_config(**{f"pretraining_setting__{k}": v for k, v in own.items()} | named))
 
 
 def test_cosine() -> None:

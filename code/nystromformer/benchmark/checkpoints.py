@@ -19,8 +19,8 @@ from nystromformer.errors import UserError
 from nystromformer.model import Encoder, PretrainingModel
 from nystromformer.model.layers import Layer
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.opening import OpenedScoring, open_scoring
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
+from nystromformer.tasks.pretraining.validation import OpenedScoring, open_scoring
 from nystromformer.training import Device
 
 RANDOM = "random"

@@ -159,7 +159,7 @@ def measure_spans(settings: Span, dataset: Path | None, device: Device, folder: 
     for each in settings.models:
         experiment = open_experiment(each)
         opened = open_one_checkpoint(experiment, dataset, device, settings.checkpoint)
-        model, _ = load_checkpoint(experiment, opened.checkpoints[0], device)
+        model, _ = load_checkpoint(opened, opened.checkpoints[0])
         name = each.resolve().name
         with watch_spans(model.encoder) as seen, torch.no_grad(), device.autocast():
             try:

@@ -1,12 +1,13 @@
 """An attention as a flag names it: `NAME,KEY=VALUE,…`, or the object that a config.json has for it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from .attention import AttentionConfig, attention_config
+from .attention import ATTENTIONS, AttentionConfig, attention_config
 from .load import peek_config
 from .network import LAYER_DEFAULTS
 from .overrides import parse_value
@@ -48,3 +49,24 @@ def attention_overrides(config_file: Path, text: str) -> list[str]:
     if isinstance(own, dict) and own.get("name") == attention.name:
         chosen |= {key: value for key, value in flat.items() if key in type(attention).model_fields} | own
     return [f"model.attn_type={json.dumps(chosen | dict(parameters))}", *(f"model.{key}=null" for key in flat)]
+
+
+def attention_text(layers: Sequence[Mapping[str, Any]]) -> str:
+    """Such as `nystrom (num_landmarks=64)`: landmarks, and what differs from the defaults; layers alike together."""
+    shown = []
+    for text, alike in groupby(map(_layer, layers)):
+        count = len(list(alike))
+        shown.append(text if count == len(layers) else f"{count} x {text}")
+    return ", ".join(shown)
+
+
+def _layer(layer: Mapping[str, Any]) -> str:
+    name = str(layer["name"])
+    fields = ATTENTIONS[name].model_fields if name in ATTENTIONS else {}
+    known = {key: field.default for key, field in fields.items()}
+    options = [
+        f"{key}={value}"
+        for key, value in sorted(layer.items(), key=lambda item: item[0] != "num_landmarks")
+        if key == "num_landmarks" or (key != "name" and (key not in known or value != known[key]))
+    ]
+    return f"{name} ({', '.join(options)})" if options else name

@@ -72,9 +72,6 @@ class PretrainingConfig(StrictModel):
     """Largest norm of the gradient; a larger gradient is scaled down to it. null: no limit."""
     seed: Seed = 0
     """Seed of the initial weights, the order of the rows, masking and dropout: the same seed gives the same run."""
-    keep_checkpoints: Size = 2
-    """Number of checkpoints within an epoch to keep, the latest ones; they are removed once the epoch's own is
-    written."""
     keep_epochs: Size | None = None
     """Number of epochs whose checkpoints are kept, state (.cp) and weights (.model), the latest ones; earlier ones are
     removed at each epoch's end and when the run is started again. null: all."""

@@ -51,10 +51,9 @@ from nystromformer.runs.store import Store
 from nystromformer.tables import markdown
 from nystromformer.tasks.documents.source import text_of
 from nystromformer.tasks.documents.table import open_table
-from nystromformer.tasks.experiment.run import newest, resume
 from nystromformer.tasks.experiment.start import fit_weights, initial_model
 from nystromformer.tasks.finetuning.encoded import literal
-from nystromformer.training import Device, Group, Step, Trainer, TrainingSettings, choose_device
+from nystromformer.training import Device, Step, TrainingSettings, choose_device, fit
 from nystromformer.training.trainable import Batch, micro_batch_slices, to_device
 from nystromformer.wording import listed
 
@@ -326,20 +325,23 @@ def _train(task: _Task, work: Path, device: Device) -> tuple[dict[str, Any], Sig
     for stage, (steps, rate) in zip(_STAGES, rates, strict=True):
         if not steps:
             continue
-        logger.info("training towards the source's %s: %d steps", _STAGES[stage], steps)
         task = replace(task, stage=stage)
         task.model.requires_grad_(False)
         for parameter in task.trained:
             parameter.requires_grad_()
         every, folder = min(steps, asked.validate_every), work / stage
-        folder.mkdir(exist_ok=True)
         settings = TrainingSettings(steps, every, every, rate, warm_up_steps(steps), asked.seed, keep_epochs=1)
-        trainer = Trainer(task, settings, folder, device, {})
-        if (saved := newest(folder, Group())) is not None:
-            resume(trainer, saved)
-        if (stopped_by := trainer.run()) is not None:
-            return {}, stopped_by
-        curves[stage] = trainer.state.history
+        fitted = fit(
+            lambda begins: (task, {}),  # noqa: B023  # it is called at once
+            settings,
+            folder,
+            device,
+            asked={},  # the folder of parts is bound to it
+            title=f"{asked.attention} attention, towards the source's {_STAGES[stage]}, {steps} steps",
+        )
+        if fitted.stopped_by is not None:
+            return {}, fitted.stopped_by
+        curves[stage] = fitted.history
     return {"before": before, "curves": curves, "after": task.compare() if curves else before}, None
 
 

@@ -23,8 +23,7 @@ from nystromformer.files.writing import write_json
 from nystromformer.interop.formats import Source, open_source
 from nystromformer.interop.formats.source import SETTINGS, SEVERAL
 from nystromformer.model import PretrainingModel
-from nystromformer.training.archive import FORMAT, write_checkpoint
-from nystromformer.training.checkpoint import epoch_name
+from nystromformer.training.checkpoint import FORMAT, epoch_name, write_checkpoint
 
 logger = logging.getLogger(__name__)
 

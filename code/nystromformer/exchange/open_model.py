@@ -22,12 +22,10 @@ from nystromformer.model import ClassificationModel, PretrainingModel
 from nystromformer.runs.record import Run, is_finished, read_run
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.recipe import recipe_in
-from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.folder import open_experiment
+from nystromformer.tasks.experiment.start import check_is_of_a_run
 from nystromformer.tasks.finetuning.objective import decided
-from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.checkpoint import choose_weights, find_weights
-from nystromformer.training.fitting import check_weights, load_weights
+from nystromformer.training.checkpoint import check_weights, choose_weights, find_weights, load_weights, read_checkpoint
 from nystromformer.wording import number_of
 
 logger = logging.getLogger(__name__)

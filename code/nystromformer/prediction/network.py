@@ -24,13 +24,13 @@ from nystromformer.model.finetuning import mean_over
 from nystromformer.tasks.documents.cut import encode_cut
 from nystromformer.tasks.documents.recipe import Recipe
 from nystromformer.tasks.documents.targets import target_of
-from nystromformer.tasks.experiment.run import take_gpu
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Ints
 from nystromformer.tasks.finetuning.plan import fit_to_budget
 from nystromformer.tasks.finetuning.target import vectors_of
 from nystromformer.training import Device
-from nystromformer.training.fitting import load_weights
+from nystromformer.training.checkpoint import load_weights
+from nystromformer.training.distributed import take_gpu
 from nystromformer.training.prefetch import prefetch_batches
 
 TOKENS_AT_A_TIME = {"cpu": 2048, "cuda": 8192}

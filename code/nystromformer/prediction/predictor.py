@@ -32,8 +32,7 @@ from nystromformer.tasks.experiment.tokenizer import find_tokenizer
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.finetuning.objective import decided
 from nystromformer.training import choose_device
-from nystromformer.training.archive import read_checkpoint, stated_checksum
-from nystromformer.training.checkpoint import epoch_name
+from nystromformer.training.checkpoint import epoch_name, read_checkpoint, stated_checksum
 from nystromformer.wording import first_names
 
 if TYPE_CHECKING:

@@ -24,9 +24,15 @@ from nystromformer.report.curves import draw_curves, read_curve
 from nystromformer.runs.figures import Spread, power_note, smallest_difference
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.experiment.folder import open_experiment, read_experiment
-from nystromformer.tasks.experiment.opening import open_scoring, run_device
+from nystromformer.tasks.experiment.opening import run_device
 from nystromformer.tasks.pretraining.guess import Guess, top_guesses
-from nystromformer.tasks.pretraining.validation import RESULTS, Validation, load_checkpoint, read_validation
+from nystromformer.tasks.pretraining.validation import (
+    RESULTS,
+    Validation,
+    load_checkpoint,
+    open_scoring,
+    read_validation,
+)
 from nystromformer.training import Group
 
 logger = logging.getLogger(__name__)
@@ -155,7 +161,7 @@ def _guess(run: Path, dataset: Path) -> dict[str, list[Guess]]:
     """The likeliest tokens for each masked sentence."""
     experiment = open_experiment(run)
     opened = open_scoring(experiment, dataset, run_device(experiment, "auto", Group()), "last")
-    model, _ = load_checkpoint(experiment, opened.checkpoints[-1], opened.device)
+    model, _ = load_checkpoint(opened, opened.checkpoints[-1])
     tokenizer = load_tokenizer(opened.dataset.tokenizer_folder)
     return {sentence: top_guesses(model, tokenizer, opened.dataset.special, sentence) for sentence in SENTENCES}
 

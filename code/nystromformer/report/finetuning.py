@@ -5,18 +5,18 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nystromformer.config.attention import ATTENTIONS
+from nystromformer.config.attention_text import attention_text
 from nystromformer.errors import UserError
-from nystromformer.files.writing import sha256_of
 from nystromformer.runs.baselines import BASELINES, Baselines, find_baselines, read_baselines
 from nystromformer.runs.figures import Mark, Spread, mark, rows_behind
 from nystromformer.runs.record import Origin, Run, find_runs, find_unfinished, spread_of
 from nystromformer.tasks.declaration import Task, task_of
 from nystromformer.tasks.experiment.folder import read_experiment
+from nystromformer.training.checkpoint import stated_checksum
 from nystromformer.training.log import read_log
 
 
@@ -299,27 +299,6 @@ def _completeness(runs: Sequence[Run]) -> tuple[int, int, int, float]:
     return -len(runs[0].warnings), runs[0].rows["train"], len(runs), mean
 
 
-def attention_text(layers: Sequence[Mapping[str, Any]]) -> str:
-    """Such as `nystrom (num_landmarks=64)`: landmarks, and what differs from the defaults; layers alike together."""
-    shown = []
-    for text, alike in groupby(map(_layer, layers)):
-        count = len(list(alike))
-        shown.append(text if count == len(layers) else f"{count} x {text}")
-    return ", ".join(shown)
-
-
-def _layer(layer: Mapping[str, Any]) -> str:
-    name = str(layer["name"])
-    fields = ATTENTIONS[name].model_fields if name in ATTENTIONS else {}
-    known = {key: field.default for key, field in fields.items()}
-    options = [
-        f"{key}={value}"
-        for key, value in sorted(layer.items(), key=lambda item: item[0] != "num_landmarks")
-        if key == "num_landmarks" or (key != "name" and (key not in known or value != known[key]))
-    ]
-    return f"{name} ({', '.join(options)})" if options else name
-
-
 class Times(NamedTuple):
     """Of a run, by its log."""
 
@@ -337,7 +316,7 @@ def phases_of(run: Run, ending: str) -> list[Path]:
     """
     own = run.folder.parent
     before = own.with_name(f"{own.name}{ending}").glob(f"*/{run.origin.checkpoint}") if run.origin.checkpoint else ()
-    return [run.folder, *(path.parent for path in before if sha256_of(path) == run.origin.sha256)][:2]
+    return [run.folder, *(path.parent for path in before if stated_checksum(path) == run.origin.sha256)][:2]
 
 
 def read_times(folder: Path) -> Times:

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from string import ascii_lowercase
 
+from nystromformer.config.attention_text import attention_text
 from nystromformer.config.network import NO_EFFECT
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json, write_text
-from nystromformer.report.finetuning import attention_text, read_runs, read_times
+from nystromformer.report.finetuning import read_runs, read_times
 from nystromformer.runs.baselines import beside
 from nystromformer.runs.figures import MARKS, Spread, mark, power_note, smallest_difference
 from nystromformer.runs.record import Run, spread_of

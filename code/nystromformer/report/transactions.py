@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from nystromformer.config.attention_text import attention_text
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json, write_text
-from nystromformer.report.finetuning import attention_text, phases_of, read_runs, read_times
+from nystromformer.report.finetuning import phases_of, read_runs, read_times
 from nystromformer.runs.figures import Difference, Spread, pooled_variance
 from nystromformer.runs.record import Run, spread_of
 from nystromformer.tables import markdown

@@ -2,8 +2,18 @@
 
 from nystromformer.training.device import Device, choose_device
 from nystromformer.training.group import Group, join_group
-from nystromformer.training.loop import Trainer
+from nystromformer.training.loop import Fitted, fit
 from nystromformer.training.state import TrainingSettings
 from nystromformer.training.trainable import Step, Trainable
 
-__all__ = ["Device", "Group", "Step", "Trainable", "Trainer", "TrainingSettings", "choose_device", "join_group"]
+__all__ = [
+    "Device",
+    "Fitted",
+    "Group",
+    "Step",
+    "Trainable",
+    "TrainingSettings",
+    "choose_device",
+    "fit",
+    "join_group",
+]

@@ -1,34 +1,132 @@
 """The folder of a run: one writer at a time, `cp-NNNN.cp` (everything) and `cp-NNNN.model` (weights) of each epoch, and
-the last few checkpoints in between. What is read may be another run's: who reads it compares its facts.
+the last two checkpoints in between.
+
+A checkpoint's file is what `torch.save` writes, and behind it the SHA-256 of all that, which every load verifies. It is
+written under a temporary name, synced and renamed: whatever bears its name was whole once.
 """
 
+import hashlib
+import json
+import logging
 import os
+import pickle
 import re
-import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
+import torch
 from filelock import FileLock, Timeout
+from torch import Tensor, nn
 
-from nystromformer.errors import UserError
-from nystromformer.files.writing import sync_folder
-from nystromformer.training.archive import (
-    STATE,
-    TEMPORARY,
-    UnreadableCheckpoint,
-    read_checkpoint,
-    read_facts,
-    write_checkpoint,
-)
+from nystromformer.errors import UserError, first_line, reading
+from nystromformer.files.writing import NewFile
+from nystromformer.training.distributed import laid_out_like
+from nystromformer.wording import listed
 
-T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
+FORMAT = 4
+_STATE = ("sha256", "facts", "asked", "optimizer", "scaler", "progress")
+"""What of a `.cp` file's content is not in the `.model` file."""
+_TRAILER = re.compile(rb"\nsha256 ([0-9a-f]{64})\n")
+_TRAILER_BYTES = 73
+_CHUNK_BYTES = 1 << 20
 _NAME = re.compile(r"cp-(\d{4,18})(?:-step-(\d{1,18}))?\.cp")
 _WEIGHTS = re.compile(r"cp-(\d{4,18})\.(model|cp)")
-LOCK_FILE = "run.lock"
+_BETWEEN = 2
+"""Checkpoints within an epoch that stay: if the newest is damaged there is the one before it."""
+
+
+class UnreadableCheckpoint(UserError):
+    """A checkpoint file that is truncated or damaged: an earlier one may serve."""
+
+
+def write_checkpoint(content: Mapping[str, Any], path: Path) -> None:
+    """Write atomically; what stood at `path` before stays whole until the new file is.
+
+    Raises:
+        UserError: the file cannot be written (a full disk, a missing permission); nothing is left behind.
+    """
+    with NewFile(path) as file:
+        try:
+            writable: Any = file  # it has what is needed
+            torch.save({key: value for key, value in content.items() if key != "sha256"}, writable)
+        except RuntimeError as error:
+            # torch's own words for an error of the file.
+            raise error.__context__ if isinstance(error.__context__, UserError) else error from None
+        file.write(f"\nsha256 {file.stamp.sha256}\n".encode())
+
+
+def read_checkpoint(path: Path, mmap: bool = False) -> dict[str, Any]:
+    """Read a `.cp` or `.model` file; only tensors and plain data are ever loaded.
+
+    Args:
+        mmap: leave the tensors in the file, which is read for damage all the same.
+
+    Returns:
+        What was written, and its checksum as "sha256".
+
+    Raises:
+        UnreadableCheckpoint: truncated or damaged.
+        UserError: missing, not of this project, of another format, or with code in it (refused).
+    """
+    try:
+        with reading(path), path.open("rb") as file:
+            digest = hashlib.sha256()
+            left = max(0, os.fstat(file.fileno()).st_size - _TRAILER_BYTES)
+            while left > 0 and (chunk := file.read(min(_CHUNK_BYTES, left))):
+                digest.update(chunk)
+                left -= len(chunk)
+            found = _TRAILER.fullmatch(file.read())
+            if found is None:
+                raise UnreadableCheckpoint(
+                    f"{path}: truncated or damaged (no checksum at its end), or not a checkpoint of this project"
+                )
+            if digest.hexdigest() != found[1].decode():
+                raise UnreadableCheckpoint(f"{path}: damaged (its content is not what its checksum says)")
+            file.seek(0)
+            content: Any = torch.load(path if mmap else file, map_location="cpu", weights_only=True, mmap=mmap)
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such checkpoint") from error
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            f"{path}: refused: the file holds more than tensors and plain data, and loading it could run code. Only "
+            f"checkpoints that this project writes are loaded. ({first_line(error)})"
+        ) from error
+    found_format = content.get("format") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or found_format != FORMAT or "model" not in content:
+        raise UserError(
+            f"{path}: expected a checkpoint of format {FORMAT}, found {found_format!r:.40}: made by an earlier "
+            "version, or no checkpoint of this project"
+        )
+    return content | {"sha256": found[1].decode()}
+
+
+def stated_checksum(path: Path) -> str:
+    """The SHA-256 at a checkpoint's end, unverified; empty where there is none."""
+    with reading(path), path.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TRAILER_BYTES))
+        found = _TRAILER.fullmatch(file.read())
+    return found[1].decode() if found else ""
+
+
+def plain(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The same plain data as JSON has it: a pickle tells equal objects from one that comes again, so only thus equal
+    facts are equal bytes, of a run that was resumed as of one that was not."""
+    data: dict[str, Any] = json.loads(json.dumps(facts))
+    return data
+
+
+def write_weights(content: Mapping[str, Any], path: Path) -> None:
+    """Write the `.model` file of a `.cp` file's content: no state, and no variables of an objective, which only
+    training has a use for.
+    """
+    facts = {key: value for key, value in content.items() if key not in (*_STATE, "model")}
+    weights = {name: weight for name, weight in content["model"].items() if not name.startswith("objective.")}
+    write_checkpoint({**plain(facts), "model": weights}, path)
 
 
 class RunLock:
@@ -39,7 +137,7 @@ class RunLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / LOCK_FILE
+        self.path = folder / "run.lock"
         # Where the disk has no locks, the soft one would be a file that a killed run leaves behind for good.
         self._lock = FileLock(self.path, blocking=False, fallback_to_soft=False, on_acquired=_sign)
 
@@ -78,43 +176,24 @@ class CheckpointFile:
     """The step of one written between epochs; inf for an epoch's end."""
     path: Path
 
+    @property
+    def is_end(self) -> bool:
+        """Whether it is an epoch's, after the validation."""
+        return self.step == float("inf")
+
 
 def epoch_name(epoch: int) -> str:
     """`cp-0099` for epoch 99 (epochs count from 0)."""
     return f"cp-{epoch:04d}"
 
 
-def between_name(epoch: int, step: int) -> str:
-    """Name of a checkpoint written within an epoch, at a step."""
-    return f"{epoch_name(epoch)}-step-{step:08d}"
-
-
-def weights_of(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a `.cp` file's content stands in the `.model` file: no state, and no variables of an objective, which
-    only training has a use for.
-    """
-    weights = {name: weight for name, weight in content["model"].items() if not name.startswith("objective.")}
-    return {**_plain({key: value for key, value in content.items() if key not in STATE}), "model": weights}
-
-
-def _plain(value: Any) -> Any:
-    """The same plain data, in which equal texts are one object: a pickle refers to an object that comes again, so that
-    only then a run that was resumed writes the same bytes as one that was not."""
-    if isinstance(value, Mapping):
-        return {_plain(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return sys.intern(value) if isinstance(value, str) else value
-
-
 def find_checkpoints(folder: Path) -> list[CheckpointFile]:
     """The folder's `.cp` files, oldest first."""
-    checkpoints = []
-    for path in folder.glob("cp-*.cp"):
-        if match := _NAME.fullmatch(path.name):
-            step = float("inf") if match[2] is None else int(match[2])
-            checkpoints.append(CheckpointFile(int(match[1]), step, path))
-    return sorted(checkpoints)
+    matches = [(path, match) for path in folder.glob("cp-*.cp") if (match := _NAME.fullmatch(path.name))]
+    return sorted(
+        CheckpointFile(int(match[1]), float("inf") if match[2] is None else int(match[2]), path)
+        for path, match in matches
+    )
 
 
 def find_weights(folder: Path) -> dict[int, Path]:
@@ -147,107 +226,78 @@ def choose_weights(folder: Path, wanted: str, several: bool = False) -> list[Pat
     raise UserError(f"{folder}: expected --checkpoint {words} or one of {numbers}; found {wanted!r}")
 
 
-def newest_facts(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """What the newest checkpoint of a folder, `.cp` or `.model`, says beside its tensors, which are not read.
-
-    Returns:
-        The file and its plain data; None where there is none, or none that can be read: what reads one says why.
-    """
-    ends = reversed(find_weights(folder).values())
-    for path in [*(checkpoint.path for checkpoint in reversed(find_checkpoints(folder))), *ends]:
-        try:
-            return path, read_facts(path)
-        except UserError:
-            continue
-    return None
-
-
-def read_latest(folder: Path, report: Callable[[str], object]) -> tuple[Path, dict[str, Any]] | None:
-    """The newest whole `.cp` of a folder; None where there is none at all.
-
-    Args:
-        report: called with a sentence for each file that is passed over.
+def read_newest(folder: Path) -> tuple[CheckpointFile, dict[str, Any]] | None:
+    """The newest whole `.cp` of a folder; says which damaged ones are passed over. None where there is none at all.
 
     Raises:
-        UserError: there are checkpoints and none can be read, or weights alone, which a new run would overwrite.
+        UserError: there are some, and none can be read.
     """
     checkpoints = find_checkpoints(folder)
     for checkpoint in reversed(checkpoints):
         try:
-            return checkpoint.path, read_checkpoint(checkpoint.path)
+            return checkpoint, read_checkpoint(checkpoint.path)
         except UnreadableCheckpoint as error:
-            report(f"{error}; going back to the checkpoint before it")
+            logger.warning("%s; going back to the checkpoint before it", error)
     if checkpoints:
         raise UserError(
             f"{folder}: none of its {len(checkpoints)} checkpoints can be read. Move them away to start from the "
             "beginning."
         )
-    if weights := find_weights(folder):
-        raise UserError(
-            f"{folder}: holds weights ({weights[max(weights)].name}) but no .cp to resume from; a new run would "
-            "overwrite them. Put the .cp back, or start in another folder (with from_cp to begin from these weights)."
-        )
     return None
 
 
-def complete_weights(content: Mapping[str, Any], path: Path) -> None:
-    """Write the `.model` of an epoch's `.cp`, where a kill came between the two."""
-    if path.stem == epoch_name(content["epoch"]) and not path.with_suffix(".model").exists():
-        write_checkpoint(weights_of(content), path.with_suffix(".model"))
+def remove_old(newest: CheckpointFile, keep_epochs: int | None, best: int | None) -> None:
+    """Remove the checkpoints that are superfluous once this one is whole, damaged newer ones among them.
 
-
-def reopen_epoch(content: Mapping[str, Any], path: Path, steps_per_epoch: int) -> None:
-    """Make a checkpoint that ended a run in the midst of an epoch one between epochs, for a run that goes on after all:
-    those of the rest of the epoch are the newer ones."""
-    if path.stem == epoch_name(content["epoch"]) and content["step"] % steps_per_epoch:
-        path.with_suffix(".model").unlink(missing_ok=True)
-        path.replace(path.with_name(f"{between_name(content['epoch'], content['step'])}.cp"))
-        sync_folder(path.parent)
-
-
-def remove_old(
-    folder: Path,
-    keep: int,
-    epochs: Collection[int] | None = None,
-    keep_epochs: int | None = None,
-    newest: Path | None = None,
-) -> None:
-    """Remove the checkpoints that newer ones, which are whole already, make superfluous.
-
-    One between epochs stays until the end of its epoch has one, and as long as it is among the last `keep`.
+    One between epochs stays until the end of its epoch has one, as long as it is among the last two.
 
     Args:
-        epochs: where given, only the weights of these epochs stay, and the last `keep` `.cp` files of either kind.
         keep_epochs: so many of the last epochs stay, `.cp` and `.model`; None: all.
-        newest: the `.cp` at which the run stands. Those after it are damaged, or it would not have gone back to this
-            one: they go, too.
+        best: where given, only the weights of this epoch and the last one stay, and the last two `.cp` of either kind.
     """
+    folder = newest.path.parent
     found = find_checkpoints(folder)
-    upto = next((file for file in found if file.path == newest), None)
-    checkpoints = [file for file in found if upto is None or file <= upto]
-    ends = [file for file in checkpoints if file.step == float("inf")]
-    over = ends[-1].epoch if ends else -1
-    between = [file for file in checkpoints if file.step != float("inf") and file.epoch > over]
-    staying = _last(keep, sorted([*ends, *between])) if epochs is not None else [*ends, *_last(keep, between)]
-    weights = {epoch: path for epoch, path in find_weights(folder).items() if path.suffix == ".model"}
-    if epochs is not None:
-        leaving = weights.keys() - set(epochs)
-    else:
-        oldest = 0
-        if keep_epochs is not None and ends:  # never one after the last whole state, without which no run goes on
-            oldest = min(_last(keep_epochs, sorted({*(file.epoch for file in ends), *weights}))[0], over)
-        staying = [file for file in staying if file.epoch >= oldest]
-        leaving = {epoch for epoch in weights if epoch < oldest}
-    for path in [file.path for file in found if file not in staying] + [weights[epoch] for epoch in sorted(leaving)]:
-        path.unlink(missing_ok=True)
+    upto = [file for file in found if file <= newest]
+    last_end = max((file.epoch for file in upto if file.is_end), default=-1)
+    oldest = 0 if keep_epochs is None else last_end - keep_epochs + 1
+    ends = [file for file in upto if file.is_end and file.epoch >= oldest]
+    between = [file for file in upto if not file.is_end and file.epoch > last_end][-_BETWEEN:]
+    staying = ends + between if best is None else sorted(ends + between)[-_BETWEEN:]
+    for file in found:
+        if file not in staying:
+            file.path.unlink(missing_ok=True)
+    for epoch, path in find_weights(folder).items():
+        stays = epoch >= oldest if best is None else epoch in (best, last_end)
+        if path.suffix == ".model" and not stays:
+            path.unlink(missing_ok=True)
 
 
-def _last(count: int, items: Sequence[T]) -> Sequence[T]:
-    """The last `count` items, which may be none."""
-    return items[max(0, len(items) - count) :]
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
+    """Load weights that fit exactly.
+
+    Raises:
+        UserError: lists every missing, unexpected and differently shaped weight.
+    """
+    expected = model.state_dict()
+    check_weights(expected, weights, source)
+    model.load_state_dict({name: laid_out_like(weight, expected[name]) for name, weight in weights.items()})
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Delete what a killed run left half written. Only with the folder's lock held."""
-    for path in folder.glob(f"cp-*{TEMPORARY}"):
-        path.unlink(missing_ok=True)
+def check_weights(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], source: Path) -> None:
+    """Check that weights fit a model's exactly.
+
+    Raises:
+        UserError: lists every missing, unexpected and differently shaped weight.
+    """
+    problems = [f"{name}: missing from the checkpoint" for name in expected if name not in weights]
+    problems += [f"{name}: not in the model" for name in weights if name not in expected]
+    for name, weight in weights.items():
+        if name in expected and (wanted := _described(expected[name])) != (found := _described(weight)):
+            problems.append(f"{name}: the model has {wanted}, the checkpoint {found}")
+    if problems:
+        raise UserError(f"{source}: of another architecture than the model in config.json:{listed(problems)}")
+
+
+def _described(weight: Tensor) -> str:
+    kind = "" if weight.dtype == torch.float32 else f" {weight.dtype}"
+    return f"{tuple(weight.shape)}{kind}"

@@ -1,5 +1,8 @@
-"""The device and the precision of a run, and what its processor is good at."""
+"""The device and the precision of a run, and what its machine is good at."""
 
+import importlib.util
+import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -172,3 +175,15 @@ def peak_memory_in_mib(device: torch.device) -> float:
 
     # In KiB, and on a Mac in bytes.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+_COMPILERS = ("g++", "c++", "clang++")
+
+
+def missing_compiler(device: torch.device) -> str | None:
+    """What torch.compile lacks on this machine; None where it lacks nothing."""
+    if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), *_COMPILERS) if name):
+        return f"found no C++ compiler ({', '.join(_COMPILERS)}, or the environment variable CXX)"
+    if device.type == "cuda" and importlib.util.find_spec("triton") is None:
+        return "found no triton package (pip install triton)"
+    return None

@@ -16,7 +16,7 @@ from torch import Tensor, UntypedStorage, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from nystromformer.errors import UserError
-from nystromformer.training.device import Device
+from nystromformer.training.device import Device, missing_compiler
 from nystromformer.training.group import Group
 
 if TYPE_CHECKING:
@@ -26,17 +26,30 @@ if TYPE_CHECKING:
 Layout = Literal["ddp", "fsdp"]
 
 
-def distribute(model: nn.Module, units: Sequence[nn.Module], layout: Layout, group: Group, device: Device) -> nn.Module:
-    """The module to call in the place of `model`, with gradients averaged over the processes in its backward.
+def place(
+    model: nn.Module, units: Sequence[nn.Module], layout: Layout, compiles: bool, device: Device, group: Group
+) -> nn.Module:
+    """Bring a model to the device, for training by all processes of a group; returns the module to call in its place,
+    with gradients averaged over the processes in its backward.
 
     Args:
-        model: on the device, with the same weights in every process.
-        units: parts of it that a sharded model gathers one at a time: its layers.
+        model: with the same weights in every process.
+        units: its layers, which are compiled one by one (in place, layers alike share one compilation), and which a
+            sharded model gathers one at a time.
         layout: "ddp": the whole model in each process. "fsdp": weights, gradients and optimizer in shards.
+        compiles: whether to compile the layers, where this machine has what that takes.
 
     Raises:
         UserError: float16 with "fsdp", whose loss scale would differ between shards.
     """
+    take_gpu(device)
+    if layout == "ddp" or group.size == 1:
+        model.to(device.device)  # shards go there on their own: the whole may be too large
+    if compiles and (missing := missing_compiler(device.device)):
+        group.say("model.compile: %s; the layers run uncompiled", missing)
+    elif compiles:
+        for unit in units:
+            unit.compile()
     if group.size == 1:
         return model
     if layout == "ddp":
@@ -55,6 +68,12 @@ def distribute(model: nn.Module, units: Sequence[nn.Module], layout: Layout, gro
         fully_shard(unit, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return model
+
+
+def take_gpu(device: Device) -> None:
+    """Make the run's GPU the process' own: else it also opens the first one, and kernels start there."""
+    if device.device.type == "cuda" and device.device.index is not None:
+        torch.cuda.set_device(device.device)
 
 
 def unwrapped(module: nn.Module) -> nn.Module:

@@ -50,6 +50,11 @@ class Group:
         """Whether this process speaks and writes for all."""
         return self.rank == 0
 
+    def say(self, text: str, *values: object) -> None:
+        """A line for people, once, however many processes there are."""
+        if self.is_main:
+            log.info(text, *values)
+
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum over the processes, of equal shape in each; alone, the tensor itself."""
         if self.size == 1:

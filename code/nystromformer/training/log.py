@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -153,19 +153,8 @@ class RunLog:
 class SilentLog:
     """The log of a process for which another one writes: same methods, no effect."""
 
-    def advance(self) -> None: ...
-
-    def event(self, *values: Any, **others: Any) -> None: ...
-
-    def train(self, *values: Any) -> None: ...
-
-    def validation(self, *values: Any) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *values, **others: None
 
 
 def describe(metrics: dict[str, float]) -> str:

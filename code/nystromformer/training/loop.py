@@ -1,19 +1,35 @@
-"""The training loop: plain PyTorch, for anything trainable."""
+"""The one way to train, or to go on with a training: plain PyTorch, for anything trainable."""
 
+import logging
 import math
+import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from signal import Signals
+from types import FrameType, TracebackType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nystromformer.training.archive import FORMAT, write_checkpoint
-from nystromformer.training.checkpoint import between_name, epoch_name, remove_leftovers, remove_old, weights_of
+from nystromformer.errors import UserError
+from nystromformer.training.checkpoint import (
+    FORMAT,
+    CheckpointFile,
+    RunLock,
+    epoch_name,
+    find_checkpoints,
+    find_weights,
+    load_weights,
+    plain,
+    read_checkpoint,
+    read_newest,
+    remove_old,
+    write_checkpoint,
+    write_weights,
+)
 from nystromformer.training.device import Device, peak_memory_in_mib
 from nystromformer.training.distributed import (
     accumulation,
@@ -22,49 +38,188 @@ from nystromformer.training.distributed import (
     unwrapped,
     whole,
 )
-from nystromformer.training.fitting import load_weights
 from nystromformer.training.group import Group
 from nystromformer.training.log import Clock, RunLog, SilentLog
 from nystromformer.training.optim import build_optimizer, check_finite, check_loss_scale, learning_rate
 from nystromformer.training.prefetch import copy_steps
-from nystromformer.training.state import RunState, TrainingSettings, dropout_seed
-from nystromformer.training.stop import StopSignal
+from nystromformer.training.state import (
+    RunState,
+    TrainingSettings,
+    Validated,
+    best_epoch,
+    dropout_seed,
+    is_over,
+)
 from nystromformer.training.trainable import Step, Trainable, to_device
+from nystromformer.wording import listed
+
+logger = logging.getLogger(__name__)
 
 _WORTH_SAVING = 60.0
 """Seconds since the last checkpoint after which a validation begins with one."""
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What became of a training."""
+
+    history: list[Validated]
+    """Its validations so far."""
+    stopped_by: signal.Signals | None
+    """The signal that stopped it, for which it wrote a checkpoint; None: it is over."""
+
+
+def fit(
+    build: Callable[[bool], tuple[Trainable, Mapping[str, Any]]],
+    settings: TrainingSettings,
+    folder: Path,
+    device: Device,
+    asked: Mapping[str, Any],
+    title: str,
+    may_change: Collection[str] = (),
+    group: Group = Group(),  # noqa: B008  # immutable
+) -> Fitted:
+    """Train in a folder, from its newest whole checkpoint where it has one, to the end or until a signal. Of a training
+    that is over nothing is built. Each process of a group calls this.
+
+    Args:
+        build: gives model, data and loss, the model on the device; and plain data that every checkpoint carries, of
+            which what is missing stays as it was. Called with whether the training begins now.
+        settings: of the training.
+        folder: where checkpoints and logs go; it is made, and held as long as this takes.
+        device: where to compute.
+        asked: plain data by names for people that decide what is trained, and on what: a checkpoint with other values
+            is another training's.
+        title: what is trained, with which attention and on which data: the first line of the log.
+        may_change: names of `asked` that may have other values than before; that is said.
+
+    Raises:
+        UserError: another command uses the folder; its checkpoints are another training's, or none can be read; the
+            loss is not finite; or a checkpoint cannot be written.
+    """
+    group.say("%s, in %s", title, folder)
+    asked = plain(asked)
+    newest: tuple[CheckpointFile, dict[str, Any]] | None = None
+
+    def open_folder() -> tuple[CheckpointFile | None, list[Validated] | None, Mapping[str, Any]]:
+        """The checkpoint to go on from, and the history of a training that is over."""
+        nonlocal newest
+        held.enter_context(RunLock(folder))
+        for path in folder.glob("cp-*.tmp"):
+            path.unlink()  # half written by a killed one
+        newest = read_newest(folder)
+        if newest is None:
+            return None, _finished_without_state(folder, settings), asked
+        file, content = newest
+        _check_asked(content["asked"], asked, may_change, file.path)
+        if file.is_end and not file.path.with_suffix(".model").exists():
+            write_weights(content, file.path.with_suffix(".model"))  # which a kill prevented
+        step, history = content["step"], content["history"]
+        remove_old(file, settings.keep_epochs, best_epoch(history, settings.best_metric))
+        if step > settings.num_steps or (file.is_end and is_over(step, history, settings)):
+            logger.info("done: %d of %d steps", step, settings.num_steps)
+            return file, history, asked
+        return file, None, asked
+
+    def follow() -> None:
+        """Read what the first process has found."""
+        nonlocal newest
+        if not group.is_main:
+            _check_same(expected, asked, group.rank)
+            newest = None if file is None else (file, read_checkpoint(file.path))
+
+    with ExitStack() as held:
+        file, history, expected = group.on_main(open_folder)
+        if history is None:
+            group.check(follow)
+            trainer = Trainer(*build(newest is None), settings, folder, device, asked, group)
+            if newest is not None:
+                trainer.load(*newest)
+                step = trainer.state.step
+                group.say("going on from %s, step %d of %d", newest[0].path.name, step, settings.num_steps)
+            newest = None  # a second copy of weights and optimizer, for as long as the training takes
+            stopped_by, history = trainer.run(), trainer.state.history
+            if stopped_by is not None:
+                return Fitted(history, stopped_by)
+        if settings.best_metric is not None and group.is_main:
+            for each in find_checkpoints(folder):
+                each.path.unlink()
+        return Fitted(history, None)
+
+
+def _finished_without_state(folder: Path, settings: TrainingSettings) -> list[Validated] | None:
+    """The history of a training that is over and kept its weights alone; None of an empty folder.
+
+    Raises:
+        UserError: there are weights, which a new training would overwrite.
+    """
+    weights = find_weights(folder)
+    if not weights:
+        return None
+    path = weights[max(weights)]
+    if settings.best_metric is not None:
+        content = read_checkpoint(path)
+        if is_over(content["step"], content["history"], settings):
+            history: list[Validated] = content["history"]
+            return history
+    raise UserError(
+        f"{folder}: holds weights ({path.name}) but no .cp to resume from; a new run would overwrite them. Put the .cp "
+        "back, or start in another folder (with from_cp to begin from these weights)."
+    )
+
+
+def _check_asked(before: Mapping[str, Any], now: Mapping[str, Any], may_change: Collection[str], source: Path) -> None:
+    """Refuse to go on with another training than a checkpoint's; says the differences that do not matter."""
+    serious = []
+    for key in _differing(before, now):
+        line = f"{key}: {before.get(key)!r} in the checkpoint, {now.get(key)!r} now"
+        if key in may_change:
+            logger.info("changed since %s: %s", source.name, line)
+        else:
+            serious.append(line)
+    if serious:
+        raise UserError(
+            f"{source}: the run cannot resume, because what it trains or what it reads has changed:{listed(serious)}\n"
+            "Restore these, or start in a new folder (with from_cp to begin from these weights)."
+        )
+
+
+def _check_same(expected: Mapping[str, Any], mine: Mapping[str, Any], rank: int) -> None:
+    """Refuse to train together with a process that was asked something else."""
+    if keys := _differing(expected, mine):
+        lines = [f"{key}: {expected.get(key)!r} in process 0, {mine.get(key)!r} in process {rank}" for key in keys]
+        raise UserError(f"every machine needs the same config.json, dataset and experiment folder:{listed(lines)}")
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    return [key for key in sorted(one.keys() | other.keys()) if one.get(key) != other.get(key)]
 
 
 class Trainer:
-    """Trains in a folder, from a checkpoint's content where there is one.
-
-    Args:
-        trainable: model, data and loss.
-        settings: of the run.
-        folder: where checkpoints and logs go; the caller holds its lock.
-        device: where to compute; the model is on it already.
-        extra: plain data that every checkpoint carries (config, dataset).
-        group: the processes that train together; each has its own trainer.
-    """
+    """A training in its folder, which is held."""
 
     def __init__(
         self,
         trainable: Trainable,
+        facts: Mapping[str, Any],
         settings: TrainingSettings,
         folder: Path,
         device: Device,
-        extra: Mapping[str, Any],
-        group: Group = Group(),  # noqa: B008  # immutable
+        asked: Mapping[str, Any],
+        group: Group,
     ) -> None:
         self.trainable = trainable
         self.settings = settings
         self.folder = folder
         self.device = device
-        self.extra = dict(extra)
+        self.facts = dict(facts)
+        self.asked = asked
         self.group = group
         self.optimizer = build_optimizer(unwrapped(trainable.model), settings)
         self.scaler = torch.amp.GradScaler(device.device.type, enabled=device.needs_loss_scale)
         self.state = RunState()
+        self._owes_an_epochs_end = False
         self._saved_at = time.monotonic()
         self._pending: Tensor | None = None
         self._gradient_norms: Tensor | None = None
@@ -72,13 +227,13 @@ class Trainer:
         # Attentions that draw random numbers anew every so many steps.
         self._told_of_steps: list[Any] = [each for each in trainable.model.modules() if hasattr(each, "at_step")]
 
-    def resume(self, content: Mapping[str, Any], source: Path) -> None:
-        """Go on from the content of a `.cp` checkpoint, that any number of processes wrote.
+    def load(self, file: CheckpointFile, content: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint, that any number of processes wrote.
 
         Raises:
             UserError: the weights do not fit the model (lists all that differs); nothing is loaded then.
         """
-        load_weights(unwrapped(self.trainable.model), content["model"], source)
+        load_weights(unwrapped(self.trainable.model), content["model"], file.path)
         # The moments are the checkpoint's; all else of the optimizer is as config.json says and this version does it.
         wanted = [
             {key: value for key, value in group.items() if key != "params"} for group in self.optimizer.param_groups
@@ -91,107 +246,81 @@ class Trainer:
         if content["scaler"]:
             self.scaler.load_state_dict(content["scaler"])
         self.state = RunState(**content["progress"])
-        # Where nothing but an epoch's end is left to do, its checkpoint says what an uninterrupted run's does.
-        self._set_rate(max(self.state.step - 1, 0))
+        self.facts = {key: self.facts.get(key, content[key]) for key in content["facts"]} | self.facts
+        # A stop at an epoch's last step prevented its validation. Its checkpoint says what an uninterrupted run's does.
+        self._owes_an_epochs_end = self._is_epochs_end and not file.is_end
+        self._set_rate(self.state.step - 1)
 
-    def run(self) -> Signals | None:
+    def run(self) -> signal.Signals | None:
         """Train to the end, or until a signal; returns the signal (a checkpoint is written then).
 
         Raises:
             UserError: the loss is not finite, or a checkpoint cannot be written.
         """
         first, last = self.state.step, self.settings.num_steps
-        owes = self._owes_an_epochs_end()
         log: RunLog | SilentLog = SilentLog()
 
-        def prepare_folder() -> None:
+        def open_log() -> None:
             nonlocal log
-            remove_leftovers(self.folder)
-            log = RunLog(self.folder, first, last, owes)
+            log = RunLog(self.folder, first, last, self._owes_an_epochs_end)
 
-        self.group.on_main(prepare_folder)
+        self.group.on_main(open_log)
         with ExitStack() as stack:
             stack.callback(log.close)
             stop = stack.enter_context(StopSignal(patient=self.group.size > 1))
-            log.event(
-                "start",
-                first,
-                num_steps=last,
-                device=str(self.device),
-                processes=self.group.size,
-                version=self.extra.get("version"),
-            )
-            if first > last:
-                log.say(f"step {first} of {last}: the run is already past its new end, and stops here")
-            if owes:
+            version = self.facts.get("version")
+            about = {"num_steps": last, "device": str(self.device), "processes": self.group.size, "version": version}
+            log.event("start", first, **about)
+            if self._owes_an_epochs_end:
                 self._end_epoch(log)
-            if self._is_over:
-                return self._stopped_at_its_end(stop, log)
             clock = Clock(self.state.tokens)
-            for step in clock.waiting_for(copy_steps(self.trainable.steps(first, last), self.device.device)):
+            steps = () if self._is_over else self.trainable.steps(first, last)  # what it owed may be its last end
+            for step in clock.waiting_for(copy_steps(steps, self.device.device)):
                 gradient_norm = self._step(step)
                 log.advance()
-                if self._is_report_due():
+                if self.state.step - self.state.reported_at >= self.settings.steps_per_report:
                     self._collect_sums()  # waits for the device, so that the clock is read when the work is done
                     self._report(log, gradient_norm, clock.speed(self.state.tokens))
                 # A signal may reach one process of several, and their clocks differ.
-                due = self._saved_ago() >= 60 * self.settings.minutes_per_checkpoint
-                worthwhile = self._saved_ago() >= _WORTH_SAVING
-                signal, is_due, is_worthwhile = self.group.highest(stop.received or 0, due, worthwhile)
-                if signal:
+                ago = time.monotonic() - self._saved_at
+                due, worthwhile = ago >= 60 * self.settings.minutes_per_checkpoint, ago >= _WORTH_SAVING
+                received, is_due, is_worthwhile = self.group.highest(stop.received or 0, due, worthwhile)
+                if received:
                     # At once: what sent it may not wait for a validation, which the next start makes up for.
                     self._save_between(log)
-                    log.event("stop", self.state.step, signal=Signals(signal).name)
-                    log.say(
-                        f"stopped by {Signals(signal).name} after step {self.state.step}; its checkpoint is written"
-                    )
-                    return Signals(signal)
+                    return self._stopped(received, log)
                 if self._is_epochs_end:
                     if is_worthwhile:
                         self._save_between(log)  # a kill during the validation shall not cost it
                     self._end_epoch(log)
                     clock.restart(self.state.tokens)
                     if self._is_over:
-                        if self.state.step < last and self.state.has_stalled(self.settings.patience):
-                            log.say(
-                                f"stopped after step {self.state.step} of {last}: {self.settings.best_metric} was best "
-                                f"in epoch {self.state.best[0]:.0f} (--patience {self.settings.patience})"
-                            )
-                        return self._stopped_at_its_end(stop, log)
+                        break
                 elif is_due:
                     self._save_between(log)
-        return None
+            if self._is_over and self.state.step < last:
+                best = best_epoch(self.state.history, self.settings.best_metric)
+                log.say(
+                    f"stopped after step {self.state.step} of {last}: {self.settings.best_metric} was best in epoch "
+                    f"{best} (--patience {self.settings.patience})"
+                )
+            # One that came while the last validation and checkpoint were made: nothing may follow this run.
+            (received,) = self.group.highest(stop.received or 0)
+            return self._stopped(received, log) if received else None
 
-    def _stopped_at_its_end(self, stop: StopSignal, log: RunLog | SilentLog) -> Signals | None:
-        """The signal that came while the last validation and checkpoint were made: nothing may follow this run."""
-        (signal,) = self.group.highest(stop.received or 0)
-        if not signal:
-            return None
-        log.event("stop", self.state.step, signal=Signals(signal).name)
-        log.say(f"stopped by {Signals(signal).name} after step {self.state.step}, the last")
-        return Signals(signal)
-
-    @property
-    def _is_epochs_end(self) -> bool:
-        step = self.state.step
-        # Beyond the last step where an earlier start of the run was to have more.
-        return step % self.settings.steps_per_epoch == 0 or self._is_over
+    def _stopped(self, received: int, log: RunLog | SilentLog) -> signal.Signals:
+        name = signal.Signals(received).name
+        log.event("stop", self.state.step, signal=name)
+        log.say(f"stopped by {name} after step {self.state.step}; its checkpoint is written")
+        return signal.Signals(received)
 
     @property
     def _is_over(self) -> bool:
-        if self.state.has_stalled(self.settings.patience):
-            return True
-        return self.state.step >= self.settings.num_steps
+        return is_over(self.state.step, self.state.history, self.settings)
 
-    def _owes_an_epochs_end(self) -> bool:
-        """Whether the run stands at an epoch's or its own end without the validation and checkpoint that belong there.
-
-        A stop prevented them, or the run was to go on then.
-        """
-        if not self.state.step or not self._is_epochs_end:
-            return False
-        path = self.folder / f"{epoch_name(self._epoch)}.cp"
-        return not self.group.on_main(path.exists)
+    @property
+    def _is_epochs_end(self) -> bool:
+        return self.state.step % self.settings.steps_per_epoch == 0 or self.state.step >= self.settings.num_steps
 
     def _step(self, step: Step) -> Tensor:
         """One optimizer step over a global batch; returns the gradient's norm before clipping."""
@@ -224,7 +353,8 @@ class Trainer:
             left_out = ~torch.isfinite(total)
             step_sums = step_sums.masked_fill(left_out, 0.0)
             self._left_out = left_out.long() if self._left_out is None else self._left_out + left_out
-        self._add_sums(step_sums)
+        # Sums stay on the device until somebody reads them, so that no step waits for it.
+        self._pending = step_sums.double() if self._pending is None else self._pending + step_sums.double()
         self._gradient_norms = total if self._gradient_norms is None else self._gradient_norms + total
         self.state.step += 1
         self.state.tokens += step.tokens
@@ -234,10 +364,6 @@ class Trainer:
         rate = learning_rate(step, self.settings)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("rate_factor", 1.0)
-
-    def _add_sums(self, sums: Tensor) -> None:
-        """Sums stay on the device until somebody reads them, so that no step waits for it."""
-        self._pending = sums.double() if self._pending is None else self._pending + sums.double()
 
     def _collect_sums(self) -> list[float]:
         if self._pending is not None:
@@ -255,12 +381,6 @@ class Trainer:
         sums = self._collect_sums()
         counted = self.state.step - self.state.reported_at - self.state.left_out
         return self.trainable.metrics(sums) if counted else {}
-
-    def _is_report_due(self) -> bool:
-        return self.state.step - self.state.reported_at >= self.settings.steps_per_report
-
-    def _saved_ago(self) -> float:
-        return time.monotonic() - self._saved_at
 
     def _report(self, log: RunLog | SilentLog, gradient_norm: Tensor, speed: Mapping[str, float]) -> None:
         metrics = self._metrics()
@@ -281,14 +401,16 @@ class Trainer:
         self.state.sums, self.state.reported_at, self.state.left_out = [], self.state.step, 0
 
     def _end_epoch(self, log: RunLog | SilentLog) -> None:
+        """Validate, without gradients and dropout, and write the epoch's checkpoints."""
         self._check_before_saving()
-        metrics = self.validate()
+        self.trainable.model.eval()
+        with torch.no_grad(), self.device.autocast():
+            metrics = self.trainable.validate()
         check_finite(self.state.step, metrics)
-        self.state.note_validation(self._epoch, metrics)
+        # Plain numbers: a checkpoint holds nothing else.
+        found = {name: float(value) for name, value in metrics.items()}
+        self.state.history.append({"epoch": self._epoch, "step": self.state.step, "metrics": found})
         log.validation(self.state.step, self._epoch, metrics)
-        name = self.settings.best_metric
-        if name is not None and (not self.state.best or metrics[name] > self.state.best[1]):
-            self.state.best = [self._epoch, metrics[name]]
         self._save(log, is_end=True)
 
     def _save_between(self, log: RunLog | SilentLog) -> None:
@@ -298,40 +420,32 @@ class Trainer:
     def _save(self, log: RunLog | SilentLog, is_end: bool) -> None:
         """Write the checkpoint of where the run stands, with its `.model` at an epoch's end, and remove old ones."""
         log.flush()
-        name = epoch_name(self._epoch) if is_end else between_name(self._epoch, self.state.step)
-        path, content, settings = self.folder / f"{name}.cp", self._content(), self.settings
-        weights = path.with_suffix(".model")
-        # Where there is a best epoch, its weights stay and those of the last one that is over.
-        epochs = (int(self.state.best[0]), self._epoch - (not is_end)) if self.state.best else None
-
-        def write() -> None:
-            write_checkpoint(content, path)
-            if is_end:
-                write_checkpoint(weights_of(content), weights)
-            remove_old(self.folder, settings.keep_checkpoints, epochs, settings.keep_epochs, newest=path)
-
-        self.group.on_main(write)
-        self._saved_at = time.monotonic()
-
-    def validate(self) -> dict[str, float]:
-        """Validation, without gradients and dropout."""
-        self.trainable.model.eval()
-        with torch.no_grad(), self.device.autocast():
-            return self.trainable.validate()
-
-    def _content(self) -> dict[str, Any]:
+        epoch, step = self._epoch, self.state.step
+        name = epoch_name(epoch) if is_end else f"{epoch_name(epoch)}-step-{step:08d}"
+        file = CheckpointFile(epoch, math.inf if is_end else step, self.folder / f"{name}.cp")
         progress = asdict(self.state)
-        return {
+        content = {
             "format": FORMAT,
-            **self.extra,
-            "step": self.state.step,
-            "epoch": self._epoch,
+            **self.facts,
+            "facts": list(self.facts),
+            "asked": self.asked,
+            "step": step,
+            "epoch": epoch,
             "history": progress["history"],  # a fact, too, so that a .model has it
             "model": gathered(unwrapped(self.trainable.model).state_dict(), keep=self.group.is_main),
             "optimizer": gathered(self.optimizer.state_dict(), keep=self.group.is_main),
             "scaler": self.scaler.state_dict(),
             "progress": progress,
         }
+
+        def write() -> None:
+            write_checkpoint(content, file.path)
+            if is_end:
+                write_weights(content, file.path.with_suffix(".model"))
+            remove_old(file, self.settings.keep_epochs, best_epoch(self.state.history, self.settings.best_metric))
+
+        self.group.on_main(write)
+        self._saved_at = time.monotonic()
 
     @property
     def _epoch(self) -> int:
@@ -348,3 +462,40 @@ class Trainer:
             check_finite(self.state.step, {"the norm of the weights": float(norm)})
         elif self._gradient_norms is not None:
             check_finite(self.state.step, {"gradient_norm": float(self._gradient_norms)})
+
+
+class StopSignal:
+    """Within the block, the first SIGTERM or SIGINT only sets `received`; the second acts as usual.
+
+    Args:
+        patient: later signals do nothing, after the block neither: what follows a stop is the process' end, together
+            with the others. What starts several processes passes on each signal that it gets, beside the terminal or
+            scheduler that sends it to every process, and ends processes that take too long.
+    """
+
+    def __init__(self, patient: bool = False) -> None:
+        self._patient = patient
+        self.received: signal.Signals | None = None
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> "StopSignal":
+        self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._patient and self.received:
+            for number in _SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+        else:
+            self._restore()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.received = signal.Signals(number)
+        if not self._patient:
+            self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]

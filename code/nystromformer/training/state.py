@@ -1,6 +1,5 @@
 """The settings of one training run, and where it stands."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
@@ -20,10 +19,9 @@ class TrainingSettings:
     eps: float = 1e-8
     max_grad_norm: float | None = 1.0
     minutes_per_checkpoint: float = 10.0
-    keep_checkpoints: int = 1
     best_metric: str | None = None
     """None: the checkpoints of the last `keep_epochs` epochs stay. Else a validation metric, the higher the better: the
-    weights of the best and the last epoch stay, and the last `keep_checkpoints` checkpoints."""
+    weights of the best and the last epoch stay, and of a run that is over nothing else."""
     keep_epochs: int | None = None
     """None: those of all epochs."""
     patience: int | None = None
@@ -56,24 +54,23 @@ class RunState:
     """Steps since the last report that float16's loss scaler left out; they are not in the sums."""
     tokens: int = 0
     """Tokens seen since the start."""
-    best: list[float] = field(default_factory=list)
-    """The best epoch so far and its value, where the settings name a best metric."""
-
     history: list[Validated] = field(default_factory=list)
     """The validations of the epochs that are over, in their order: results are made of these, never of the log."""
 
-    def has_stalled(self, patience: int | None) -> bool:
-        """Whether so many epochs after the best one were no better."""
-        if patience is None or not self.best or not self.history:
-            return False
-        return self.history[-1]["epoch"] - self.best[0] >= patience
 
-    def note_validation(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        """Remember an epoch's validation at the present step; one that is run again takes the place of the first."""
-        # Plain numbers: a checkpoint holds nothing else.
-        plain = {name: float(value) for name, value in metrics.items()}
-        self.history = [one for one in self.history if one["epoch"] < epoch]
-        self.history.append({"epoch": epoch, "step": self.step, "metrics": plain})
+def best_epoch(history: list[Validated], metric: str | None) -> int | None:
+    """The epoch of the highest value, the first of equals; None where no metric is named, or nothing was validated."""
+    if metric is None or not history:
+        return None
+    return max(history, key=lambda one: (one["metrics"][metric], -one["epoch"]))["epoch"]
+
+
+def is_over(step: int, history: list[Validated], settings: TrainingSettings) -> bool:
+    """Whether a run that stands at a step, with these validations, has come to its end."""
+    best = best_epoch(history, settings.best_metric)
+    if settings.patience is not None and best is not None and history[-1]["epoch"] - best >= settings.patience:
+        return True
+    return step >= settings.num_steps
 
 
 _GOLDEN = 0x9E3779B97F4A7C15

@@ -24,7 +24,7 @@ from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.imdb.task import Imdb
-from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint
 
 SCRIPT = "code/run_classify.py"
 QUICK = ("--batch_size", 8, "--lr", 1e-3, "--epoch", 1, "--device", "cpu", "--validation", 0.25)

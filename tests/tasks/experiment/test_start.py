@@ -12,12 +12,11 @@ from small import CPU, ROOT, VOCABULARY, run_here, small_data, write_dataset, wr
 from nystromformer.config import experiment_config
 from nystromformer.data.dataset import Dataset, open_dataset
 from nystromformer.errors import UserError
-from nystromformer.files.writing import sha256_of
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.start import initial_model, open_start_weights
+from nystromformer.tasks.experiment.start import initial_model, load_start_weights
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import Group
-from nystromformer.training.archive import read_checkpoint, write_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint, stated_checksum, write_checkpoint
 
 LONG = 100
 ONE_EPOCH: dict[str, Any] = {"pretraining_setting__epoch": 1}
@@ -59,10 +58,10 @@ def experiment_from(folder: Path, from_cp: str, resize: str = "lossless", **chan
 
 def begin(experiment: Experiment, dataset: Dataset) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a new run would begin with, and what it would say about it."""
-    model, start = initial_model(experiment.config), open_start_weights(experiment, dataset)
-    assert start is not None
-    start.give(model, Group())
-    return model.state_dict(), dict(start.origin)
+    model = initial_model(experiment.config)
+    origin = load_start_weights(model, experiment, dataset, Group())
+    assert origin is not None
+    return model.state_dict(), dict(origin)
 
 
 def refusal(experiment: Experiment, dataset: Dataset) -> str:
@@ -90,7 +89,7 @@ def test_longer_from_shorter_through_the_command(
         "  encoder.embeddings.position.weight: positions: 32 repeated to 100",
         f"  {SKIP}: 5 taps amid 9, zeros around them",
     ]
-    origin = {"path": "/model/cp-0001.model", "sha256": sha256_of(Path(given)), "step": 20}
+    origin = {"path": "/model/cp-0001.model", "sha256": stated_checksum(Path(given)), "step": 20}
     for suffix in ("cp", "model"):
         content = read_checkpoint(tmp_path / "model" / f"cp-0000.{suffix}")
         # A new run: it counts from 0.
@@ -122,7 +121,7 @@ def test_paths(source: Experiment, dataset: Dataset, tmp_path: Path, kind: str) 
         "relative to the folder above": f"../old/{name}",
     }
     weights, origin = begin(experiment_from(tmp_path / "new", paths[kind]), dataset)
-    assert origin == {"path": paths[kind], "sha256": sha256_of(file), "step": 20}
+    assert origin == {"path": paths[kind], "sha256": stated_checksum(file), "step": 20}
     for key, value in read_checkpoint(file)["model"].items():
         assert torch.equal(weights[key], value), key
 
@@ -144,6 +143,7 @@ def test_softmax_from_nystrom_and_what_is_said(
 
 
 def test_what_does_not_fit_is_refused_whole(source: Experiment, dataset: Dataset, tmp_path: Path) -> None:
+    """Nothing comes to lie in the folder: no tokenizer, no log, no weights."""
     path = source.checkpoints / "cp-0001.model"
     wide = experiment_from(tmp_path, str(path), model__transformer_hidden_dim=64, model__num_layers=3)
     assert refusal(wide, dataset).splitlines() == [

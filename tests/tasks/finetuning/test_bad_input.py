@@ -18,8 +18,7 @@ from wikihop_files import RECORDS, record, write_records
 from nystromformer.data.tokenizer import TOKENIZER_FILE, train_tokenizer
 from nystromformer.files.writing import sha256_of
 from nystromformer.tasks.finetuning.trainable import Finetuning
-from nystromformer.training.archive import FORMAT, write_checkpoint
-from nystromformer.training.checkpoint import RunLock
+from nystromformer.training.checkpoint import FORMAT, RunLock, write_checkpoint
 
 GLUE, IMDB, WIKIHOP = "code/run_glue.py", "code/run_imdb.py", "code/run_wikihop.py"
 FIXED_SEGMENTS = 'model.attn_type={"name": "nystrom", "segments": "padded"}'

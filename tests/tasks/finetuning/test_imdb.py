@@ -21,7 +21,7 @@ from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.imdb.task import Imdb
-from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint
 
 POSITIONS = "encoder.embeddings.position.weight"
 TEST_IDS = [f"{label}/{number}_{rating}" for label, rating in (("neg", 2), ("pos", 9)) for number in range(10)]

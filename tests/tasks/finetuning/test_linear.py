@@ -31,7 +31,7 @@ from nystromformer.tasks.finetuning.linear import Words, choose, fit, fit_words,
 from nystromformer.tasks.finetuning.target import Classes, Guessed, Value, accuracy, vectors_of
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
-from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint
 
 RANDOM = np.random.default_rng(0)
 ROWS = [text for text, _ in made_rows(60)]

@@ -22,7 +22,7 @@ from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.objective import choose_threshold, measure
 from nystromformer.tasks.finetuning.plan import epoch_batches
-from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint
 from nystromformer.training.log import read_log
 
 SCRIPT = "code/run_classify.py"

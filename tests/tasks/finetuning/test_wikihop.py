@@ -26,7 +26,7 @@ from nystromformer.tasks.finetuning.target import Candidates
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
 from nystromformer.tasks.wikihop.task import WikiHop
-from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint
 from nystromformer.training.log import read_log
 
 SCRIPT = "code/run_wikihop.py"

@@ -16,7 +16,7 @@ from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.noise import IGNORED, mask_tokens, move_pictures
 from nystromformer.tasks.lra.store import open_stored
 from nystromformer.tasks.lra.task import SequenceClasses
-from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint
 
 MASK = 250
 

@@ -22,8 +22,7 @@ from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.recipe import PATH, TASKS
 from nystromformer.tasks.lra.store import open_stored
 from nystromformer.tasks.lra.task import Arena
-from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.checkpoint import find_checkpoints
+from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
 from nystromformer.training.log import read_log
 
 

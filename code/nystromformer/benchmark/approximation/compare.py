@@ -26,10 +26,9 @@ from nystromformer.machine import machine_facts
 from nystromformer.model import PretrainingModel
 from nystromformer.tables import markdown
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.opening import OpenedScoring
 from nystromformer.tasks.pretraining.trainable import Pretraining
-from nystromformer.tasks.pretraining.validation import load_checkpoint
-from nystromformer.training.archive import read_checkpoint
+from nystromformer.tasks.pretraining.validation import OpenedScoring, load_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint
 from nystromformer.training.device import Device
 
 logger = logging.getLogger(__name__)
@@ -96,7 +95,7 @@ def measure_approximation(
     described = {"model": str(experiment.folder), "checkpoint": weights.name, "length": length, "command": command}
     described |= asdict(settings) | {"dataset": opened.dataset.fingerprint}
     if "errors" in settings.parts:
-        model, _ = load_checkpoint(experiment, weights, device)
+        model, _ = load_checkpoint(opened, weights)
         layers = capture_inputs(opened, model, settings.rows)
         found.forward_ms = forward_times(chosen, layers[0], settings.repeats)
         for inputs in [*layers, draw_like(layers[0])]:

@@ -22,7 +22,7 @@ from nystromformer.benchmark.questions.gpu import Gpu
 from nystromformer.benchmark.results import on_one_line, with_place
 from nystromformer.files.writing import write_json, write_text
 from nystromformer.machine import machine_facts
-from nystromformer.training.compile import missing_compiler
+from nystromformer.training.device import missing_compiler
 
 logger = logging.getLogger(__name__)
 

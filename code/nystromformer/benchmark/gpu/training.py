@@ -14,7 +14,7 @@ from nystromformer.benchmark.timing import Timing, Work, time_repeatedly
 from nystromformer.config import ModelConfig, load_config
 from nystromformer.files.paths import PROJECT
 from nystromformer.model import PretrainingModel
-from nystromformer.training.compile import compile_units, missing_compiler
+from nystromformer.training.device import missing_compiler
 
 ATTENTIONS = NYSTROM, SOFTMAX = "nystrom", "softmax"
 
@@ -73,7 +73,8 @@ def prepare_training(
     batch = made_up_batch(config.vocab_size, size.length, size.rows, settings.device)
     model = PretrainingModel(config, ["mlm"]).to(settings.device).train()
     if compiled:
-        compile_units(model.encoder.layers, settings.device)
+        for layer in model.encoder.layers:
+            layer.compile()
     step = masked_lm_step(model, batch, settings.precision)
     if attention == SOFTMAX:
         step = sdpa_kernel(SDPBackend.FLASH_ATTENTION)(step)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import nystromformer
 from nystromformer.config import ExperimentConfig, load_config, overridden, peek_config
 from nystromformer.config.network import SHAPE_KEYS
 from nystromformer.data.dataset import Dataset, check_fits, open_dataset
 from nystromformer.errors import UserError
+from nystromformer.files.reading import read_json
 
 logger = logging.getLogger(__name__)
 
@@ -20,19 +20,10 @@ SHAPE = {f"model.{name}": name for name in SHAPE_KEYS}
 """Dotted keys of config.json, and their names in the section "model"."""
 
 
-def _shape_by_flag(checkpoints: Path) -> Mapping[str, Any]:
-    """The keys of the model's shape that `--set` gave when the run of a folder began, as its newest checkpoint says."""
-    if not any(checkpoints.glob("cp-*")):
-        return {}
-    # Only now: importing torch takes seconds.
-    from nystromformer.training.checkpoint import newest_facts
-
-    newest = newest_facts(checkpoints)
-    by_flag = {} if newest is None else newest[1].get("set_by_flag")
-    return by_flag if isinstance(by_flag, dict) else {}
-
-
 CONTAINER_MODEL = Path("/model")
+RECORD = "pretraining.json"
+"""Beside the checkpoints of a pretraining: what was asked when it began."""
+_CHECKPOINTS = ExperimentConfig.model_fields["model_checkpoints"].default
 _MOUNTS = Path("/proc/self/mountinfo")
 
 
@@ -98,18 +89,17 @@ def open_experiment(folder: Path, overrides: Sequence[str] = ()) -> Experiment:
     Raises:
         UserError: all that is wrong with it.
     """
-    path = folder / "config.json"
-    data, given = peek_config(path, overrides), overridden(overrides)
-    checkpoints = data.get("model_checkpoints", ExperimentConfig.model_fields["model_checkpoints"].default)
-    by_flag = _shape_by_flag(_resolved(folder, checkpoints)) if data and isinstance(checkpoints, str) else {}
-    recalled = {key: value for key, value in by_flag.items() if key in SHAPE and key not in given}
+    path, given = folder / "config.json", overridden(overrides)
+    place = peek_config(path, overrides).get("model_checkpoints", _CHECKPOINTS)
+    checkpoints = _resolved(folder, place) if isinstance(place, str) else folder
+    has_begun = (checkpoints / RECORD).is_file() and any(checkpoints.glob("cp-*"))
+    by_flag = read_json(checkpoints / RECORD)["set"] if has_begun else {}
+    recalled = [f"{key}={value}" for key, value in by_flag.items() if key not in given]
     if recalled and os.environ.get("RANK", "0") == "0":  # of several processes one speaks
-        logger.info(
-            "set with --set when the run began: %s", ", ".join(f"{key}={value}" for key, value in recalled.items())
-        )
-    config = load_config(path, [*overrides, *(f"{key}={value}" for key, value in recalled.items())])
-    by_flag = {key: getattr(config.model, name) for key, name in SHAPE.items() if key in given or key in recalled}
-    return Experiment(folder, config, by_flag)
+        logger.info("set with --set when the run began: %s", ", ".join(recalled))
+    config = load_config(path, [*overrides, *recalled])
+    shape = {key: getattr(config.model, name) for key, name in SHAPE.items() if key in given or key in by_flag}
+    return Experiment(folder, config, shape)
 
 
 def read_experiment(folder: Path) -> Experiment:
@@ -136,13 +126,3 @@ def name_outside(mounts: str) -> str | None:
     # A blank in a name is written as \040.
     named = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), folders[-1] if folders else "")
     return named.rpartition("/")[2] or None
-
-
-def checkpoint_facts(config: ExperimentConfig, dataset: Dataset) -> dict[str, Any]:
-    """What every checkpoint says about where it comes from."""
-    return {
-        "version": nystromformer.__version__,
-        "config": config.model_dump(mode="json", by_alias=True),
-        "dataset": dataset.fingerprint,
-        "tokenizer": dataset.manifest.tokenizer_sha256,
-    }

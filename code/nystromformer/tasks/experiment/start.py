@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,17 +14,13 @@ from torch import Tensor, nn
 from nystromformer.config import ExperimentConfig
 from nystromformer.data.dataset import Dataset
 from nystromformer.errors import UserError
-from nystromformer.files.writing import sha256_of
 from nystromformer.interop.formats import is_foreign, open_source
 from nystromformer.interop.transfer import DoesNotFit, Transfer, transfer_weights
 from nystromformer.model import PretrainingModel
-from nystromformer.tasks.experiment.checks import check_is_of_a_run, check_same_tokenizer
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.run import say
 from nystromformer.tasks.experiment.tokenizer import differing_vocabulary, has_vocabulary
 from nystromformer.training import Group
-from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.checkpoint import choose_weights
+from nystromformer.training.checkpoint import choose_weights, read_checkpoint
 from nystromformer.wording import listed
 
 ENCODER = "encoder."
@@ -33,27 +29,39 @@ MAY_DIFFER = "max_seq_len, num_sen_type, attn_type and its parameters, and the o
 _SKIP = re.compile(r"\.attention\.core\.skip\.weight$")
 
 
-@dataclass(frozen=True)
-class StartWeights:
-    """Another run's weights, in the shapes of a new run's model."""
+def check_is_of_a_run(content: Mapping[str, Any], source: Path) -> None:
+    """Check that a checkpoint has what every run of this project writes.
 
-    path: Path
-    origin: Mapping[str, Any]
-    """Path as in config.json, sha256 and step: what the run's checkpoints say about it."""
-    weights: Mapping[str, Tensor]
-    """Every weight of the model."""
-    notes: Sequence[str]
-    """What was done to fit them."""
-
-    def give(self, model: nn.Module, group: Group) -> None:
-        """Replace a model's weights, and say so."""
-        model.load_state_dict(self.weights)
-        for line in (f"weights from {self.path} (step {self.origin['step']})", *(f"  {note}" for note in self.notes)):
-            say(group, "%s", line)
+    Raises:
+        UserError: names what it lacks.
+    """
+    if absent := [key for key in ("config", "tokenizer", "step", "epoch") if key not in content]:
+        raise UserError(f"{source}: not a checkpoint of a run: it has no {', '.join(absent)}")
 
 
-def open_start_weights(experiment: Experiment, dataset: Dataset) -> StartWeights | None:
-    """The weights that `from_cp` names; None where config.json names none.
+def check_same_tokenizer(content: Mapping[str, Any], dataset: Dataset, source: Path) -> None:
+    """Refuse weights that were trained with another tokenizer.
+
+    Raises:
+        UserError: the two differ.
+    """
+    expected = dataset.manifest.tokenizer_sha256
+    if content["tokenizer"] != expected:
+        raise UserError(
+            f"{source}: trained with another tokenizer (sha256 {content['tokenizer'][:12]}…) than the dataset's "
+            f"({expected[:12]}…): its token ids stand for other words. Use the dataset that it was trained on, or one "
+            "made with the same tokenizer."
+        )
+
+
+def load_start_weights(
+    model: nn.Module, experiment: Experiment, dataset: Dataset, group: Group
+) -> Mapping[str, Any] | None:
+    """Give an initial model the weights that `from_cp` names, and say what was done to fit them.
+
+    Returns:
+        Path as in config.json, sha256 and step: what the run's checkpoints say about it; None where config.json names
+        none.
 
     Raises:
         UserError: missing, unreadable, with another tokenizer, or of another architecture (lists all that differs).
@@ -63,7 +71,7 @@ def open_start_weights(experiment: Experiment, dataset: Dataset) -> StartWeights
         return None
     path = experiment.path(name)
     notes: list[str] = []
-    initial: dict[str, Tensor] = initial_model(config).state_dict()
+    initial: dict[str, Tensor] = model.state_dict()
     if is_foreign(path):
         source = open_source(path)
         notes += source.notes
@@ -78,21 +86,24 @@ def open_start_weights(experiment: Experiment, dataset: Dataset) -> StartWeights
             if any(map(_SKIP.search, initial)):
                 notes.append("the convolution begins at zero")
             initial = {key: torch.zeros_like(w) if _SKIP.search(key) else w for key, w in initial.items()}
-        weights, model = source.weights, source.general
+        weights, before = source.weights, source.general
         sha256, step = hashlib.sha256(json.dumps(source.stamps, sort_keys=True).encode()).hexdigest(), 0
     elif path.is_file():
         content = read_checkpoint(path)
         check_is_of_a_run(content, path)
         check_same_tokenizer(content, dataset, path)
-        weights, model, sha256, step = content["model"], content["config"]["model"], sha256_of(path), content["step"]
+        weights, before, sha256, step = (content[key] for key in ("model", "config", "sha256", "step"))
+        before = before["model"]
     else:
         raise UserError(
             f"{path}: no such checkpoint (from_cp). Copy the .model or .cp of another run there (such as its "
             "model/cp-0099.model), or remove from_cp to begin with initial weights."
         )
-    transfer = fit_weights(path, weights, model, config, initial, MAY_DIFFER)
-    origin = {"path": name, "sha256": sha256, "step": int(step)}
-    return StartWeights(path, origin, transfer.weights, [*notes, *transfer.notes])
+    transfer = fit_weights(path, weights, before, config, initial, MAY_DIFFER)
+    model.load_state_dict(transfer.weights)
+    for line in (f"weights from {path} (step {step})", *(f"  {note}" for note in (*notes, *transfer.notes))):
+        group.say("%s", line)
+    return {"path": name, "sha256": sha256, "step": int(step)}
 
 
 def initial_model(config: ExperimentConfig) -> PretrainingModel:
@@ -143,7 +154,7 @@ def pretrained_in(content: Mapping[str, Any], path: Path, family: str | None = N
     """
     return Pretrained(
         path,
-        sha256_of(path),
+        content["sha256"],
         int(content["step"]),
         int(content["epoch"]),
         content["config"]["model"],

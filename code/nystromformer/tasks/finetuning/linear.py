@@ -20,7 +20,7 @@ from nystromformer.data.counter import permute
 from nystromformer.model import ClassificationModel
 from nystromformer.tasks.finetuning.examples import Labels, Texts
 from nystromformer.tasks.finetuning.target import NEVER, Classes, Guessed, Value
-from nystromformer.training.archive import FORMAT, read_checkpoint, write_checkpoint
+from nystromformer.training.checkpoint import FORMAT, read_checkpoint, write_checkpoint
 
 WORDS_FILE = "words.model"
 """In a folder beside the runs."""

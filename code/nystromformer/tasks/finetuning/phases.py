@@ -17,7 +17,7 @@ from nystromformer.tasks.finetuning.run import train, weights_path
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.sweep import load_splits, plan_setup, run_sweep, summary
 from nystromformer.training import join_group
-from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint
 from nystromformer.training.optim import Diverged
 
 

@@ -18,8 +18,7 @@ from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.objective import decided, measure_tested, scores_of
 from nystromformer.tasks.finetuning.run import Setup, assembled, digest, weights_path
 from nystromformer.tasks.finetuning.target import TokenLabels
-from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.fitting import load_weights
+from nystromformer.training.checkpoint import load_weights, read_checkpoint
 from nystromformer.wording import number_of
 
 PREDICTIONS = "predictions"

@@ -16,15 +16,15 @@ from torch import nn
 import nystromformer
 from nystromformer.config import AttentionConfig, ExperimentConfig
 from nystromformer.config.attention import what_decides
+from nystromformer.config.attention_text import attention_text
 from nystromformer.config.network import NO_EFFECT
 from nystromformer.data.tokenizer import TOKENIZER_FILE, save_tokenizer, sha256_as_saved
 from nystromformer.files.writing import sha256_of
 from nystromformer.model import ClassificationModel, count_parameters
 from nystromformer.runs.record import TOKENIZER, EpochMetrics, Origin, Run, read_run
 from nystromformer.runs.settings import RunSettings
-from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.run import Saved, held_folder, newest, placed, resume, say, training_settings
+from nystromformer.tasks.experiment.run import checkpoint_facts, held_folder, placed, say, training_settings
 from nystromformer.tasks.experiment.start import Pretrained
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
@@ -34,9 +34,12 @@ from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.start import load_encoder
 from nystromformer.tasks.finetuning.target import Guessed, vectors_of
 from nystromformer.tasks.finetuning.trainable import Finetuning
-from nystromformer.training import Device, Group, Trainer, TrainingSettings
-from nystromformer.training.archive import FORMAT, read_checkpoint, write_checkpoint
-from nystromformer.training.checkpoint import epoch_name, find_checkpoints, find_weights, remove_old
+from nystromformer.training import Device, Group, TrainingSettings, fit
+from nystromformer.training.checkpoint import (
+    FORMAT,
+    epoch_name,
+    write_checkpoint,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -137,43 +140,31 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> Run | Signals:
     Raises:
         UserError: the folder cannot be used, the checkpoint does not fit, or the run has diverged.
     """
-    begun, group = begun_run(setup, splits, settings), setup.group
+    begun, group, config = begun_run(setup, splits, settings), setup.group, setup.config
     folder = begun.folder
-    with held_folder(folder, group):
-        result = group.on_main(lambda: _finished(begun))
-        group.on_main(lambda: _keep_tokenizer(setup, begun))
-        if result is not None:
-            say(group, "%s: done already", folder)
-            return result
-        finetuning, facts = _build(setup, splits, begun)
-        if settings.freeze:
-            return _reached(begun, _fit_head(finetuning, folder, facts))
-        trainer = Trainer(
-            finetuning, _training_settings(setup, splits, settings), folder, setup.device, facts, setup.group
-        )
-
-        def check(saved: Saved) -> None:
-            check_is_of_a_run(saved.content, saved.path)
-            if saved.content["division"] != facts["division"]:
-                logger.info(
-                    "changed since %s: %s, now %s", saved.path.name, saved.content["division"], facts["division"]
-                )
-
-        saved = newest(folder, group, check)
-        if saved is not None:
-            resume(trainer, saved)
-            saved = None  # a second copy of weights and optimizer, for as long as the run takes
-        say(group, "%s", folder)
-        stopped_by = trainer.run()
-        if stopped_by is not None:
-            return stopped_by
-
-        def finish() -> Run:
-            run = _reached(begun, trainer.state.history)
-            clean_up(run)
-            return run
-
-        return group.on_main(finish)
+    result = group.on_main(lambda: read_run(folder))
+    group.on_main(lambda: _keep_tokenizer(setup, begun))
+    if result is not None:
+        say(group, "%s: done already", folder)
+        return result
+    if settings.freeze:
+        with held_folder(folder, group):
+            return _reached(begun, _fit_head(*_build(setup, splits, begun), folder))
+    division = {"processes": group.size, "gpu_setting.inst_per_gpu": config.gpu_setting.inst_per_gpu}
+    attention = attention_text([each.model_dump(mode="json") for each in config.model.attentions])
+    fitted = fit(
+        lambda begins: _build(setup, splits, begun),
+        _training_settings(setup, splits, settings),
+        folder,
+        setup.device,
+        {"run": begun.identity, **division},
+        f"{setup.experiment.name}, {attention} attention, on {setup.definition.name}",
+        division.keys(),
+        group,
+    )
+    if fitted.stopped_by is not None:
+        return fitted.stopped_by
+    return group.on_main(lambda: _reached(begun, fitted.history))
 
 
 def _keep_tokenizer(setup: Setup, run: Run) -> None:
@@ -188,38 +179,6 @@ def _keep_tokenizer(setup: Setup, run: Run) -> None:
 def weights_path(run: Run, epoch: int) -> Path:
     """Of the weights after an epoch."""
     return run.folder / f"{epoch_name(epoch)}.model"
-
-
-def clean_up(run: Run) -> None:
-    """Leave the weights of a finished run's best epoch and the last; nothing goes before these are read whole.
-
-    Raises:
-        UserError: these are damaged.
-    """
-    if not find_checkpoints(run.folder):
-        return  # as is done already
-    kept = {run.best.epoch, run.last.epoch}
-    for epoch in sorted(kept):
-        read_checkpoint(weights_path(run, epoch), mmap=True)
-    remove_old(run.folder, 0, kept)
-
-
-def _finished(begun: Run) -> Run | None:
-    """The record of a finished run; of one that was stopped before it was written, made of the last weights.
-
-    Raises:
-        UserError: it is damaged; nothing is removed then.
-    """
-    settings = begun.settings
-    run, last = read_run(begun.folder), settings.epochs - 1
-    if run is not None:
-        clean_up(run)  # which a kill may have prevented
-        return run
-    if settings.patience is not None:
-        last = max(find_weights(begun.folder), default=last)
-    if weights_path(begun, last).is_file() and not find_checkpoints(begun.folder):
-        return _reached(begun, read_checkpoint(weights_path(begun, last), mmap=True)["history"])
-    return None
 
 
 def _reached(begun: Run, history: Sequence[Mapping[str, Any]]) -> Run:
@@ -244,16 +203,8 @@ def _build(setup: Setup, splits: Splits, begun: Run) -> tuple[Finetuning, dict[s
     assert splits.train.labels is not None
     num_steps = settings.steps_per_epoch(len(splits.train)) * settings.epochs
     attach_objective(model, settings.objective, splits.train.labels, num_steps)
-    facts = {
-        "version": nystromformer.__version__,
-        "config": config.model_dump(mode="json", by_alias=True),
-        "dataset": splits.fingerprint,
-        "tokenizer": pretrained.tokenizer_sha256 if pretrained else "",
-        "finetuning": identity(setup, splits, settings),
-        "texts": begun.texts,
-        "division": {"processes": group.size, "gpu_setting.inst_per_gpu": config.gpu_setting.inst_per_gpu},
-    }
-    return assembled(setup, splits, settings, model), facts
+    facts = checkpoint_facts(config, splits.fingerprint, pretrained.tokenizer_sha256 if pretrained else "")
+    return assembled(setup, splits, settings, model), facts | {"texts": begun.texts}
 
 
 def assembled(setup: Setup, splits: Splits, settings: RunSettings, model: nn.Module) -> Finetuning:
@@ -278,7 +229,7 @@ def assembled(setup: Setup, splits: Splits, settings: RunSettings, model: nn.Mod
     )
 
 
-def _fit_head(finetuning: Finetuning, folder: Path, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _fit_head(finetuning: Finetuning, facts: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
     """Fit a linear head to the vectors of the pretrained encoder, and write the model as weights of epoch 0.
 
     Returns:
@@ -322,6 +273,8 @@ def _training_settings(setup: Setup, splits: Splits, settings: RunSettings) -> T
         warmup_steps=round(settings.warmup * num_steps),
         seed=settings.seed,
         keep_epochs=None,
+        optimizer="adamw",
+        schedule="linear",
         best_metric=main_metric(setup.definition, settings),
         patience=settings.patience,
     )

@@ -21,7 +21,6 @@ from nystromformer.data.dataset import Dataset, Rows
 from nystromformer.data.masking import BERT_REPLACE_PROBS, count_predictions, prepare_rows
 from nystromformer.data.sampler import rows_from
 from nystromformer.errors import UserError
-from nystromformer.tasks.pretraining.objectives import OBJECTIVES
 from nystromformer.training import Group, Step
 from nystromformer.training.prefetch import Prefetched
 from nystromformer.training.trainable import Batch, micro_batch_slices
@@ -50,9 +49,9 @@ class RowPreparation:
         self.validation_masks = self.training_masks
         if setting.validation_mask_prob is not None:
             self.validation_masks = Masks(setting.validation_mask_prob, BERT_REPLACE_PROBS)
-        chosen = setting.objectives
-        self.sentence_order = "sop" in chosen
-        self.objectives = {name: make(dataset) for name, make in OBJECTIVES.items() if name in chosen}
+        self.sentence_order = "sop" in setting.objectives
+        # Rows of one side have no order to learn.
+        self.share_with_order = dataset.manifest.sentence_order_share("train")
         self.sentence_types = config.model.num_sen_type > 1
         self.micro_batch = config.gpu_setting.inst_per_gpu
 
@@ -88,8 +87,8 @@ class RowPreparation:
             "positions_BK": torch.from_numpy(prepared.positions_BK),
             "labels_BK": torch.from_numpy(prepared.labels_BK),
         }
-        for name, objective in self.objectives.items():
-            tensors[f"{name}_labels"] = torch.from_numpy(objective.labels(prepared))
+        if self.sentence_order:
+            tensors["sop_labels"] = torch.from_numpy(prepared.order_B)
         if self.sentence_types:
             tensors["types_BN"] = torch.from_numpy(prepared.types_BN)
         valid_BN = tensors["tokens_BN"] != self.special.pad
@@ -97,10 +96,10 @@ class RowPreparation:
             tensors["mask_BN"] = valid_BN
         # Counts of the whole batch: micro-batches weigh by their share of them, not by their number.
         predictions = int(count_predictions(all_tokens, self.special, masks.prob).sum())
-        numbers_of = {"mlm": float(predictions)} | {
-            name: float(objective.count(len(all_tokens), predictions)) for name, objective in self.objectives.items()
-        }
-        counts = {f"{name}_count": torch.tensor(number) for name, number in numbers_of.items()}
+        counts = {"mlm_count": torch.tensor(float(predictions))}
+        if self.sentence_order:
+            # The number that a batch has on average, so that each labelled row weighs the same in every step.
+            counts["sop_count"] = torch.tensor(float(len(all_tokens) * self.share_with_order or 1.0))
         parts = [
             {name: tensor[rows_of_part] for name, tensor in tensors.items()} | counts
             for rows_of_part in micro_batch_slices(len(prepared.tokens_BN), self.micro_batch)

@@ -1,18 +1,48 @@
-"""Pretraining: from an opened experiment to the end of its run."""
+"""Pretraining: from an experiment to the end of its run."""
 
+import math
 import signal
-from contextlib import ExitStack
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from nystromformer.model import count_parameters
-from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.opening import OpenedPretraining, open_pretraining
-from nystromformer.tasks.experiment.run import placed, pretraining_settings, resume, say, tidy
-from nystromformer.tasks.experiment.start import initial_model
+from nystromformer.config import ExperimentConfig
+from nystromformer.config.attention import what_decides
+from nystromformer.config.attention_text import attention_text
+from nystromformer.data.dataset import Dataset
+from nystromformer.data.manifest import SPLITS
+from nystromformer.data.verification import verify
+from nystromformer.errors import UserError
+from nystromformer.files.writing import write_json
+from nystromformer.model import PretrainingModel, count_parameters
+from nystromformer.tasks.experiment.folder import RECORD, Experiment
+from nystromformer.tasks.experiment.run import checkpoint_facts, placed, training_settings
+from nystromformer.tasks.experiment.start import initial_model, load_start_weights
 from nystromformer.tasks.experiment.tokenizer import keep_tokenizer
 from nystromformer.tasks.pretraining.batches import BatchSizes
 from nystromformer.tasks.pretraining.trainable import Pretraining
-from nystromformer.training import Device, Group, Trainer
+from nystromformer.training import Device, Group, fit
+
+_MAY_CHANGE = {
+    "model": (
+        *(
+            "mixed_precision",
+            "attention_grad_checkpointing",
+            "gelu_grad_checkpointing",
+            "feed_forward_chunk",
+            "compile",
+        ),
+        *("dropout_prob", "embedding_dropout_prob", "attention_dropout_prob", "hidden_dropout_prob"),
+    ),
+    "pretraining_setting": (
+        *("learning_rate", "schedule", "decay", "warmup", "weight_decay", "max_grad_norm", "validation_mask_prob"),
+        *("optimizer", "adam_beta1", "adam_beta2", "adam_eps", "batches_per_report", "epoch"),
+        *("validate_batches_per_epoch", "keep_epochs", "minutes_per_checkpoint"),
+    ),
+    # Another micro-batch draws other dropout masks; what mixed_precision true amounts to depends on the device.
+    "gpu_setting": ("inst_per_gpu", "parallel", "precision"),
+}
+"""What may change between two starts of one run. Everything else decides what the model is or which rows it sees."""
 
 
 def pretrain(
@@ -20,54 +50,108 @@ def pretrain(
     dataset_folder: Path | None,
     device: Device,
     workers: int = 0,
-    verify: bool = False,
+    verify_all: bool = False,
     group: Group = Group(),  # noqa: B008  # immutable
 ) -> signal.Signals | None:
     """Run or resume the pretraining of an experiment folder; returns the signal that stopped it, if one did.
 
     Args:
+        dataset_folder: None: config.json's `data_folder`.
         workers: processes that prepare batches; 0: a thread of this one.
+        verify_all: read and check all of the dataset's rows, known to be right or not.
         group: the processes that train together; each calls this.
 
     Raises:
         UserError: anything in the folder, the dataset or the checkpoints that does not fit.
     """
-    with ExitStack() as held:
-        # What was opened has a second copy of weights and optimizer: nothing keeps it while the run goes on.
-        trainer = _trainer(open_pretraining(experiment, dataset_folder, device, verify, group, held), workers)
-        if trainer is None:
-            return None
-        with device.products(experiment.config.model.transformer_dim) as are_fast:
-            if are_fast:
-                say(group, "float32 matrix products use oneDNN: it is faster on this processor and equally exact")
-            return trainer.run()
+    config, folder = experiment.config, experiment.checkpoints
+    _check_shared_equally(config, group.size)
+    dataset = group.check(lambda: _open_rows(experiment, dataset_folder, group, verify_all))
+    data = config.model_dump(mode="json", by_alias=True)
+    data["model"]["attn_type"] = what_decides(data["model"]["attn_type"])
+    data["gpu_setting"]["precision"] = device.precision
+    asked = {f"{section}.{key}": value for section in _MAY_CHANGE for key, value in data[section].items()}
+
+    def open_model(begins: bool) -> tuple[PretrainingModel, dict[str, Any]]:
+        """The model with its first weights, and what checkpoints say about it; rows and folder are ready then."""
+        model = initial_model(config)
+        facts = checkpoint_facts(config, dataset.fingerprint, dataset.manifest.tokenizer_sha256)
+        if begins:
+            facts["started_from"] = load_start_weights(model, experiment, dataset, group)
+        if group.local_rank == 0:
+            verify(dataset, SPLITS, folder)
+        if group.is_main:
+            keep_tokenizer(dataset.tokenizer_folder, folder)
+        if begins and group.is_main:
+            write_json(folder / RECORD, {"version": facts["version"], "set": dict(experiment.set_by_flag)})
+        return model, facts
+
+    def build(begins: bool) -> tuple[Pretraining, Mapping[str, Any]]:
+        model, facts = group.check(lambda: open_model(begins))
+        group.say("%s parameters, %s", f"{count_parameters(model):,}", device)
+        for note in _notes(config, dataset):
+            group.say("%s", note)
+        if are_fast:
+            group.say("float32 matrix products use oneDNN: it is faster on this processor and equally exact")
+        module = placed(model, list(model.encoder.layers), config, device, group)
+        return Pretraining(module, config, dataset, device, workers, group), facts
+
+    setting = training_settings(config)
+    attentions = [attention.model_dump(mode="json") for attention in config.model.attentions]
+    title = f"{experiment.name}, {attention_text(attentions)} attention, on {dataset.folder}"
+    may_change = {f"{section}.{key}" for section, keys in _MAY_CHANGE.items() for key in keys}
+    with device.products(config.model.transformer_dim) as are_fast:
+        asked["dataset"] = dataset.fingerprint
+        return fit(build, setting, folder, device, asked, title, may_change, group).stopped_by
 
 
-def _trainer(opened: OpenedPretraining, workers: int) -> Trainer | None:
-    """The run's trainer where it stands; None where the run is done."""
-    experiment, config, group, checkpoint = opened.experiment, opened.config, opened.group, opened.checkpoint
-    settings = pretraining_settings(config)
-    group.on_main(lambda: keep_tokenizer(opened.dataset.tokenizer_folder, experiment.checkpoints))
-    if checkpoint is not None and checkpoint.ends(settings):
-        tidy(checkpoint, settings, group)
-        passed = ", already past its new end" if checkpoint.step > settings.num_steps else ""
-        say(group, "%s: done: %d of %d steps%s", experiment.folder, checkpoint.step, settings.num_steps, passed)
-        return None
-    model = initial_model(config)
-    if opened.start is not None:
-        opened.start.give(model, group)
-    say(group, "%s: %s parameters, %s", experiment.folder, f"{count_parameters(model):,}", opened.device)
-    if (length := opened.dataset.length) < config.model.max_seq_len and config.model.positions == "learned":
-        text = "rows have %d tokens: the positions from there to max_seq_len, %d, are not trained"
-        say(group, text, length, config.model.max_seq_len)
-    if (grown := BatchSizes.of(config.pretraining_setting, length)).first_steps[-1] >= settings.num_steps:
-        _, last = grown.of_step(settings.num_steps - 1)
-        say(group, "batches grow to %d of batch_size %d rows by the last step", last, grown.sizes[-1])
-    layers = list(model.encoder.layers)
-    pretraining = Pretraining(model, config, opened.dataset, opened.device, workers, group)
-    pretraining.model = placed(model, layers, config, opened.device, group)
-    where = experiment.checkpoints, opened.device
-    trainer = Trainer(pretraining, settings, *where, opened.facts, group)
-    if checkpoint is not None:
-        resume(trainer, checkpoint)
-    return trainer
+def _check_shared_equally(config: ExperimentConfig, processes: int) -> None:
+    """Check that so many processes can share a batch; names a number that can."""
+    setting = config.pretraining_setting
+    key = "batch_size" if setting.batch_size_start is None else "batch_size_start"
+    smallest = setting.smallest_batch
+    if smallest % processes:
+        raise UserError(
+            f"{processes} processes cannot share batches of {smallest} rows equally: start a number of processes "
+            f"that divides pretraining_setting.{key}, such as {math.gcd(smallest, processes)}"
+        )
+
+
+def _open_rows(experiment: Experiment, folder: Path | None, group: Group, verify_all: bool) -> Dataset:
+    """The dataset to train on.
+
+    Raises:
+        UserError: it does not fit the model, has no rows to train on, or, where all is to be read, is damaged.
+    """
+    dataset = experiment.dataset(folder)
+    if not len(dataset.train):
+        raise UserError(
+            f"{dataset.folder}: a dataset for validation only (--validation 1) has no rows to train on: make one with "
+            "another --validation, or score checkpoints on this one with code/run_validation.py"
+        )
+    if verify_all and group.local_rank == 0:
+        verify(dataset, SPLITS, experiment.checkpoints, everything=True)
+    return dataset
+
+
+def _notes(config: ExperimentConfig, dataset: Dataset) -> list[str]:
+    """What of a model or a config a run on these rows will not reach."""
+    model, setting, notes = config.model, config.pretraining_setting, []
+    if dataset.vocab_size < model.vocab_size:
+        notes.append(
+            f"the tokenizer has {dataset.vocab_size:,} tokens, model.vocab_size is {model.vocab_size:,}: the "
+            "embeddings of the others are not trained. It cannot be changed once there is a checkpoint"
+        )
+    if dataset.length < model.max_seq_len and model.positions == "learned":
+        notes.append(
+            f"rows have {dataset.length:,} tokens, model.max_seq_len is {model.max_seq_len:,}: the positions from "
+            "there on are not trained"
+        )
+    grown = BatchSizes.of(setting, dataset.length)
+    if grown.first_steps[-1] >= setting.num_steps:
+        _, last = grown.of_step(setting.num_steps - 1)
+        notes.append(
+            f"batches do not reach batch_size: the last step has {last} rows of {grown.sizes[-1]}, because the run "
+            "reads fewer tokens than batch_growth_tokens"
+        )
+    return notes

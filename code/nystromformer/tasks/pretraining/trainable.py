@@ -44,8 +44,6 @@ class Pretraining:
         self.device = device
         self.workers = workers
         self.preparation = RowPreparation(dataset, config)
-        # In every checkpoint the sentence order's sums have their place after those of the masked tokens.
-        self.names = tuple(dict.fromkeys(("mlm", "sop", *config.pretraining_setting.objectives)))
 
     def steps(self, first: int, last: int) -> Iterator[Step]:
         pinned = self.device.device.type == "cuda"
@@ -54,13 +52,27 @@ class Pretraining:
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         sums = self._sums(batch)
-        # Each micro-batch adds its part of the mean over the masked tokens (and other labels) of the whole batch.
-        counts = {name: batch.get(f"{name}_count") for name in self.names}
-        parts = [sums[3 * i] / count for i, count in enumerate(counts.values()) if count is not None]
-        return sum(parts[1:], parts[0]), sums.detach()
+        # Each micro-batch adds its part of the mean over the masked tokens, and rows with an order, of the whole batch.
+        loss = sums[0] / batch["mlm_count"]
+        if "sop_count" in batch:
+            loss = loss + sums[3] / batch["sop_count"]
+        return loss, sums.detach()
 
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
-        return pretraining_metrics(self.names, sums)
+        """Losses and accuracies; of the sentence order only where something had a label.
+
+        Means over what was seen: the loss that is minimised counts orders by their usual number in a batch instead.
+
+        Args:
+            sums: loss sum, number right and number, of the masked tokens and of the sentence order.
+        """
+        loss, right, count, order_loss, order_right, order_count = sums
+        metrics = {"loss": loss / count, "mlm_accuracy": right / count}
+        if order_count:
+            metrics["mlm_loss"] = metrics["loss"]
+            metrics["loss"] += order_loss / order_count
+            metrics |= {"sop_loss": order_loss / order_count, "sop_accuracy": order_right / order_count}
+        return metrics
 
     def validate(self) -> dict[str, float]:
         setting = self.config.pretraining_setting
@@ -76,7 +88,7 @@ class Pretraining:
             UserError: a row holds what no row can, in whichever process.
         """
         device, group = self.device.device, self.group
-        total = torch.zeros(3 * len(self.names), dtype=torch.float64, device=device)
+        total = torch.zeros(6, dtype=torch.float64, device=device)
         batches = ValidationBatches(self.dataset.validation, self.preparation, num_rows)
         # A sharded model needs all processes in each call: one that has no batch left scores the last one for show.
         mine = range(group.rank, len(batches) + (-len(batches)) % group.size, group.size)
@@ -90,44 +102,11 @@ class Pretraining:
     def _sums(self, batch: Batch) -> Tensor:
         inputs = ("tokens_BN", "positions_BK", "mask_BN", "types_BN", "labels_BK")
         out = self.model(*(batch.get(name) for name in inputs))
-        others = [
-            _classification_sums(out.classes[name], batch[f"{name}_labels"])
-            if name in out.classes
-            else torch.zeros_like(out.mlm_sums)
-            for name in self.names[1:]
-        ]
-        return torch.cat([out.mlm_sums, *others])
-
-
-def pretraining_metrics(names: Sequence[str], sums: Sequence[float]) -> dict[str, float]:
-    """Losses and accuracies; those of an objective beside masked language modelling only where something had a label.
-
-    Means over what was seen: the loss that is minimised counts orders by their usual number in a batch instead.
-
-    Args:
-        names: of the objectives, "mlm" first.
-        sums: loss sum, number right and number, for each of them.
-    """
-    by_name = {name: sums[3 * index : 3 * index + 3] for index, name in enumerate(names)}
-    loss, right, count = by_name.pop("mlm")
-    metrics = {"loss": loss / count, "mlm_accuracy": right / count}
-    counted = {name: part for name, part in by_name.items() if part[2]}
-    if counted:
-        metrics["mlm_loss"] = metrics["loss"]
-    for name, (loss, right, count) in counted.items():
-        metrics["loss"] += loss / count
-        metrics |= {f"{name}_loss": loss / count, f"{name}_accuracy": right / count}
-    return metrics
-
-
-def _classification_sums(logits: Tensor, labels: Tensor) -> Tensor:
-    """Loss sum, number right, number, over the labels that count; (3,), differentiable in the first.
-
-    Args:
-        logits, labels: (…, C) and (…).
-    """
-    logits, labels = logits.flatten(0, -2), labels.flatten()
-    loss = F.cross_entropy(logits, labels, ignore_index=IGNORED_LABEL, reduction="sum")
-    right = (logits.detach().argmax(-1) == labels).sum()
-    count = (labels != IGNORED_LABEL).sum()
-    return torch.stack([loss.float(), right.float(), count.float()])
+        # In every checkpoint the sentence order's sums have their place after those of the masked tokens.
+        if "sop" not in out.classes:
+            return torch.cat([out.mlm_sums, torch.zeros_like(out.mlm_sums)])
+        logits_BC, labels_B = out.classes["sop"], batch["sop_labels"]
+        loss = F.cross_entropy(logits_BC, labels_B, ignore_index=IGNORED_LABEL, reduction="sum")
+        right = (logits_BC.detach().argmax(-1) == labels_B).sum()
+        count = (labels_B != IGNORED_LABEL).sum()
+        return torch.cat([out.mlm_sums, torch.stack([loss.float(), right.float(), count.float()])])

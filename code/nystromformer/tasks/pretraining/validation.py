@@ -10,7 +10,10 @@ from typing import Any
 
 import torch
 
+from nystromformer.config import ExperimentConfig
+from nystromformer.data.dataset import Dataset
 from nystromformer.data.manifest import SPLITS
+from nystromformer.data.verification import verify
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import read_checked, write_checked
 from nystromformer.interop.formats.files import check_finite_weights
@@ -18,13 +21,12 @@ from nystromformer.interop.transfer import mentioned
 from nystromformer.model import PretrainingModel
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.opening import OpenedScoring, open_scoring, verify_on_machine
+from nystromformer.tasks.experiment.start import check_is_of_a_run, check_same_tokenizer
 from nystromformer.tasks.pretraining.baselines import baseline_accuracies
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Device
-from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.fitting import load_weights
+from nystromformer.training.checkpoint import choose_weights, load_weights, read_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -52,21 +54,59 @@ class Validation:
     """Of which `rows` were scored: all, or so many drawn at random once and for all; None: not known."""
 
 
-def load_checkpoint(experiment: Experiment, path: Path, device: Device) -> tuple[PretrainingModel, dict[str, Any]]:
+@dataclass(frozen=True)
+class OpenedScoring:
+    """Checkpoints of a pretraining run, and validation rows for them."""
+
+    experiment: Experiment
+    device: Device
+    dataset: Dataset
+    checkpoints: tuple[Path, ...]
+
+    @property
+    def config(self) -> ExperimentConfig:
+        return self.experiment.config
+
+
+def open_scoring(
+    experiment: Experiment, dataset_folder: Path | None, device: Device, wanted: str, baselines: bool = False
+) -> OpenedScoring:
+    """Open an experiment to score its checkpoints, which are not read yet.
+
+    Args:
+        wanted: "last", "all", or an epoch's number.
+        baselines: whether guessers are scored, too, which count the training rows.
+
+    Raises:
+        UserError: no such checkpoint, no dataset that fits config.json, or no training rows for the baselines.
+    """
+    dataset = experiment.dataset(dataset_folder)
+    if baselines and not len(dataset.train):
+        raise UserError(
+            f"{dataset.folder}: a dataset for validation only (--validation 1) has no rows to train on, from which the "
+            "baselines are counted: leave out --baselines"
+        )
+    chosen = choose_weights(experiment.checkpoints, wanted, several=True)
+    return OpenedScoring(experiment, device, dataset, tuple(chosen))
+
+
+def load_checkpoint(opened: OpenedScoring, path: Path) -> tuple[PretrainingModel, dict[str, Any]]:
     """The model of config.json with a checkpoint's weights, and the checkpoint. Says what the weights were not trained
     with, such as another attention.
 
     Raises:
-        UserError: unreadable, of another architecture (lists all that differs), or with NaN or infinite weights.
+        UserError: unreadable, of another architecture (lists all that differs) or tokenizer, or with NaN or infinite
+            weights.
     """
-    content = read_checkpoint(path)
+    config, content = opened.config, read_checkpoint(path)
+    check_is_of_a_run(content, path)
+    check_same_tokenizer(content, opened.dataset, path)
     check_finite_weights(content["model"], path)
-    model = PretrainingModel(experiment.config.model, experiment.config.pretraining_setting.objectives)
+    model = PretrainingModel(config.model, config.pretraining_setting.objectives)
     load_weights(model, content["model"], path)
-    now = experiment.config.model.model_dump(mode="json", by_alias=True)
-    for line in mentioned(content.get("config", {}).get("model", {}), now):
+    for line in mentioned(content["config"]["model"], config.model.model_dump(mode="json", by_alias=True)):
         logger.warning("%s: %s", path.name, line)
-    return model.to(device.device).eval(), content
+    return model.to(opened.device.device).eval(), content
 
 
 def validate(
@@ -76,7 +116,7 @@ def validate(
     wanted: str = "last",
     num_rows: int | None = None,
     baselines: bool = False,
-    verify: bool = False,
+    verify_all: bool = False,
     show: Callable[[str], object] | None = None,
 ) -> Validation:
     """Score checkpoints on the same validation rows with the same masks every time; writes `validation.json`, and keeps
@@ -86,38 +126,33 @@ def validate(
         wanted: "last", "all", or an epoch's number.
         num_rows: how many validation rows; None for all.
         baselines: also score the most frequent token and the bigram table.
+        verify_all: read and check all rows, known to be right or not.
         show: gets the table before the file is written, for which there may be no room.
-        verify: read and check all rows, known to be right or not.
 
     Raises:
         UserError: damaged rows; no such checkpoint, or one that fits neither config.json nor the dataset's tokenizer.
     """
     opened = open_scoring(experiment, dataset_folder, device, wanted, baselines)
-    dataset = opened.dataset
-    splits = SPLITS if baselines else ("validation",)
-    verify_on_machine(dataset, experiment, splits, opened.group, verify)
-    result = _scored(opened, num_rows, baselines)
+    config, dataset = opened.config, opened.dataset
+    verify(dataset, SPLITS if baselines or verify_all else ("validation",), experiment.checkpoints, verify_all)
+    scores = []
+    for path in opened.checkpoints:
+        model, content = load_checkpoint(opened, path)
+        # As in training, so that what a run's log says of the same rows comes out again.
+        with torch.no_grad(), device.autocast(), device.products(config.model.transformer_dim):
+            metrics = Pretraining(model, config, dataset, device).score(num_rows)
+        scores.append(Score(path.stem, content["step"], metrics))
+        logger.info("%s scored", path.name)
+    preparation = RowPreparation(dataset, config)
+    available = len(dataset.validation)
+    rows = available if num_rows is None else min(num_rows, available)
+    masked_tokens = ValidationBatches(dataset.validation, preparation, num_rows).count_predictions()
+    guesses = baseline_accuracies(dataset, preparation, num_rows) if baselines else {}
+    result = Validation(rows, masked_tokens, scores, guesses, available)
     if show is not None:
         show(table(result))
     write_validation(result, experiment.checkpoints / RESULTS)
     return result
-
-
-def _scored(opened: OpenedScoring, num_rows: int | None, baselines: bool) -> Validation:
-    experiment, dataset, device = opened.experiment, opened.dataset, opened.device
-    scores = []
-    for path in opened.checkpoints:
-        model, content = load_checkpoint(experiment, path, device)
-        # As in training, so that what a run's log says of the same rows comes out again.
-        with torch.no_grad(), device.autocast(), device.products(experiment.config.model.transformer_dim):
-            metrics = Pretraining(model, experiment.config, dataset, device).score(num_rows)
-        scores.append(Score(path.stem, content["step"], metrics))
-        logger.info("%s scored", path.name)
-    preparation = RowPreparation(dataset, experiment.config)
-    rows = len(dataset.validation) if num_rows is None else min(num_rows, len(dataset.validation))
-    masked_tokens = ValidationBatches(dataset.validation, preparation, num_rows).count_predictions()
-    guesses = baseline_accuracies(dataset, preparation, num_rows) if baselines else {}
-    return Validation(rows, masked_tokens, scores, guesses, len(dataset.validation))
 
 
 def write_validation(result: Validation, path: Path) -> None:

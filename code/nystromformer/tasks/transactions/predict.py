@@ -28,9 +28,7 @@ from nystromformer.tasks.finetuning.plan import fit_to_budget
 from nystromformer.tasks.transactions.examples import ClientExamples, Features, Labels
 from nystromformer.tasks.transactions.store import Stored, open_stored
 from nystromformer.training import Device, choose_device
-from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.checkpoint import epoch_name
-from nystromformer.training.fitting import load_weights
+from nystromformer.training.checkpoint import epoch_name, load_weights, read_checkpoint
 from nystromformer.wording import number_of
 
 logger = logging.getLogger(__name__)

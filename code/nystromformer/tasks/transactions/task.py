@@ -36,8 +36,7 @@ from nystromformer.tasks.transactions.examples import (
 from nystromformer.tasks.transactions.metrics import difference_interval, draw_reliability, gini, intervals, score
 from nystromformer.tasks.transactions.store import open_stored
 from nystromformer.training import Device, Group
-from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.checkpoint import epoch_name
+from nystromformer.training.checkpoint import epoch_name, read_checkpoint
 from nystromformer.wording import number_of
 
 MASKED = 0.15
