@@ -86,7 +86,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "datatrove": ("wording", "command_line", "data.preprocessing", "prediction"),
     # What makes experiments of other people's models, and such models of experiments; nothing else stands on it.
     "exchange": (
-        *(*TRAINING, *MEASURED, "command_line", "interop.formats", "data.preprocessing"),
+        *(*TRAINING, *MEASURED, "files.parts", "command_line", "interop.formats", "data.preprocessing"),
         *("tasks.declaration", "tasks.documents", "tasks.experiment", "tasks.finetuning", "tasks.glue"),
     ),
     # What measures, and what shows; nothing else stands on these.

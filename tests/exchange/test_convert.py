@@ -1,5 +1,6 @@
 """Conversion: what it begins with, that training brings it nearer, that it resumes to the bit, and what it refuses."""
 
+import fcntl
 import json
 import random
 import shutil
@@ -24,8 +25,8 @@ from nystromformer.exchange.hf import export_hf
 from nystromformer.exchange.import_model import import_model
 from nystromformer.exchange.open_model import open_model
 from nystromformer.exchange.settings import Conversion, ImportSettings
+from nystromformer.files.parts import MARK
 from nystromformer.interop.conversion import squares
-from nystromformer.runs.store import MARK, Store
 from nystromformer.tasks.experiment.folder import read_experiment
 from nystromformer.training.checkpoint import read_checkpoint
 
@@ -143,15 +144,15 @@ def test_an_interrupted_conversion_goes_on_to_the_same_weights(
     work = tmp_path / "cut.conversion"
     for other in ("learning_rate", "end_to_end_steps"):  # another conversion
         assert convert("cut", *flags, f"--{other}", 1) == 2
-        assert f"computed with other {other}" in capsys.readouterr().err
-    mark = json.loads((work / MARK).read_text())
-    with Store(work, mark["command"], mark["facts"], ""):
+        assert f"{other}: found" in capsys.readouterr().err
+    with (work / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         assert convert("cut", *flags) == 2
         assert "another command is using it" in capsys.readouterr().err
     content = (work / MARK).read_bytes()
     (work / MARK).write_bytes(content[:-3])
     assert convert("cut", *flags) == 2
-    assert "damaged" in capsys.readouterr().err
+    assert "made_from.json: " in capsys.readouterr().err
     (work / MARK).write_bytes(content)
     assert convert("cut", *flags) == 0
     whole, cut = weights(tmp_path / "whole"), weights(tmp_path / "cut")

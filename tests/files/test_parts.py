@@ -1,6 +1,9 @@
 """Finished parts of a command's work: resumed, bound to what they are made from, and never anybody else's."""
 
-from collections.abc import Iterator, Mapping
+import errno
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,7 @@ import pytest
 
 from nystromformer.errors import UserError
 from nystromformer.files.parts import MARK, PARTS, InUse, Parts, open_parts
-from nystromformer.files.writing import write_json, write_text
+from nystromformer.files.writing import NewFile, write_json, write_text
 
 FACTS = {"seed": 0, "table": "abc"}
 
@@ -52,6 +55,79 @@ def test_what_is_finished_is_not_done_again(tmp_path: Path) -> None:
     assert work(out) == ["c"]
     assert (out / "all.txt").read_text() == "a0 b0 c0 "
     assert not (out / PARTS).exists()
+
+
+def dying(number: int) -> None:
+    """From now on the process is gone just before it changes the disk for the time of that number, from 0."""
+    left = [number]
+
+    def wrapped(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not left[0]:
+                os._exit(137)
+            left[0] -= 1
+            return real(*args, **kwargs)
+
+        return call
+
+    for name in ("mkdir", "rename", "replace", "unlink", "rmdir", "fsync"):
+        setattr(os, name, wrapped(getattr(os, name)))
+    opens = io.open
+    io.open = lambda file, mode="r", *args, **more: (  # type: ignore[assignment]
+        opens(file, mode, *args, **more) if "r" in mode else wrapped(opens)(file, mode, *args, **more)
+    )
+
+
+def test_killed_at_any_moment_the_same_command_ends_with_the_same(tmp_path: Path) -> None:
+    for number in range(200):
+        out = tmp_path / str(number) / "out"
+        if not (pid := os.fork()):
+            dying(number)
+            work(out)
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if (out / PARTS / MARK).exists() or not (out / "manifest.json").exists():
+            work(out)
+        assert (out / "all.txt").read_text() == "a0 b0 c0 "
+        left = sorted(path.name for path in out.iterdir())
+        assert [name for name in left if name != PARTS] == ["all.txt", "manifest.json"], f"after change {number}"
+        if status == 0:
+            break
+    assert number > 30
+
+
+def test_many_at_once_make_one_result(tmp_path: Path) -> None:
+    """Of processes that begin together each ends well, or says that another is at work or has done it."""
+    pids = []
+    for _ in range(8):
+        if not (pid := os.fork()):
+            status = 1
+            try:
+                work(tmp_path / "out")
+                status = 0
+            except UserError as error:
+                status = 2 if "using it" in str(error) or "is there already" in str(error) else 1
+            finally:
+                os._exit(status)
+        pids.append(pid)
+    statuses = {os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids}
+    assert statuses <= {0, 2}
+    assert 0 in statuses
+    assert (tmp_path / "out" / "all.txt").read_text() == "a0 b0 c0 "
+
+
+def test_a_full_disk_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: NewFile, data: bytes) -> None:
+        if self.path.name == "c":
+            raise UserError(f"{self.path}: no space left") from OSError(errno.ENOSPC, "full")
+        real(self, data)
+
+    real = NewFile.write
+    with monkeypatch.context() as context:
+        context.setattr(NewFile, "write", full)
+        with pytest.raises(UserError, match="no space left"):
+            work(tmp_path / "out")
+    assert work(tmp_path / "out") == ["c"]
 
 
 def test_what_is_damaged_is_named_and_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

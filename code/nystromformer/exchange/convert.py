@@ -42,12 +42,12 @@ from nystromformer.exchange.import_model import (
 )
 from nystromformer.exchange.open_model import Opened, open_model
 from nystromformer.exchange.settings import Conversion, ImportSettings
+from nystromformer.files.parts import open_parts
 from nystromformer.files.writing import sha256_of, write_json
 from nystromformer.interop.conversion import Distillation, Hidden, Stage, squares, valid_alone, warm_up_steps
 from nystromformer.interop.formats import is_foreign
 from nystromformer.machine import machine_facts
 from nystromformer.model import PretrainingModel
-from nystromformer.runs.store import Store
 from nystromformer.tables import markdown
 from nystromformer.tasks.documents.source import text_of
 from nystromformer.tasks.documents.table import open_table
@@ -106,7 +106,7 @@ def convert_model(
     device = choose_device(device_name, config.model.mixed_precision)
     work = dest.resolve().with_name(f"{dest.resolve().name}.conversion")
     with (
-        Store(work, "run_export.py convert", facts | settings, "choose another DEST") as store,
+        open_parts(work, "run_export.py convert", facts | settings, advice="choose another DEST") as parts,
         device.products(config.model.transformer_dim),
     ):
         attentions = [f"encoder.layers.{number}.attention" for number in range(config.model.num_layers)]
@@ -136,7 +136,7 @@ def convert_model(
             write_json(folder / RECORD, data | {"settings": settings})
 
         write_folder(dest, write)
-        store.remove()
+        parts.remove()
     return f"{_table(data)}\nconverted: {dest}", None
 
 

@@ -26,6 +26,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
@@ -128,6 +129,11 @@ class Parts:
         """Of the parts that have a record, be it damaged."""
         return sorted(path.name.removesuffix(_RECORD) for path in self.folder.glob(f"*{_RECORD}"))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to resume from: no part, and no folder that the command keeps there."""
+        return not self.names() and not any(path.is_dir() for path in self.folder.iterdir())
+
     def discard(self, name: str) -> None:
         """Remove a part's record and its files."""
         files: Mapping[str, Any] = {}
@@ -142,7 +148,10 @@ class Parts:
         last = {MARK: 1, _LOCK: 2}
         with writing(self.folder):
             for path in sorted(self.folder.iterdir(), key=lambda path: last.get(path.name, 0)):
-                path.unlink()
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
             self.folder.rmdir()
 
     def _record(self, name: str) -> Path:
@@ -185,7 +194,7 @@ def open_parts(
             differences = _differences(mark, facts)
             if overwrite and (differences or (results and results[-1].exists())):
                 _clear(parts, results)
-            elif differences and (parts.names() or any(map(os.path.lexists, results)) or in_use == "share"):
+            elif differences and (not parts.is_empty or any(map(os.path.lexists, results)) or in_use == "share"):
                 raise UserError(
                     f"{folder}: made from something else:\n{differences}\nNothing was changed: repeat the command that "
                     f"began it, or {advice}{'' if overwrite is None else ', or add --overwrite to replace it'}."
@@ -195,7 +204,7 @@ def open_parts(
         try:
             yield parts
         except BaseException:
-            if is_new and in_use != "share" and not parts.names():
+            if is_new and in_use != "share" and folder.exists() and parts.is_empty:
                 _clear(parts, results)
                 parts.remove()
                 with suppress(OSError):
