@@ -22,8 +22,6 @@ from outcomes import Record, read_runs, write_table
 from nystromformer.command_line import cli
 from nystromformer.files.paths import EXPERIMENTS, PROJECT
 from nystromformer.files.writing import write_json
-from nystromformer.machine import machine_facts
-from nystromformer.training.checkpoint import RunLock
 
 logger = logging.getLogger("nystromformer.study")
 OUT, RESULTS = (Path(place, Path(sys.argv[0]).stem) for place in ("runs", "results"))
@@ -93,6 +91,9 @@ async def run_line(stage: str, line: Line, data: Path, free: asyncio.Semaphore) 
                 process.terminate()
                 await process.wait()
                 raise
+        # Only now: importing torch takes seconds.
+        from nystromformer.machine import machine_facts
+
         write_json(line.marker(stage), {"commands": shown, "minutes": (time.time() - begun) / 60, **machine_facts()})
 
 
@@ -128,6 +129,8 @@ def main(stages: Mapping[str, Stage], *more: Callable[..., None]) -> None:
             raise typer.BadParameter(f"the code of {PROJECT} would run: change to it, or set PYTHONPATH=code")
         os.environ["OMP_NUM_THREADS"] = str(threads)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        from nystromformer.training.checkpoint import RunLock  # imports torch
+
         with RunLock(OUT):
             for name in chosen or stages:
                 if failed := asyncio.run(run_lines(name, stages[name].lines, data.resolve(), jobs)):

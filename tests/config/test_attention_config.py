@@ -7,8 +7,8 @@ import pytest
 from small import LENGTH, small_config
 
 from nystromformer import config
-from nystromformer.config import ATTENTIONS, AttentionName, SoftmaxConfig
-from nystromformer.config.attention import AttentionSpec, attention_config
+from nystromformer.config import ATTENTIONS, SoftmaxConfig
+from nystromformer.config.attention import AttentionName, AttentionSpec, attention_config
 
 
 def test_each_module_of_the_package_is_an_attention() -> None:

@@ -37,7 +37,7 @@ def test_reads_what_was_written(valid: Data, write_config: WriteConfig) -> None:
     ("content", "expected"),
     [
         ({"model_type": "bert", "hidden_size": 768}, "first import it with run_export.py import"),
-        (b'{\n"data_folder": "\xfc"}', "line 2: not UTF-8"),
+        (b'{\n"data_folder": "\xfc"}', "not JSON: 'utf-8' codec can't decode byte 0xfc in position 18"),
         ("", "not JSON: Expecting value: line 1 column 1"),
         ('{\n  "model": 1\n  "a": 2}', "not JSON: Expecting ',' delimiter: line 3 column 3"),
         ("[1]", "expected an object {...}, found [1]"),

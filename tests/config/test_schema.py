@@ -143,7 +143,7 @@ ITEMS = "model.attn_type: expected 2 items, one for each of the num_layers, foun
         ),
         (
             {"attn_type": {"name": "softmax", "conv_kernel_size": 3}, "conv_kernel_size": 9},
-            "model.conv_kernel_size: no layer uses it: each layer that has conv_kernel_size sets its own",
+            "model.conv_kernel_size: no layer uses it: each layer that has it sets its own",
         ),
         ({"attn_type": "longformer,window=4"}, "model.attn_type: expected 'bigbird'"),
         ({"reversible": True}, 'model.reversible: expected norm "pre" with it, found "post"'),

@@ -1,6 +1,7 @@
 """What no flag of any command may be, whatever it means: checked before the command gets it."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,11 @@ class CheckedCommand(TyperCommand):
         for parameter in self.get_params(ctx):
             usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
             if (record := parameter.get_help_record(ctx)) is not None:
-                panels.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
+                name, text = record
+                # Typer's names of types, and limits against slips by orders of magnitude, would only be read over.
+                name = re.sub(r"<(?:list\[)?(\w+)\]?(?: range)?>", lambda found: f"<{found[1].lower()}>", name)
+                text = re.sub(r"(\d+)<=x<=\d{9,}", r"x>=\1", text)
+                panels.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append((name, text))
         for heading in sorted(panels, key=lambda heading: heading not in ("Arguments", "Options")):
             with formatter.section(heading):
                 formatter.write_dl(panels[heading])

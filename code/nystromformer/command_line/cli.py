@@ -42,7 +42,7 @@ def run_one_of(*commands: Callable[..., Any]) -> None:
     """Run the command that the first argument names."""
     app = application(*commands)
     # With a callback typer wants the name even of a single command.
-    app.callback()(lambda: None)
+    app.callback(no_args_is_help=True)(lambda: None)
     app()
 
 

@@ -1,33 +1,21 @@
 """What a config.json may say, read and checked. Imports no torch, so that mistakes show at once."""
 
-from .attention import (
-    ATTENTIONS,
-    AttentionConfig,
-    AttentionName,
-    AttentionSpec,
-    NystromConfig,
-    SoftmaxConfig,
-    attention_config,
-)
+from .attention import ATTENTIONS, AttentionConfig, NystromConfig, SoftmaxConfig, attention_config
 from .load import experiment_config, json_schema, load_config, peek_config
 from .network import ModelConfig
 from .overrides import overridden
 from .ranges import MOST_DROPOUT
-from .schema import ExperimentConfig, GpuConfig, Positions, PretrainingConfig, Resize
+from .schema import ExperimentConfig, Positions, Resize
 
 __all__ = [
     "ATTENTIONS",
     "MOST_DROPOUT",
     "AttentionConfig",
-    "AttentionName",
-    "AttentionSpec",
     "NystromConfig",
     "SoftmaxConfig",
     "attention_config",
     "ExperimentConfig",
-    "GpuConfig",
     "ModelConfig",
-    "PretrainingConfig",
     "Positions",
     "Resize",
     "experiment_config",

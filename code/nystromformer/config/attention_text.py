@@ -12,8 +12,6 @@ from .load import peek_config
 from .network import LAYER_DEFAULTS
 from .overrides import parse_value
 
-FLAG = "--attention"
-
 
 def parse_attention(text: str) -> tuple[AttentionConfig, Mapping[str, Any]]:
     """The attention, and what the text tells of its parameters.
@@ -29,7 +27,7 @@ def parse_attention(text: str) -> tuple[AttentionConfig, Mapping[str, Any]]:
         name = parameters.pop("name")
         return attention_config(name, **parameters), parameters
     except ValueError as error:
-        raise UserError(f"{FLAG} {text[:200]}: {error}") from None
+        raise UserError(f"--attention {text[:200]}: {error}") from None
 
 
 def attention_overrides(config_file: Path, text: str) -> list[str]:

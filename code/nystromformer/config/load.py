@@ -1,6 +1,8 @@
 """Reading config.json: every mistake at once, in one UserError."""
 
-import json
+import ast
+import inspect
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,6 @@ from .overrides import apply_overrides, parse_json
 from .schema import ExperimentConfig, GpuConfig, PretrainingConfig
 
 SCHEMA_FILE = Path(__file__).with_name("config.schema.json")
-_ANY = "*/config.json"
 _OBJECTS: dict[str, type[StrictModel]] = {
     **ATTENTIONS,
     "alternating": AlternatingConfig,
@@ -28,10 +29,27 @@ _OBJECTS: dict[str, type[StrictModel]] = {
 }
 
 
-class _Untitled(GenerateJsonSchema):
-    # A title would only repeat the key.
+class _Described(GenerateJsonSchema):
+    """With the docstrings as descriptions. pydantic itself would read them at each start of a command, in 0.1 s."""
+
     def field_title_should_be_set(self, schema: Any) -> bool:
-        return False
+        return False  # a title would only repeat the key
+
+    def model_schema(self, schema: Any) -> dict[str, Any]:
+        found = super().model_schema(schema)
+        found["description"] = " ".join(found["description"].split())
+        if "name" in found["properties"]:
+            # In Python the class says which attention it is; in JSON only the name does.
+            found["properties"]["name"]["description"] = found["description"]
+            found["required"] = ["name", *found.get("required", [])]
+        for kind in (each for each in schema["cls"].__mro__ if issubclass(each, StrictModel)):
+            body = ast.parse(inspect.getsource(kind)).body[0].body  # type: ignore[attr-defined]
+            for pair in itertools.pairwise(body):
+                match pair:
+                    case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))) if name in kind.model_fields:
+                        key = kind.model_fields[name].alias or name
+                        found["properties"][key].setdefault("description", " ".join(text.split()))
+        return found
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
@@ -41,7 +59,10 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     an impossible value: all of these together, a line each.
     """
     try:
-        data = parse_json(_read(path))
+        # Editors on Windows may put a byte order mark first.
+        data = parse_json(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise UserError(_no_such(path)) from None
     except ValueError as error:
         raise UserError(f"{path}: not JSON: {error}") from None
     if isinstance(data, dict) and "model_type" in data and "model" not in data:
@@ -50,14 +71,15 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
             f"run_export.py import {path.parent} DEST, then use DEST here"
         )
     problems = apply_overrides(data, overrides) if isinstance(data, dict) else []
-    return _checked(data, f"{path} with {', '.join(map(quoted, overrides))}" if overrides else str(path), problems)
+    source = f"{path} with {', '.join(map(quoted, overrides))}" if overrides else str(path)
+    return experiment_config(data, source, problems)
 
 
 def peek_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """What `load_config` would check, unchecked; empty where it cannot be read, which `load_config` explains."""
     try:
-        data = parse_json(_read(path))
-    except (OSError, UserError, ValueError):
+        data = parse_json(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError):
         return {}
     if not isinstance(data, dict):
         return {}
@@ -66,49 +88,39 @@ def peek_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def experiment_config(data: object, source: str, problems: Sequence[Problem] = ()) -> ExperimentConfig:
-    """The experiment that already parsed `data` describes, such as a checkpoint's; `source` names it in messages.
+    """The experiment that already parsed `data` describes, such as a checkpoint's.
 
-    Raises UserError with every mistake, a line each, after `problems` that are known already.
+    Args:
+        source: names it in messages.
+        problems: what else is wrong with it.
+
+    Raises UserError with every mistake, a line each.
     """
-    return _checked(data, source, problems)
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON schema of config.json, for editors."""
-    schema = ExperimentConfig.model_json_schema(schema_generator=_Untitled)
-    # Descriptions are docstrings, in which lines are broken.
-    unbroken: dict[str, Any] = json.loads(json.dumps(schema).replace(r"\n", " "))
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **unbroken}
-
-
-def _checked(data: object, source: str, problems: Sequence[Problem]) -> ExperimentConfig:
     mistakes = list(problems)
     try:
         config = ExperimentConfig.model_validate(data)
     except ValidationError as error:
         mistakes += describe_errors(error, data, ExperimentConfig, _OBJECTS)
-    if not mistakes:
-        return config
-    raise UserError(f"{source}: {number_of(len(mistakes), 'problem')}{listed(mistakes)}")
+    if mistakes:
+        raise UserError(f"{source}: {number_of(len(mistakes), 'problem')}{listed(mistakes)}")
+    return config
 
 
-def _read(path: Path) -> str:
-    """The text of the file; raises UserError if there is none."""
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of config.json, for editors."""
+    schema = ExperimentConfig.model_json_schema(schema_generator=_Described)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _no_such(path: Path) -> str:
     folder = path.parent
-    try:
-        # Editors on Windows may put a byte order mark first.
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        if folder.exists():
-            raise UserError(
-                f"{path}: no such file; create it (copy nystrom-512/config.json, say), or name an experiment's folder: "
-                "--model FOLDER, or with the launcher FOLDER alone"
-            ) from None
-        there = [each.parent.name for parent in (folder.parent, PROJECT, EXPERIMENTS) for each in parent.glob(_ANY)]
-        hint = nearest(folder.name, there) or "; expected an experiment folder with config.json"
-        if folder == Path("/model"):
-            hint = "; outside of a container name the experiment's folder: --model FOLDER"
-        raise UserError(f"{folder}: no such folder{hint}") from None
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise UserError(f"{path}: line {line}: not UTF-8 text; save the file as UTF-8") from None
+    if folder.exists():
+        return (
+            f"{path}: no such file; create it (copy nystrom-512/config.json, say), or name an experiment's folder: "
+            "--model FOLDER, or with the launcher FOLDER alone"
+        )
+    if folder == Path("/model"):
+        return f"{folder}: no such folder; outside of a container name the experiment's folder: --model FOLDER"
+    there = [each for place in (folder.parent, PROJECT, EXPERIMENTS) for each in place.glob("*/config.json")]
+    hint = nearest(folder.name, [each.parent.name for each in there])
+    return f"{folder}: no such folder{hint or '; expected an experiment folder with config.json'}"

@@ -18,7 +18,6 @@ _STRICT = ConfigDict(
     frozen=True,
     allow_inf_nan=False,
     serialize_by_alias=True,
-    use_attribute_docstrings=True,
 )
 _IMPOSSIBLE = "impossible"
 _LONGEST_VALUE = 80
@@ -63,11 +62,6 @@ class StrictModel(BaseModel):
     def impossible(self) -> Impossible:
         """Values that cannot be combined."""
         return ()
-
-
-def keys_of(kind: type[BaseModel]) -> list[str]:
-    """The keys of an object in the file."""
-    return [field.alias or name for name, field in kind.model_fields.items()]
 
 
 def quoted(value: object) -> str:
@@ -130,7 +124,8 @@ def _problem(details: ErrorDetails, data: Any, kind: type[BaseModel], inner: Map
     if error == _IMPOSSIBLE:
         return Problem(path, details["msg"])
     if error == "extra_forbidden":
-        valid = keys_of(inner[str(where[-2])] if len(where) > 1 else kind)
+        fields = (inner[str(where[-2])] if len(where) > 1 else kind).model_fields
+        valid = [field.alias or name for name, field in fields.items()]
         hint = nearest(path[-1], valid) or f"; valid ones: {', '.join(valid)}"
         return Problem(path, f"unknown key{hint}")
     if error == "union_tag_not_found":

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
 
 from .attention import AttentionConfig, AttentionName, AttentionSpec, ConvKernelSize, attention_config
 from .messages import Impossible, Path, StrictModel, quoted
-from .ranges import MOST_DROPOUT, MOST_LAYERS, Layers, Size, as_tuple
+from .ranges import MOST_DROPOUT, MOST_LAYERS, Size, as_tuple
 
 LAYER_DEFAULTS = ("num_landmarks", "conv_kernel_size")
 """Keys of the section "model" that are parameters of all layers' attentions."""
@@ -46,10 +46,6 @@ class AlternatingConfig(StrictModel):
     local: LayerAttention
     """The attention of the layers between them: a name or an object."""
 
-    def layers(self, count: int) -> tuple[str | AttentionConfig, ...]:
-        """The attention of each of so many layers, as it was given."""
-        return tuple(self.local if index % self.every else self.global_ for index in range(count))
-
 
 _Alternating = Annotated[AlternatingConfig, Tag("alternating")]
 AttnType = Annotated[_Name | _Object | _List | _Alternating, Discriminator(_form, **_WRONG_FORM)]
@@ -87,7 +83,7 @@ class ModelConfig(StrictModel):
     """Width of each token's vector between the layers; equal to num_head x head_dim."""
     transformer_hidden_dim: Size
     """Width of the hidden layer of each feed-forward block."""
-    num_layers: Layers
+    num_layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)]
     """Number of layers."""
     dropout_prob: float = Field(default=0.1, ge=0, le=MOST_DROPOUT)
     """Dropout probability in training: after the embeddings, after the attention and the feed-forward block of each
@@ -188,9 +184,10 @@ class ModelConfig(StrictModel):
     @property
     def _items(self) -> tuple[str | AttentionConfig, ...]:
         """What `attn_type` says of each layer."""
-        if isinstance(self.attn_type, AlternatingConfig):
-            return self.attn_type.layers(self.num_layers)
-        return self.attn_type if isinstance(self.attn_type, tuple) else (self.attn_type,) * self.num_layers
+        said = self.attn_type
+        if isinstance(said, AlternatingConfig):
+            return tuple(said.local if index % said.every else said.global_ for index in range(self.num_layers))
+        return said if isinstance(said, tuple) else (said,) * self.num_layers
 
     @property
     def _flat(self) -> dict[str, int]:
@@ -208,9 +205,12 @@ class ModelConfig(StrictModel):
         yield from self._impossible_parts()
         yield from self._impossible_positions()
         layers = self.attentions
+        names = " and ".join(dict.fromkeys(layer.name for layer in layers))
         for key, value in self._flat.items():
             if layers and value not in [getattr(layer, key, None) for layer in layers]:
-                yield (key,), f"no layer uses it: {_why_unused(key, layers)}; remove it, or set it to null"
+                has_it = any(key in type(layer).model_fields for layer in layers)
+                why = "each layer that has it sets its own" if has_it else f"attn_type is {names}, which has no {key}"
+                yield (key,), f"no layer uses it: {why}; remove it, or set it to null"
         for index, layer in enumerate(layers):
             for key, text in (*layer.impossible_at(self.max_seq_len), *layer.impossible_with(self.num_head)):
                 yield self._place_of(index, key), text
@@ -301,10 +301,3 @@ STRUCTURE_KEYS = (
 """Keys on which it depends which weights there are, or what they mean: alike in another model, too."""
 NO_EFFECT = frozenset({"compile", "attention_grad_checkpointing", "gelu_grad_checkpointing", "feed_forward_chunk"})
 """Keys of the section "model" that change how a result is computed, not which."""
-
-
-def _why_unused(key: str, layers: tuple[AttentionConfig, ...]) -> str:
-    if any(key in type(layer).model_fields for layer in layers):
-        return f"each layer that has {key} sets its own"
-    names = " and ".join(dict.fromkeys(layer.name for layer in layers))
-    return f"attn_type is {names}, which has no {key}"

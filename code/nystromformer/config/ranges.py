@@ -21,10 +21,7 @@ MOST_SEED = 2**63 - 1
 
 Size = Annotated[int, Field(ge=1, le=MOST)]
 Count = Annotated[int, Field(ge=0, le=MOST)]
-Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 Seed = Annotated[int, Field(ge=0, le=MOST_SEED)]
-
-
 Folder = Annotated[str, Field(min_length=1)]
 
 

@@ -6,7 +6,6 @@ this package: what the rest of the project lists of them follows from here.
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import Field, ValidationError
@@ -30,16 +29,10 @@ __all__ = [
 ]
 
 
-def _methods() -> Iterator[type[AttentionConfig]]:
-    for found in sorted(pkgutil.iter_modules(__path__), key=lambda found: found.name):
-        module = importlib.import_module(f"{__name__}.{found.name}")
-        for value in vars(module).values():
-            is_method = isinstance(value, type) and issubclass(value, AttentionConfig) and value is not AttentionConfig
-            if is_method and value.__module__ == module.__name__:
-                yield value
-
-
-ATTENTIONS: dict[str, type[AttentionConfig]] = {cls.model_fields["name"].default: cls for cls in _methods()}
+for _found in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_found.name}")
+_METHODS = sorted(AttentionConfig.__subclasses__(), key=lambda method: method.__module__)
+ATTENTIONS: dict[str, type[AttentionConfig]] = {method.model_fields["name"].default: method for method in _METHODS}
 """By name, in alphabetical order of their modules."""
 
 if TYPE_CHECKING:

@@ -3,16 +3,10 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from ..messages import StrictModel
 from ..ranges import MOST
-
-
-def _name_is_required(schema: dict[str, Any]) -> None:
-    # In Python the class says which attention it is; in JSON only the name does.
-    schema["required"] = ["name", *schema.get("required", [])]
-    schema["properties"]["name"]["description"] = schema["description"]
 
 
 def _odd(value: int) -> int:
@@ -32,8 +26,6 @@ class AttentionConfig(StrictModel):
     A subclass in a module of this package is an attention that `attn_type` may name: `XConfig` in `x.py` is the config
     of `XAttention` in `nystromformer/attention/x.py`.
     """
-
-    model_config = ConfigDict(json_schema_extra=_name_is_required)
 
     exceptional: ClassVar[tuple[dict[str, Any], ...]] = ()
     """Settings with which it keeps less of the contract than with its defaults, for the documents' table."""

@@ -9,14 +9,8 @@ from ..ranges import LEAST_RIDGE, MOST_ITERATIONS, MOST_PINV_ITERATIONS, MOST_RI
 from .base import AttentionConfig
 
 DEFAULT_LLOYD_ITERATIONS = 3
-_OF_KERNELS = {
-    "ignore_mask": False,
-    "segments": "valid",
-    "pinv_start": "matrix",
-    "landmarks": "segment_means",
-    "pinv_ridge": None,
-}
-"""What the fused kernels compute."""
+_OF_KERNELS = ("ignore_mask", "segments", "pinv_start", "landmarks", "pinv_ridge")
+"""Parameters of which the fused kernels accept the default alone."""
 
 
 class NystromConfig(AttentionConfig):
@@ -65,15 +59,15 @@ class NystromConfig(AttentionConfig):
         if self.landmarks != "kmeans" and self.kmeans_iterations is not None:
             text = f'expected no iterations with landmarks = "{self.landmarks}", found {self.kmeans_iterations}'
             yield ("kmeans_iterations",), f'{text}: only "kmeans" has them'
+        defaults = {key: field.default for key, field in type(self).model_fields.items()}
         for key in ("pinv_iterations", "pinv_start") if self.pinv_ridge is not None else ():
-            default, value = type(self).model_fields[key].default, getattr(self, key)
-            if value != default:
-                text = f"expected {quoted(default)} with pinv_ridge = {self.pinv_ridge:g}, found {quoted(value)}"
+            if (value := getattr(self, key)) != defaults[key]:
+                text = f"expected {quoted(defaults[key])} with pinv_ridge = {self.pinv_ridge:g}, found {quoted(value)}"
                 yield (key,), f"{text}: it replaces the iterations"
-        for key, only in _OF_KERNELS.items() if self.implementation == "triton" else ():
-            if (value := getattr(self, key)) != only:
+        for key in _OF_KERNELS if self.implementation == "triton" else ():
+            if (value := getattr(self, key)) != defaults[key]:
                 text = f'expected "torch" or "auto" with {key} = {quoted(value)}, found "triton": the kernels accept'
-                yield ("implementation",), f"{text} only {quoted(only)}"
+                yield ("implementation",), f"{text} only {quoted(defaults[key])}"
 
     @property
     def length_step(self) -> int:
