@@ -84,9 +84,9 @@ class Guard:
             self.steps += self._open
             return norm
 
-        def ended(trainer: Trainer) -> Any:
+        def ended(trainer: Trainer, title: str) -> Any:
             try:
-                return run(trainer)
+                return run(trainer, title)
             finally:
                 self.close()
 

@@ -1,44 +1,16 @@
-"""Schedule, optimizer groups, devices, the folder's lock and the stop."""
+"""Devices, the folder's lock and the stop."""
 
-import math
 import os
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from small import small_config
-from torch import nn
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.experiment.run import training_settings
 from nystromformer.training.checkpoint import RunLock
 from nystromformer.training.device import choose_device
-from nystromformer.training.loop import StopSignal
-from nystromformer.training.optim import build_optimizer, learning_rate
-
-SETTINGS = replace(training_settings(small_config()), num_steps=100, warmup_steps=10, learning_rate=1.0)
-
-
-def test_the_rate_rises_to_the_peak_and_falls_to_zero() -> None:
-    rates = [learning_rate(step, SETTINGS) for step in range(100)]
-    assert rates[0] == pytest.approx(0.1)
-    assert rates[9] == pytest.approx(1.0)
-    assert rates[10] == pytest.approx(1.0)
-    assert rates[55] == pytest.approx(0.5)
-    assert 0 < rates[99] < 0.02
-    assert max(rates) == pytest.approx(1.0)
-    assert learning_rate(0, replace(SETTINGS, warmup_steps=0)) == 1.0
-    assert math.isfinite(learning_rate(99, replace(SETTINGS, warmup_steps=100)))
-
-
-def test_norms_and_biases_do_not_decay() -> None:
-    model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Embedding(4, 3))
-    decayed, free = build_optimizer(model, SETTINGS).param_groups
-    assert {id(p) for p in decayed["params"]} == {id(model[0].weight), id(model[2].weight)}
-    assert {id(p) for p in free["params"]} == {id(model[0].bias), id(model[1].weight), id(model[1].bias)}
-    assert (decayed["weight_decay"], free["weight_decay"]) == (0.01, 0.0)
+from nystromformer.training.loop import first_signal
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:7", "mps", "meta"])
@@ -102,9 +74,9 @@ def test_a_folder_that_cannot_be_held(tmp_path: Path) -> None:
 def test_the_first_signal_waits_and_the_second_acts() -> None:
     # A process started in the background may have been told to ignore it.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with StopSignal() as stop:
+    with first_signal(patient=False) as received:
         signal.raise_signal(signal.SIGINT)
-        assert stop.received == signal.SIGINT
+        assert received == [signal.SIGINT]
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import time
@@ -15,9 +14,8 @@ import torch
 from forking import Forked
 from processes import wait_for
 from run_files import assert_same_weights, records, weights
-from small import CPU, LENGTH, command, stop_at, write_experiment
+from small import CPU, command, stop_at, write_experiment
 
-from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
 
@@ -186,57 +184,11 @@ def test_a_stop_at_an_epochs_end_does_not_wait_for_its_validation(
         assert first["param_groups"] == second["param_groups"], "the learning rate, too"
 
 
-def copied(run: Path, folder: Path) -> Experiment:
-    """A run of two epochs in another folder."""
-    shutil.copytree(run, folder, dirs_exist_ok=True)
-    return write_experiment(folder, **TWO)
-
-
-def test_a_validation_that_no_checkpoint_followed_is_in_the_log_once(
-    tmp_path: Path, dataset_folder: Path, two_epochs: Path
-) -> None:
-    """Killed between an epoch's validation and its checkpoint, a run validates again."""
-    experiment = copied(two_epochs, tmp_path)
-    model = tmp_path / "model"
-    before = records(tmp_path, "validation")
-    (model / "cp-0001.cp").rename(model / "cp-0001-step-00000020.cp")
-    (model / "cp-0001.model").unlink()
-    pretrain(experiment, dataset_folder, CPU)
-    after = records(tmp_path, "validation")
-    assert [(r["step"], r["loss"]) for r in after] == [(r["step"], r["loss"]) for r in before]
-    assert (model / "cp-0001.model").exists()
-
-
-def test_each_epoch_has_its_checkpoints(tmp_path: Path, dataset_folder: Path, uninterrupted: Path) -> None:
-    names = sorted(path.name for path in (uninterrupted / "model").glob("cp-*"))
-    assert names == [f"cp-{epoch:04d}.{kind}" for epoch in range(4) for kind in ("cp", "model")]
-    content = read_checkpoint(uninterrupted / "model" / "cp-0001.model")
-    assert content["step"] == 20
-    assert "optimizer" not in content
-    assert content["config"]["model"]["max_seq_len"] == LENGTH
-
-
-def test_an_epochs_weights_lost_to_a_kill_are_written_again(
-    tmp_path: Path, dataset_folder: Path, two_epochs: Path
-) -> None:
-    experiment = copied(two_epochs, tmp_path)
-    # Killed within the last epoch's end: the run is done, but for this file.
-    last = (tmp_path / "model" / "cp-0001.model").read_bytes()
-    (tmp_path / "model" / "cp-0001.model").unlink()
-    (tmp_path / "model" / "cp-0001.model.tmp").write_bytes(b"half")
-    pretrain(experiment, dataset_folder, CPU)
-    assert (tmp_path / "model" / "cp-0001.model").read_bytes() == last
-    assert not (tmp_path / "model" / "cp-0001.model.tmp").exists()
-    # Killed within an earlier epoch's end.
-    for name in ("cp-0000.model", "cp-0001.model", "cp-0001.cp"):
-        (tmp_path / "model" / name).unlink()
-    pretrain(experiment, dataset_folder, CPU)
-    assert_same_weights(tmp_path, two_epochs, "cp-0000.model")
-
-
 def test_tensorboard_and_log_hold_the_curves(uninterrupted: Path) -> None:
     train_lines = records(uninterrupted, "train")
     assert [r["step"] for r in train_lines] == list(range(2, STEPS + 1, 2))
+    curve = [line["loss"] for line in train_lines]
+    assert sum(curve[-3:]) < 0.9 * sum(curve[:3]), "it falls"
     for key in (
         "loss",
         "mlm_accuracy",
@@ -250,11 +202,6 @@ def test_tensorboard_and_log_hold_the_curves(uninterrupted: Path) -> None:
     assert [r["step"] for r in records(uninterrupted, "validation")] == [10, 20, 30, 40]
     assert list((uninterrupted / "model" / "tensorboard").glob("events.*"))
     assert json.loads((uninterrupted / "model" / "log.jsonl").read_text().splitlines()[0])["type"] == "start"
-
-
-def test_the_loss_falls(uninterrupted: Path) -> None:
-    curve = [loss for _, loss in losses(uninterrupted)]
-    assert sum(curve[-3:]) < 0.9 * sum(curve[:3])
 
 
 def test_what_config_says_of_the_optimizer_holds_after_a_resume(tmp_path: Path, dataset_folder: Path) -> None:

@@ -1,7 +1,7 @@
-"""How the learning rate falls, what StableAdamW clips, and how batches grow."""
+"""How the learning rate falls, what StableAdamW clips, how batches grow, and dropout's seeds."""
 
+import itertools
 import math
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,12 +16,21 @@ from nystromformer.tasks.experiment.run import training_settings
 from nystromformer.tasks.pretraining.batches import BatchSizes
 from nystromformer.training import TrainingSettings
 from nystromformer.training.optim import RATE_OF_VARIABLES, StableAdamW, build_optimizer, learning_rate
+from nystromformer.training.state import dropout_seed
 
 
 def settings(**changes: Any) -> TrainingSettings:
     named = {f"pretraining_setting__{key}": value for key, value in changes.items()}
     own = {"learning_rate": 1.0, "batches_per_epoch": 100, "epoch": 1, "warmup": 0.1}
     return training_settings(small_config(**{f"pretraining_setting__{k}": v for k, v in own.items()} | named))
+
+
+def test_linear() -> None:
+    rates = [learning_rate(step, settings()) for step in range(100)]
+    assert rates[:11] == pytest.approx([*(0.1 * n for n in range(1, 11)), 1.0])
+    assert rates[10:] == pytest.approx([n / 90 for n in range(90, 0, -1)])
+    assert learning_rate(0, settings(warmup=0.0)) == 1.0
+    assert math.isfinite(learning_rate(99, settings(warmup=1.0)))
 
 
 def test_cosine() -> None:
@@ -91,7 +100,7 @@ def test_batches_grow_by_tokens_and_see_every_row_once(start: int, times: int, t
         assert size <= larger
     assert sizes.of_step(0) == (0, 4 * start)
     assert sizes.of_step(last)[1] == 4 * start * (times + 1)
-    seen = [(b - a) * length for a, b in pairwise(sizes.first_rows)]
+    seen = [(b - a) * length for a, b in itertools.pairwise(sizes.first_rows)]
     for size, of_size in zip(sizes.sizes, seen, strict=False):
         assert abs(of_size - tokens / times) <= size * length, "as many tokens, up to whole steps"
 
@@ -114,3 +123,29 @@ def test_an_objectives_duals_ascend_at_a_rate_of_their_own(optimizer: str) -> No
     built.step()
     grew = [bool((after > old).all()) for after, old in zip(model.parameters(), before, strict=True)]
     assert grew == [False, False, True]
+
+
+def test_norms_and_biases_do_not_decay() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Embedding(4, 3))
+    decayed, free = build_optimizer(model, settings()).param_groups
+    assert {id(p) for p in decayed["params"]} == {id(model[0].weight), id(model[2].weight)}
+    assert {id(p) for p in free["params"]} == {id(model[0].bias), id(model[1].weight), id(model[1].bias)}
+    assert (decayed["weight_decay"], free["weight_decay"]) == (0.01, 0.0)
+
+
+def test_a_cpu_reads_32_bits_of_a_seed() -> None:
+    seed = dropout_seed(0, 1, 2)
+    assert 2**32 < seed < 2**64
+    draws = [torch.rand(100, generator=torch.Generator().manual_seed(each)) for each in (seed, seed % 2**32, seed ^ 1)]
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+
+
+def test_seeds_collide_no_more_than_random_ones() -> None:
+    """Nor those of steps that powers of two part: by these, numbers packed side by side lose their upper bits."""
+    apart = {step + distance for step in range(2000) for distance in (0, *(2**k for k in range(11, 63)))}
+    keys = set(itertools.product((0, 1, 2, 2**40), range(10_000), range(6)))
+    keys |= {(0, step, 0) for step in apart} | {(0, 0, batch) for batch in (2**k for k in range(1, 63))}
+    expected = len(keys) ** 2 / (2 * 2**32)
+    collisions = len(keys) - len({dropout_seed(*key) % 2**32 for key in keys})
+    assert collisions < expected + 6 * expected**0.5, "six standard deviations"

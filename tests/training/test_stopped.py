@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from run_files import assert_same_weights, records, weights
 from small import CPU, stop_at, write_experiment
 
+from nystromformer.tasks.experiment.folder import open_experiment
+from nystromformer.tasks.pretraining.batches import PretrainingSteps, RowPreparation, ValidationBatches
 from nystromformer.tasks.pretraining.pretrain import pretrain
+from nystromformer.training import Group
 
 
 def drawing(name: str, **parameters: Any) -> dict[str, Any]:
@@ -18,10 +22,38 @@ def drawing(name: str, **parameters: Any) -> dict[str, Any]:
     return {"model__attn_type": {"name": name, "redraw_steps": 3, **parameters}, "model__num_landmarks": None}
 
 
+MODERN: dict[str, Any] = {
+    "model__attn_type": {"every": 2, "global": "softmax", "local": {"name": "local", "block_size": 8}},
+    "model__num_landmarks": None,
+    "model__conv_kernel_size": None,
+    "model__positions": "rotary",
+    "model__rope_theta_local": 100.0,
+    "model__norm": "pre",
+    "model__norm_type": "rms_norm",
+    "model__skip_first_prenorm": True,
+    "model__feed_forward": "glu",
+    "model__activation": "silu",
+    "model__bias": False,
+    "model__head_transform": False,
+    "model__depth_scaled_init": True,
+    "model__embedding_dropout_prob": 0.0,
+    "model__hidden_dropout_prob": 0.2,
+    "pretraining_setting__mask_prob": 0.3,
+    "pretraining_setting__mask_replace_prob": 1.0,
+    "pretraining_setting__random_replace_prob": 0.0,
+    "pretraining_setting__validation_mask_prob": 0.15,
+    "pretraining_setting__optimizer": "stable_adamw",
+    "pretraining_setting__max_grad_norm": None,
+    "pretraining_setting__batch_size_start": 4,
+    "pretraining_setting__batch_growth_tokens": 1000,
+}
+"""The switches of a modern recipe, whose batches grow."""
 NETWORKS: dict[str, dict[str, Any]] = {
     "rotary": {"model__positions": "rotary"},
     "performer": drawing("performer", num_features=8),
     "reversible reformer": drawing("reformer", chunk_length=8) | {"model__norm": "pre", "model__reversible": True},
+    "modern, cosine": {**MODERN, "pretraining_setting__schedule": "cosine"},
+    "modern, wsd": {**MODERN, "pretraining_setting__schedule": "wsd"},
 }
 
 
@@ -47,6 +79,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Cal
         # Within an interval of features, at the border of two, at an epoch's end, and in the next epoch.
         *(("performer", stop) for stop in (5, 6, 10, 13)),
         pytest.param("reversible reformer", 7, marks=pytest.mark.slow),
+        # While batches grow, and after.
+        *(("modern, cosine", stop) for stop in (3, 17)),
+        ("modern, wsd", 17),
     ],
 )
 def test_a_stopped_run_ends_in_the_same_bits(
@@ -77,3 +112,37 @@ def test_layers_draw_features_of_their_own_every_few_steps(whole: Callable[[str]
     draws = [int(value) for name, value in numbers.items() if name.endswith(".draw")]
     assert draws == [6, 6], "step 19 of 20, and every 3 steps new features"
     assert len({int(value) for name, value in numbers.items() if name.endswith(".seed")}) == 2
+
+
+def test_validation_masks_are_berts_whatever_training_masks(tmp_path: Path, dataset_folder: Path) -> None:
+    def batches(**changes: Any) -> list[Any]:
+        write_experiment(tmp_path, **changes)
+        experiment = open_experiment(tmp_path)
+        dataset = experiment.dataset(dataset_folder)
+        preparation = RowPreparation(dataset, experiment.config)
+        (training,) = PretrainingSteps(dataset.train, preparation, experiment.config.pretraining_setting)[
+            0
+        ].micro_batches[:1]
+        return [ValidationBatches(dataset.validation, preparation, 8)[0], training]
+
+    usual, fifteen = batches(), batches(**{k: v for k, v in MODERN.items() if "mask" in k or "replace" in k})
+    for name in ("tokens_BN", "positions_BK", "labels_BK"):
+        assert torch.equal(usual[0][name], fifteen[0][name])
+    tokens, positions, labels = (fifteen[1][name] for name in ("tokens_BN", "positions_BK", "labels_BK"))
+    found = tokens.gather(1, positions)[labels >= 0].unique()
+    assert len(found) == 1, "[MASK] and nothing else"
+    assert (labels >= 0).sum() > 1.8 * (usual[1]["labels_BK"] >= 0).sum()
+
+
+def test_processes_share_batches_that_grow(tmp_path: Path, dataset_folder: Path) -> None:
+    write_experiment(tmp_path, **MODERN)
+    experiment = open_experiment(tmp_path)
+    dataset = experiment.dataset(dataset_folder)
+    preparation = RowPreparation(dataset, experiment.config)
+    setting = experiment.config.pretraining_setting
+    whole, *parts = (PretrainingSteps(dataset.train, preparation, setting, group) for group in
+                     (Group(), Group(0, 2), Group(1, 2)))  # fmt: skip
+    for step in (0, 20):
+        expected = torch.cat([batch["tokens_BN"] for batch in whole[step].micro_batches])
+        found = torch.cat([batch["tokens_BN"] for part in parts for batch in part[step].micro_batches])
+        assert torch.equal(found, expected)

@@ -4,11 +4,11 @@ import logging
 import math
 import signal
 import time
-from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 import torch
@@ -139,7 +139,7 @@ def fit(
                 step = trainer.state.step
                 group.say("going on from %s, step %d of %d", newest[0].path.name, step, settings.num_steps)
             newest = None  # a second copy of weights and optimizer, for as long as the training takes
-            stopped_by, history = trainer.run(), trainer.state.history
+            stopped_by, history = trainer.run(title), trainer.state.history
             if stopped_by is not None:
                 return Fitted(history, stopped_by)
         if settings.best_metric is not None and group.is_main:
@@ -251,8 +251,11 @@ class Trainer:
         self._owes_an_epochs_end = self._is_epochs_end and not file.is_end
         self._set_rate(self.state.step - 1)
 
-    def run(self) -> signal.Signals | None:
+    def run(self, title: str) -> signal.Signals | None:
         """Train to the end, or until a signal; returns the signal (a checkpoint is written then).
+
+        Args:
+            title: what the log calls it.
 
         Raises:
             UserError: the loss is not finite, or a checkpoint cannot be written.
@@ -267,10 +270,16 @@ class Trainer:
         self.group.on_main(open_log)
         with ExitStack() as stack:
             stack.callback(log.close)
-            stop = stack.enter_context(StopSignal(patient=self.group.size > 1))
-            version = self.facts.get("version")
-            about = {"num_steps": last, "device": str(self.device), "processes": self.group.size, "version": version}
-            log.event("start", first, **about)
+            stop = stack.enter_context(first_signal(patient=self.group.size > 1))
+            log.event(
+                "start",
+                first,
+                num_steps=last,
+                title=title,
+                device=str(self.device),
+                processes=self.group.size,
+                version=self.facts.get("version"),
+            )
             if self._owes_an_epochs_end:
                 self._end_epoch(log)
             clock = Clock(self.state.tokens)
@@ -284,7 +293,7 @@ class Trainer:
                 # A signal may reach one process of several, and their clocks differ.
                 ago = time.monotonic() - self._saved_at
                 due, worthwhile = ago >= 60 * self.settings.minutes_per_checkpoint, ago >= _WORTH_SAVING
-                received, is_due, is_worthwhile = self.group.highest(stop.received or 0, due, worthwhile)
+                received, is_due, is_worthwhile = self.group.highest(stop[0] if stop else 0, due, worthwhile)
                 if received:
                     # At once: what sent it may not wait for a validation, which the next start makes up for.
                     self._save_between(log)
@@ -305,7 +314,7 @@ class Trainer:
                     f"{best} (--patience {self.settings.patience})"
                 )
             # One that came while the last validation and checkpoint were made: nothing may follow this run.
-            (received,) = self.group.highest(stop.received or 0)
+            (received,) = self.group.highest(stop[0] if stop else 0)
             return self._stopped(received, log) if received else None
 
     def _stopped(self, received: int, log: RunLog | SilentLog) -> signal.Signals:
@@ -464,38 +473,31 @@ class Trainer:
             check_finite(self.state.step, {"gradient_norm": float(self._gradient_norms)})
 
 
-class StopSignal:
-    """Within the block, the first SIGTERM or SIGINT only sets `received`; the second acts as usual.
+@contextmanager
+def first_signal(patient: bool) -> Iterator[list[signal.Signals]]:
+    """Within the block, the first SIGTERM or SIGINT is only noted in the list; the second acts as usual.
 
     Args:
         patient: later signals do nothing, after the block neither: what follows a stop is the process' end, together
             with the others. What starts several processes passes on each signal that it gets, beside the terminal or
             scheduler that sends it to every process, and ends processes that take too long.
     """
+    received: list[signal.Signals] = []
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
 
-    def __init__(self, patient: bool = False) -> None:
-        self._patient = patient
-        self.received: signal.Signals | None = None
-        self._before: dict[signal.Signals, object] = {}
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
-    def __enter__(self) -> "StopSignal":
-        self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
-        return self
+    def note(number: int, frame: FrameType | None) -> None:
+        received.append(signal.Signals(number))
+        if not patient:
+            restore()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._patient and self.received:
-            for number in _SIGNALS:
-                signal.signal(number, signal.SIG_IGN)
-        else:
-            self._restore()
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.received = signal.Signals(number)
-        if not self._patient:
-            self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+    for number in _SIGNALS:
+        signal.signal(number, note)
+    try:
+        yield received
+    finally:
+        if not (patient and received):
+            restore()

@@ -1,7 +1,9 @@
 """Shipped configs, validation, from_cp and what users see."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -175,15 +177,40 @@ def test_what_a_run_will_not_reach_is_said_before_it_begins(
     } | {f"pretraining_setting__{key}": size for key, size in sizes.items()}
     with caplog.at_level("INFO"):
         pretrain(write_experiment(tmp_path, **growing), dataset_folder, CPU)
-    assert caplog.messages[0].startswith(
-        f"{tmp_path.name}, nystrom (num_landmarks=8, conv_kernel_size=5) attention, on "
-    )
+    title = f"{tmp_path.name}, nystrom (num_landmarks=8, conv_kernel_size=5) attention, on {dataset_folder}"
+    assert caplog.messages[0] == f"{title}, in {tmp_path / 'model'}"
+    assert read_curve(tmp_path).records[0]["title"] == title
     for note in (
         f"the tokenizer has {VOCABULARY} tokens, model.vocab_size is {VOCABULARY + 9}: the embeddings of the others",
         f"rows have {LENGTH} tokens, model.max_seq_len is {LENGTH + 8}: the positions from there on",
         "batches do not reach batch_size: the last step has 2 rows of 4",
     ):
         assert caplog.text.count(note) == 1
+
+
+def test_a_start_builds_one_model_and_opens_one_checkpoint(
+    tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = write_experiment(tmp_path / "first", pretraining_setting__epoch=1)
+    pretrain(first, dataset_folder, CPU)
+    built, opened = [], []
+    make, open_file = PretrainingModel.__init__, Path.open
+    monkeypatch.setattr(PretrainingModel, "__init__", lambda *args: built.append(1) or make(*args))
+
+    def open_and_note(path: Path, mode: str = "r", *args: Any, **options: Any) -> Any:
+        if path.suffix in (".cp", ".model") and mode == "rb":
+            opened.append(path.name)
+        return open_file(path, mode, *args, **options)
+
+    monkeypatch.setattr(Path, "open", open_and_note)
+    pretrain(write_experiment(first.folder, pretraining_setting__epoch=2), dataset_folder, CPU)
+    assert (len(built), opened) == (1, ["cp-0000.cp"])
+    pretrain(first, dataset_folder, CPU)
+    assert (len(built), opened) == (1, ["cp-0000.cp", "cp-0001.cp"]), "a finished one builds nothing"
+    started = write_experiment(tmp_path / "started", pretraining_setting__epoch=1)
+    config = started.config.model_copy(update={"from_cp": str(first.checkpoints / "cp-0001.model")})
+    pretrain(replace(started, config=config), dataset_folder, CPU)
+    assert (len(built), opened[2:]) == (2, ["cp-0001.model"])
 
 
 def test_a_finished_run_says_so_and_changes_nothing(

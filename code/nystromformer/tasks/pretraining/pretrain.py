@@ -75,9 +75,8 @@ def pretrain(
     def open_model(begins: bool) -> tuple[PretrainingModel, dict[str, Any]]:
         """The model with its first weights, and what checkpoints say about it; rows and folder are ready then."""
         model = initial_model(config)
-        facts = checkpoint_facts(config, dataset.fingerprint, dataset.manifest.tokenizer_sha256)
-        if begins:
-            facts["started_from"] = load_start_weights(model, experiment, dataset, group)
+        origin = {"started_from": load_start_weights(model, experiment, dataset, group)} if begins else {}
+        facts = checkpoint_facts(config, dataset.fingerprint, dataset.manifest.tokenizer_sha256) | origin
         if group.local_rank == 0:
             verify(dataset, SPLITS, folder)
         if group.is_main:
