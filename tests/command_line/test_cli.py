@@ -25,8 +25,8 @@ def command(
     words: Annotated[list[str] | None, typer.Argument()] = None,
     folder: Annotated[Path, typer.Option("--folder")] = Path(),
     share: Annotated[float, typer.Option("--share")] = 0.5,
-    rows: Annotated[int, typer.Option("--rows", min=1)] = 1,
-    overrides: Annotated[list[str] | None, typer.Option("--set")] = None,
+    rows: Annotated[int, typer.Option("--rows", min=1, max=10**9, help="Rows.")] = 1,
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="Keys.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
 ) -> None:
     typer.echo("done")
@@ -50,9 +50,12 @@ def test_what_no_flag_may_be(flags: list[str], expected: str) -> None:
     assert expected in " ".join(result.output.split()), result.output
 
 
-def test_what_flags_may_be() -> None:
+def test_what_flags_may_be_and_how_help_names_them() -> None:
     flags = ["a", "ü", "--folder", "x", "--share", "-1e300", "--set", "a=1", "--set", "a=2", *["--overwrite"] * 2]
     assert CliRunner().invoke(cli.application(command), flags).output == "done\n"
+    told = " ".join(CliRunner().invoke(cli.application(command), ["--help"]).output.split())
+    assert "--rows <int> Rows. [default: 1; x>=1]" in told
+    assert "--set <str> Keys." in told
 
 
 @pytest.mark.parametrize(
@@ -62,25 +65,27 @@ def test_what_flags_may_be() -> None:
         (OSError(errno.ENOSPC, "No space left on device"), 2, "error: writing: No space left on device\n"),
         (PermissionError(errno.EACCES, "Permission denied", "/a"), 2, "error: /a: Permission denied\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
+        (
+            ModuleNotFoundError("none", name="matplotlib.figure"),
+            2,
+            'error: this needs matplotlib, which is not installed: `pip install "nystromformer-torch[report]"`, '
+            'or `pip install -e ".[report]"` in a clone\n',
+        ),
+        (RuntimeError("a bug"), 1, ""),
+        (OSError("without a number"), 1, ""),
+        (ModuleNotFoundError("lost", name="nystromformer.a"), 1, ""),
     ],
     ids=repr,
 )
-def test_a_users_error_is_one_line(error: BaseException, status: int, expected: str) -> None:
+def test_a_users_error_is_one_line_and_others_are_the_programs_own(
+    error: BaseException, status: int, expected: str
+) -> None:
     def fail() -> None:
         raise error
 
     result = CliRunner().invoke(cli.application(fail))
     assert (result.exit_code, result.output) == (status, expected)
-
-
-@pytest.mark.parametrize(
-    "error", [RuntimeError("a bug"), OSError("without a number"), ModuleNotFoundError("lost", name="nystromformer.a")]
-)
-def test_other_errors_are_the_programs_own(error: Exception) -> None:
-    def fail() -> None:
-        raise error
-
-    assert CliRunner().invoke(cli.application(fail)).exception is error
+    assert expected or result.exception is error
 
 
 def test_of_several_processes_the_first_one_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,19 +113,6 @@ def test_ctrl_c_ends_a_command_with_one_word(tmp_path: Path) -> None:
     assert process.stdout.readline() == "began\n"
     process.send_signal(signal.SIGINT)
     assert (process.communicate(timeout=60)[1], process.returncode) == ("interrupted\n", 130)
-
-
-@pytest.mark.parametrize(("module", "extra"), [("matplotlib.figure", "report"), ("sklearn", "train")])
-def test_a_package_that_is_not_installed_names_its_extra(module: str, extra: str) -> None:
-    def needy() -> None:
-        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
-
-    result = CliRunner().invoke(cli.application(needy), [])
-    assert result.exit_code == 2
-    package = module.partition(".")[0]
-    assert (
-        f'this needs {package}, which is not installed: `pip install "nystromformer-torch[{extra}]"`' in result.output
-    )
 
 
 def test_extras_have_what_they_are_named_for() -> None:

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,12 @@ print("it runs")
 """
 
 
+def alone(refused: Iterable[str], more: str = "") -> subprocess.CompletedProcess[str]:
+    """What a process prints in which these packages are not installed."""
+    script = f"REFUSED = {sorted(refused)!r}\n{ALONE}\n{more}"
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
+
+
 def names_of(requirements: list[str]) -> set[str]:
     return {requirement.partition(">")[0].partition("[")[0] for requirement in requirements}
 
@@ -44,10 +51,24 @@ def test_the_attention_needs_torch_numpy_and_pydantic_alone() -> None:
     assert names_of(PROJECT["project"]["dependencies"]) == {"torch", "numpy", "pydantic"}
     extras = PROJECT["project"]["optional-dependencies"]
     refused = names_of([*extras["train"], *extras["docker"], *extras["report"], *extras["serve"]])
-    refused = {"sklearn" if name == "scikit-learn" else name for name in refused}
-    script = f"REFUSED = {sorted(refused)!r}\n{ALONE}"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    done = alone("sklearn" if name == "scikit-learn" else name for name in refused)
     assert done.stdout == "it runs\n", done.stderr
+
+
+NEEDY = """
+import nystromformer
+for name in ("from_pretrained", "Predictor"):
+    try:
+        getattr(nystromformer, name)
+    except ModuleNotFoundError as error:
+        print(str(error).partition(", or")[0])
+"""
+
+
+def test_from_pretrained_and_predictor_name_the_extra_that_they_need() -> None:
+    said = 'this needs tokenizers, which is not installed: `pip install "nystromformer-torch[train]"`'
+    done = alone(["tokenizers"], NEEDY)
+    assert done.stdout.splitlines()[1:] == [f"from_pretrained: {said}", f"Predictor: {said}"], done.stderr
 
 
 def test_every_script_is_installed_and_has_a_command() -> None:
@@ -94,23 +115,3 @@ def test_beside_the_other_package_of_this_name_an_import_says_so(tmp_path: Path)
     done = subprocess.run(words, cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "pip uninstall nystromformer nystromformer-torch" in done.stderr
-
-
-def test_from_pretrained_and_predictor_name_the_extra_that_they_need() -> None:
-    script = (
-        f"REFUSED = ['tokenizers']\n{ALONE}\n"
-        + """
-import nystromformer
-for name in ("from_pretrained", "Predictor"):
-    try:
-        getattr(nystromformer, name)
-    except ModuleNotFoundError as error:
-        print(error)
-"""
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
-    said = [
-        f'{name}: this needs tokenizers, which is not installed: `pip install "nystromformer-torch[train]"`'
-        for name in ("from_pretrained", "Predictor")
-    ]
-    assert [line.partition(", or")[0] for line in done.stdout.splitlines()[1:]] == said, done.stderr

@@ -20,12 +20,6 @@ def kinds_of(size: str) -> list[tuple[str, str]]:
     return [("nystrom", "conv"), ("nystrom", "noconv"), ("softmax", "noconv"), third]
 
 
-def test_the_experiments_are_shipped() -> None:
-    kinds = {f"{name}-{size}-{conv}" for size in SIZES for name, conv in kinds_of(size)}
-    compared = {"linear-small-noconv", "linformer-small-noconv"}
-    assert {"nystrom-512", "nystrom-4096", "softmax-512"} | kinds | compared <= set(SHIPPED)
-
-
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_configs_load(name: str) -> None:
     path = SHIPPED[name]
@@ -91,12 +85,6 @@ def test_4096_goes_on_from_512() -> None:
     assert setting.objectives == short.pretraining_setting.objectives
     assert (setting.batch_size, setting.learning_rate) == (64, 5e-5)
     assert (setting.batches_per_epoch, setting.epoch, setting.warmup_steps) == (1000, 100, 1000)
-
-
-def test_a_kind_turns_into_another_by_overrides() -> None:
-    overrides = ["model.attn_type=softmax", "model.num_landmarks=null", "model.conv_kernel_size=null"]
-    config = load_config(SHIPPED["nystrom-demo-conv"], overrides)
-    assert config == load_config(SHIPPED["softmax-demo-noconv"])
 
 
 def test_schema_file_is_current() -> None:
