@@ -6,7 +6,7 @@ from typing import Annotated
 from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.data.preprocessing.commands import ALL_WORK, Documents, WorkFlags
-from nystromformer.data.preprocessing.docstring_corpus import DocstringSettings, unify_docstrings
+from nystromformer.data.preprocessing.docstrings import DocstringSettings, unify_docstrings
 
 HERE = Path(__file__).resolve().parent
 

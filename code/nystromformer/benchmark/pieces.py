@@ -8,14 +8,13 @@ import math
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
-
-from nystromformer.data.preprocessing.pool import end_with_parent
 
 logger = logging.getLogger(__name__)
 
@@ -142,12 +141,19 @@ def _serve(connection: Connection, settings: Any) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     # Ctrl-C reaches every process of a terminal: the first one ends the others, and none outlives it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_parent()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         while True:
             connection.send(_measure(connection.recv(), settings))
     except (EOFError, OSError):
         return
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _measure(piece: Piece, settings: Any) -> Outcome:

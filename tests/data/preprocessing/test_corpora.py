@@ -4,8 +4,6 @@ import bz2
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from corpora import WRITE, contents, paragraph, sentence, write_bookcorpus, writ
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nystromformer.data.preprocessing import pool
 from nystromformer.data.preprocessing.build import DatasetSettings
 from nystromformer.data.preprocessing.corpora import text as text_module
 from nystromformer.data.preprocessing.corpora import unify as unify_module
@@ -23,7 +20,6 @@ from nystromformer.data.preprocessing.corpora.hub import hub_rows, open_hub
 from nystromformer.data.preprocessing.corpora.text import Policy, Tally, cut_document
 from nystromformer.data.preprocessing.corpora.unify import unify
 from nystromformer.data.preprocessing.corpus import Document, read_documents, write_documents
-from nystromformer.data.preprocessing.pool import Report
 from nystromformer.data.preprocessing.unified import read_corpus
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import write_checked
@@ -52,7 +48,7 @@ def read_chunks(name: str, source: Path, chunk_bytes: int, rules: Rules | None =
     kept: list[Document] = []
     for chunk in divide(source, names, format.cut, chunk_bytes):
         for file in chunk.files:
-            opened = OpenFile(source, file, chunk, lambda size, tokens: None)
+            opened = OpenFile(source, file, chunk)
             kept += format.read(opened, rules or RULES[name], Tally())
     return kept
 
@@ -310,20 +306,6 @@ def test_undecodable_lines_are_skipped_and_counted(name: str, tmp_path: Path) ->
     assert read_corpus(tmp_path / "out").dropped == dropped
 
 
-def test_bytes_and_words_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reported = Counter[str]()
-
-    @contextmanager
-    def progress(*given: object) -> Iterator[Report]:
-        yield lambda size, words: reported.update(size=size, words=words)
-
-    monkeypatch.setattr(pool, "reading_progress", progress)
-    source = write_wiki(tmp_path / "wiki")
-    make("wiki", source, tmp_path / "out")
-    size = sum(path.stat().st_size for path in source.rglob("wiki_*"))
-    assert reported == {"size": size, "words": read_corpus(tmp_path / "out").words}
-
-
 def test_a_changed_source_is_refused_until_it_may_replace_what_is_there(tmp_path: Path) -> None:
     source = write_bookcorpus(tmp_path / "books")
     first = make("bookcorpus", source, tmp_path / "out")
@@ -488,7 +470,7 @@ def test_any_bytes_are_documents_or_one_clear_error(
     folder = tmp_path_factory.getbasetemp()
     (folder / "any").write_bytes(content)
     chunk = Chunk(("any",), len(content), min(begin, len(content)) if FORMATS[name].cut else 0)
-    file = OpenFile(folder, "any", chunk, lambda size, tokens: None)
+    file = OpenFile(folder, "any", chunk)
     problem = ""
     kept: list[Document] = []
     try:

@@ -7,17 +7,19 @@ from corpora import write_packages
 
 from nystromformer.data.preprocessing.corpora.text import Tally
 from nystromformer.data.preprocessing.corpus import Document, read_documents, split_sentences
-from nystromformer.data.preprocessing.docstring_corpus import DocstringSettings, documents_of_modules, unify_docstrings
 from nystromformer.data.preprocessing.docstrings import (
+    DocstringSettings,
     Module,
     SourceFile,
     clean_docstring,
+    documents_of_modules,
     extract_docstrings,
     find_sources,
     installed_sources,
     is_english,
     read_module,
     read_modules,
+    unify_docstrings,
 )
 from nystromformer.data.preprocessing.unified import read_corpus
 from nystromformer.errors import UserError
@@ -238,7 +240,7 @@ def test_short_modules_are_dropped_and_counted() -> None:
 
 
 def test_the_corpus_is_written(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nystromformer.data.preprocessing.docstring_corpus._SHARD_CHARACTERS", 5000)
+    monkeypatch.setattr("nystromformer.data.preprocessing.docstrings._SHARD_CHARACTERS", 5000)
     corpus = unify_docstrings(tmp_path, DocstringSettings([tree]))
     assert corpus is not None
     assert len(corpus.shards) > 3

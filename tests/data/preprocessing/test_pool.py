@@ -1,14 +1,16 @@
-"""Parts made in processes: results, progress, the first error, jobs that share a folder."""
+"""Parts made in processes: results, the first error, jobs that share a folder."""
 
 import os
 import signal
 import time
+from contextlib import closing
 from dataclasses import dataclass
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
 
-from nystromformer.data.preprocessing.pool import Made, Report, Unit, make_parts, reading_progress, run_works
+from nystromformer.data.preprocessing.pool import Made, make_parts, run_works
 from nystromformer.errors import UserError
 from nystromformer.files.parts import PARTS, Part, open_parts
 from nystromformer.files.writing import write_json
@@ -20,39 +22,35 @@ class Square:
     seconds: float = 0.0
     fails: bool = False
 
-    def __call__(self, report: Report) -> int:
-        for _ in range(10):
-            time.sleep(self.seconds / 10)
-            report(1, 2)
+    def __call__(self) -> int:
+        time.sleep(self.seconds)
         if self.fails:
             raise UserError(f"number {self.number}")
         return self.number**2
 
 
-class Sum:
-    def __init__(self) -> None:
-        self.size = self.tokens = 0
-
-    def __call__(self, size: int, tokens: int) -> None:
-        self.size += size
-        self.tokens += tokens
-
-
 @pytest.mark.parametrize("workers", [1, 3])
-def test_results_and_progress(workers: int) -> None:
-    progress = Sum()
-    assert dict(run_works([Square(n) for n in range(8)], workers, progress)) == {n: n * n for n in range(8)}
-    assert (progress.size, progress.tokens) == (80, 160)
+def test_results_come_in_order(workers: int) -> None:
+    assert list(run_works([Square(n) for n in range(8)], workers)) == [n * n for n in range(8)]
 
 
-def kill_this_process(report: Report) -> int:
+def test_the_first_error_is_told_and_nothing_is_waited_for() -> None:
+    works = [Square(0), Square(1, 0.3, fails=True), Square(2, fails=True), *(Square(n, 60) for n in range(3))]
+    begin = time.monotonic()
+    with pytest.raises(UserError, match="number 1"), closing(run_works(works, 3)) as results:
+        list(results)
+    assert time.monotonic() - begin < 30
+    assert not active_children()
+
+
+def kill_this_process() -> int:
     os.kill(os.getpid(), signal.SIGKILL)
     return 0
 
 
 def test_a_killed_process_is_told() -> None:
     with pytest.raises(UserError, match="a worker process ended abruptly"):
-        dict(run_works([kill_this_process, Square(1)], 2, Sum()))
+        list(run_works([kill_this_process, Square(1)], 2))
 
 
 @dataclass(frozen=True)
@@ -60,15 +58,15 @@ class Write:
     folder: Path
     name: str
 
-    def __call__(self, report: Report) -> Made:
+    def __call__(self) -> Made:
         path = self.folder / f"{self.name}.json"
         return {path: write_json(path, self.name)}, {"process": os.getpid()}
 
 
 def make(folder: Path, workers: int = 1, share: slice | None = None) -> dict[str, Part]:
-    units = [Unit(name, 1, Write(folder, name)) for name in "abcd"]
+    works = {name: Write(folder, name) for name in "abcd"}
     with open_parts(folder / PARTS, "make", {}, in_use="share" if share else "refuse") as parts:
-        return make_parts(parts, units, workers, "letters", share)
+        return make_parts(parts, works, workers, "letters", share)
 
 
 def test_jobs_of_an_array_make_every_nth_part_and_a_last_one_the_rest(tmp_path: Path) -> None:
@@ -90,10 +88,3 @@ def test_two_jobs_of_one_number_are_an_error(tmp_path: Path) -> None:
         pytest.raises(UserError, match="using its part d"),
     ):
         make(tmp_path, 1, slice(1, None, 2))
-
-
-def test_progress_of_a_log(capsys: pytest.CaptureFixture[str]) -> None:
-    with reading_progress("rows", 4_000_000, 1_000_000, "words") as report:
-        report(3_000_000, 5_000)
-    assert "rows: 100%" in (said := capsys.readouterr().err)
-    assert "5,000 words" in said

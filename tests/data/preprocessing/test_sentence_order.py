@@ -8,8 +8,12 @@ import pytest
 from sentence_order import DATA, Text, cut_anywhere, encoded, naive_bayes, packed, real_documents
 
 from nystromformer.data.preprocessing.corpora.text import Tally
-from nystromformer.data.preprocessing.docstring_corpus import documents_of_modules
-from nystromformer.data.preprocessing.docstrings import find_sources, installed_sources, read_modules
+from nystromformer.data.preprocessing.docstrings import (
+    documents_of_modules,
+    find_sources,
+    installed_sources,
+    read_modules,
+)
 from nystromformer.data.preprocessing.rows import encode_documents
 from nystromformer.data.tokenizer import train_tokenizer
 

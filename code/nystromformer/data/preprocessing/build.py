@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from nystromformer import __version__
 from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
 from nystromformer.data.manifest import (
@@ -35,7 +37,7 @@ from nystromformer.data.manifest import (
 )
 from nystromformer.data.preprocessing.corpus import digest_of, read_documents, stable_uniform
 from nystromformer.data.preprocessing.mixture import Choice, WeightedCorpus, parse_mixture
-from nystromformer.data.preprocessing.pool import Unit, make_parts, reading_progress
+from nystromformer.data.preprocessing.pool import Made, Work, make_parts
 from nystromformer.data.preprocessing.pretrained_tokenizer import PretrainedTokenizer, find_tokenizer, read_tokenizer
 from nystromformer.data.preprocessing.rows import make_part, merge_parts, write_index
 from nystromformer.data.preprocessing.settings import TRAIN, DatasetSettings
@@ -113,11 +115,13 @@ def build_dataset(
         manifest = _find_finished(out)
         if manifest is None:
             tokenizer_sha256 = _make_tokenizer(parts, settings, sources, pretrained)
-            units = {source.name: _units(out, settings.length, source, tokenizer_sha256) for source in sources}
-            made = make_parts(parts, [unit for each in units.values() for unit in each], workers, "rows", share)
+            works = {source.name: _works(out, settings.length, source, tokenizer_sha256) for source in sources}
+            made = make_parts(
+                parts, {name: work for each in works.values() for name, work in each.items()}, workers, "rows", share
+            )
             if share is not None:
                 return None
-            manifest = _finish(parts, settings, parameters, units, made, tokenizer_sha256)
+            manifest = _finish(parts, settings, parameters, works, made, tokenizer_sha256)
             _log_dataset(manifest, read)
             log.info("dataset %s in %.1f seconds", manifest.fingerprint, time.monotonic() - begin)
         else:
@@ -203,22 +207,21 @@ def _make_tokenizer(
     return next(stamp.sha256 for file, stamp in part.files.items() if Path(file).name == TOKENIZER_FILE)
 
 
-def _train(settings: DatasetSettings, sources: Sequence[_Source]) -> Any:
+def _train(settings: DatasetSettings, sources: Sequence[_Source]) -> Tokenizer:
     """A tokenizer of the train split, of a sample of its documents where there is more than 10^9 characters."""
     log.info("training a tokenizer of %d tokens", settings.trained_size)
     sample = min(1.0, _TRAINING_CHARACTERS / max(sum(source.unified.characters for source in sources), 1))
-    with reading_progress(_TOKENIZER, sum(source.unified.size for source in sources)) as report:
 
-        def sentences() -> Iterator[str]:
-            for source in sources:
-                for shard, stamp in source.unified.shards.items():
-                    for document in read_documents(source.folder / shard, lambda size: report(size, 0), stamp):
-                        chance = stable_uniform(settings.seed, f"tokenizer\0{document.id}")
-                        split, times = source.choice(document)
-                        if split == "train" and times and chance < sample:
-                            yield from document.sentences
+    def sentences() -> Iterator[str]:
+        for source in sources:
+            for shard, stamp in source.unified.shards.items():
+                for document in read_documents(source.folder / shard, stamp):
+                    chance = stable_uniform(settings.seed, f"tokenizer\0{document.id}")
+                    split, times = source.choice(document)
+                    if split == "train" and times and chance < sample:
+                        yield from document.sentences
 
-        tokenizer = train_tokenizer(sentences(), settings.trained_size)
+    tokenizer = train_tokenizer(sentences(), settings.trained_size)
     if tokenizer.get_vocab_size() < settings.trained_size:
         log.warning(
             "the text is too short for the full vocabulary, which now has %d of %d tokens",
@@ -228,12 +231,10 @@ def _train(settings: DatasetSettings, sources: Sequence[_Source]) -> Any:
     return tokenizer
 
 
-def _units(out: Path, length: int, source: _Source, tokenizer_sha256: str) -> list[Unit]:
+def _works(out: Path, length: int, source: _Source, tokenizer_sha256: str) -> dict[str, Work[Made]]:
     """The parts of a corpus."""
-    units = []
-    for number, (shard, stamp) in enumerate(source.unified.shards.items()):
-        name = f"{source.name}-{number:05d}"
-        work = partial(
+    return {
+        (name := f"{source.name}-{number:05d}"): partial(
             make_part,
             folder=out,
             name=name,
@@ -243,15 +244,15 @@ def _units(out: Path, length: int, source: _Source, tokenizer_sha256: str) -> li
             length=length,
             choice=source.choice,
         )
-        units.append(Unit(name, stamp.size * source.choice.corpus.passes, work))
-    return units
+        for number, (shard, stamp) in enumerate(source.unified.shards.items())
+    }
 
 
 def _finish(
     parts: Parts,
     settings: DatasetSettings,
     parameters: dict[str, Any],
-    units: Mapping[str, list[Unit]],
+    works: Mapping[str, Mapping[str, Any]],
     made: Mapping[str, Part],
     tokenizer_sha256: str,
 ) -> Manifest:
@@ -266,7 +267,7 @@ def _finish(
             )
     corpora = []
     for corpus in parse_mixture(settings.mixture):
-        figures = [made[unit.name].figures for unit in units[corpus.name]]
+        figures = [made[name].figures for name in works[corpus.name]]
         sums = {split: sum_counts(each[split] for each in figures) for split in SPLITS}
         counts = {split: Counts(**{key: sums[split][key] for key in Counts.model_fields}) for split in SPLITS}
         corpora.append(Corpus(name=corpus.name, weight=float(corpus.weight), **counts))

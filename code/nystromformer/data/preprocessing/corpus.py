@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,13 +79,10 @@ def line_of(document: Document) -> bytes:
         ) from None
 
 
-def read_documents(
-    path: Path, progress: Callable[[int], object] = lambda size: None, stamp: FileStamp | None = None
-) -> Iterator[Document]:
+def read_documents(path: Path, stamp: FileStamp | None = None) -> Iterator[Document]:
     """Yield the documents of a JSON lines file, one in memory at a time.
 
     Args:
-        progress: called with the bytes of each line, before its document is yielded.
         stamp: what the file was when it was written, compared with what was read when its end is reached.
 
     Raises:
@@ -110,7 +107,6 @@ def read_documents(
                     f"{path}, line {number}: {where}{first['msg']}{cut}. Expected one document per line: {_FIELDS}. "
                     "Make the file again with the corpus' preprocess.py."
                 ) from error
-            progress(len(line))
             yield document
     if stamp is not None and digest.hexdigest() != stamp.sha256:
         raise UserError(

@@ -1,4 +1,6 @@
-"""English docstrings of installed Python packages: text that every machine has."""
+"""The corpus of docstrings, text that every machine has: English ones of installed Python packages, in the unified
+format. Duplicates are dropped, a document is a module, a group a package.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,23 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
 
-from nystromformer.data.preprocessing.corpus import split_sentences, stable_hash
-from nystromformer.data.preprocessing.pool import Report, run_works
+import typer
+
+from nystromformer.data.preprocessing.corpora.text import Tally, cut_document
+from nystromformer.data.preprocessing.corpora.unify import write_unified
+from nystromformer.data.preprocessing.corpus import (
+    Document,
+    in_batches,
+    split_sentences,
+    stable_hash,
+    write_documents,
+)
+from nystromformer.data.preprocessing.pool import Made, run_works
+from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name
 from nystromformer.errors import UserError
+from nystromformer.wording import counted, number_of
 
 # tests have few docstrings and much code; vendored packages are near-copies, which a split by package would leak
 _SKIPPED_FOLDERS = frozenset({"test", "tests", "_vendor", "vendor", "site-packages", "dist-packages", "__pycache__"})
@@ -31,6 +46,71 @@ _MIN_LETTER_SHARE = 0.6
 _MAX_FOREIGN_SHARE = 0.02
 _FILES_PER_BATCH = 32
 _LETTERS = string.ascii_letters.encode()
+_SHARD_CHARACTERS = 1 << 22
+
+
+@dataclass(frozen=True)
+class DocstringSettings:
+    """What decides which docstrings make up the corpus; its fields are flags (`with_flag_groups`)."""
+
+    sources: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--source", help="Folder of Python packages to read instead of the installed ones; repeat it for several."
+        ),
+    ] = None
+    min_words: Annotated[int, typer.Option("--min_words", help="Drop modules whose docstrings have fewer words.")] = 20
+    limit_mb: Annotated[
+        float | None,
+        typer.Option("--limit_mb", help="Stop after this many million characters, sampled from all packages."),
+    ] = None
+    seed: Annotated[int, typer.Option("--seed", help="Random seed of --limit_mb's sample.")] = 0
+
+    def __post_init__(self) -> None:
+        if self.limit_mb is not None and self.limit_mb <= 0:
+            raise UserError(f"--limit_mb: expected more than 0, found {self.limit_mb}")
+        if self.min_words < 1:
+            raise UserError(f"--min_words: expected at least 1, found {self.min_words}")
+
+
+def unify_docstrings(
+    out: Path, settings: DocstringSettings, workers: int = 1, overwrite: bool = False
+) -> UnifiedCorpus | None:
+    """Make the unified folder of the docstrings, or what an interrupted run left to do; nothing where it is finished.
+
+    A finished folder stays as it is when packages are installed later.
+
+    Raises:
+        UserError: no docstring is left, a source is missing, or the folder is another run's.
+    """
+    sources = settings.sources or []
+    described = {
+        "sources": [folder.resolve().name for folder in sources],
+        "seed": settings.seed,
+        "min_words": settings.min_words,
+        "limit_mb": settings.limit_mb,
+    }
+    files = find_sources(sources or installed_sources())
+    work = partial(_write, out=out, files=files, settings=settings, workers=workers)
+    origin = {"source": [str(folder.resolve()) for folder in sources]}
+    return write_unified(out, "docstrings", described, origin, {"corpus": work}, 1, overwrite)
+
+
+def _write(*, out: Path, files: Sequence[SourceFile], settings: DocstringSettings, workers: int) -> Made:
+    modules = read_modules(files, settings.seed, settings.limit_mb, workers)
+    tally = Tally()
+    shards = {}
+    documents = documents_of_modules(modules, settings.min_words, tally)
+    for number, batch in enumerate(in_batches(documents, _SHARD_CHARACTERS)):
+        shard = out / shard_name(number)
+        shards[shard] = write_documents(shard, batch)
+    if not tally.documents:
+        # before the part counts as finished: packages that are added later are no other facts
+        raise UserError(
+            f"no document is left of {number_of(len(modules), 'module')}: add packages by --source, or lower "
+            f"--min_words. Dropped: {counted(tally.dropped)}"
+        )
+    return shards, tally.as_dict(with_groups=True)
 
 
 @dataclass(frozen=True)
@@ -87,7 +167,6 @@ def read_modules(
     seed: int,
     limit_mb: float | None,
     workers: int,
-    report: Report = lambda size, tokens: None,
 ) -> list[Module]:
     """Extract the docstrings of `files` in `workers` processes; the result does not depend on their number.
 
@@ -104,8 +183,8 @@ def read_modules(
     seen: set[bytes] = set()
     characters = 0
     works = [partial(_read_batch, order[at : at + _FILES_PER_BATCH]) for at in range(0, len(order), _FILES_PER_BATCH)]
-    with closing(run_works(works, workers, report)) as results:
-        for module in chain.from_iterable(batch for _, batch in results):
+    with closing(run_works(works, workers)) as results:
+        for module in chain.from_iterable(results):
             modules.append(module)
             for docstring in module.docstrings:
                 digest = text_digest(docstring)
@@ -117,20 +196,19 @@ def read_modules(
     return sorted(modules, key=lambda module: module.id)
 
 
-def _read_batch(files: Sequence[SourceFile], report: Report) -> list[Module]:
+def _read_batch(files: Sequence[SourceFile]) -> list[Module]:
     # the collector finds nothing in a tree of syntax: parsing takes a quarter less time without it
     gc.disable()
     try:
-        return [read_module(file, report) for file in files]
+        return [read_module(file) for file in files]
     finally:
         gc.enable()
 
 
-def read_module(file: SourceFile, report: Report = lambda size, tokens: None) -> Module:
+def read_module(file: SourceFile) -> Module:
     """Extract and clean the docstrings of one file; a file that cannot be read or parsed gives a problem instead."""
     try:
         raw = file.path.read_bytes()
-        report(len(raw), 0)
         text = raw.decode(tokenize.detect_encoding(io.BytesIO(raw).readline)[0])
     except (OSError, UnicodeDecodeError, SyntaxError, LookupError):
         return Module(file.id, file.group, problem="unreadable or undecodable file")
@@ -250,3 +328,28 @@ def _prose_lines(lines: Sequence[str]) -> Iterator[str]:
 def text_digest(sentences: Sequence[str]) -> bytes:
     """Hash of a docstring's cleaned text, by which duplicates are told."""
     return hashlib.sha256(" ".join(sentences).encode()).digest()
+
+
+def documents_of_modules(modules: Sequence[Module], min_words: int, tally: Tally) -> Iterator[Document]:
+    """A document of each module that is long enough; a docstring that stands in several modules is in the first one.
+
+    Args:
+        modules: sorted by id.
+    """
+    seen: set[bytes] = set()
+    for module in modules:
+        tally.dropped["docstring not English"] += module.not_english
+        if module.problem:
+            tally.dropped[module.problem] += 1
+        sentences: list[str] = []
+        for docstring in module.docstrings:
+            digest = text_digest(docstring)
+            if digest in seen:
+                tally.dropped["duplicate docstring"] += 1
+            else:
+                seen.add(digest)
+                sentences += docstring
+        if sentences:
+            for document in cut_document(module.id, sentences, min_words, tally, module.group):
+                tally.count(document)
+                yield document

@@ -33,7 +33,7 @@ from nystromformer.data.manifest import (
 from nystromformer.data.preprocessing.corpus import Document, in_batches, read_documents
 from nystromformer.data.preprocessing.mixture import Choice
 from nystromformer.data.preprocessing.packing import Packer
-from nystromformer.data.preprocessing.pool import Made, Report
+from nystromformer.data.preprocessing.pool import Made
 from nystromformer.data.tokenizer import SpecialTokens, load_tokenizer, special_tokens
 from nystromformer.errors import UserError, reading
 from nystromformer.files.parts import Part, Parts
@@ -131,7 +131,6 @@ class RowWriter:
 
 
 def make_part(
-    report: Report,
     *,
     folder: Path,
     name: str,
@@ -151,7 +150,7 @@ def make_part(
 
     def chosen() -> Iterator[Document]:
         for turn in range(choice.corpus.passes):
-            for document in read_documents(documents, lambda size: report(size, 0), stamp):
+            for document in read_documents(documents, stamp):
                 split, times = choice(document)
                 if turn < times:
                     splits.append(split)
@@ -164,7 +163,6 @@ def make_part(
         }
         for tokens_T, starts in encode_documents(chosen(), tokenizer):
             writers[splits.popleft()].add(tokens_T, starts)
-            report(0, len(tokens_T))
     files = {path: stamp for writer in writers.values() for path, stamp in writer.files.items()}
     return files, {split: writer.counts for split, writer in writers.items()}
 

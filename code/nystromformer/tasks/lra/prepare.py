@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nystromformer.data.counter import permute
-from nystromformer.data.preprocessing.pool import Made, Report, Unit, make_parts
+from nystromformer.data.preprocessing.pool import Made, make_parts
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import write_checked
 from nystromformer.files.parts import PARTS, Parts, open_parts
@@ -84,16 +84,12 @@ def _draw_splits(
     folder: Path, parts: Parts, draw: Draw, sizes: Mapping[str, int], data: TaskData, workers: int
 ) -> dict[str, SplitFacts]:
     """Draw the splits into a folder: the same for any number of processes, no example twice."""
-    units = [
-        Unit(
-            f"{split}-{first}",
-            0,
-            partial_of(_draw_part, parts.folder, draw, split, range(first, min(first + _CHUNK, size))),
-        )
+    works = {
+        f"{split}-{first}": partial_of(_draw_part, parts.folder, draw, split, range(first, min(first + _CHUNK, size)))
         for split, size in sizes.items()
         for first in range(0, size, _CHUNK)
-    ]
-    make_parts(parts, units, workers, "drawing", counted="examples", verify=True)
+    }
+    make_parts(parts, works, workers, "drawing", verify=True)
     seen: set[bytes] = set()
 
     def different_examples(split: str) -> Iterator[Example]:
@@ -122,12 +118,11 @@ def _draw_splits(
     return {split: splits[split] for split in SPLITS}
 
 
-def _draw_part(folder: Path, draw: Draw, split: str, numbers: range, report: Report) -> Made:
+def _draw_part(folder: Path, draw: Draw, split: str, numbers: range) -> Made:
     with NewFile(folder / f"{split}-{numbers.start}") as file:
         for number in numbers:
             tokens, label = draw(split, number, 0)
             file.write(_HEAD.pack(len(tokens), label) + tokens)
-            report(len(tokens), 1)
     return {file.path: file.stamp}, {}
 
 

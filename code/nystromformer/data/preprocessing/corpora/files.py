@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from nystromformer.data.preprocessing.corpus import MAX_LINE
-from nystromformer.data.preprocessing.pool import Report
 from nystromformer.errors import UserError
 from nystromformer.files.parts import MARK, PARTS
 
 CHUNK_BYTES = 1 << 24
-_REPORT_BYTES = 1 << 18
 _COMPRESSED = (".bz2", ".gz")
 
 
@@ -114,12 +112,11 @@ class OpenFile:
     name: below the corpus' folder; end: where its range ends.
     """
 
-    def __init__(self, folder: Path, name: str, chunk: Chunk, report: Report) -> None:
+    def __init__(self, folder: Path, name: str, chunk: Chunk) -> None:
         self.name = name
         self.path = folder / name
         self.end = chunk.end
         self.begin = chunk.begin
-        self._report = report
 
     def lines(self, past_end: bool = False) -> Iterator[tuple[int, bytes]]:
         """Offsets and lines, without line ends, from the first one that begins in the range.
@@ -147,8 +144,6 @@ class OpenFile:
             if crossing == MAX_LINE:
                 raise self._too_long(offset - 1)
             offset += crossing - 1
-        counted = self.begin
-        compressed = self.path.suffix in _COMPRESSED
         while past_end or self.end is None or offset < self.end:
             line = file.readline(MAX_LINE)
             if not line:
@@ -160,11 +155,6 @@ class OpenFile:
             else:
                 yield offset, line.rstrip(b"\r\n")
             offset += len(line)
-            if not compressed and offset - counted >= _REPORT_BYTES:
-                self._report(offset - counted, 0)
-                counted = offset
-        size = self.path.stat().st_size if compressed else offset
-        self._report(max(min(size, self.end or size) - counted, 0), 0)
 
     def _too_long(self, offset: int) -> UserError:
         return self.error(offset, f"a line longer than {MAX_LINE >> 20} MiB, which cannot be a line of text")

@@ -44,14 +44,15 @@ class Tally:
             del plain["groups"]
         return plain
 
-    def count(self, document: Document) -> None:
-        """Count a document that is kept."""
+    def count(self, document: Document) -> Document:
+        """Count a document that is kept; gives it back."""
         self.documents += 1
         self.sentences += len(document.sentences)
         self.words += document.words
         characters = sum(map(len, document.sentences))
         self.characters += characters
         self.groups[document.group] += characters
+        return document
 
 
 def decode(file: OpenFile, offset: int, line: bytes, policy: Policy, tally: Tally) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from nystromformer.data.preprocessing.corpora.formats import Format, Rules
 from nystromformer.data.preprocessing.corpora.hub import hub_rows, open_hub
 from nystromformer.data.preprocessing.corpora.text import Tally
 from nystromformer.data.preprocessing.corpus import Document, digest_of, write_documents
-from nystromformer.data.preprocessing.pool import Made, Report, Unit, make_parts
+from nystromformer.data.preprocessing.pool import Made, Work, make_parts
 from nystromformer.data.preprocessing.unified import (
     CORPUS_FILE,
     FORMAT_VERSION,
@@ -56,10 +56,9 @@ def unify(
     """
     if rules.hub:
         rows, state = open_hub(rules.hub)
-        count = rows.num_shards
-        works = [
-            (0, partial(_unify_rows, out=out, format=format, rules=rules, state=state, part=part, parts=count))
-            for part in range(count)
+        works: list[Work[Made]] = [
+            partial(_unify_rows, out=out, format=format, rules=rules, state=state, part=part, parts=rows.num_shards)
+            for part in range(rows.num_shards)
         ]
         origin = {"source": rules.hub, "state of the source": state}
     elif source.resolve() == out.resolve() and fnmatch.fnmatch(shard_name(0), format.pattern):
@@ -72,21 +71,14 @@ def unify(
         if not any(chunk.size for chunk in chunks):
             raise UserError(f"{source}: expected {format.looks}, found only empty files")
         works = [
-            (
-                chunk.size,
-                partial(_unify_files, source=source, out=out, format=format, rules=rules, chunk=chunk, number=n),
-            )
-            for n, chunk in enumerate(chunks)
+            partial(_unify_files, source=source, out=out, format=format, rules=rules, chunk=chunk, number=number)
+            for number, chunk in enumerate(chunks)
         ]
         files = [(name, (source / name).stat()) for chunk in chunks for name in chunk.files]
         states = [(name, status.st_size, status.st_mtime_ns) for name, status in files]
         origin = {"source": str(source.resolve()), "state of the source": digest_of([states, len(chunks)])}
-    units = [Unit(_part_name(number), size, work) for number, (size, work) in enumerate(works)]
-    return write_unified(out, format.name, rules.described(), origin, units, workers, overwrite, share)
-
-
-def _part_name(number: int) -> str:
-    return shard_name(number).removesuffix(".jsonl")
+    named = {shard_name(number).removesuffix(".jsonl"): work for number, work in enumerate(works)}
+    return write_unified(out, format.name, rules.described(), origin, named, workers, overwrite, share)
 
 
 def write_unified(
@@ -94,26 +86,26 @@ def write_unified(
     name: str,
     settings: Mapping[str, Any],
     origin: Mapping[str, Any],
-    units: Sequence[Unit],
+    works: Mapping[str, Work[Made]],
     workers: int,
     overwrite: bool,
     share: slice | None = None,
 ) -> UnifiedCorpus | None:
-    """Make a unified folder of units that write its files.
+    """Make a unified folder of parts that write its files.
 
     Args:
         settings: all that decides its content, for `corpus.json`, which has no `origin`: paths of this machine.
-        units: their figures are those of `Tally.as_dict`.
+        works: by their parts' names; their figures are those of `Tally.as_dict`.
 
     Raises:
-        UserError: nothing is left, a unit failed, or the folder is another run's.
+        UserError: nothing is left, a part failed, or the folder is another run's.
     """
     begin = time.monotonic()
     facts = {"format_version": FORMAT_VERSION, "corpus": name, **settings, **origin}
-    results = [*(out / shard_name(number) for number in range(len(units))), out / CORPUS_FILE]
+    results = [*(out / shard_name(number) for number in range(len(works))), out / CORPUS_FILE]
     in_use: InUse = "refuse" if share is None else "share"
     with open_parts(out / PARTS, "preprocess.py", facts, results, in_use, overwrite) as parts:
-        made = make_parts(parts, units, workers, name, share, "words")
+        made = make_parts(parts, works, workers, name, share)
         if share is not None:
             return None
         corpus = corpus_of(name, settings, made.values())
@@ -142,39 +134,24 @@ def _find_files(source: Path, out: Path, format: Format) -> list[str]:
     return names
 
 
-def _unify_files(
-    report: Report, *, source: Path, out: Path, format: Format, rules: Rules, chunk: Chunk, number: int
-) -> Made:
+def _unify_files(*, source: Path, out: Path, format: Format, rules: Rules, chunk: Chunk, number: int) -> Made:
     """Write the documents of one chunk of files."""
     tally = Tally()
-    files = (OpenFile(source, name, chunk, report) for name in chunk.files)
+    files = (OpenFile(source, name, chunk) for name in chunk.files)
     documents = (document for file in files for document in format.read(file, rules, tally))
-    return _write(out / shard_name(number), documents, tally, report, format.few_groups)
+    return _write(out / shard_name(number), documents, tally, format.few_groups)
 
 
-def _unify_rows(report: Report, *, out: Path, format: Format, rules: Rules, state: str, part: int, parts: int) -> Made:
+def _unify_rows(*, out: Path, format: Format, rules: Rules, state: str, part: int, parts: int) -> Made:
     """Write the documents of one part of a data set."""
     assert rules.hub is not None
     tally = Tally()
-    rows = _report_rows(hub_rows(rules.hub, state, part, parts, rules.text_field), report)
-    return _write(out / shard_name(part), format.rows(rows, rules, tally), tally, report, format.few_groups)
+    rows = hub_rows(rules.hub, state, part, parts, rules.text_field)
+    return _write(out / shard_name(part), format.rows(rows, rules, tally), tally, format.few_groups)
 
 
-def _report_rows(rows: Iterable[tuple[str, str]], report: Report) -> Iterator[tuple[str, str]]:
-    for name, text in rows:
-        report(len(text), 0)
-        yield name, text
-
-
-def _write(shard: Path, documents: Iterable[Document], tally: Tally, report: Report, with_groups: bool) -> Made:
-    def tallied() -> Iterator[Document]:
-        for document in documents:
-            before = tally.words
-            tally.count(document)
-            report(0, tally.words - before)
-            yield document
-
-    return {shard: write_documents(shard, tallied())}, tally.as_dict(with_groups)
+def _write(shard: Path, documents: Iterable[Document], tally: Tally, with_groups: bool) -> Made:
+    return {shard: write_documents(shard, map(tally.count, documents))}, tally.as_dict(with_groups)
 
 
 def corpus_of(name: str, settings: Mapping[str, Any], parts: Iterable[Part]) -> UnifiedCorpus:
