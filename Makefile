@@ -51,7 +51,7 @@ cluster: $(DEV) ## the scripts of slurm/ on a Slurm of two nodes that it starts,
 
 ray: $(DEV) ## predictions by Ray clusters that it starts: with workers, nodes and commands that are killed (4 minutes)
 	$(BIN)/python -m pip install --quiet 'ray[data]==2.60.0'
-	$(BIN)/python -m pytest tests/tasks/test_predict_on_ray.py tests/docs/test_scale.py $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest tests/prediction/test_on_ray.py tests/docs/test_scale.py $(PYTEST_FLAGS)
 
 faults: $(DEV) ## commands killed, on full disks, with damaged files, two at once: a table of what they promise (2 minutes)
 	PYTHONPATH=code:tests/support $(BIN)/python tests/faults.py $(FAULTS_FLAGS)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from nystromformer.command_line import cli, flags
+from nystromformer.errors import UserError
 
 
 def predict(
@@ -73,12 +74,15 @@ def predict(
 ) -> None:
     """Predict labels and their probabilities for a table of any size, in its order, or a folder of tables."""
     part = flags.array_slice(array_index, array_size)
+    if embed and baseline:
+        raise UserError("--baseline: expected no --embed with it: the baseline has no encoder")
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.prediction.predict import run_predict
+    from nystromformer.prediction.predictor import Predictor
 
-    on_ray = engine == "ray"
-    run_predict(run, input, out, text, id, encoding, skip_empty, embed, baseline, on_ray, part, device)
+    predictor = Predictor(run, device, embed, baseline, skip_empty=skip_empty)
+    run_predict(predictor, input, out, text, id, encoding, engine == "ray", part)
 
 
 if __name__ == "__main__":

@@ -13,61 +13,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from finetuning import copy_of, finetune, made_rows, sweep, write_imdb, write_sst2, write_stsb, write_table
-from small import CPU
+from finetuning import copy_of, made_rows
 
 import nystromformer
 from nystromformer.attention import Attention
 from nystromformer.errors import UserError
 from nystromformer.prediction import network, predictor
 from nystromformer.prediction.explain import explain_text
-from nystromformer.runs.record import Run
-from nystromformer.tasks.documents.cut import Cut
-from nystromformer.tasks.documents.divide import Division
-from nystromformer.tasks.documents.question import Question
-from nystromformer.tasks.documents.task import Documents
-from nystromformer.tasks.finetuning.definition import Definition
-from nystromformer.tasks.glue.catalog import find_tasks
-from nystromformer.tasks.glue.task import Glue
-from nystromformer.tasks.imdb.task import Imdb
 from nystromformer.training import Device
 
 KINDS = ("classes", "several", "value", "ordered")
 TEXTS = [text for text, _ in made_rows(24, most=60)]
-
-
-@pytest.fixture(scope="module")
-def folders(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a finished run of a kind, trained once for all tests; its texts are in windows."""
-    top = tmp_path_factory.mktemp("runs")
-    experiment = copy_of(source, top / "experiment")
-    done: dict[str, Run] = {}
-
-    def task(kind: Any) -> Definition:
-        if kind == "STS-B":
-            return Glue(find_tasks("STS-B")[0], write_stsb(top / "glue"))
-        if kind == "SST-2":
-            return Glue(find_tasks("SST-2")[0], write_sst2(top / "glue"))
-        if kind == "imdb":
-            return Imdb(write_imdb(top / "aclImdb"), 0.25, 0)
-        rows = [
-            (text, label, f"{len(text.split()) % 4 + 1}", "a;b" if number % 3 else "b")
-            for number, (text, label) in enumerate(made_rows(40, most=60))
-        ]
-        path = write_table(top / f"{kind}.csv", ("body", "label", "count", "sets"), rows)
-        label = {"classes": "label", "several": "sets"}.get(kind, "count")
-        asked = None if kind == "classes" else kind
-        cut, division = Cut("windows", 4), Division(share=0.25)
-        return Documents(
-            Question(kind, str(path), "body", label, None, separator=";", kind=asked, cut=cut, division=division)
-        )
-
-    def folder(kind: str) -> Path:
-        if kind not in done:
-            (done[kind],) = finetune(experiment, task(kind), sweep(epochs=1), CPU).results
-        return Path(done[kind].folder)
-
-    return folder
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -82,10 +38,11 @@ def joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("kind", "split"), [("SST-2", "dev.tsv"), ("STS-B", "dev.tsv"), ("imdb", "test.tsv")])
-def test_a_run_on_a_data_set_predicts_as_it_did(folders: Callable[[str], Path], kind: str, split: str) -> None:
-    """By the tokenizer beside its weights; of pairs as a table."""
+def test_a_run_on_a_data_set_predicts_as_it_did(
+    folders: Callable[[str], Path], top: Path, kind: str, split: str
+) -> None:
+    """By the tokenizer beside its weights; of pairs as a table; breaks of reviews are taken out."""
     folder, texts = folders(kind), {}
-    top = next(each.parent for each in folder.parents if each.name == "experiment")
     if kind == "imdb":
         files = [next((top / "aclImdb/test" / label).glob(f"{n}_*.txt")) for label in ("neg", "pos") for n in range(10)]
         texts["text"] = [file.read_text() for file in files]
@@ -101,14 +58,11 @@ def test_a_run_on_a_data_set_predicts_as_it_did(folders: Callable[[str], Path], 
     for name in predict.columns:
         if name != "prediction" or kind == "STS-B":
             assert found[name] == pytest.approx([float(row[name]) for row in expected], abs=2e-5)
+    if kind == "imdb":
+        assert same(predict(["a token<br /><br />of a row"]), predict(["a token of a row"]))
     other = predictor.Predictor(folder, "cpu", text=["a"] if kind == "STS-B" else ["a", "b"])
     with pytest.raises(UserError, match=r"expected (pairs|single texts), as in the run's training data, found"):
         other({"a": ["a text"], "b": ["another"]})
-
-
-def test_breaks_of_reviews(folders: Callable[[str], Path]) -> None:
-    predict = nystromformer.Predictor(folders("imdb"), "cpu")
-    assert same(predict(["a token<br /><br />of a row"]), predict(["a token of a row"]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -151,32 +105,25 @@ def test_any_division_gives_the_same_bits(folders: Callable[[str], Path], kind: 
     assert same({name: cells[::-1] for name, cells in backwards.items()}, whole)
 
 
-def test_every_batch_has_one_of_a_few_shapes(folders: Callable[[str], Path]) -> None:
-    """By which the bits are the same; that of a text in several windows is its own."""
+def test_every_batch_has_one_of_a_few_shapes(folders: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By which the bits are the same; an attention that mixes rows gets them one by one."""
     predict = nystromformer.Predictor(folders("classes"), "cpu")
     shapes: list[tuple[int, ...]] = []
-    predict.network.model.encoder.register_forward_pre_hook(lambda _, inputs: shapes.append(tuple(inputs[0].shape)))
+    model = predict.network.model
+    model.encoder.register_forward_pre_hook(lambda _, inputs: shapes.append(tuple(inputs[0].shape)))
     short = [text for text in TEXTS if len(text.split()) < 10]
     for texts in (short[:1], short, short * 9):
         predict(texts)
     assert len(short) > 1
     assert set(shapes) == {(16, 32)}
     assert len(shapes) > 3
-
-
-def test_an_attention_that_mixes_rows_gets_them_one_by_one(
-    folders: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    predict = nystromformer.Predictor(folders("classes"), "cpu")
-    model = predict.network.model
     attention = next(module for module in model.modules() if isinstance(module, Attention))
     held = type(attention).holds.fget(attention)  # type: ignore[attr-defined]
     monkeypatch.setattr(type(attention), "holds", property(lambda self: type(held)(batch=False)))
-    rows: list[int] = []
-    model.encoder.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
-    short = [text for text in TEXTS if len(text.split()) < 10]
+    del predict.network.has_rows_apart
+    shapes.clear()
     predict(short)
-    assert rows == [1] * len(short)
+    assert shapes == [(1, 32)] * len(short)
 
 
 def test_tables(folders: Callable[[str], Path]) -> None:
@@ -254,6 +201,7 @@ def test_no_texts(folders: Callable[[str], Path], kind: str, embed: bool) -> Non
     found = predict([])
     assert tuple(found) == predict.columns
     assert all(len(cells) == 0 for cells in found.values())
+    assert not embed or (found["vector"].shape, found["vector"].dtype) == ((0, 16), np.float32)
 
 
 def test_it_pickles_before_and_after_it_is_opened(folders: Callable[[str], Path]) -> None:
@@ -269,13 +217,6 @@ def test_it_pickles_before_and_after_it_is_opened(folders: Callable[[str], Path]
     assert second.opened is first.opened
 
 
-def test_vectors(folders: Callable[[str], Path]) -> None:
-    found = nystromformer.Predictor(folders("classes"), "cpu", embed=True)({"id": range(len(TEXTS)), "body": TEXTS})
-    assert list(found) == ["id", "vector"]
-    assert found["vector"].shape == (len(TEXTS), 16)
-    assert found["vector"].dtype == np.float32
-
-
 def test_the_regression_on_words(folders: Callable[[str], Path]) -> None:
     predict = nystromformer.Predictor(folders("classes"), baseline=True)
     whole = predict(TEXTS)
@@ -283,21 +224,11 @@ def test_the_regression_on_words(folders: Callable[[str], Path]) -> None:
     assert same(joined([predict([text]) for text in TEXTS]), whole)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"baseline": True, "embed": True}, "baseline=True: expected no embed=True with it"),
-        ({"text": ("a", "b", "c")}, "text: expected one column or two, found 3"),
-    ],
-)
-def test_arguments_that_say_nothing(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        nystromformer.Predictor("nowhere", **arguments)
-
-
-def test_what_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="expected the folder of a finished fine-tuning run"):
-        nystromformer.Predictor(tmp_path, "cpu")(["a text"])
+def test_arguments_that_say_nothing() -> None:
+    with pytest.raises(ValueError, match="baseline=True: expected no embed=True with it"):
+        nystromformer.Predictor("nowhere", baseline=True, embed=True)
+    with pytest.raises(ValueError, match="text: expected one column or two, found 3"):
+        nystromformer.Predictor("nowhere", text=("a", "b", "c"))
 
 
 @pytest.mark.parametrize(

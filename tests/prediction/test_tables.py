@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from dying import Killed, dying_at
-from finetuning import copy_of, finetune, made_rows, sweep, write_table
+from finetuning import made_rows, write_table
 from pyarrow import parquet
-from small import CPU, contents, run_here
+from small import contents, run_here
 
 from nystromformer.files.checked_json import read_checked, write_checked
 from nystromformer.files.parts import Parts
@@ -22,43 +22,11 @@ from nystromformer.files.writing import NewFile
 from nystromformer.prediction import predictor as opening
 from nystromformer.prediction import tables
 from nystromformer.prediction.network import Network
-from nystromformer.runs.record import Run
-from nystromformer.tasks.documents.cut import Cut
-from nystromformer.tasks.documents.divide import Division
-from nystromformer.tasks.documents.question import Question
+from nystromformer.prediction.predictor import Predictor
 from nystromformer.tasks.documents.table import Table, open_table
-from nystromformer.tasks.documents.task import Documents
 from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
 
 SCRIPT = "code/run_predict.py"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
-
-
-@pytest.fixture(scope="module")
-def fine_tuned(source: Path, folder: Path) -> Callable[[str], Run]:
-    """A finished run of a kind, trained once for all tests, on texts longer than a row, with a test table."""
-    experiment = copy_of(source, folder / "experiment")
-    done: dict[str, Run] = {}
-
-    def run(name: str) -> Run:
-        if name not in done:
-            rows = [
-                (text, label, f"{len(text.split()) % 4 + 1}", "a;b" if number % 3 else "b")
-                for number, (text, label) in enumerate(made_rows(40, most=60))
-            ]
-            path = str(write_table(folder / f"{name}.csv", ("body", "label", "count", "sets"), rows))
-            label = {"classes": "label", "several": "sets"}.get(name, "count")
-            kind: Any = None if name == "classes" else name
-            cut, division = Cut("windows", 4), Division(share=0.25)
-            question = Question(name, path, "body", label, path, separator=";", kind=kind, cut=cut, division=division)
-            (done[name],) = finetune(experiment, Documents(question), sweep(epochs=1), CPU).results
-        return done[name]
-
-    return run
 
 
 def rows_of(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
@@ -68,13 +36,12 @@ def rows_of(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("name", ["classes", "several", "value", "ordered"])
 def test_a_run_on_a_table_predicts_as_it_did(
-    fine_tuned: Callable[[str], Run], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    folders: Callable[[str], Path], top: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    result = fine_tuned(name)
     out = tmp_path / "out.csv"
-    flags = ("--input", folder / f"{name}.csv", "--out", out, "--device", "cpu")
-    assert run_here(monkeypatch, SCRIPT, result.folder, *flags) == 0
-    found, expected = rows_of(out), rows_of(result.folder / "predictions" / "test.tsv", "\t")
+    flags = ("--input", top / f"{name}.csv", "--out", out, "--device", "cpu")
+    assert run_here(monkeypatch, SCRIPT, folders(name), *flags) == 0
+    found, expected = rows_of(out), rows_of(folders(name) / "predictions" / "test.tsv", "\t")
     assert [row["id"] for row in found] == [row["id"] for row in expected]
     columns = [column for column in found[0] if column.startswith("p_")]
     assert columns == [column for column in expected[0] if column.startswith("p_")]
@@ -89,14 +56,14 @@ def test_a_run_on_a_table_predicts_as_it_did(
 
 @pytest.mark.parametrize("name", ["classes", "several", "value", "--embed", "--baseline"])
 def test_every_format_says_the_same(
-    fine_tuned: Callable[[str], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    folders: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     texts = [*(text for text, _ in made_rows(9)), " "]
     table = write_table(
         tmp_path / "in.jsonl", ("key", "body"), [(f"k{number}", text) for number, text in enumerate(texts)]
     )
-    run, more = (fine_tuned("classes"), (name,)) if name.startswith("--") else (fine_tuned(name), ())
-    flags = (run.folder, "--input", table, "--id", "key", "--skip_empty", "--device", "cpu", *more)
+    run, more = (folders("classes"), (name,)) if name.startswith("--") else (folders(name), ())
+    flags = (run, "--input", table, "--id", "key", "--skip_empty", "--device", "cpu", *more)
     for ending in ("csv", "tsv", "jsonl", "parquet"):
         assert run_here(monkeypatch, SCRIPT, *flags, "--out", tmp_path / f"out.{ending}") == 0
     first = rows_of(tmp_path / "out.csv")
@@ -124,11 +91,11 @@ def test_every_format_says_the_same(
 
 @pytest.mark.parametrize("ending", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
 def test_killed_anywhere_it_goes_on_to_the_same_bytes(
-    fine_tuned: Callable[[str], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+    folders: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
-    monkeypatch.setattr(tables, "WINDOW_ROWS", 8)
+    monkeypatch.setattr(tables, "WINDOW_ROWS", 12)
     table = write_table(tmp_path / "in.csv", ("body",), [(text,) for text, _ in made_rows(36, most=60)])
-    flags = (fine_tuned("classes").folder, "--input", table, "--device", "cpu", "--out")
+    flags = (folders("classes"), "--input", table, "--device", "cpu", "--out")
     assert run_here(monkeypatch, SCRIPT, *flags, tmp_path / f"whole.{ending}") == 0
     scored: list[int] = []
     scores = Network.scores
@@ -151,17 +118,17 @@ def test_killed_anywhere_it_goes_on_to_the_same_bytes(
         assert run_here(monkeypatch, SCRIPT, *flags, out) == 0
         assert out.read_bytes() == (tmp_path / f"whole.{ending}").read_bytes()
         # The mark; of each window the scores and their record; the output and its record.
-        assert len(scored) - before == 5 - min(5, max(0, (kill - 2) // 2)), "what was scored is not scored again"
+        assert len(scored) - before == 3 - min(3, max(0, (kill - 2) // 2)), "what was scored is not scored again"
         assert not out.with_name(f"{out.name}.parts").exists()
-    assert kill == 14
+    assert kill == 10
 
 
 @pytest.mark.parametrize("where", ["place_new", "remove"])
 def test_killed_before_the_output_has_its_name_or_the_parts_are_removed(
-    fine_tuned: Callable[[str], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+    folders: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     table = write_table(tmp_path / "in.csv", ("body",), [(text,) for text, _ in made_rows(12)])
-    flags = (fine_tuned("classes").folder, "--input", table, "--device", "cpu", "--out")
+    flags = (folders("classes"), "--input", table, "--device", "cpu", "--out")
     assert run_here(monkeypatch, SCRIPT, *flags, tmp_path / "whole.csv") == 0
     with monkeypatch.context() as context:
         context.setattr(tables if where == "place_new" else Parts, where, lambda *_: (_ for _ in ()).throw(Killed()))
@@ -174,7 +141,7 @@ def test_killed_before_the_output_has_its_name_or_the_parts_are_removed(
 
 @pytest.mark.parametrize("held", [1, 8])
 def test_what_is_read_once(
-    fine_tuned: Callable[[str], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
+    folders: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
     """The weights; and the table, unless it has more windows than stay in memory."""
     monkeypatch.setattr(tables, "WINDOW_ROWS", 4)
@@ -184,7 +151,7 @@ def test_what_is_read_once(
     monkeypatch.setattr(Table, "rows", lambda *args: (read.append("table"), rows(*args))[1])
     monkeypatch.setattr(opening, "read_checkpoint", lambda path: (read.append("weights"), checkpoint(path))[1])
     table = write_table(tmp_path / "in.csv", ("body",), [(text,) for text, _ in made_rows(12)])
-    flags = (fine_tuned("classes").folder, "--input", table, "--device", "cpu", "--out", tmp_path / "out.csv")
+    flags = (folders("classes"), "--input", table, "--device", "cpu", "--out", tmp_path / "out.csv")
     assert run_here(monkeypatch, SCRIPT, *flags) == 0
     assert read == ["weights", "table", *(["table"] if held < 3 else [])]
     assert [row["id"] for row in rows_of(tmp_path / "out.csv")] == [str(number) for number in range(1, 13)]
@@ -195,7 +162,8 @@ def test_windows_end_by_rows_or_characters(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(tables, "WINDOW_CHARACTERS", 20)
     rows = [("x" * size,) for size in (1, 1, 1, 1, 30, 10, 10, 5, 1)]
     table = open_table(write_table(tmp_path / "in.csv", ("body",), rows))
-    found = [window.ids for window in tables.windows(tables.Job(table, ("body",), None))]
+    job = tables.Job(Predictor("nowhere"), ("body",), None)
+    found = [window.ids for window in job.windows(table)]
     assert found == [["1", "2", "3", "4"], ["5"], ["6", "7"], ["8", "9"]]
 
 

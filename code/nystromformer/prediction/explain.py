@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_text
 from nystromformer.model.explain import explain
+from nystromformer.prediction.network import TOKENS_AT_A_TIME
 from nystromformer.prediction.predictor import Predictor, check_texts
 from nystromformer.tasks.documents.targets import as_text, class_scores
 from nystromformer.tasks.finetuning.encoded import literal
@@ -93,15 +94,14 @@ def explain_text(predictor: Predictor, texts: Sequence[str], label: str | None =
         raise UserError(
             f"--label {label}: expected one of {', '.join(answer.names) or 'none: the run predicts values'}"
         )
-    predictor.check_pairs(len(texts) == 2)
     check_texts(texts)
-    encoded = run.encode(*([each] for each in texts))
+    encoded = predictor.encode([tuple(texts)], [False])
     told, *chances = predictor.results(run.scores(encoded).numpy(), [False]).values()
     # Of ordered classes the middle one of the chances is predicted, which need not be the likeliest.
     wanted = told[0] if label is None and answer.kind == "ordered" else label
     classes_I = None if wanted is None else torch.tensor([answer.names.index(wanted)], device=run.device.device)
     batch = {name: each.to(run.device.device) for name, each in encoded.batch(np.array([0]), run.pad_to).items()}
-    rows = run.rows_at_a_time(batch["tokens_BN"].shape[1])
+    rows = max(TOKENS_AT_A_TIME[run.device.device.type] // batch["tokens_BN"].shape[1], 1)
     with run.device.autocast():
         scores = partial(class_scores, answer)
         found = explain(run.model, **batch, classes_I=classes_I, class_scores=scores, rows_at_a_time=rows)

@@ -27,7 +27,7 @@ from nystromformer.files.writing import NewFile, write_json
 from nystromformer.prediction.on_ray import each_on_ray
 from nystromformer.prediction.outputs import KINDS, output_kind
 from nystromformer.prediction.predictor import Predictor
-from nystromformer.prediction.tables import COMMAND, Job, Window, finish, job_of, predicted, progress_bar, windows
+from nystromformer.prediction.tables import COMMAND, Job, finish, job_of, progress_bar
 from nystromformer.tasks.documents.table import Table, parquet_refusal, parquet_table
 from nystromformer.wording import number_of
 
@@ -143,14 +143,11 @@ def _files_of(place: str) -> tuple[Any, str]:
 
 
 @dataclass(frozen=True)
-class FolderJob:
-    """A folder to predict, a part for each of its files; pickles, so that other processes take parts of it."""
+class FolderJob(Job):
+    """A folder to predict, a part for each of its files, by this process or by others."""
 
-    predictor: Predictor
     source: ParquetFolder
     out: Path
-    text: tuple[str, ...]
-    id: str | None
     parts: Parts
 
 
@@ -166,7 +163,8 @@ def predict_folder(
     """Predict the Parquet files of a folder.
 
     Args:
-        text, id_column, on_ray: as of `run_predict`.
+        text, id_column: as of job_of.
+        on_ray: have a Ray cluster predict them.
         part: of the files, beside other processes that have other parts; the folder is finished by a process that has
             all of them. None: all.
 
@@ -179,18 +177,18 @@ def predict_folder(
     if out.parts and out.parts[0].endswith(":"):  # as pathlib has s3://BUCKET
         raise UserError(f"--out {out}: expected a folder on this machine, such as one to be copied to the store")
     out = out.absolute()
+    manifest = out / MANIFEST
     # Another process may have made the folder of finished parts and nothing in it yet.
     is_free = not out.exists() or {path.name for path in out.iterdir()} <= {PARTS}
     if not (is_free or (out / PARTS / MARK).is_file()):
         raise UserError(f"--out {out}: is there already: name a new folder, or an empty one")
     first = job_of(predictor, source.table(source.names[0]), text, id_column)
-    rows, digest = source.described((*first.text, *filter(None, (first.id,))))
-    facts = {"input": digest, **predictor.opened.facts, "text": first.text, "id": first.id}
-    manifest = out / MANIFEST
+    rows, digest = source.described(first.columns)
+    facts = {"input": digest, **first.facts}
     numbers = range(len(source.names))[part or slice(None)]
     with open_parts(out / PARTS, COMMAND, facts, [manifest], "refuse" if part is None else "share") as parts:
         if not manifest.exists():
-            job = FolderJob(predictor, source, out, first.text, first.id, parts)
+            job = FolderJob(predictor, first.text, first.id, source, out, parts)
             with progress_bar(sum(rows[number] for number in numbers)) as bar:
                 for number in _on_ray(job, numbers) if on_ray else _here(job, numbers):
                     bar.update(rows[number])
@@ -216,8 +214,7 @@ def _here(job: FolderJob, numbers: Sequence[int]) -> Iterator[int]:
 
 def _on_ray(job: FolderJob, numbers: Sequence[int]) -> Iterator[int]:
     # A worker takes the device that Ray gives it, of the kind that was found here.
-    kind = job.predictor.opened.facts.get("device", "cpu")
-    own = job.predictor
+    kind, own = job.predictor.opened.facts.get("device", "cpu"), job.predictor
     predictor = Predictor(own.folder, kind, own.embed, own.baseline, skip_empty=own.skip_empty)
     places = {number: job.source.where(job.source.names[number]) for number in numbers}
     return each_on_ray(partial(predict_part, replace(job, predictor=predictor)), places, kind)
@@ -247,29 +244,16 @@ def predict_part(job: FolderJob, number: int) -> None:
             if name not in job.parts.names():
                 raise UserError(f"{target}: is there already, and this command did not write it: move it away")
             target.unlink()
+        table, own, rows = job.source.table(name), job.predictor, 0
         with NewFile(job.parts.folder / name) as file:
-            output = output_kind(target)(file, job.predictor.opened.recipe)
-            rows = 0
-            for window, columns in predicted(job.predictor, _without_empty(job, name)):
+            output = output_kind(target)(file, own.opened.recipe)
+            for window, columns in job.predict(job.windows(table)):
+                if not own.skip_empty and any(window.empty):
+                    row = rows + window.empty.index(True) + 1
+                    raise UserError(f"{table.place(row)}: the text is empty: fill it in, or add --skip_empty")
                 output.write(window.ids, columns, window.empty)
                 rows += len(window.ids)
             if not rows:  # it has columns all the same
-                output.write([], job.predictor.results(np.zeros((0, job.predictor.opened.outputs), np.float32), []), [])
+                output.write([], own.results(np.zeros((0, own.opened.outputs), np.float32), []), [])
             output.close()
         finish(job.parts, name, file, target, rows=rows)
-
-
-def _without_empty(job: FolderJob, name: str) -> Iterator[Window]:
-    """The windows of a file.
-
-    Raises:
-        UserError: a row is invalid, or empty.
-    """
-    table = Job(job.source.table(name), job.text, job.id)
-    before = 0
-    for window in windows(table):
-        if not job.predictor.skip_empty and any(window.empty):
-            row = before + window.empty.index(True) + 1
-            raise UserError(f"{table.table.place(row)}: the text is empty: fill it in, or add --skip_empty")
-        before += len(window.ids)
-        yield window

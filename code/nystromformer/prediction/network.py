@@ -123,10 +123,6 @@ class Network:
                 total[torch.from_numpy(each.numbers)] = found[: len(each.numbers)].float().cpu()
         return total
 
-    def rows_at_a_time(self, length: int) -> int:
-        """How many rows of so many tokens suit the device."""
-        return max(TOKENS_AT_A_TIME[self.device.device.type] // length, 1)
-
     def _plan(self, examples: EncodedTexts, budget: int, are_fast: bool, independent: bool) -> list[_Batch]:
         """The batches: of as few tokens of padding as possible, of few lengths where that makes products fast; or such
         that the shape in which an example is computed follows from the example alone.

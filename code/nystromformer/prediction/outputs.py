@@ -23,11 +23,7 @@ _DIGITS = 6
 
 
 class Output(ABC):
-    """Writes rows, in order, to a new file.
-
-    Args:
-        recipe: of the run that predicts.
-    """
+    """Writes the predictions of a run with this recipe, row by row, to a new file."""
 
     def __init__(self, file: NewFile, recipe: Recipe) -> None:
         self.file = file

@@ -139,7 +139,7 @@ class Predictor:
 
     @property
     def network(self) -> Network:
-        """The model where it is no baseline."""
+        """The same where it is no baseline."""
         assert isinstance(self.opened, Network)
         return self.opened
 
@@ -183,14 +183,22 @@ class Predictor:
             empty |= np.asarray([is_empty(text) for text in column], dtype=bool)
         for column in columns:
             check_texts(column, empty)
-        self.check_pairs(len(columns) == 2)
         examples = self.encode(list(zip(*columns, strict=True)), empty)
         return found | self.results(self.scores(examples, empty, independent=True), empty)
 
     def encode(self, texts: Sequence[tuple[str, ...]], empty: Flags) -> Any:
-        """What the model reads of texts, or pairs, that are not empty; None where all are."""
+        """What the model reads of texts, or pairs, that are not empty; None where all are.
+
+        Raises:
+            UserError: pairs where the run learned from single texts, or the other way round.
+        """
         chosen = [each for each, is_empty in zip(texts, empty, strict=True) if not is_empty]
-        return self.opened.encode(*map(list, zip(*chosen, strict=True))) if chosen else None
+        if not chosen:
+            return None
+        if (are_pairs := len(chosen[0]) == 2) != self.opened.recipe.is_of_pairs:
+            found, learned = ("pairs", "single texts") if are_pairs else ("single texts", "pairs")
+            raise UserError(f"{self.folder}: expected {learned}, as in the run's training data, found {found}")
+        return self.opened.encode(*map(list, zip(*chosen, strict=True)))
 
     def scores(self, examples: Any, empty: Flags, independent: bool) -> NDArray[np.float32]:
         """(n, outputs), NaN of texts that are empty; as `Network.scores`."""
@@ -215,16 +223,6 @@ class Predictor:
         chances_nC = torch.cat([probabilities(answer, row) for row in torch.split(tensor, 1)]).numpy()
         chances = {f"p_{name}": chance.copy() for name, chance in zip(answer.names, chances_nC.T, strict=True)}
         return {"prediction": labels, **chances}
-
-    def check_pairs(self, are_pairs: bool) -> None:
-        """Check that the run learned from pairs of texts, or from single ones.
-
-        Raises:
-            UserError: it did not.
-        """
-        if are_pairs != self.opened.recipe.is_of_pairs:
-            found, learned = ("pairs", "single texts") if are_pairs else ("single texts", "pairs")
-            raise UserError(f"{self.folder}: expected {learned}, as in the run's training data, found {found}")
 
     def _texts_of(self, table: Mapping[str, Column]) -> list[list[Any]]:
         names = self.text or self.opened.recipe.text

@@ -4,14 +4,13 @@ import asyncio
 import html
 import logging
 import os
-import queue
 import re
 import signal
 import socket
-import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -148,42 +147,33 @@ def answer_of(told: Any, chances: dict[str, Any]) -> tuple[list[Choice], list[st
 
 
 class Batcher:
-    """Has a model answer what waits, in one thread: PyTorch's own threads share the cores.
+    """Has a model answer and explain in one thread: PyTorch's own threads share the cores.
 
     Args:
-        waiting: texts that may wait.
+        most: texts that may wait.
     """
 
-    def __init__(self, model: ServedModel, waiting: int) -> None:
-        self.alone = threading.Lock()
-        """Held while texts are computed; whoever holds it has the model."""
-        self._model = model
-        self._waiting: queue.Queue[tuple[str, Future[Answer]]] = queue.Queue(waiting)
-        # Nobody waits for its end: a long computation would hold up that of the service.
-        threading.Thread(target=self._run, daemon=True).start()
+    def __init__(self, model: ServedModel, most: int) -> None:
+        self.thread = ThreadPoolExecutor(1)
+        self._model, self._most = model, most
+        self._waiting: deque[tuple[str, Future[Answer]]] = deque()
 
-    def submit(self, texts: Sequence[str]) -> list[Future[Answer]]:
-        """The answers to come, of all texts or of none; to be called in one thread.
-
-        Raises:
-            queue.Full: there is no room for them.
-        """
-        if self._waiting.qsize() + len(texts) > self._waiting.maxsize:
-            raise queue.Full
+    def submit(self, texts: Sequence[str]) -> list[Future[Answer]] | None:
+        """The answers to come; None where there is no room for all of the texts. To be called in one thread."""
+        if len(self._waiting) + len(texts) > self._most:
+            return None
         futures: list[Future[Answer]] = [Future() for _ in texts]
-        for each in zip(texts, futures, strict=True):
-            self._waiting.put_nowait(each)
+        self._waiting.extend(zip(texts, futures, strict=True))
+        for _ in texts:  # the first ones take the others with them
+            self.thread.submit(self._answer_next)
         return futures
 
-    def _run(self) -> None:
-        while True:
-            batch = [self._waiting.get()]
-            while len(batch) < TOGETHER and not self._waiting.empty():
-                batch.append(self._waiting.get())
-            with self.alone:
-                self._compute([each for each in batch if each[1].set_running_or_notify_cancel()])
+    def _answer_next(self) -> None:
+        batch = [self._waiting.popleft() for _ in range(min(TOGETHER, len(self._waiting)))]
+        if batch := [each for each in batch if each[1].set_running_or_notify_cancel()]:
+            self._answer(batch)
 
-    def _compute(self, batch: Sequence[tuple[str, Future[Answer]]]) -> None:
+    def _answer(self, batch: Sequence[tuple[str, Future[Answer]]]) -> None:
         try:
             answers = self._model.answer([text for text, _ in batch])
         except Exception as error:
@@ -192,7 +182,7 @@ class Batcher:
                 return
             # One text's fault is not the others': each by itself.
             for each in batch:
-                self._compute([each])
+                self._answer([each])
             return
         for (_, future), answer in zip(batch, answers, strict=True):
             future.set_result(answer)
@@ -220,19 +210,17 @@ def create_app(model: ServedModel, hosts: Sequence[str] = (), waiting: int = WAI
     async def predict(asked: Texts) -> Prediction:
         """The model's answers to one text, or to several."""
         began = time.perf_counter()
-        try:
-            futures = batcher.submit(asked.texts or [asked.text or ""])
-        except queue.Full:
-            raise HTTPException(503, "too many texts wait", {"Retry-After": "1"}) from None
+        futures = batcher.submit(asked.texts or [asked.text or ""])
+        if futures is None:
+            raise HTTPException(503, "too many texts wait", {"Retry-After": "1"})
         answers = await asyncio.gather(*map(asyncio.wrap_future, futures))
         return Prediction(answers=answers, seconds=time.perf_counter() - began)
 
     @app.post("/explain", response_class=HTMLResponse)
-    def explain(text: Annotated[Text, Body(embed=True)]) -> str:
+    async def explain(text: Annotated[Text, Body(embed=True)]) -> str:
         """A page that shades the tokens of a text by what they count for the answer."""
         try:
-            with batcher.alone:
-                return model.explain(text)
+            return await asyncio.wrap_future(batcher.thread.submit(model.explain, text))
         except ValueError as error:
             raise HTTPException(404, str(error)) from None
 

@@ -44,23 +44,8 @@ _WHOLE = "whole"
 
 
 @dataclass(frozen=True)
-class Job:
-    """A table to predict.
-
-    Args:
-        table: of the texts.
-        text: their columns, one or two.
-        id: the column that names rows; None: their numbers, from 1.
-    """
-
-    table: Table
-    text: tuple[str, ...]
-    id: str | None
-
-
-@dataclass(frozen=True)
 class Window:
-    """Some rows, one after another."""
+    """Some rows, one after another, each of one text or two."""
 
     texts: list[tuple[str, ...]]
     ids: list[str]
@@ -70,40 +55,80 @@ class Window:
         return [not all(text.strip() for text in each) for each in self.texts]
 
 
-def predict_table(predictor: Predictor, table: Table, out: Path, text: str | None, id_column: str | None) -> None:
-    """Predict a table's rows, in order, into a file that appears once it is whole.
+@dataclass(frozen=True)
+class Job:
+    """What predicts tables, and by which of their columns; pickles.
 
-    Raises:
-        UserError: the table or a text is invalid; texts are empty; the file is there; or parts of another prediction,
-            or files of anybody else, are where the parts go.
+    Args:
+        text: columns of texts, one or two.
+        id: the column that names rows; None: their numbers, from 1.
     """
-    kind = output_kind(out)
-    folder = out.with_name(f"{out.name}.parts")
-    if not folder.exists():
-        check_new_file("--out", out)
-    job = job_of(predictor, table, text, id_column)
-    rows, digest, given = _checked(job, predictor.skip_empty)
-    facts = {"table": digest, **predictor.opened.facts, "text": job.text, "id": job.id}
-    with open_parts(folder, COMMAND, facts, advice="name another file with --out") as parts:
-        # The record of an output that an earlier start has finished; without it, a file there is somebody else's.
-        if parts.find(_WHOLE, verify=True) is None:
-            check_new_file("--out", out)
-            with NewFile(folder / out.name) as file, progress_bar(rows) as bar:
-                output = kind(file, predictor.opened.recipe)
-                for window, columns in predicted(predictor, given, parts):
-                    output.write(window.ids, columns, window.empty)
-                    bar.update(len(window.ids))
-                output.close()
-            finish(parts, _WHOLE, file, out)
-        parts.remove()
-    logger.info("%s: %s", "vectors" if predictor.embed else "predictions", out)
+
+    predictor: Predictor
+    text: tuple[str, ...]
+    id: str | None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What decides the predictions beside the table."""
+        return {**self.predictor.opened.facts, "text": self.text, "id": self.id}
+
+    @property
+    def columns(self) -> list[str]:
+        """All that are read."""
+        return [*self.text, *filter(None, [self.id])]
+
+    def windows(self, table: Table) -> Iterator[Window]:
+        """The rows of a table.
+
+        Raises:
+            UserError: a row or a text is invalid.
+        """
+        window, characters = Window([], []), 0
+        for number, cells in enumerate(table.rows(self.columns), start=1):
+            # An id may follow the texts.
+            texts = tuple(text_of(table, number, *each) for each in zip(self.text, cells, strict=False))
+            window.texts.append(texts)
+            window.ids.append(str(number) if self.id is None else id_of(table, number, self.id, cells[-1]))
+            characters += sum(map(len, texts))
+            if len(window.texts) == WINDOW_ROWS or characters >= WINDOW_CHARACTERS:
+                yield window
+                window, characters = Window([], []), 0
+        if window.texts:
+            yield window
+
+    def predict(self, given: Iterable[Window], parts: Parts | None = None) -> Iterator[tuple[Window, dict[str, Any]]]:
+        """Each window with its rows' results; the next one is read and tokenised while one is computed.
+
+        Args:
+            parts: where the scores of each window are kept, or are from an earlier start; None: nowhere, and each row's
+                scores are independent of the others.
+        """
+        own = self.predictor
+
+        def prepare(numbered: tuple[int, Window]) -> tuple[str, Window, bytes | None, Any]:
+            number, window = numbered
+            name = f"{number:08d}"
+            content = None if parts is None else parts.read(name)
+            return name, window, content, own.encode(window.texts, window.empty) if content is None else None
+
+        for name, window, content, examples in Prefetched(map(prepare, enumerate(given)), depth=1):
+            if content is not None:
+                scores = np.frombuffer(content, dtype="<f4").astype(np.float32).reshape(len(window.ids), -1)
+            else:
+                scores = own.scores(examples, window.empty, independent=parts is None)
+                if parts is not None:
+                    with parts.write(name) as file:
+                        file.write(scores.astype("<f4").tobytes())
+            yield window, own.results(scores, window.empty)
 
 
 def job_of(predictor: Predictor, table: Table, text: str | None, id_column: str | None) -> Job:
-    """The columns of a table's texts, and the one that names its rows.
+    """The job on tables such as this one.
 
     Args:
-        text, id_column: as of `run_predict`.
+        text: its columns of texts, as they were typed; None: those of the data that the run learned from.
+        id_column: the column that names its rows.
 
     Raises:
         UserError: the table has them not, or not as many as the run learned from were named.
@@ -119,52 +144,38 @@ def job_of(predictor: Predictor, table: Table, text: str | None, id_column: str 
         raise UserError(
             f"--text {text}: expected {len(learned)} of the columns, as the run learned from {', '.join(learned)}"
         )
-    return Job(table, columns, None if id_column is None else column_named("--id", id_column, table))
+    return Job(predictor, columns, None if id_column is None else column_named("--id", id_column, table))
 
 
-def windows(job: Job) -> Iterator[Window]:
-    """The table's rows."""
-    columns = (*job.text, *filter(None, (job.id,)))
-    window, characters = Window([], []), 0
-    for number, cells in enumerate(job.table.rows(columns), start=1):
-        texts = tuple(
-            text_of(job.table, number, name, cell) for name, cell in zip(job.text, cells[: len(job.text)], strict=True)
-        )
-        window.texts.append(texts)
-        window.ids.append(str(number) if job.id is None else id_of(job.table, number, job.id, cells[-1]))
-        characters += sum(map(len, texts))
-        if len(window.texts) == WINDOW_ROWS or characters >= WINDOW_CHARACTERS:
-            yield window
-            window, characters = Window([], []), 0
-    if window.texts:
-        yield window
-
-
-def predicted(
-    predictor: Predictor, given: Iterable[Window], parts: Parts | None = None
-) -> Iterator[tuple[Window, dict[str, Any]]]:
-    """Each window with its rows' results; the next one is read and tokenised while one is computed.
+def predict_table(predictor: Predictor, table: Table, out: Path, text: str | None, id_column: str | None) -> None:
+    """Predict a table's rows, in order, into a file that appears once it is whole.
 
     Args:
-        parts: where the scores of each window are kept, or are from an earlier start; None: nowhere, and each row's
-            scores are independent of the others.
+        text, id_column: as of job_of.
+
+    Raises:
+        UserError: the table or a text is invalid; texts are empty; the file is there; or parts of another prediction,
+            or files of anybody else, are where the parts go.
     """
-
-    def prepare(numbered: tuple[int, Window]) -> tuple[Window, str, bytes | None, Any]:
-        number, window = numbered
-        name = f"{number:08d}"
-        content = None if parts is None else parts.read(name)
-        return window, name, content, predictor.encode(window.texts, window.empty) if content is None else None
-
-    for window, name, content, examples in Prefetched(map(prepare, enumerate(given)), depth=1):
-        if content is not None:
-            scores = np.frombuffer(content, dtype="<f4").astype(np.float32).reshape(len(window.ids), -1)
-        else:
-            scores = predictor.scores(examples, window.empty, independent=parts is None)
-            if parts is not None:
-                with parts.write(name) as file:
-                    file.write(scores.astype("<f4").tobytes())
-        yield window, predictor.results(scores, window.empty)
+    kind = output_kind(out)
+    folder = out.with_name(f"{out.name}.parts")
+    if not folder.exists():
+        check_new_file("--out", out)
+    job = job_of(predictor, table, text, id_column)
+    rows, digest, given = _checked(job, table)
+    with open_parts(folder, COMMAND, {"table": digest, **job.facts}, advice="name another file with --out") as parts:
+        # The record of an output that an earlier start has finished; without it, a file there is somebody else's.
+        if parts.find(_WHOLE, verify=True) is None:
+            check_new_file("--out", out)
+            with NewFile(folder / out.name) as file, progress_bar(rows) as bar:
+                output = kind(file, predictor.opened.recipe)
+                for window, columns in job.predict(given, parts):
+                    output.write(window.ids, columns, window.empty)
+                    bar.update(len(window.ids))
+                output.close()
+            finish(parts, _WHOLE, file, out)
+        parts.remove()
+    logger.info("%s: %s", "vectors" if predictor.embed else "predictions", out)
 
 
 def finish(parts: Parts, name: str, file: NewFile, target: Path, **figures: Any) -> None:
@@ -183,19 +194,18 @@ def progress_bar(rows: int) -> Any:
     return tqdm(total=rows, desc="predicting", unit="row", mininterval=0.1 if sys.stderr.isatty() else 60)
 
 
-def _checked(job: Job, skip_empty: bool) -> tuple[int, str, Iterable[Window]]:
-    """How many rows the table has, a digest of them, and the rows.
+def _checked(job: Job, table: Table) -> tuple[int, str, Iterable[Window]]:
+    """How many rows a table has, a digest of them, and the rows.
 
     Raises:
         UserError: a row or a text is invalid, or some are empty.
     """
     digest = hashlib.sha256()
     held: list[Window] = []
-    rows = empty = first = count = 0
-    for count, window in enumerate(windows(job), start=1):
-        if not empty and any(window.empty):
-            first = rows + window.empty.index(True) + 1
-        empty += sum(window.empty)
+    empty: list[int] = []
+    rows = count = 0
+    for count, window in enumerate(job.windows(table), start=1):
+        empty += [rows + number for number, is_empty in enumerate(window.empty, start=1) if is_empty]
         rows += len(window.ids)
         for texts, name in zip(window.texts, window.ids, strict=True):
             for text in (*texts, name):
@@ -205,8 +215,8 @@ def _checked(job: Job, skip_empty: bool) -> tuple[int, str, Iterable[Window]]:
         if count <= WINDOWS_HELD:
             held.append(window)
     if not rows:
-        raise UserError(f"{job.table.name}: expected rows to predict, found none")
-    if empty and not skip_empty:
-        raise UserError(empty_texts(job.table, empty, rows, first))
-    rest = islice(windows(job), len(held), None) if count > len(held) else ()
+        raise UserError(f"{table.name}: expected rows to predict, found none")
+    if empty and not job.predictor.skip_empty:
+        raise UserError(empty_texts(table, len(empty), rows, empty[0]))
+    rest = islice(job.windows(table), len(held), None) if count > len(held) else ()
     return rows, digest.hexdigest(), chain(held, rest)
