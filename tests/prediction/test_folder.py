@@ -16,6 +16,7 @@ from pyarrow import parquet
 from small import contents, run_here
 
 import nystromformer
+from nystromformer.files import parts
 from nystromformer.files.parts import Parts
 from nystromformer.files.writing import NewFile, sha256_of
 from nystromformer.prediction import folder, tables
@@ -123,7 +124,7 @@ def test_killed_before_a_part_has_its_name_or_the_records_are_removed(
     predict: Predict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: str
 ) -> None:
     assert predict(out="whole") == 0
-    where, name = (tables, "place_new") if killed == "place_new" else (Parts, "remove")
+    where, name = (parts, "place_new") if killed == "place_new" else (Parts, "remove")
     with monkeypatch.context() as context:
         context.setattr(where, name, lambda *args: (_ for _ in ()).throw(Killed()))
         with pytest.raises(Killed):
@@ -253,17 +254,17 @@ def test_slices_at_the_same_time(
 ) -> None:
     """They share the folder; what finishes it has it alone, and removes what a killed slice left."""
     assert predict(out="whole") == 0
-    finish = folder.finish
+    finish = Parts.finish
     beside: list[int] = []
 
     def and_others(*args: Any, **figures: Any) -> None:
         with monkeypatch.context() as context:
-            context.setattr(folder, "finish", finish)
+            context.setattr(Parts, "finish", finish)
             beside.extend([predict("--array_index", 1, "--array_size", 3), predict()])
         finish(*args, **figures)
 
     with monkeypatch.context() as context:
-        context.setattr(folder, "finish", and_others)
+        context.setattr(Parts, "finish", and_others)
         assert predict("--array_index", 0, "--array_size", 3) == 0
     assert beside == [0, 2]
     assert "another command is using it" in capsys.readouterr().err

@@ -16,6 +16,7 @@ from finetuning import made_rows, write_table
 from pyarrow import parquet
 from small import contents, run_here
 
+from nystromformer.files import parts
 from nystromformer.files.checked_json import read_checked, write_checked
 from nystromformer.files.parts import Parts
 from nystromformer.files.writing import NewFile
@@ -131,7 +132,7 @@ def test_killed_before_the_output_has_its_name_or_the_parts_are_removed(
     flags = (folders("classes"), "--input", table, "--device", "cpu", "--out")
     assert run_here(monkeypatch, SCRIPT, *flags, tmp_path / "whole.csv") == 0
     with monkeypatch.context() as context:
-        context.setattr(tables if where == "place_new" else Parts, where, lambda *_: (_ for _ in ()).throw(Killed()))
+        context.setattr(parts if where == "place_new" else Parts, where, lambda *_: (_ for _ in ()).throw(Killed()))
         with pytest.raises(Killed):
             run_here(context, SCRIPT, *flags, tmp_path / "out.csv")
     assert run_here(monkeypatch, SCRIPT, *flags, tmp_path / "out.csv") == 0
@@ -267,12 +268,12 @@ def test_where_to_write_and_what_with(refused: Refused, run: Path, table: Path, 
 
 
 @pytest.fixture
-def parts(run: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def half_done(run: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """All parts of a prediction that was interrupted before its file was written; `whole.csv` is what becomes of it."""
     monkeypatch.setattr(tables, "WINDOW_ROWS", 4)
     assert predict(run, table, tmp_path / "whole.csv", monkeypatch) == 0
     with monkeypatch.context() as context:
-        context.setattr(tables, "finish", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt()))
+        context.setattr(Parts, "finish", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt()))
         assert predict(run, table, tmp_path / "out.csv", context) == 130
     return tmp_path / "out.csv.parts"
 
@@ -285,24 +286,24 @@ def predict(run: Path, table: Path, out: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_damaged_part_is_computed_again(
     run: Path,
     table: Path,
-    parts: Path,
+    half_done: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     damage: str,
 ) -> None:
-    path = parts / "00000001"
+    path = half_done / "00000001"
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]) if damage == "a bit" else content[:-1])
     assert predict(run, table, tmp_path / "out.csv", monkeypatch) == 0
     assert f"{path}: damaged" in caplog.text
     assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
-    assert not parts.exists()
+    assert not half_done.exists()
 
 
 @pytest.mark.parametrize("other", ["weights", "table", "text", "id"])
 def test_parts_of_another_prediction_are_refused(
-    refused: Refused, run: Path, table: Path, parts: Path, other: str
+    refused: Refused, run: Path, table: Path, half_done: Path, other: str
 ) -> None:
     flags: tuple[object, ...] = ()
     if other == "weights":
@@ -319,8 +320,8 @@ def test_parts_of_another_prediction_are_refused(
     assert "name another file with --out" in said
 
 
-def test_a_file_that_came_beside_the_parts_stays(refused: Refused, run: Path, table: Path, parts: Path) -> None:
-    parts.with_name("out.csv").write_text("another's")
+def test_a_file_that_came_beside_the_parts_stays(refused: Refused, run: Path, table: Path, half_done: Path) -> None:
+    half_done.with_name("out.csv").write_text("another's")
     assert "out.csv: is there already" in refused(run, "--input", table)
 
 
@@ -328,14 +329,14 @@ def test_two_commands_on_one_output(
     run: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The second one is refused, and so is a folder of somebody's with the parts' name."""
-    finish, statuses = tables.finish, []
+    finish, statuses = Parts.finish, []
 
     def twice(*args: Any) -> None:
         statuses.append(predict(run, table, tmp_path / "out.csv", monkeypatch))
         finish(*args)
 
     with monkeypatch.context() as context:
-        context.setattr(tables, "finish", twice)
+        context.setattr(Parts, "finish", twice)
         assert predict(run, table, tmp_path / "out.csv", context) == 0
     assert statuses == [2]
     assert "out.csv.parts: another command is using it" in capsys.readouterr().err

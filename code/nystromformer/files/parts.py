@@ -35,13 +35,15 @@ from typing import Any, Literal
 
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
-from nystromformer.files.writing import FileStamp, NewFile, sha256_of, writing
+from nystromformer.files.writing import FileStamp, NewFile, place_new, sha256_of, sync_folder, writing
 from nystromformer.wording import first_names
 
 logger = logging.getLogger(__name__)
 
 PARTS = "parts"
 """The usual name of such a folder within the one that a command fills."""
+WHOLE = "whole"
+"""The name of a part that stands for all: the output that the others are made for."""
 MARK = "made_from.json"
 _FORMAT = 1
 _LOCK, _BEGIN, _RECORD = "lock", "begin.lock", ".part.json"
@@ -98,6 +100,16 @@ class Parts:
         part = Part({os.path.relpath(path, self.folder): stamp for path, stamp in files.items()}, dict(figures or {}))
         write_checked(self._record(name), {"origin": self.origin, **asdict(part)})
         return part
+
+    def finish(self, name: str, file: NewFile, target: Path, **figures: Any) -> None:
+        """Give a part's only file its final name. Its record is there before: a file without one is somebody else's.
+
+        Raises:
+            UserError: something has the name.
+        """
+        self.add(name, {target: file.stamp}, figures)
+        place_new(file.path, target)
+        sync_folder(target.parent)
 
     @contextmanager
     def write(self, name: str) -> Iterator[NewFile]:

@@ -27,7 +27,7 @@ from nystromformer.files.writing import NewFile, write_json
 from nystromformer.prediction.on_ray import each_on_ray
 from nystromformer.prediction.outputs import KINDS, output_kind
 from nystromformer.prediction.predictor import Predictor
-from nystromformer.prediction.tables import COMMAND, Job, finish, job_of, progress_bar
+from nystromformer.prediction.tables import COMMAND, Job, job_of, progress_bar
 from nystromformer.tasks.documents.table import Table, parquet_refusal, parquet_table
 from nystromformer.wording import number_of
 
@@ -256,4 +256,4 @@ def predict_part(job: FolderJob, number: int) -> None:
             if not rows:  # it has columns all the same
                 output.write([], own.results(np.zeros((0, own.opened.outputs), np.float32), []), [])
             output.close()
-        finish(job.parts, name, file, target, rows=rows)
+        job.parts.finish(name, file, target, rows=rows)

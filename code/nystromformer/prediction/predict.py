@@ -11,7 +11,7 @@ from nystromformer.prediction.tables import predict_table
 from nystromformer.tasks.documents.reading import Reading
 from nystromformer.tasks.documents.source import open_place
 from nystromformer.tasks.transactions.declaration import TASK as CLIENTS
-from nystromformer.tasks.transactions.predict import load_clients_run, predict_clients
+from nystromformer.tasks.transactions.predict import predict_clients
 
 
 def run_predict(
@@ -37,7 +37,7 @@ def run_predict(
     if own.run is not None and own.run.kind == CLIENTS.command:
         if text or id_column or own.skip_empty or own.embed or own.baseline or on_ray or part:
             raise UserError(f"{own.folder}: reads clients' events: expected only --input, --out and --device")
-        predict_clients(load_clients_run(own.folder, Path(place), own.device, "best"), out)
+        predict_clients(own.run, Path(place), out, own.device)
     elif (source := parquet_folder(place)) is not None:
         predict_folder(predictor, source, out, text, id_column, on_ray, part)
     elif on_ray or part is not None:

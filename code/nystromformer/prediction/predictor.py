@@ -285,7 +285,7 @@ def _open_run(run: Run, recipe: Recipe, device: str, embed: bool) -> Network:
         length=run.length,
         pad_to=run.settings.pad_to,
         embeds=embed,
-        origin={"run": run.task, "weights": stated_checksum(path), "classes": list(recipe.answer.names)},
+        origin={"run": run.task, "weights": content["sha256"], "classes": list(recipe.answer.names)},
         weights=decided(content)["model"],
         source=path,
     )

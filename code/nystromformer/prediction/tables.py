@@ -20,8 +20,8 @@ import numpy as np
 from tqdm import tqdm
 
 from nystromformer.errors import UserError
-from nystromformer.files.parts import Parts, open_parts
-from nystromformer.files.writing import NewFile, check_new_file, place_new, sync_folder
+from nystromformer.files.parts import WHOLE, Parts, open_parts
+from nystromformer.files.writing import NewFile, check_new_file
 from nystromformer.prediction.outputs import output_kind
 from nystromformer.prediction.predictor import Predictor
 from nystromformer.tasks.documents.source import empty_texts, id_of, text_of
@@ -39,8 +39,6 @@ WINDOWS_HELD = 8
 """Windows that stay in memory while a table is checked. Only a table of more is read again to be predicted: an invalid
 row is said before the work, and more rows may not fit in memory."""
 COMMAND = "run_predict.py"
-_WHOLE = "whole"
-"""The part that stands for the output."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +163,7 @@ def predict_table(predictor: Predictor, table: Table, out: Path, text: str | Non
     rows, digest, given = _checked(job, table)
     with open_parts(folder, COMMAND, {"table": digest, **job.facts}, advice="name another file with --out") as parts:
         # The record of an output that an earlier start has finished; without it, a file there is somebody else's.
-        if parts.find(_WHOLE, verify=True) is None:
+        if parts.find(WHOLE, verify=True) is None:
             check_new_file("--out", out)
             with NewFile(folder / out.name) as file, progress_bar(rows) as bar:
                 output = kind(file, predictor.opened.recipe)
@@ -173,20 +171,9 @@ def predict_table(predictor: Predictor, table: Table, out: Path, text: str | Non
                     output.write(window.ids, columns, window.empty)
                     bar.update(len(window.ids))
                 output.close()
-            finish(parts, _WHOLE, file, out)
+            parts.finish(WHOLE, file, out)
         parts.remove()
     logger.info("%s: %s", "vectors" if predictor.embed else "predictions", out)
-
-
-def finish(parts: Parts, name: str, file: NewFile, target: Path, **figures: Any) -> None:
-    """Give an output its name. Its record is there before: a file without one is somebody else's.
-
-    Raises:
-        UserError: something has the name.
-    """
-    parts.add(name, {target: file.stamp}, figures)
-    place_new(file.path, target)
-    sync_folder(target.parent)
 
 
 def progress_bar(rows: int) -> Any:
