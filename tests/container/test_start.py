@@ -243,6 +243,7 @@ def test_preprocessing(launch: Launcher, name: str, script: str, what: str) -> N
         (["pretrain", "{home}", "--learning_rate", "1"], "No such option: --learning_rate"),
         (["pretrain", "{home}", "--workers", "-1"], "--workers"),
         (["pretrain", "{home}", "--set", "model.num_layers=0"], "model.num_layers"),
+        (["pretrain", "{home}", "--attention", "nystrm"], "did you mean nystrom?"),
         (["pretrain", "--workers", "2", "{home}"], "--workers: expected the folder"),
         (["pretrain", "nowhere"], "nowhere: no such folder"),
         (["pretrain", "{home}", "another"], "another"),

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from nystromformer.config import ExperimentConfig, load_config
+from nystromformer.config.attention_text import parse_attention
 from nystromformer.container.options import LaunchOptions, Mount
 from nystromformer.container.scripts import SCRIPTS, Script, check_words, merged, mount_flag, take, values
 from nystromformer.container.spec import ContainerSpec, program
@@ -43,6 +44,8 @@ def spec_of(command: str, place: str, flags: Sequence[str], options: LaunchOptio
 def _of_experiment(script: Script, place: str, flags: Sequence[str], options: LaunchOptions) -> ContainerSpec:
     check_words(script.file, flags)
     folder, words = experiment_folder(place).resolve(), [*flags]
+    for text in values(words, "--attention"):
+        parse_attention(text)  # mistakes show before the container starts
     experiment = Experiment(folder, load_config(folder / "config.json", values(words, "--set")))
     mounts = [Mount(folder, str(CONTAINER_MODEL), read_only=False), *_named_mounts(script, experiment)]
     _add_data(script, experiment, words, mounts)
