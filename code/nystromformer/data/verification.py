@@ -1,7 +1,7 @@
 """Whether a dataset's rows are those that were written: read once for each content, and remembered.
 
 `verified.json` beside the dataset, or in another folder where that cannot be written, has the size, times and inode of
-each file that was verified, and the SHA-256 of the manifest. A file of which one of these differs is read again.
+each file that was verified, and the dataset's fingerprint. A file of which one of these differs is read again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.data.dataset import Dataset
-from nystromformer.data.manifest import MAKE_ANEW, MANIFEST_FILE, SPLITS
+from nystromformer.data.manifest import MAKE_ANEW, SPLITS
 from nystromformer.errors import UserError
 from nystromformer.files.reading import size_text
 from nystromformer.files.writing import sha256_of, write_json
@@ -38,11 +38,10 @@ def verify(
         UserError: a file is not what the manifest says.
     """
     folder, rows = dataset.folder, {"train": dataset.train, "validation": dataset.validation}
-    manifest = sha256_of(folder / MANIFEST_FILE)
     stamps = {name: stamp for split in splits for name, stamp in dataset.manifest.split(split).files.items()}
     memories = [place / MEMORY_FILE for place in (folder, other) if place is not None]
     known = [entry for memory in memories for entry in _read_memory(memory)]
-    entries = {name: _entry(folder / name, manifest) for name in stamps}
+    entries = {name: _entry(folder / name, dataset.fingerprint) for name in stamps}
     to_do = [name for name in stamps if everything or entries[name] not in known]
     if to_do:
         log.info("%s: verifying %s of rows", folder, size_text(sum(stamps[name].size for name in to_do)))
@@ -55,10 +54,10 @@ def verify(
                 _verify(folder / name, stamp.sha256)
 
 
-def _entry(path: Path, manifest: str) -> dict[str, Any]:
+def _entry(path: Path, dataset: str) -> dict[str, Any]:
     status = path.stat()
     return {
-        "manifest": manifest,
+        "dataset": dataset,
         "file": path.name,
         "size": status.st_size,
         "mtime_ns": status.st_mtime_ns,

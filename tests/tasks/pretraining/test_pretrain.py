@@ -263,8 +263,8 @@ def test_a_run_that_goes_on_in_another_precision_says_so(
             pretrain(write_experiment(tmp_path, model__mixed_precision=True, **changes), dataset_folder, device)
         assert ("precision" in caplog.text) == (epoch == 3)
         asked = read_checkpoint(tmp_path / "model" / f"cp-{epoch - 1:04d}.cp")["asked"]
-        assert asked["gpu_setting.precision"] == name
-    assert "changed since cp-0001.cp: gpu_setting.precision: 'bf16' in the checkpoint, 'float32' now" in caplog.text
+        assert asked["precision"] == name
+    assert "changed since cp-0001.cp: precision: 'bf16' in the checkpoint, 'float32' now" in caplog.text
 
 
 def test_top_guesses_are_the_models(finished: Experiment, dataset_folder: Path) -> None:

@@ -16,12 +16,13 @@ from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json
 from nystromformer.model import PretrainingModel, count_parameters
 from nystromformer.tasks.experiment.folder import RECORD, Experiment
-from nystromformer.tasks.experiment.run import checkpoint_facts, placed, training_settings
+from nystromformer.tasks.experiment.run import checkpoint_facts, training_settings
 from nystromformer.tasks.experiment.start import initial_model, load_start_weights
 from nystromformer.tasks.experiment.tokenizer import keep_tokenizer
 from nystromformer.tasks.pretraining.batches import BatchSizes
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Device, Group, fit
+from nystromformer.training.distributed import place
 
 _MAY_CHANGE = {
     "model": (
@@ -39,8 +40,8 @@ _MAY_CHANGE = {
         *("optimizer", "adam_beta1", "adam_beta2", "adam_eps", "batches_per_report", "epoch"),
         *("validate_batches_per_epoch", "keep_epochs", "minutes_per_checkpoint"),
     ),
-    # Another micro-batch draws other dropout masks; what mixed_precision true amounts to depends on the device.
-    "gpu_setting": ("inst_per_gpu", "parallel", "precision"),
+    # Another micro-batch draws other dropout masks.
+    "gpu_setting": ("inst_per_gpu", "parallel"),
 }
 """What may change between two starts of one run. Everything else decides what the model is or which rows it sees."""
 
@@ -69,8 +70,9 @@ def pretrain(
     dataset = group.check(lambda: _open_rows(experiment, dataset_folder, group, verify_all))
     data = config.model_dump(mode="json", by_alias=True)
     data["model"]["attn_type"] = what_decides(data["model"]["attn_type"])
-    data["gpu_setting"]["precision"] = device.precision
     asked = {f"{section}.{key}": value for section in _MAY_CHANGE for key, value in data[section].items()}
+    # What mixed_precision true amounts to depends on the device.
+    asked |= {"dataset": dataset.fingerprint, "precision": device.precision}
 
     def open_model(begins: bool) -> tuple[PretrainingModel, dict[str, Any]]:
         """The model with its first weights, and what checkpoints say about it; rows and folder are ready then."""
@@ -92,15 +94,15 @@ def pretrain(
             group.say("%s", note)
         if are_fast:
             group.say("float32 matrix products use oneDNN: it is faster on this processor and equally exact")
-        module = placed(model, list(model.encoder.layers), config, device, group)
+        layout = config.gpu_setting.parallel
+        module = place(model, list(model.encoder.layers), layout, config.model.compile, device, group)
         return Pretraining(module, config, dataset, device, workers, group), facts
 
     setting = training_settings(config)
     attentions = [attention.model_dump(mode="json") for attention in config.model.attentions]
     title = f"{experiment.name}, {attention_text(attentions)} attention, on {dataset.folder}"
-    may_change = {f"{section}.{key}" for section, keys in _MAY_CHANGE.items() for key in keys}
+    may_change = {f"{section}.{key}" for section, keys in _MAY_CHANGE.items() for key in keys} | {"precision"}
     with device.products(config.model.transformer_dim) as are_fast:
-        asked["dataset"] = dataset.fingerprint
         return fit(build, setting, folder, device, asked, title, may_change, group).stopped_by
 
 
