@@ -9,7 +9,7 @@ from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.config.ranges import MOST_SEED
 from nystromformer.errors import UserError
 from nystromformer.tasks.documents.reading import Reading
-from nystromformer.tasks.finetuning.settings import FinetuningFlags
+from nystromformer.tasks.finetuning.flags import Flags
 
 _TABLE = "More about the table"
 """A heading of --help."""
@@ -134,19 +134,19 @@ def classify(
     ] = False,
     *,
     reading: Reading,
-    shared: Annotated[FinetuningFlags, Without("baselines")],
+    shared: Annotated[Flags, Without("baselines")],
 ) -> None:
     """Fine-tune on your own texts: classes, several labels at once, values, or ordered classes."""
-    experiment, sweep = shared.open()
-    if from_scratch and (shared.freeze or shared.checkpoint != FinetuningFlags.checkpoint):
+    experiment = shared.open()
+    if from_scratch and (shared.freeze or shared.checkpoint != Flags.checkpoint):
         raise UserError(f"--from_scratch: expected no {'--freeze' if shared.freeze else '--checkpoint'} with it")
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.documents.cut import cut_of
     from nystromformer.tasks.documents.divide import division_of
     from nystromformer.tasks.documents.question import Question, kind_of, name_of, weights_of
-    from nystromformer.tasks.documents.task import Documents, open_from_scratch
-    from nystromformer.tasks.finetuning.sweep import run_sweeps
+    from nystromformer.tasks.documents.task import Documents
+    from nystromformer.tasks.finetuning.run import finetune
 
     wanted, separator, order = kind_of(kind)
     question = Question(
@@ -169,8 +169,7 @@ def classify(
         division=division_of(validation, split_seed, group, time),
     )
     documents = Documents(question)
-    begin = None if not from_scratch else lambda *opened: open_from_scratch(documents, *opened)
-    run_sweeps(experiment, [documents], sweep, shared.device, typer.echo, begin)
+    finetune(experiment, [documents], shared, begin=documents.open_from_scratch if from_scratch else None)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import typer
 
 from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import with_flag_groups
-from nystromformer.tasks.finetuning.settings import FinetuningFlags
+from nystromformer.tasks.finetuning.flags import Flags
 
 
 @with_flag_groups
@@ -32,21 +32,21 @@ def glue(
         typer.Option("--skip_bad_rows", help="Leave out malformed rows of train and dev files instead of stopping."),
     ] = False,
     *,
-    shared: FinetuningFlags,
+    shared: Flags,
 ) -> None:
     """Fine-tune on CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI; prints a table and writes predictions."""
     from nystromformer.tasks.glue.catalog import find_tasks
 
-    experiment, sweep = shared.open()
+    experiment = shared.open()
     tasks = find_tasks(",".join(task))
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.finetuning.sweep import run_sweeps
+    from nystromformer.tasks.finetuning.run import finetune
     from nystromformer.tasks.glue.task import Glue
 
     folder = Path(glue) if glue else experiment.path(experiment.config.glue_dataset_folder)
     source = None if glue == "hub" else folder
-    run_sweeps(experiment, [Glue(each, source, skip_bad_rows) for each in tasks], sweep, shared.device, typer.echo)
+    finetune(experiment, [Glue(each, source, skip_bad_rows) for each in tasks], shared)
 
 
 if __name__ == "__main__":

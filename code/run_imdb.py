@@ -8,7 +8,7 @@ import typer
 from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.config.ranges import MOST
-from nystromformer.tasks.finetuning.settings import FinetuningFlags
+from nystromformer.tasks.finetuning.flags import Flags
 
 
 @with_flag_groups
@@ -41,17 +41,17 @@ def imdb(
         ),
     ] = None,
     *,
-    shared: FinetuningFlags,
+    shared: Flags,
 ) -> None:
     """Fine-tune on IMDB reviews, e.g. with --length 512 or 1024; the chosen epoch is tested on the whole test set."""
-    experiment, sweep = shared.open()
+    experiment = shared.open()
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.finetuning.sweep import run_sweeps
+    from nystromformer.tasks.finetuning.run import finetune
     from nystromformer.tasks.imdb.task import Imdb
 
     source = imdb or experiment.path(experiment.config.imdb_dataset_folder)
-    run_sweeps(experiment, [Imdb(source, validation, split_seed, min_tokens)], sweep, shared.device, typer.echo)
+    finetune(experiment, [Imdb(source, validation, split_seed, min_tokens)], shared)
 
 
 if __name__ == "__main__":

@@ -11,15 +11,8 @@ from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.tasks.finetuning.recipe import BESIDE_RECIPE, RecipeFlags, check_name
-from nystromformer.tasks.finetuning.settings import FinetuningFlags
-from nystromformer.tasks.lra.recipe import (
-    PATH,
-    TASKS,
-    TRACKS,
-    add_as_published,
-    plan_sweep,
-)
+from nystromformer.tasks.finetuning.flags import Flags, RecipeFlags, check_name, recipe_folder
+from nystromformer.tasks.lra.recipe import PATH, TASKS, TRACKS, add_as_published, plan_runs
 
 
 @with_flag_groups
@@ -65,7 +58,7 @@ def lra(
     ] = False,
     *,
     recipe: RecipeFlags,
-    shared: Annotated[FinetuningFlags, Without(*BESIDE_RECIPE, "patience", "predict")],
+    shared: Annotated[Flags, Without("checkpoint", "epoch", "freeze", "patience", "predict")],
 ) -> None:
     """Train an encoder with any attention on a task of the Long Range Arena; the weights that are best on the
     validation data are tested once, on the whole test set."""
@@ -75,22 +68,23 @@ def lra(
         raise UserError(f"--as_published: expected --track paper with it, found {track}")
     if task == PATH and (track != "paper" or as_published):
         raise UserError(f"--task {PATH}: expected --track paper and no --as_published with it")
-    folder = recipe.folder(EXPERIMENTS / "lra" / task)
+    folder = recipe_folder(shared.model, EXPERIMENTS / "lra" / task)
     given = shared.overrides or []
     keys = {each.partition("=")[0].strip() for each in given}
     of_track = [f"{key}={value}" for key, value in TRACKS[track].overrides.items() if key not in keys]
     overrides = [*of_track, *recipe.overrides(folder / "config.json", given)]
     experiment = open_experiment(folder, overrides)
-    sweep = plan_sweep(experiment.config, recipe, shared.sweep(), steps=steps, every=every, as_published=as_published)
-    if steps == 0 and not sweep.baselines:
+    if steps == 0 and not shared.baselines:
         raise UserError("--steps 0: expected --baselines with it; without training only baselines can be scored")
+    usual, shared = plan_runs(experiment.config, recipe, shared, steps, every, as_published)
+    shared.grid(usual)
     if as_published:
-        assert sweep.pad_to is not None
-        overrides = add_as_published(folder / "config.json", overrides, given, sweep.pad_to)
+        assert shared.pad_to is not None
+        overrides = add_as_published(folder / "config.json", overrides, given, shared.pad_to)
         experiment = open_experiment(folder, overrides)
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.finetuning.sweep import run_baselines, run_sweeps
+    from nystromformer.tasks.finetuning.run import compare_baselines, finetune
     from nystromformer.tasks.lra.pixels import open_arena
 
     source = data or experiment.path(experiment.config.data_folder)
@@ -98,8 +92,8 @@ def lra(
     most = setting.validate_batches_per_epoch * setting.batch_size
     arena = open_arena(task, source, most, TRACKS[track], as_published=as_published)
     if steps == 0:
-        run_baselines(experiment, arena, sweep, shared.device, typer.echo)
-    run_sweeps(experiment, [arena], sweep, shared.device, typer.echo)
+        compare_baselines(experiment, arena, shared)
+    finetune(experiment, [arena], shared, usual)
 
 
 if __name__ == "__main__":

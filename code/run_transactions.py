@@ -6,12 +6,12 @@ from typing import Annotated
 import typer
 
 from nystromformer.command_line import cli
-from nystromformer.command_line.flag_groups import with_flag_groups
+from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.tasks.finetuning.recipe import FlagsBesideRecipe, RecipeFlags, check_name
+from nystromformer.tasks.finetuning.flags import Flags, RecipeFlags, check_name, recipe_folder
 from nystromformer.tasks.transactions.declaration import ARCHITECTURES
 
 
@@ -36,12 +36,6 @@ def transactions(
             "number of layers.",
         ),
     ] = "encoder",
-    epoch: Annotated[
-        int | None,
-        typer.Option(
-            "--epoch", min=1, max=MOST, help="Passes over the training clients. Default: config.json's epoch."
-        ),
-    ] = None,
     pretrain_epoch: Annotated[
         int,
         typer.Option(
@@ -66,7 +60,7 @@ def transactions(
     ] = False,
     *,
     recipe: RecipeFlags,
-    shared: FlagsBesideRecipe,
+    shared: Annotated[Flags, Without("checkpoint", "freeze")],
 ) -> None:
     """Train an encoder with any attention, an LSTM or a GRU on clients' events; the best epoch's weights are tested on
     the latest clients."""
@@ -75,17 +69,15 @@ def transactions(
         raise UserError(f"--architecture {architecture}: expected no --attention and no --conv with it")
     if from_run is not None and pretrain_epoch:
         raise UserError("--from_run: expected no --pretrain_epoch with it: each of the two gives the initial encoder")
-    folder = recipe.folder(EXPERIMENTS / "transactions" / "encoder")
+    folder = recipe_folder(shared.model, EXPERIMENTS / "transactions" / "encoder")
     experiment = open_experiment(folder, recipe.overrides(folder / "config.json", shared.overrides or []))
-    setting = experiment.config.pretraining_setting
-    sweep = recipe.sweep(shared.sweep(epoch or setting.epoch), setting)
-    if pretrain_epoch and (len(sweep.batch_sizes) > 1 or len(sweep.learning_rates) > 1):
+    usual = recipe.usual(experiment.config.pretraining_setting)
+    if pretrain_epoch and len({settings.combination for settings in shared.grid(usual)}) > 1:
         raise UserError("--pretrain_epoch: expected one --batch_size and one --lr, found several")
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.documents.question import name_of
-    from nystromformer.tasks.finetuning.phases import run_phases
-    from nystromformer.tasks.finetuning.sweep import run_sweeps
+    from nystromformer.tasks.finetuning.run import finetune, finetune_in_phases
     from nystromformer.tasks.transactions.task import MaskedTransactions, Transactions, begin_with
 
     source = data or experiment.path(experiment.config.data_folder)
@@ -93,9 +85,8 @@ def transactions(
     labels = Transactions(source, name, architecture, cycle_shift)
     if pretrain_epoch:
         events = MaskedTransactions(source, name, architecture)
-        run_phases(experiment, events, labels, sweep, pretrain_epoch, shared.device, typer.echo)
-    begin = None if from_run is None else begin_with(from_run, labels)
-    run_sweeps(experiment, [labels], sweep, shared.device, typer.echo, begin)
+        finetune_in_phases(experiment, events, labels, shared, usual, pretrain_epoch)
+    finetune(experiment, [labels], shared, usual, None if from_run is None else begin_with(from_run, labels))
 
 
 if __name__ == "__main__":

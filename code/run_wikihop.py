@@ -7,9 +7,8 @@ import typer
 
 from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import Without, with_flag_groups
-from nystromformer.tasks.finetuning.settings import FinetuningFlags
-
-_DEFAULTS = FinetuningFlags(epoch=15)
+from nystromformer.runs.settings import Settings
+from nystromformer.tasks.finetuning.flags import Flags
 
 
 @with_flag_groups
@@ -40,18 +39,18 @@ def wikihop(
     ] = False,
     *,
     # There are no guessers for candidates, no objectives, and no vector of a text.
-    shared: Annotated[FinetuningFlags, Without("baselines", "objective", "freeze")] = _DEFAULTS,
+    shared: Annotated[Flags, Without("baselines", "objective", "freeze")],
 ) -> None:
     """Fine-tune on WikiHop: which candidate answers a query, given any number of documents."""
-    experiment, sweep = shared.open()
+    experiment = shared.open()
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.finetuning.sweep import run_sweeps
+    from nystromformer.tasks.finetuning.run import finetune
     from nystromformer.tasks.wikihop.task import WikiHop
 
     source = wikihop or experiment.path(experiment.config.wikihop_dataset_folder)
     task = WikiHop(source, skip_unanswerable, validation, split_seed)
-    run_sweeps(experiment, [task], sweep, shared.device, typer.echo)
+    finetune(experiment, [task], shared, Settings(epochs=15))
 
 
 if __name__ == "__main__":

@@ -94,9 +94,9 @@ COMMANDS = (
         "code/run_classify.py --model model --train train.csv --text body --label stars --length 24 --epoch 2 "
         "--batch_size 8 --lr 3e-4 --task faults --device cpu",
         needs="model/config.json model/model/cp-* model/model/tokenizer train.csv",
-        results="model/model/documents/faults/*/*.model model/model/documents/faults/*/result.json",
+        results="model/model/documents/faults/*/*.model model/model/documents/faults/*/run.json",
         lock="model/model/documents/faults/*/run.lock",
-        sealed="model/model/cp-0001.model model/model/documents/faults/*/result.json",
+        sealed="model/model/cp-0001.model model/model/documents/faults/*/run.json",
     ),
     Command(
         "predict",
@@ -104,7 +104,7 @@ COMMANDS = (
         needs=f"{RUN} new.csv",
         results="predictions.csv",
         lock="predictions.csv*/lock",
-        sealed=f"{RUN}/*.model {RUN}/result.json {RUN}/tokenizer/tokenizer.json",
+        sealed=f"{RUN}/*.model {RUN}/run.json {RUN}/tokenizer/tokenizer.json",
         stranger="predictions.csv",
     ),
 )
@@ -348,7 +348,7 @@ def prepare(world: Path) -> None:
         command.seconds.append(ended.seconds)
         command.expected.update(found(world, command.results))
         if command.name == "classify":
-            (record,) = world.glob("model/model/documents/faults/*/result.json")
+            (record,) = world.glob("model/model/documents/faults/*/run.json")
             shutil.copytree(record.parent, world / RUN)
 
 

@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "training": (*PLAIN, "command_line"),
     "tasks.declaration": ("errors",),
     # What a run keeps in its folder.
-    "runs": (*PLAIN, "files.checked_json", "command_line"),
+    "runs": (*PLAIN, "files.checked_json", "command_line", "config"),
     # Tasks: what all experiments share; pretraining and fine-tuning side by side; each data set by itself.
     "tasks.experiment": (*TRAINING, "interop.formats"),
     "tasks.pretraining": (

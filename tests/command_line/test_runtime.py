@@ -78,7 +78,7 @@ def test_figures_say_how_openmp_waited(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_commands_start_without_what_they_may_not_need() -> None:
     """The compiler, Triton and what shards models: they take longer to import than torch itself."""
     program = (
-        "import sys, nystromformer.tasks.pretraining.pretrain, nystromformer.tasks.finetuning.sweep\n"
+        "import sys, nystromformer.tasks.pretraining.pretrain, nystromformer.tasks.finetuning.run\n"
         "sys.exit(' '.join({'torch._dynamo', 'triton', 'torch.distributed.tensor'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -95,7 +95,7 @@ def test_fine_tuning_on_glue_and_wikihop(project: Project) -> None:
     project.run("wikihop", under="nystrom-512")
     wait_until(lambda: not project.containers, "both")
     for task, log in (("glue/SST-2", "glue.txt"), ("wikihop", "wikihop.txt")):
-        found = list((home / "model" / task).glob("*/result.json"))
+        found = list((home / "model" / task).glob("*/run.json"))
         assert found, (home / log).read_text()
         assert json.loads(found[0].read_text())["experiment"] == "nystrom-512"
 

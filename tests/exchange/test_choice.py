@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from exported import of_table
-from finetuning import finetune, made_rows, pretrained, sweep
-from small import CPU, run_here
+from finetuning import finetune, made_rows, pretrained
+from small import run_here
 
 import nystromformer
 from nystromformer.errors import UserError
@@ -34,9 +34,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> R
         "--model": ("ours/it",),
         "--text": ("body",),
     }
-    (result,) = finetune(made, task, sweep(call=Call(f"{folder}/code/run_classify.py", flags)), CPU).results
+    (result,) = finetune(made, task).results
     metrics = [{**result.last.metrics, result.main_metric: value} for value in (0.9, 0.4)]
-    result = replace(result, epochs=tuple(EpochMetrics(number, each) for number, each in enumerate(metrics)))
+    call, epochs = Call(f"{folder}/code/run_classify.py", flags), map(EpochMetrics, range(2), metrics)
+    result = replace(result, call=call, epochs=tuple(epochs))
     result.write()
     content = read_checkpoint(result.folder / "cp-0001.model")
     weights = {key: weight + 0.5 for key, weight in content["model"].items()}

@@ -13,8 +13,8 @@ import foreign
 import pytest
 import torch
 from exported import MADE, WITHOUT_FILE, assert_equal, experiment, given, logits, of_table, rows
-from finetuning import finetune, made_rows, pretrained, sweep
-from small import CPU, LENGTH, ROOT, VOCABULARY, run_here
+from finetuning import finetune, made_rows, pretrained
+from small import LENGTH, ROOT, VOCABULARY, run_here
 from tokenizers import Tokenizer
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -216,7 +216,7 @@ def test_a_finetuned_run(tmp_path: Path, dataset_folder: Path, kind: str, case: 
     texts = [text for text, _ in made_rows(24)]
     labels = {"classes": "no yes", "several": "a a;b", "value": "100.5 300"}[kind].split()
     task = of_table(tmp_path, [(text, labels[n % 2]) for n, text in enumerate(texts)], kind)
-    (result,) = finetune(made, task, sweep(epochs=1), CPU).results
+    (result,) = finetune(made, task, epoch=1).results
     export_model(result.folder, "best", "hf", tmp_path / "hf", "auto")
     has_file = (tmp_path / "hf" / MODULE_FILE).is_file()
     assert has_file == (case not in WITHOUT_FILE)
@@ -253,7 +253,7 @@ def test_windows_are_not_part_of_an_exported_form(tmp_path: Path, dataset_folder
     made = pretrained(tmp_path / "ours", dataset_folder)
     task = of_table(tmp_path, [(text, "12"[n % 2]) for n, (text, _) in enumerate(made_rows(24))])
     in_windows = Documents(replace(task.question, cut=Cut("windows")))
-    (result,) = finetune(made, in_windows, sweep(epochs=1, length=16), CPU).results
+    (result,) = finetune(made, in_windows, epoch=1, length=16).results
     said = export_model(result.folder, "best", "hf", tmp_path / "hf", "auto")
     sentence = "over a longer text's windows; this form reads only a text's first tokens, 16 at most."
     assert sentence in said
@@ -264,7 +264,7 @@ def test_windows_are_not_part_of_an_exported_form(tmp_path: Path, dataset_folder
 def test_ordered_classes_have_no_exported_form(tmp_path: Path, dataset_folder: Path) -> None:
     made = pretrained(tmp_path / "ours", dataset_folder)
     task = of_table(tmp_path, [(text, "12"[n % 2]) for n, (text, _) in enumerate(made_rows(24))], "ordered")
-    (result,) = finetune(made, task, sweep(epochs=1), CPU).results
+    (result,) = finetune(made, task, epoch=1).results
     with pytest.raises(UserError, match="a model of ordered classes cannot be exported"):
         open_model(result.folder)
 

@@ -3,7 +3,6 @@
 import io
 import re
 from contextlib import redirect_stdout
-from functools import partial
 from pathlib import Path
 
 import foreign
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from exported import MADE, assert_equal, experiment, given, of_table, rows
-from finetuning import made_rows, sweep
+from finetuning import made_rows
 from small import write_experiment
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -20,8 +19,8 @@ from nystromformer.exchange.import_model import import_model
 from nystromformer.exchange.open_model import open_model
 from nystromformer.exchange.settings import ImportSettings
 from nystromformer.prediction.predictor import Predictor
-from nystromformer.tasks.documents.task import open_from_scratch
-from nystromformer.tasks.finetuning.sweep import run_sweeps
+from nystromformer.tasks.finetuning.flags import Flags
+from nystromformer.tasks.finetuning.run import finetune as run_all
 
 
 @pytest.mark.parametrize("case", ["nystrom", "pre-norm, rotary, mean", "a narrower embedding"])
@@ -66,10 +65,10 @@ def readme_prints(folder: Path) -> str:
 def test_a_run_from_scratch_has_its_tokenizer(tmp_path: Path) -> None:
     texts = made_rows(24)
     made = write_experiment(tmp_path / "ours", model__vocab_size=300)
-    first, task = sweep(epochs=1, checkpoint="last"), of_table(tmp_path, texts)
+    task = of_table(tmp_path, texts)
     with pytest.raises(SystemExit, match=r"^0$"):
-        run_sweeps(made, [task], first, "cpu", lambda line: None, partial(open_from_scratch, task))
-    (result,) = (tmp_path / "ours").rglob("result.json")
+        run_all(made, [task], Flags(epoch=1, device="cpu"), begin=task.open_from_scratch)
+    (result,) = (tmp_path / "ours").rglob("run.json")
     export_model(result.parent, None, "hf", tmp_path / "hf", "auto")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf", trust_remote_code=True)

@@ -65,11 +65,11 @@ def test_every_command_takes_an_import(
     glue = write_sst2(tmp_path / "glue")
     flags = ["--glue", glue, "--task", "SST-2", "--batch_size", 8, "--lr", 1e-3, "--epoch", 1]
     assert run_here(monkeypatch, "code/run_glue.py", *own, *flags) == 0
-    assert list((ours / "model" / "glue" / "SST-2").glob("cp-0000-*/result.json"))
+    assert list((ours / "model" / "glue" / "SST-2").glob("cp-0000-*/run.json"))
     table = write_table(tmp_path / "reviews.csv", ("body", "label"), made_rows(24))
     flags = ["--train", table, "--text", "body", "--label", "label", "--batch_size", 8, "--lr", 1e-3, "--epoch", 1]
     assert run_here(monkeypatch, "code/run_classify.py", *own, *flags) == 0
-    (run,) = (path.parent for path in (ours / "model" / "documents" / "reviews").glob("cp-0000-*/result.json"))
+    (run,) = (path.parent for path in (ours / "model" / "documents" / "reviews").glob("cp-0000-*/run.json"))
     assert set(nystromformer.Predictor(run)(["softmax of rows", "rows"])["prediction"]) <= {"yes", "no"}
     # A new run goes on from it; in its own folder one would overwrite it.
     assert run_here(monkeypatch, "code/run_pretrain.py", *own, "--dataset", dataset_folder) == 2

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finetuning import copy_of, finetune, made_rows, sweep, write_imdb, write_sst2, write_stsb, write_table
-from small import CPU
+from finetuning import copy_of, finetune, made_rows, write_imdb, write_sst2, write_stsb, write_table
 
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.divide import Division
@@ -52,7 +51,7 @@ def folders(source: Path, top: Path) -> Callable[[str], Path]:
 
     def folder(kind: str) -> Path:
         if kind not in done:
-            (result,) = finetune(experiment, task(kind), sweep(epochs=1), CPU).results
+            (result,) = finetune(experiment, task(kind), epoch=1).results
             done[kind] = Path(result.folder)
         return done[kind]
 

@@ -200,8 +200,8 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def test_folders_that_are_no_run(refused: Refused, run: Path, table: Path, tmp_path: Path) -> None:
-    assert "expected the folder of a finished fine-tuning run, with result.json" in refused(tmp_path, "--input", table)
-    path = run / "result.json"
+    assert "expected the folder of a finished fine-tuning run, with run.json" in refused(tmp_path, "--input", table)
+    path = run / "run.json"
     written = read_checked(path)
     path.write_text(json.dumps(written))
     assert "made by an earlier version: it has no sha256" in refused(run, "--input", table)

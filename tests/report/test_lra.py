@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import a_run
+from records import a_run, begun
 from small import ROOT, run_here
 
 from nystromformer.errors import UserError
@@ -43,7 +43,7 @@ def write_run(
     name, _, track = task.partition("-")
     place = folder / "model" / "lra" / task / f"scratch-{attention}-{steps}-{seed}"
     place.mkdir(parents=True)
-    settings: dict[str, Any] = {"learning_rate": 1e-4, "warmup": 0.2, "every": steps // 2, "seed": seed}
+    settings: dict[str, Any] = {"learning_rate": 1e-4, "warmup": 0.2, "every": steps // 2, "steps": steps, "seed": seed}
     facts: dict[str, Any] = {
         "kind": "lra",
         "choices": {"task": name, "track": track or "paper", "as_published": False},
@@ -52,7 +52,6 @@ def write_run(
         "origin": Origin(),
         "attention": (SOFTMAX | {"name": attention},) * 2,
         "length": 2000,
-        "family": f"{attention}-{task}-{steps}",
         "rows": {"train": 100, "validation": 50},
         "warnings": ("drawn here",),
         "test_metrics": {"accuracy": test},
@@ -125,20 +124,20 @@ def test_another_model_or_other_data_stand_in_a_column_of_their_own(tmp_path: Pa
     folder = experiment(tmp_path / "e")
     changes: dict[str, dict[str, object]] = {
         "softmax": {},
-        "linear": {"attn_type": "linear", "compile": "off"},
-        "local": {"num_layers": 1},
-        "sparse": {"positions": "rotary", "num_layers": 1},
+        "linear": {"attn_type": "linear", "compile": True},
+        "local": {"transformer_hidden_dim": 64},
+        "sparse": {"positions": "rotary", "transformer_hidden_dim": 64},
     }
     for name, changed in changes.items():
-        write_run(folder, name, 0, 0.3, model={"num_layers": 2, "positions": "learned"} | changed)
+        write_run(folder, name, 0, 0.3, model={"transformer_hidden_dim": 32, "positions": "learned"} | changed)
     write_run(folder, "bigbird", 0, 0.3, data="e" * 64)
     arena = collect([folder])
     together = [{cell.attention for cell in arena.cells if cell.column == column} for column in arena.columns]
     assert together == [{"linear", "softmax"}, {"local"}, {"sparse"}, {"bigbird"}]
     plain, shallow, rotary, _ = (text.partition("(data dddddddd)")[2] for text in arena.columns.values())
-    assert plain == '; num_layers 2, positions "learned"'
-    assert shallow == '; num_layers 1, positions "learned"'
-    assert rotary == '; num_layers 1, positions "rotary"'
+    assert plain == '; transformer_hidden_dim 32, positions "learned"'
+    assert shallow == '; transformer_hidden_dim 64, positions "learned"'
+    assert rotary == '; transformer_hidden_dim 64, positions "rotary"'
 
 
 def test_the_time_between_two_starts_is_no_time_of_the_run(tmp_path: Path) -> None:
@@ -162,9 +161,7 @@ def test_too_short_a_run_has_no_speed(tmp_path: Path) -> None:
 
 def test_nothing_finished_says_what_to_run(tmp_path: Path) -> None:
     folder = experiment(tmp_path / "e")
-    begun = folder / "model" / "lra" / "listops" / "scratch-x"
-    begun.mkdir(parents=True)
-    (begun / "log.jsonl").write_text("")
+    begun(folder / "model" / "lra" / "listops" / "scratch-x")
     with pytest.raises(UserError, match=r"a test accuracy, found none \(not finished: e/lra/listops/scratch-x\)"):
         write_lra([folder], tmp_path / "lra.md")
     with pytest.raises(UserError, match=r"expected a name that ends in \.md"):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import NYSTROM, a_run
+from records import NYSTROM, a_run, begun
 from small import run_here, write_experiment
 
 from nystromformer.errors import UserError
@@ -128,12 +128,14 @@ def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
 
 OTHER_SETTINGS: tuple[dict[str, Any], ...] = (
     *({"batch_size": 16}, {"learning_rate": 1e-5}, {"epochs": 3}, {"warmup": 0.0}, {"bucket": 1}, {"pad_to": 64}),
-    *({"rows": {"train": 67349, "validation": 871}}, {"family": "another"}, {"warnings": ("871 rows",)}),
+    *({"data": "e" * 64}, {"origin": Origin("cp-0002.model", 2, 1500, "8d6a49d1" * 8, "u" * 64)}),
 )
 NO_SETTINGS = ({"--device": ("cuda",)}, {"--set": ("gpu_setting.inst_per_gpu=5",)}, {"--baselines": ()})
 RATES = {1e-5: (0.95, 0.5), 2e-5: (0.8, 0.82), 3e-5: (0.7, 0.7)}
 OF_FEW = record.Tested(0, "t" * 64, "", {}, warnings=("test has 30 rows",))
-FEW, MORE = ({"rows": {"train": count, "validation": 872}, "warnings": ("few",)} for count in (1600, 3200))
+FEW, MORE = (
+    {"rows": {"train": count, "validation": 872}, "warnings": ("few",), "data": f"{count}"} for count in (1600, 3200)
+)
 SHOWN: dict[str, tuple[list[dict[str, Any]], str]] = {
     "the best mean of several settings": (
         [{"values": (x,), "learning_rate": r, "seed": n} for r, values in RATES.items() for n, x in enumerate(values)],
@@ -148,7 +150,7 @@ SHOWN: dict[str, tuple[list[dict[str, Any]], str]] = {
         [{"values": (0.9,), "tested": OF_FEW}, {"values": (0.6,), "warmup": 0.0}],
         "90.0 †",
     ),
-    "complete data before partial": ([{"warnings": ("few",)}, {"values": (0.6,)}], "60.0"),
+    "complete data before partial": ([{"warnings": ("few",), "data": "few"}, {"values": (0.6,)}], "60.0"),
     **{f"not averaged: {change}": ([{}, {"values": (0.5,), "seed": 1} | change], "90.0") for change in OTHER_SETTINGS},
     **{
         f"averaged: {flags}": ([{}, {"values": (0.8,), "seed": 1, "call": Call("run_glue.py", flags)}], "85.0 ± 7.1")
@@ -260,12 +262,12 @@ def test_the_command_repeats_what_was_chosen(tmp_path: Path) -> None:
 def test_unfinished_runs_are_counted(tmp_path: Path) -> None:
     write_run(tmp_path / "e")
     model = tmp_path / "e" / "model"
-    for place, file in (("glue/MRPC/cp-0002-x", "run.lock"), ("imdb/cp-0002-y", "log.jsonl"), ("wikihop/cache", "z")):
-        (model / place).mkdir(parents=True)
-        (model / place / file).touch()
+    for place in ("glue/MRPC/cp-0002-x", "imdb/cp-0002-y"):
+        begun(model / place)
+    (model / "wikihop" / "cache").mkdir(parents=True)
     table = TableFile(tmp_path, tmp_path / "e")
     assert "2 runs are not finished: e/glue/MRPC/cp-0002-x, e/imdb/cp-0002-y" in table.lines
-    (model / "imdb/cp-0002-y/log.jsonl").unlink()
+    (model / "imdb/cp-0002-y/run.json").unlink()
     assert "1 run is not finished: e/glue/MRPC/cp-0002-x" in TableFile(tmp_path, tmp_path / "e").lines
 
 
@@ -274,9 +276,7 @@ def test_a_folder_without_finished_runs(tmp_path: Path) -> None:
     write_experiment(tmp_path / "f")
     with pytest.raises(UserError, match=r"f: expected a finished .* found none; run one first, .*run_glue.*--model"):
         write_table2([tmp_path / "e", tmp_path / "f"], tmp_path / "table2.md")
-    lock = tmp_path / "f/model/imdb/cp-0002-x/run.lock"
-    lock.parent.mkdir(parents=True)
-    lock.touch()
+    begun(tmp_path / "f/model/imdb/cp-0002-x")
     with pytest.raises(UserError, match=r"found none \(not finished: f/imdb/cp-0002-x\)"):
         write_table2([tmp_path / "f"], tmp_path / "table2.md")
     with pytest.raises(UserError, match=r"config\.json"):
@@ -298,7 +298,7 @@ def refused(experiment: Path, file: Path, content: bytes) -> str:
 def test_what_is_no_result_or_no_baselines_is_named_in_a_line(tmp_path: Path, content: bytes) -> None:
     run = write_run(tmp_path / "e")
     assert "SST-2/baselines.json: " in refused(tmp_path / "e", run.parent / "baselines.json", content)
-    assert "result.json: " in refused(tmp_path / "e", run / "result.json", content)
+    assert "run.json: " in refused(tmp_path / "e", run / "run.json", content)
 
 
 @pytest.mark.parametrize(
@@ -313,10 +313,10 @@ def test_what_is_no_result_or_no_baselines_is_named_in_a_line(tmp_path: Path, co
     ids=str,
 )
 def test_a_malformed_result_is_named(tmp_path: Path, change: dict[str, Any]) -> None:
-    file = write_run(tmp_path / "e") / "result.json"
+    file = write_run(tmp_path / "e") / "run.json"
     data: dict[str, Any] = json.loads(file.read_text())
     del data["sha256"]  # which would tell of any change
-    assert "result.json: " in refused(tmp_path / "e", file, json.dumps(data | change).encode())
+    assert "run.json: " in refused(tmp_path / "e", file, json.dumps(data | change).encode())
 
 
 def test_another_ending_is_refused(tmp_path: Path) -> None:

@@ -30,10 +30,8 @@ def test_finished_and_unfinished_runs_are_found(tmp_path: Path) -> None:
     for name, kind in (("glue/SST-2/b", "glue"), ("glue/SST-2/a", "glue"), ("imdb/c", "imdb")):
         (tmp_path / name).mkdir(parents=True)
         a_run(tmp_path / name, kind=kind).write()
-        (tmp_path / name / "log.jsonl").touch()
     (tmp_path / "wikihop" / "d").mkdir(parents=True)
-    (tmp_path / "log.jsonl").touch()  # of the pretraining
-    (tmp_path / "wikihop" / "d" / "run.lock").touch()
+    replace(a_run(tmp_path / "wikihop" / "d"), epochs=()).write()
     assert [run.folder.name for run in find_runs(tmp_path)] == ["a", "b", "c"]
     assert [run.folder.name for run in find_runs(tmp_path, "imdb")] == ["c"]
     assert find_unfinished(tmp_path) == [tmp_path / "wikihop" / "d"]
@@ -47,13 +45,13 @@ def test_a_folder_without_a_run(tmp_path: Path) -> None:
 
 def test_a_run_of_an_earlier_version(tmp_path: Path) -> None:
     a_run(tmp_path).write()
-    path = tmp_path / "result.json"
+    path = tmp_path / "run.json"
     written = read_checked(path)
     write_checked(path, written | {"format": 2})
-    with pytest.raises(UserError, match=r"result\.json: .*made by an earlier version: format 2, this one reads 3"):
+    with pytest.raises(UserError, match=r"run\.json: .*made by an earlier version: format 2, this one reads 4"):
         read_run(tmp_path)
     path.write_text(json.dumps(written))
-    with pytest.raises(UserError, match=r"result\.json: .*made by an earlier version: it has no sha256"):
+    with pytest.raises(UserError, match=r"run\.json: .*made by an earlier version: it has no sha256"):
         read_run(tmp_path)
 
 

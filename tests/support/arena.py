@@ -72,7 +72,7 @@ class Lra:
     def __call__(self, *more: object, data: Path | None = None, **of_flags: Any) -> list[Run]:
         """The results of all classes' runs in the folder, once another command has ended well."""
         assert run_here(self.monkeypatch, SCRIPT, *flags(self.folder, data or self.data, *more, **of_flags)) == 0
-        found = (read_run(path.parent) for path in sorted(self.folder.glob("model/lra/*/*/result.json")))
+        found = (read_run(path.parent) for path in sorted(self.folder.glob("model/lra/*/*/run.json")))
         return [result for result in found if result is not None and result.test_metrics]
 
     def refuse(self, *more: object, data: Path | None = None, **of_flags: Any) -> str:

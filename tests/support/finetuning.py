@@ -13,10 +13,12 @@ import pyarrow
 from pyarrow import parquet
 from small import CPU, WORDS, write_experiment
 
+from nystromformer.runs.settings import Settings
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
 from nystromformer.tasks.finetuning.definition import Definition
-from nystromformer.tasks.finetuning.settings import Sweep
-from nystromformer.tasks.finetuning.sweep import Finetuned, open_sweeps, run_sweep
+from nystromformer.tasks.finetuning.flags import Flags
+from nystromformer.tasks.finetuning.opening import Opened, open_tasks
+from nystromformer.tasks.finetuning.run import Done, run_grid
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
 from nystromformer.tasks.imdb.read import LABELS, read_imdb
@@ -68,10 +70,11 @@ def write_stsb(folder: Path, train: int = 30, dev: int = 13) -> Path:
     return folder
 
 
-def sweep(**changes: Any) -> Sweep:
-    """One run of two epochs, unless changed."""
-    settings: dict[str, Any] = {"batch_sizes": (8,), "learning_rates": (1e-3,), "seeds": (0,), "epochs": 2}
-    return Sweep(**settings | {"bucket": 3, "checkpoint": "last"} | changes)
+def flags(**changes: Any) -> tuple[Flags, Settings]:
+    """One run of two epochs, unless changed: by flags, or by settings that none gives."""
+    usual = {name: changes.pop(name) for name in ("bucket", "warmup", "every", "steps") if name in changes}
+    given = {} if changes.get("freeze") else {"batch_size": "8", "lr": "1e-3", "epoch": 2}
+    return Flags(**given | changes), Settings(**{"bucket": 3} | usual)
 
 
 def copy_of(source: Path, target: Path, *overrides: str) -> Experiment:
@@ -82,17 +85,22 @@ def copy_of(source: Path, target: Path, *overrides: str) -> Experiment:
     return open_experiment(target, overrides)
 
 
-def finetune(experiment: Experiment, definition: Definition, sweep: Sweep, device: Device) -> Finetuned:
-    """Open a task and run its sweep, in one process."""
-    (setup,) = open_sweeps(experiment, [definition], sweep, device, Group())
-    return run_sweep(setup)
+def opened(experiment: Experiment, task: Definition, device: Device = CPU, **changes: Any) -> Opened:
+    """A task with the runs that `flags` asks for, in one process."""
+    (found,) = open_tasks(experiment, [task], *flags(**changes), device, Group())
+    return found
+
+
+def finetune(experiment: Experiment, task: Definition, device: Device = CPU, **changes: Any) -> Done:
+    """The same, with its runs done."""
+    return run_grid(opened(experiment, task, device, **changes))
 
 
 def finetuned_glue(source: Path, folder: Path, name: str) -> Path:
     """The folder of a run of one epoch on SST-2 or STS-B, whose data is written into `folder`."""
     write = {"SST-2": write_sst2, "STS-B": write_stsb}[name]
     task = Glue(find_tasks(name)[0], write(folder / "glue"))
-    (result,) = finetune(copy_of(source, folder / "experiment"), task, sweep(epochs=1), CPU).results
+    (result,) = finetune(copy_of(source, folder / "experiment"), task, epoch=1).results
     return Path(result.folder)
 
 

@@ -1,17 +1,17 @@
 """Records of finished runs that nobody trained."""
 
-import json
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from small import small_config
+
 from nystromformer.runs.call import Call
 from nystromformer.runs.record import EpochMetrics, Origin, Run, Tested
-from nystromformer.runs.settings import RunSettings
+from nystromformer.runs.settings import Settings
 
 NYSTROM = {"name": "nystrom", "num_landmarks": 64, "conv_kernel_size": None}
-SETTINGS = RunSettings(32, 3e-5, 1, 0, 0.1, 50, None)
-FIELDS = set(RunSettings.__dataclass_fields__)
+FIELDS = set(Settings.__dataclass_fields__)
 
 
 def a_run(folder: Path = Path(), values: tuple[float, ...] = (0.9,), **changes: Any) -> Run:
@@ -27,7 +27,13 @@ def a_run(folder: Path = Path(), values: tuple[float, ...] = (0.9,), **changes: 
     epochs = changes.pop("validated", None) or [
         EpochMetrics(number, {"loss": 0.5, metric: value}) for number, value in enumerate(values)
     ]
-    settings = RunSettings(**asdict(SETTINGS) | {"epochs": len(epochs)} | given)
+    settings = Settings(**{"epochs": len(epochs), "length": 512} | given)
+    config = small_config().model_dump(mode="json", by_alias=True)
+    layers = changes.pop("attention", (NYSTROM,) * 4)
+    config["model"] |= {"num_landmarks": None, "conv_kernel_size": None}
+    config["model"] |= {"attn_type": list(layers), "num_layers": len(layers), "max_seq_len": 512} | changes.pop(
+        "model", {}
+    )
     tested = {key: changes.pop(f"test_{key}") for key in ("metrics", "rows", "warnings") if f"test_{key}" in changes}
     tested |= {name: changes.pop(key) for key, name in _OF_TESTED.items() if key in changes}
     facts: dict[str, Any] = {
@@ -37,12 +43,7 @@ def a_run(folder: Path = Path(), values: tuple[float, ...] = (0.9,), **changes: 
         "call": Call("code/run_glue.py", {"--task": ("SST-2",), "--seed": ("0",)}),
         "experiment": "whatever",
         "origin": Origin("cp-0002.model", 2, 1500, "8d6a49d1" * 8, "t" * 64),
-        "length": 512,
-        "model": {},
-        "attention": (NYSTROM,) * 4,
-        "texts": None,
-        "tokenizer_sha256": "",
-        "identity": "",
+        "config": config,
         "main_metric": metric,
         "data": "d" * 64,
         "rows": {"train": 67349, "validation": 872},
@@ -52,14 +53,17 @@ def a_run(folder: Path = Path(), values: tuple[float, ...] = (0.9,), **changes: 
         "device": "cpu",
         "processes": 1,
     } | changes
-    same = {key: value for key, value in asdict(settings).items() if key != "seed"}
-    decisive = [same, *(facts[key] for key in ("attention", "rows", "warnings", "length")), asdict(facts["origin"])]
-    facts.setdefault("family", json.dumps(decisive, sort_keys=True))
     run = Run(**facts, settings=settings, epochs=tuple(epochs), folder=folder)
     if not tested:
         return run
     about = {"epoch": run.best.epoch, "data": "", "shown": "", "files": {}} | tested
     return Run(**{**vars(run), "tested": Tested(**about)})
+
+
+def begun(folder: Path) -> None:
+    """A run that is not over."""
+    folder.mkdir(parents=True)
+    replace(a_run(folder), epochs=()).write()
 
 
 _OF_TESTED = {"tested_epoch": "epoch", "tested_data": "data", "files": "files"}

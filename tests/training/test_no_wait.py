@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from finetuning import copy_of, finetune, sweep, write_sst2
+from finetuning import copy_of, finetune, write_sst2
 from small import write_experiment
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -158,7 +158,7 @@ def test_no_step_of_finetuning_waits(guard: Guard, source: Path, tmp_path: Path,
         definition: Any = WikiHop(tmp_path / "data", False, None, 0)
     else:
         definition = Glue(find_tasks(name)[0], write_sst2(tmp_path / "data"))
-    finetune(experiment, definition, sweep(), here(False))
+    finetune(experiment, definition, here(False))
     assert guard.steps > 4
 
 

@@ -19,7 +19,7 @@ from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.interop.formats.source import SEVERAL
 from nystromformer.interop.transfer import mentioned
 from nystromformer.model import ClassificationModel, PretrainingModel
-from nystromformer.runs.record import Run, is_finished, read_run
+from nystromformer.runs.record import RECORD, Run, read_run
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.recipe import recipe_in
 from nystromformer.tasks.experiment.folder import open_experiment
@@ -155,7 +155,7 @@ def open_model(folder: Path, wanted: str | None = None) -> Opened:
         raise UserError(f"{folder}: no such folder")
     if (folder / CONFIG).is_file():
         return _open_experiment(folder, wanted or "last")
-    if any(folder.glob(_WEIGHTS)) or is_finished(folder):
+    if any(folder.glob(_WEIGHTS)) or (folder / RECORD).is_file():
         return _open_run(folder, wanted)
     raise UserError(f"{folder}: expected an experiment's folder, with a {CONFIG}, or a run's, with checkpoints")
 

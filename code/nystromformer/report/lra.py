@@ -132,13 +132,13 @@ def _columns(runs: Sequence[Run]) -> dict[str, list[Run]]:
 def _order(run: Run) -> tuple[int, str, int, str]:
     """The paper's order of tasks, the longest runs first."""
     place = [name.lower() for name in LRA_TASKS].index(run.choices["task"])
-    return place, task_of(run.kind).name(run.choices), -run.settings.epochs * (run.settings.every or 1), run.data
+    return place, task_of(run.kind).name(run.choices), -(run.settings.steps or 0), run.data
 
 
 def _describe(run: Run) -> str:
     """What a column's runs have in common: everything but the attention and the seed."""
     settings = run.settings
-    steps = settings.epochs * (settings.every or 1)
+    steps = settings.steps or 0
     rows = " / ".join(f"{count:,}" for count in (*run.rows.values(), *run.test_rows.values()))
     padded = f", padded to {settings.pad_to:,}" if settings.pad_to is not None else ""
     return (
@@ -170,7 +170,7 @@ def _cell(column: str, family: Sequence[Run]) -> Cell:
         seeds=[run.settings.seed for run in runs],
         test=spread_of(runs, lambda run: run.test_metrics["accuracy"]),
         validation=spread_of(runs, lambda run: run.best.metrics["accuracy"]),
-        best_steps=[(run.best.epoch + 1) * (run.settings.every or 1) for run in runs],
+        best_steps=[run.best_step for run in runs],
         hours=Spread.of([each.seconds / 3600 for each in times]),
         examples_per_second=statistics.median(paces) if paces else None,
         memory_mib=max(each.memory_mib for each in times),

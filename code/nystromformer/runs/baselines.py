@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
@@ -12,7 +12,6 @@ from nystromformer.runs.figures import Spread
 from nystromformer.runs.record import Run
 
 BASELINES = "baselines.json"
-FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -33,15 +32,6 @@ class Baselines:
     __pydantic_config__ = STRICT
 
 
-@dataclass(frozen=True)
-class _File:
-    """The file."""
-
-    format: Literal[3]
-    measured: list[Baselines]
-    __pydantic_config__ = STRICT
-
-
 def read_baselines(path: Path) -> list[Baselines]:
     """What `add_baselines` wrote; nothing where there is no file.
 
@@ -49,9 +39,8 @@ def read_baselines(path: Path) -> list[Baselines]:
         UserError: something else is there.
     """
     try:
-        kept = read_checked(path)
-        return [] if kept is None else checked(_File, kept).measured
-    except ValueError as error:
+        return checked(list[Baselines], (read_checked(path) or {"measured": []})["measured"])
+    except (ValueError, LookupError) as error:
         raise UserError(
             f"{path}: expected the baselines of a task, found something else ({error}). Remove it, and --baselines "
             "measures them again."
@@ -64,10 +53,7 @@ def find_baselines(measured: Sequence[Baselines], data: str, tested: str | None)
     Args:
         tested: fingerprint of the test data that the baselines must have been scored on; empty: on none; None: on any.
     """
-    for entry in measured:
-        if entry.data == data and tested in (None, entry.tested):
-            return entry
-    return None
+    return next((entry for entry in measured if entry.data == data and tested in (None, entry.tested)), None)
 
 
 def beside(run: Run) -> Mapping[str, Mapping[str, Spread]]:
@@ -84,4 +70,4 @@ def add_baselines(path: Path, measured: Baselines) -> None:
         UserError: the file cannot be written, or something else is there.
     """
     others = [entry for entry in read_baselines(path) if (entry.data, entry.tested) != (measured.data, measured.tested)]
-    write_checked(path, {"format": FORMAT, "measured": [asdict(entry) for entry in (*others, measured)]})
+    write_checked(path, {"measured": [asdict(entry) for entry in (*others, measured)]})

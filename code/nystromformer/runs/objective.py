@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import typer
 from pydantic import Field
 
-from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked
 
 Name = Literal["f_beta", "auroc", "average_precision", "precision_at_recall", "recall_at_precision", "iou"]
@@ -55,21 +55,20 @@ class ObjectiveSettings:
 
 
 def objective_of(text: str) -> ObjectiveSettings | None:
-    """What `NAME,KEY=VALUE,…` asks for, such as `f_beta,beta=2`; None: the task's own loss.
+    """What `NAME,KEY=VALUE,…` asks for, such as `f_beta,beta=2`; None: the task's own loss. For typer.
 
     Raises:
-        UserError: a name or a key that is none, a method that the objective has not, or a parameter that is out of
-            range, missing, or of another objective.
+        typer.BadParameter: a name or a key that is none, a method that the objective has not, or a parameter that is
+            out of range, missing, or of another objective.
     """
-    flag = f"--objective {text[:200]}"
     given, *settings = text.split(",")
     if text == "cross_entropy":
         return None
     name = next((each for each in METHODS if each == given), None)
     if name is None:
-        raise UserError(f"{flag}: expected cross_entropy alone, or one of {', '.join(METHODS)}")
+        raise typer.BadParameter(f"{text[:200]}: expected cross_entropy alone, or one of {', '.join(METHODS)}")
     if unset := [setting for setting in settings if "=" not in setting]:
-        raise UserError(f"{flag}: expected NAME,KEY=VALUE,…, found {unset[0]!r}")
+        raise typer.BadParameter(f"{text[:200]}: expected NAME,KEY=VALUE,…, found {unset[0]!r}")
     values: dict[str, Any] = {}
     for key, _, value in (setting.partition("=") for setting in settings):
         try:
@@ -78,16 +77,16 @@ def objective_of(text: str) -> ObjectiveSettings | None:
             values[key] = value
     method = values.setdefault("method", METHODS[name][0])
     if method not in METHODS[name]:
-        raise UserError(f"{flag}: expected a method of {', '.join(METHODS[name])}, found {method!r:.60}")
+        raise typer.BadParameter(f"expected a method of {', '.join(METHODS[name])}, found {method!r:.60}")
     taken = ["method", "stratify", *["beta"] * (name == "f_beta"), *["target"] * (name in WITH_TARGET)]
     taken += ["warm_start"] * (method != "cross_entropy")
     if unknown := sorted(values.keys() - set(taken)):
-        raise UserError(f"{flag}: {name} by {method} has no {unknown[0]}; expected {', '.join(taken)}")
+        raise typer.BadParameter(f"{name} by {method} has no {unknown[0]}; expected {', '.join(taken)}")
     if name in WITH_TARGET and "target" not in values:
-        raise UserError(f"{flag}: expected target=SHARE with it, such as {name},target=0.9")
+        raise typer.BadParameter(f"expected target=SHARE with it, such as {name},target=0.9")
     usual = {"beta": 1.0} if name == "f_beta" else {}
     usual |= {} if method == "cross_entropy" else {"warm_start": WARM_START}
     try:
         return checked(ObjectiveSettings, {"name": name} | usual | values)
     except ValueError as error:
-        raise UserError(f"{flag}: {error}") from None
+        raise typer.BadParameter(str(error)) from None

@@ -1,29 +1,36 @@
-"""What a finished run of fine-tuning was asked, from what it began and what it reached: one file in its folder, which
-predicting, serving, explaining, exporting and every report read.
+"""A run of fine-tuning in one record, `run.json`: what was asked, and, once it is over, what it reached.
+
+It is written when the run starts and completed when it ends. A digest of what was asked names the folder. Predicting,
+serving, explaining, exporting and every report read this file alone.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from nystromformer.config import ModelConfig
+from nystromformer.config.attention import what_decides
+from nystromformer.config.network import NO_EFFECT
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.files.writing import FileStamp, sha256_of
 from nystromformer.runs.call import Call
 from nystromformer.runs.figures import Spread
-from nystromformer.runs.settings import Count, Predict, RunSettings, Share
+from nystromformer.runs.settings import Count, Predict, Settings, Share
 
-FORMAT = 3
-_FILE = "result.json"
-_OF_RUNS = ("log.jsonl", "run.lock")
-"""Files of every run's folder, from its beginning."""
+FORMAT = 4
+RECORD = "run.json"
 TOKENIZER = "tokenizer"
 """The folder of a run's tokenizer, in its own."""
+_OPTIMIZER = ("weight_decay", "adam_beta1", "adam_beta2", "adam_eps", "max_grad_norm")
 
 Rows = Annotated[int, Field(ge=0, lt=1 << 63)]
 
@@ -48,6 +55,8 @@ class Origin:
     step: Rows = 0
     sha256: str = ""
     tokenizer_sha256: str = ""
+    family: str = ""
+    """Where each seed has a checkpoint of its own, what these have in common."""
     __pydantic_config__ = STRICT
 
     def __str__(self) -> str:
@@ -76,7 +85,7 @@ class Tested:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run."""
+    """A run, finished or not."""
 
     __pydantic_config__ = STRICT
 
@@ -90,39 +99,83 @@ class Run:
     experiment: str
     """The experiment folder's name."""
     origin: Origin
-    settings: RunSettings
-    length: Count
-    """Tokens of the longest row that was allowed."""
-    model: dict[str, Any]
-    """The section "model" of its config."""
-    attention: tuple[dict[str, Any], ...]
-    """Of each layer, with all parameters."""
-    texts: dict[str, Any] | None
-    """What predicting other texts needs beside weights and tokenizer; None of a task that predicts none."""
-    tokenizer_sha256: str
-    """Of the tokenizer that the folder has; empty of data that are no text."""
-    identity: str
-    """A hash of all that decides the result."""
-    family: str
-    """The same but for the seed: runs of one family may be averaged."""
-    main_metric: str
+    settings: Settings
+    config: dict[str, Any]
+    """The experiment's, after overrides, with room for the task's rows and tokens."""
     data: str
     """Fingerprint of the training and validation data."""
-    rows: dict[str, Rows]
+    main_metric: str
+    texts: dict[str, Any] | None = None
+    """What predicting other texts needs beside weights and tokenizer; None of a task that predicts none."""
+    tokenizer_sha256: str = ""
+    """Of the tokenizer that the folder has; empty of data that are no text."""
+    precision: str = ""
+    """Of the device, where config.json leaves it to that."""
+    plan: int = 1
+    """Version of the plan of its batches."""
+    rows: dict[str, Rows] = field(default_factory=dict)
     """Examples of each split."""
-    exact_share: dict[str, Share]
+    exact_share: dict[str, Share] = field(default_factory=dict)
     """Share of each split's rows that are short enough for exact attention in every layer."""
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
     """Why the figures may not be comparable, such as partial data."""
-    epochs: tuple[EpochMetrics, ...]
-    version: str
-    device: str
-    processes: Count
     words: str = ""
     """The folder beside its own with a regression on the words of its training texts; empty where none is kept."""
+    version: str = ""
+    device: str = ""
+    processes: Count = 1
+    epochs: tuple[EpochMetrics, ...] = ()
+    """None of a run that is not over."""
     tested: Tested | None = None
     """None where nothing was predicted."""
     folder: Path = field(default=Path(), compare=False)
+
+    @property
+    def decides(self) -> dict[str, Any]:
+        """All that was asked and can change the result. How the work is divided (processes, `inst_per_gpu`) is not of
+        it, so that a run may go on elsewhere; with dropout it changes the last digits.
+        """
+        model = {key: value for key, value in self.model.items() if key not in NO_EFFECT}
+        setting = self.config["pretraining_setting"]
+        return {
+            "task": self.task,
+            "start": [self.origin.sha256, self.origin.tokenizer_sha256],
+            "positions": self.config["from_cp_positions"] if self.origin.sha256 else "",
+            "data": self.data,
+            "model": model | {"attn_type": what_decides(model["attn_type"])},
+            "optimizer": {key: setting[key] for key in _OPTIMIZER},
+            "settings": asdict(self.settings),
+            "precision": self.precision,
+            "plan": self.plan,
+        }
+
+    @property
+    def identity(self) -> str:
+        """Another one is another run, in a folder of its own."""
+        return digest(self.decides)
+
+    @property
+    def family(self) -> str:
+        """The same but for the seed: runs of one family may be averaged."""
+        settings, start = asdict(self.settings), self.origin.family or self.decides["start"]
+        return digest({**self.decides, "start": start, "settings": settings | {"seed": None}})[:16]
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """The section "model" of its config."""
+        section: dict[str, Any] = self.config["model"]
+        return section
+
+    @cached_property
+    def attention(self) -> tuple[dict[str, Any], ...]:
+        """Of each layer, with all parameters."""
+        return tuple(each.model_dump(mode="json") for each in ModelConfig.model_validate(self.model).attentions)
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest row that was allowed."""
+        assert self.settings.length is not None, "known once the data are"
+        return self.settings.length
 
     @property
     def every_warning(self) -> tuple[str, ...]:
@@ -137,6 +190,13 @@ class Run:
     def best(self) -> EpochMetrics:
         """The epoch with the highest main metric, the first of equals."""
         return max(self.epochs, key=lambda epoch: (epoch.metrics[self.main_metric], -epoch.epoch))
+
+    @property
+    def best_step(self) -> int:
+        """The last step of the best epoch, of a run that counts steps."""
+        assert self.settings.steps is not None
+        assert self.settings.every is not None
+        return min(self.settings.steps, (self.best.epoch + 1) * self.settings.every)
 
     def choose(self, predict: Predict) -> EpochMetrics:
         """The epoch whose weights shall predict."""
@@ -190,21 +250,21 @@ class Run:
             UserError: it cannot be written.
         """
         data = {key: value for key, value in asdict(self).items() if key != "folder"}
-        write_checked(self.folder / _FILE, {"format": FORMAT, **data})
+        write_checked(self.folder / RECORD, {"format": FORMAT, **data})
 
 
-def is_finished(folder: Path) -> bool:
-    """Whether a folder is that of a finished run."""
-    return (folder / _FILE).is_file()
+def digest(facts: Mapping[str, Any]) -> str:
+    """Equal for equal plain data."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def read_run(folder: Path) -> Run | None:
-    """The finished run of a folder; None where none is.
+def _read(folder: Path) -> Run | None:
+    """The record of a folder, of a run that is over or not; None where none is.
 
     Raises:
         UserError: the file is no record of a run, was changed after it was written, or made by an earlier version.
     """
-    path = folder / _FILE
+    path = folder / RECORD
     try:
         if (data := read_checked(path)) is None:
             return None
@@ -212,26 +272,46 @@ def read_run(folder: Path) -> Run | None:
             raise ValueError(f"made by an earlier version: format {found!r:.40}, this one reads {FORMAT}")
         run = checked(Run, data)
     except ValueError as error:
-        raise _refusal(path, str(error)) from error
+        raise UserError(
+            f"{path}: expected the record of a fine-tuning run, found something else ({error}). Move the folder away, "
+            "and the same command trains again; nothing was touched."
+        ) from error
     return replace(run, folder=folder)
 
 
-def open_run(folder: Path, name: str = "") -> Run:
-    """The finished run of a folder.
+def read_run(folder: Path) -> Run | None:
+    """The finished run of a folder; None where none is.
+
+    Raises:
+        UserError: the record is damaged, or made by an earlier version.
+    """
+    run = _read(folder)
+    return run if run is not None and run.epochs else None
+
+
+def open_run(folder: Path, name: str = "", asked: Run | None = None) -> Run:
+    """The finished run of a folder; where one is asked for and not finished there, that one.
 
     Args:
         name: the folder as messages call it, such as "--run FOLDER".
 
     Raises:
-        UserError: there is none, or as `read_run`.
+        UserError: there is none, or another one than is asked for; or as `read_run`.
     """
-    run = read_run(folder)
-    if run is None:
-        raise UserError(
-            f"{name or folder}: expected the folder of a finished fine-tuning run, with {_FILE}, such as "
-            "MODEL/model/imdb/cp-0099-…"
-        )
-    return run
+    found = _read(folder)
+    if asked is None:
+        if found is None or not found.epochs:
+            raise UserError(
+                f"{name or folder}: expected the folder of a finished fine-tuning run, with {RECORD}, such as "
+                "MODEL/model/imdb/cp-0099-…"
+            )
+        return found
+    if found is None:
+        return asked
+    before, now = found.decides, asked.decides
+    if differing := [key for key in now if digest({key: before[key]}) != digest({key: now[key]})]:
+        raise UserError(f"{folder / RECORD}: of a run with other {', '.join(differing)}: move the folder away")
+    return found if found.epochs else asked
 
 
 def find_runs(checkpoints: Path, *kinds: str) -> list[Run]:
@@ -240,28 +320,13 @@ def find_runs(checkpoints: Path, *kinds: str) -> list[Run]:
     Raises:
         UserError: as `read_run`.
     """
-    paths = (path for path in sorted(checkpoints.rglob(_FILE)) if not _is_trial(path.parent))
-    found = map(read_run, (path.parent for path in paths))
+    found = (read_run(path.parent) for path in sorted(checkpoints.rglob(RECORD)))
     return [run for run in found if run is not None and (not kinds or run.kind in kinds)]
 
 
 def find_unfinished(checkpoints: Path) -> list[Path]:
     """The folders below an experiment's checkpoints in which a run began that is not finished."""
-    begun = {path.parent for name in _OF_RUNS for path in checkpoints.glob(f"*/**/{name}")}
-    return [folder for folder in sorted(begun) if not is_finished(folder) and not _is_trial(folder)]
-
-
-def _is_trial(folder: Path) -> bool:
-    """Whether a run's folder is that of a trial of its learning rate, which says nothing beside that."""
-    return folder.parent.name == "cache"
-
-
-def _refusal(path: Path, reason: str) -> UserError:
-    return UserError(
-        f"{path}: expected the result of a fine-tuning run, found something else ({reason}). Remove it, and the same "
-        "command writes it again, from the run's last weights, or by training where these were discarded; nothing else "
-        "was touched."
-    )
+    return [path.parent for path in sorted(checkpoints.rglob(RECORD)) if read_run(path.parent) is None]
 
 
 def tested_weights(runs: Sequence[Run]) -> str:
@@ -273,28 +338,18 @@ def tested_weights(runs: Sequence[Run]) -> str:
     return "some runs' best and others' last epoch's"
 
 
-def by_combination(runs: Sequence[Run]) -> dict[tuple[int, float], list[Run]]:
-    """Runs that differ in their seeds alone, together."""
+def ranked(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs by their combinations, best first: by the number of finished seeds, then by the best epochs' mean of the
+    main metric on the validation data. Where a seed diverged, the mean of those that did not says too much.
+    """
     combinations: dict[tuple[int, float], list[Run]] = {}
     for run in runs:
         combinations.setdefault(run.settings.combination, []).append(run)
-    return combinations
-
-
-def ranked(runs: Sequence[Run]) -> list[list[Run]]:
-    """The combinations, best first: by the number of finished seeds, then by the best epochs' mean of the main metric
-    on the validation data. Where a seed diverged, the mean of those that did not says too much.
-    """
 
     def rank(alike: list[Run]) -> tuple[int, float]:
         return len(alike), spread_of(alike, lambda run: run.best.metrics[run.main_metric]).mean
 
-    return sorted(by_combination(runs).values(), key=rank, reverse=True)
-
-
-def best_combination(runs: Sequence[Run]) -> list[Run]:
-    """The first of the `ranked` ones."""
-    return ranked(runs)[0]
+    return sorted(combinations.values(), key=rank, reverse=True)
 
 
 def spread_of(runs: Sequence[Run], value: Callable[[Run], float]) -> Spread:

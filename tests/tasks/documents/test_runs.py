@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from finetuning import copy_of, finetune, imdb_as_table, made_rows, sweep, write_imdb, write_table
-from small import CPU, ROOT, run_here, stop_at
+from finetuning import copy_of, finetune, imdb_as_table, made_rows, write_imdb, write_table
+from small import ROOT, run_here, stop_at
 
 from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.prediction.predictor import Predictor
@@ -55,9 +55,9 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_imdb_as_a_table_is_imdb(experiment: Experiment, reviews: Path, tmp_path: Path) -> None:
     """The same rows in the same order, the same ones held out: every metric to its last digit, and every weight."""
     train, test = (imdb_as_table(reviews, split, tmp_path / f"{split}.csv") for split in ("train", "test"))
-    changes: dict[str, Any] = {"seeds": (3,), "train_rows": 15, "length": 32}
-    theirs = finetune(experiment, Imdb(reviews, 0.25, 0), sweep(**changes), CPU).results
-    ours = finetune(experiment, documents(train, test), sweep(**changes), CPU).results
+    changes: dict[str, Any] = {"seed": "3", "train_rows": 15, "length": 32}
+    theirs = finetune(experiment, Imdb(reviews, 0.25, 0), **changes).results
+    ours = finetune(experiment, documents(train, test), **changes).results
     for their, our in zip(theirs, ours, strict=True):
         assert our.test_metrics["accuracy"] == their.test_metrics["accuracy"]
         for mine, his in zip(our.epochs, their.epochs, strict=True):
@@ -137,8 +137,7 @@ def test_a_killed_run_goes_on_to_the_same(
     (resumed,) = results(experiment, "reviews")
     whole = documents(train, cut=Cut("windows", 2))
     other = copy_of(source, tmp_path / "other")
-    settings = sweep(epochs=1, length=12, bucket=50)
-    (undisturbed,) = finetune(other, whole, settings, CPU).results
+    (undisturbed,) = finetune(other, whole, epoch=1, length=12, bucket=50).results
     assert resumed.epochs == undisturbed.epochs
     for name in resumed.predictions:
         assert (Path(resumed.folder) / name).read_bytes() == (Path(undisturbed.folder) / name).read_bytes(), name
@@ -204,7 +203,7 @@ def test_every_kind_from_texts_in_windows_to_figures(
 def test_weights_of_classes_are_another_run(experiment: Experiment, tmp_path: Path) -> None:
     train = write_table(tmp_path / "t.csv", ("body", "label"), made_rows(40))
     tasks = (documents(train, weights=weights) for weights in (None, "balanced", {"yes": 2.0}))
-    runs = [finetune(experiment, task, sweep(epochs=1), CPU).results[0] for task in tasks]
+    runs = [finetune(experiment, task, epoch=1).results[0] for task in tasks]
     assert len({run.folder for run in runs}) == 3
 
 
@@ -233,7 +232,7 @@ def test_another_test_table_takes_the_place_of_the_first(experiment: Experiment,
     new = write_table(tmp_path / "new.csv", ("body",), [(text,) for text, _ in made_rows(6, 9, most=5)])
 
     def run(test: Path | None, **changes: Any) -> Run:
-        (result,) = finetune(experiment, documents(train, test), sweep(epochs=1, **changes), CPU).results
+        (result,) = finetune(experiment, documents(train, test), epoch=1, **changes).results
         found = read_run(Path(result.folder))
         assert found == result
         files = {f"predictions/{path.name}" for path in (Path(result.folder) / "predictions").iterdir()}
@@ -264,7 +263,7 @@ def test_pairs_and_two_tables_more(experiment: Experiment, tmp_path: Path) -> No
     validation = write_table(tmp_path / "v.csv", ("label", "b", "a"), [(label, b, a) for a, b, label in rows[:10]])
     test = write_table(tmp_path / "test.csv", ("b", "a"), [(b, a) for a, b, _ in rows[:6]])
     task = documents(train, test, text="a,b", division=Division(str(validation)), cut=Cut("head_and_tail"))
-    (result,) = finetune(experiment, task, sweep(), CPU).results
+    (result,) = finetune(experiment, task).results
     assert result.rows == {"train": 40, "validation": 10}
     assert (result.test_metrics, result.test_rows) == ({}, {}), "the test table has no labels"
     (first, *_) = predicted(result, "test.tsv")
@@ -272,7 +271,7 @@ def test_pairs_and_two_tables_more(experiment: Experiment, tmp_path: Path) -> No
     assert not any(name.startswith("predictions/test-") for name in result.predictions)
     # Other names of the same rows are others in the files, and the run is not trained again.
     named = Documents(replace(task.question, id="b"))
-    (again,) = finetune(experiment, named, sweep(), CPU).results
+    (again,) = finetune(experiment, named).results
     assert (again.folder, again.epochs) == (result.folder, result.epochs)
     assert [row["id"] for row in predicted(again, "test.tsv")] == [b for _, b, _ in rows[:6]]
 
@@ -282,13 +281,13 @@ def test_questions_of_one_table_have_columns_of_their_own(experiment: Experiment
     train = write_table(tmp_path / "t.csv", ("body", "label", "stars"), rows)
     words = set()
     for label, kind in (("label", None), ("stars", None), ("stars", "ordered")):
-        done = finetune(experiment, documents(train, label=label, kind=kind), sweep(epochs=1, length=32), CPU)
+        done = finetune(experiment, documents(train, label=label, kind=kind), epoch=1, length=32)
         words.add(done.results[0].words)
         found = Predictor(done.results[0].folder, baseline=True)(["a softmax row"])
         assert len(found) > 2
         assert all(len(cells) == 1 for cells in found.values())
     assert len(words) == 3, "each question has a regression of its own"
-    finetune(experiment, documents(train), sweep(epochs=1, length=16), CPU)
+    finetune(experiment, documents(train), epoch=1, length=16)
     write_table2([experiment.folder], tmp_path / "table2.md")
     text = (tmp_path / "table2.md").read_text()
     assert "(paper)" not in text, "it has no figures of these"

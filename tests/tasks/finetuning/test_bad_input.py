@@ -17,6 +17,7 @@ from wikihop_files import RECORDS, record, write_records
 
 from nystromformer.data.tokenizer import TOKENIZER_FILE, train_tokenizer
 from nystromformer.files.writing import sha256_of
+from nystromformer.runs.record import read_run
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training.checkpoint import FORMAT, RunLock, write_checkpoint
 
@@ -149,7 +150,7 @@ def test_bad_glue_rows(
     with caplog.at_level(logging.INFO):
         assert run_here(monkeypatch, GLUE, "--model", experiment, *flags, "--skip_bad_rows") == 0
     assert caplog.text.count("(bad rows: 1 of 61), left out") == 1
-    (result,) = experiment.glob("model/glue/SST-2/*/result.json")
+    (result,) = experiment.glob("model/glue/SST-2/*/run.json")
     assert json.loads(result.read_text())["rows"]["train"] == 60
 
 
@@ -202,7 +203,7 @@ def test_an_answer_that_is_no_candidate(
     with caplog.at_level(logging.INFO):
         assert run_here(monkeypatch, WIKIHOP, "--model", experiment, *flags, "--skip_unanswerable") == 0
     assert caplog.text.count("left out 2 instances") == 1
-    (result,) = experiment.glob("model/wikihop/*/result.json")
+    (result,) = experiment.glob("model/wikihop/*/run.json")
     assert json.loads(result.read_text())["rows"]["train"] == len(RECORDS)
 
 
@@ -396,7 +397,7 @@ def test_a_run_that_another_process_holds(
 ) -> None:
     assert run_here(monkeypatch, GLUE, "--model", experiment, "--device", "cpu", *flags) == 0
     (folder,) = experiment.glob("model/glue/SST-2/*")
-    (folder / "result.json").unlink()
+    (folder / "run.json").unlink()
     with RunLock(folder):
         assert_says(refused(GLUE, experiment, *flags), str(folder), "a run is active here already")
 
@@ -434,9 +435,9 @@ def test_a_run_that_diverges_keeps_the_checkpoints_before(
     assert_says(said, "the run has diverged", "the checkpoints written so far are kept")
     (folder,) = experiment.glob("model/glue/SST-2/*")
     assert sorted(path.name for path in folder.glob("cp-*")) == ["cp-0000.cp", "cp-0000.model"]
-    assert not (folder / "result.json").exists()
+    assert read_run(folder) is None
     poisoned.undo()
     with caplog.at_level(logging.INFO):
         assert run_here(monkeypatch, GLUE, *flags, "--device", "cpu") == 0
     assert "going on from cp-0000.cp" in caplog.text
-    assert (folder / "result.json").exists()
+    assert read_run(folder) is not None

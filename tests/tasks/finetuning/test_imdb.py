@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from finetuning import copy_of, finetune, pack, sweep, write_imdb
-from small import CPU, LENGTH, run_here
+from finetuning import copy_of, finetune, pack, write_imdb
+from small import LENGTH, run_here
 
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.report.table2 import write_table2
 from nystromformer.runs.baselines import read_baselines
 from nystromformer.runs.figures import Spread
-from nystromformer.runs.record import Run, best_combination, read_run
+from nystromformer.runs.record import Run, ranked, read_run
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.examples import Examples
@@ -33,7 +33,7 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(experiment: Experiment, reviews: Path, **changes: Any) -> list[Run]:
-    return finetune(experiment, Imdb(reviews, 0.25, 0), sweep(**changes), CPU).results
+    return finetune(experiment, Imdb(reviews, 0.25, 0), **changes).results
 
 
 def rows(result: Run, name: str = "test") -> list[dict[str, str]]:
@@ -103,10 +103,10 @@ def test_every_review_is_in_the_predictions(experiment: Experiment, reviews: Pat
 def test_only_the_best_of_a_grid_sees_the_test_reviews(
     experiment: Experiment, reviews: Path, scored: list[tuple[str, int]]
 ) -> None:
-    changes = {"learning_rates": (1e-4, 5e-3), "batch_sizes": (4, 8), "seeds": (0, 1)}
+    changes = {"lr": "1e-4,5e-3", "batch_size": "4,8", "seed": "0,1"}
     results = run(experiment, reviews, **changes)
     assert len(results) == 8
-    chosen = best_combination(results)
+    chosen = ranked(results)[0]
     assert {result.settings.seed for result in chosen} == {0, 1}
     groups = {result.settings.combination: [] for result in results}
     for result in results:
@@ -116,7 +116,7 @@ def test_only_the_best_of_a_grid_sees_the_test_reviews(
     test = ("IMDB test", len(TEST_IDS))
     assert scored.count(test) == 2, "whole, once for each seed of the best combination"
     first = scored.index(test)
-    assert scored[:first] == [("IMDB validation", 6)] * (8 * 2) + [("IMDB validation", 6)], "after all trainings"
+    assert scored[:first] == [("IMDB validation", 6)] * (8 * 2), "after all trainings"
     predicted = {path.parent.parent.name for path in experiment.checkpoints.glob("imdb/*/predictions/test.tsv")}
     assert predicted == {Path(result.folder).name for result in chosen}
     for result in results:
@@ -128,23 +128,23 @@ def test_only_the_best_of_a_grid_sees_the_test_reviews(
 
 
 def test_longer_reviews_repeat_the_positions(experiment: Experiment, reviews: Path, tmp_path: Path) -> None:
-    (result,) = run(experiment, reviews, length=48, epochs=1, learning_rates=(1e-9,))
+    (result,) = run(experiment, reviews, length=48, epoch=1, lr="1e-9")
     then = read_checkpoint(experiment.checkpoints / "cp-0001.model")["model"][POSITIONS]
     now = read_checkpoint(Path(result.folder) / "cp-0000.model")["model"][POSITIONS]
     assert (len(then), len(now)) == (LENGTH + 2, 48 + 2)
     torch.testing.assert_close(now[: LENGTH + 2], then, rtol=0, atol=1e-6)
     torch.testing.assert_close(now[LENGTH + 2 :], then[2 : 2 + 48 - LENGTH], rtol=0, atol=1e-6)
-    (short,) = run(experiment, reviews, epochs=1, learning_rates=(1e-9,))
+    (short,) = run(experiment, reviews, epoch=1, lr="1e-9")
     assert short.folder != result.folder
     assert [row["p_pos"] for row in rows(short)] != [row["p_pos"] for row in rows(result)], "it reads further"
 
 
 def test_a_part_of_the_training_reviews(experiment: Experiment, reviews: Path) -> None:
-    (result,) = run(experiment, reviews, train_rows=10, epochs=1)
+    (result,) = run(experiment, reviews, train_rows=10, epoch=1)
     assert result.rows == {"train": 10, "validation": 6}
     assert "trained on 10 of the 18 rows of IMDB train (--train_rows)" in result.warnings
     assert len(rows(result)) == len(TEST_IDS), "test is whole all the same"
-    assert json.loads((Path(result.folder) / "result.json").read_text())["rows"]["train"] == 10
+    assert json.loads((Path(result.folder) / "run.json").read_text())["rows"]["train"] == 10
 
 
 def test_baselines_are_scored_on_the_reviews_that_the_encoders_are_tested_on(
@@ -180,7 +180,7 @@ def test_reviews_of_at_least_so_many_tokens(source: Path, tmp_path: Path, review
     least = int(np.median(lengths))
     assert 0 < (lengths >= least).sum() < len(lengths), "some are shorter"
     task = Imdb(reviews, 0.25, 0, least)
-    (result,) = finetune(experiment, task, sweep(length=16), CPU).results
+    (result,) = finetune(experiment, task, length=16).results
     assert result.task == f"imdb-from-{least}"
     assert sum(result.rows.values()) == (lengths >= least).sum()
     test = whole.test(loading)["test"]
@@ -190,4 +190,4 @@ def test_reviews_of_at_least_so_many_tokens(source: Path, tmp_path: Path, review
     table = write_table2([experiment.folder], tmp_path / "table2.md")
     assert table.header[1:] == [f"IMDB from {least} tokens"]
     with pytest.raises(UserError, match="--min_tokens 999: IMDB train has no row of at least that many tokens; its"):
-        finetune(experiment, Imdb(reviews, 0.25, 0, 999), sweep(), CPU)
+        finetune(experiment, Imdb(reviews, 0.25, 0, 999))

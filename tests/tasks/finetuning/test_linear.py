@@ -7,14 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from finetuning import copy_of, finetune, made_rows, sweep, write_sst2, write_table
+from finetuning import copy_of, finetune, made_rows, write_sst2, write_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
-from small import CPU, run_here
-from torch import Tensor
+from small import run_here
 
-from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.model import ClassificationModel
 from nystromformer.prediction.predictor import Predictor
@@ -24,11 +22,10 @@ from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.targets import Ordered, Several, WeightedClasses
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.finetuning.baselines import constant_baseline, kept_words, words_baseline
-from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.baselines import constants
 from nystromformer.tasks.finetuning.examples import Labels, Texts
 from nystromformer.tasks.finetuning.linear import Words, choose, fit, fit_words, put_head
-from nystromformer.tasks.finetuning.target import Classes, Guessed, Value, accuracy, vectors_of
+from nystromformer.tasks.finetuning.target import Classes, Guessed, Value, vectors_of
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
 from nystromformer.training.checkpoint import read_checkpoint
@@ -114,60 +111,37 @@ def test_what_is_damaged_is_not_read(tmp_path: Path) -> None:
         Words.read(path)
 
 
-def encoded(first: list[str], labels: Labels, second: list[str] | None = None) -> EncodedTexts:
-    return EncodedTexts(Texts("t", first, second, labels), train_tokenizer(ROWS, 400), 50, True)
+def test_words_see_pairs_of_words() -> None:
+    """Which of two words comes first, behind many others."""
 
-
-def accuracy_of(scores: Tensor, labels: Tensor) -> dict[str, float]:
-    return {"accuracy": accuracy(scores, labels)}
-
-
-def test_words_see_pairs_of_words_and_what_a_row_has_no_room_for() -> None:
-    """Which of two words comes first, behind more tokens than a row takes."""
-
-    def late(count: int, seed: int) -> EncodedTexts:
+    def late(count: int, seed: int) -> Texts:
         labels = np.array(random.Random(seed).choices([0, 1], k=count))
         ends = ("query key value", "key query value")
-        return encoded([f"{' '.join(['row'] * 60)} {ends[k]}" for k in labels], labels)
+        return Texts("late", [f"{' '.join(['row'] * 60)} {ends[k]}" for k in labels], None, labels)
 
-    words = kept_words(None, train := late(100, 0), Classes(2))
-    assert words_baseline(words, {"_other": late(60, 1)}, accuracy_of)["accuracy_other"].mean == 1.0
-    assert words_baseline(words, {"": train}, accuracy_of)["accuracy"].deviation is None
+    other = late(60, 1)
+    assert (fit_words(Classes(2), late(100, 0)).scores(other).argmax(1) == other.labels).all()
 
 
 @pytest.mark.parametrize("second", [None, ["!"] * 20])
 def test_without_words_it_is_the_majority(second: list[str] | None, recwarn: pytest.WarningsRecorder) -> None:
-    train = encoded(["?"] * 20, np.array([0] * 15 + [1] * 5), second)
-    words = words_baseline(kept_words(None, train, Classes(2)), {"": train}, accuracy_of)
-    constant = constant_baseline(train, {"": train}, Classes(2), accuracy_of)
-    assert constant == {"majority class": words}
-    assert words["accuracy"].mean == 0.75
+    train = Texts("none", ["?"] * 20, second, np.array([0] * 15 + [1] * 5))
+    assert not fit_words(Classes(2), train).scores(train).argmax(1).any()
     assert not recwarn.list
 
 
 def test_constants() -> None:
     """The mean of values; of questions what is more frequent of each, of ordered classes the median, too."""
-
-    def constants(target: Guessed, train: Labels, scored: Labels, right: object) -> dict[str, float]:
-        rows = [encoded(["row"] * len(labels), labels) for labels in (train, scored)]
-        found = constant_baseline(rows[0], {"": rows[1]}, target, right)  # type: ignore[arg-type]
-        return {name: figures["x"].mean for name, figures in found.items()}
-
-    def error(scores: Tensor, labels: Tensor) -> dict[str, float]:
-        return {"x": float((scores[:, 0] - labels).square().mean())}
-
-    def answered(scores: Tensor, labels: Tensor) -> dict[str, float]:
-        return {"x": float(((scores > 0) == (labels > 0)).float().mean())}
-
-    def median(scores: Tensor, labels: Tensor) -> dict[str, float]:
-        return {"x": float(((scores > 0).sum(1) == labels).float().mean())}
-
-    values = np.float32([1, 2, 4.5]), np.float32([0, 5])
-    assert constants(Value(), *values, error) == {"mean value": pytest.approx(2.5**2)}
-    sets = np.float32([[1, 0], [1, 0], [0, 0]]), np.float32([[1, 1], [0, 0]])
-    assert constants(Several(2), *sets, answered) == {"each label's majority": 0.5}
-    grades = np.array([0, 0, 0, 1, 1, 2, 2]), np.array([0, 1, 1, 2])
-    assert constants(Ordered(3), *grades, median) == {"median class": 0.5, "majority class": 0.25}
+    assert constants(np.float32([1, 2, 4.5]), Value()) == {"mean value": 2.5}
+    (several,) = constants(np.float32([[1, 0], [1, 0], [0, 0]]), Several(2)).values()
+    assert (several > 0).tolist() == [True, False]
+    ordered = constants(np.array([0, 0, 0, 1, 1, 2, 2]), Ordered(3))
+    assert {name: int((scores > 0).sum()) for name, scores in ordered.items()} == {
+        "median class": 1,
+        "majority class": 0,
+    }
+    (classes,) = constants(np.array([0, 2, 2, 1]), Classes(4)).values()
+    assert classes.tolist() == [0.25, 0.25, 0.5, 0]
 
 
 def documents(folder: Path) -> Documents:
@@ -217,7 +191,7 @@ def test_glue_keeps_no_words(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     task = Glue(find_tasks("SST-2")[0], write_sst2(tmp_path / "glue"))
-    (run,) = finetune(copy_of(source, tmp_path / "experiment"), task, sweep(epochs=1), CPU).results
+    (run,) = finetune(copy_of(source, tmp_path / "experiment"), task, epoch=1).results
     table = write_table(tmp_path / "rows.csv", ("body",), [("a row",)])
     place = (run.folder, "--input", table, "--out", tmp_path / "out.csv", "--text", "body")
     assert run_here(monkeypatch, "code/run_predict.py", *place, "--baseline") == 2
@@ -225,7 +199,7 @@ def test_glue_keeps_no_words(
 
 
 def frozen(experiment: Experiment, task: Documents) -> Run:
-    (run,) = finetune(experiment, task, sweep(freeze=True, length=32), CPU).results
+    (run,) = finetune(experiment, task, freeze=True, length=32).results
     return run
 
 
@@ -250,7 +224,7 @@ def test_a_frozen_run_keeps_the_encoder_and_predicts_by_the_head(
         own = vectors @ (head.classifier.weight @ head.dense.weight).T + head.classifier.bias
     torch.testing.assert_close(loaded.scores(examples), own, rtol=1e-2, atol=1e-3)
     assert run.test_metrics.keys() >= {"accuracy"}
-    (other,) = finetune(experiment, task, sweep(epochs=1), CPU).results
+    (other,) = finetune(experiment, task, epoch=1).results
     assert other.folder != run.folder
     assert other.family != run.family
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from finetuning import copy_of, finetune, made_rows, sweep, write_table
+from finetuning import copy_of, finetune, made_rows, write_table
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, fbeta_score, jaccard_score, precision_recall_curve, roc_auc_score
-from small import CPU, run_here, stop_at
+from small import run_here, stop_at
 
 from nystromformer.exchange.open_model import open_model
 from nystromformer.prediction.predictor import Predictor
@@ -105,7 +105,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Documents:
 
 
 def trained(experiment: Experiment, tables: Documents, settings: ObjectiveSettings | None, **changes: object) -> Run:
-    (run,) = finetune(experiment, tables, sweep(objective=settings, **changes), CPU).results
+    (run,) = finetune(experiment, tables, objective=settings, **changes).results
     return run
 
 
@@ -146,7 +146,7 @@ def test_a_stopped_run_ends_as_one_that_was_not(
     apart = copy_of(source, tmp_path / "apart", still)
     with monkeypatch.context() as patched:
         stop_at(4, patched)
-        assert finetune(apart, tables, sweep(objective=settings), CPU).stopped_by is not None
+        assert finetune(apart, tables, objective=settings).stopped_by is not None
     saved = read_checkpoint(max(apart.checkpoints.rglob("*.cp")))["model"]
     assert pair == ("auroc", "eban") or [name for name in saved if name.startswith("objective.")], "it has variables"
     resumed = trained(apart, tables, settings)
@@ -200,7 +200,7 @@ def test_reports_say_how_the_game_stands(decided: Run, source: Path, tables: Doc
         copy_of(source, tmp_path / "e", "pretraining_setting.batches_per_report=1"),
         tables,
         wanted("precision_at_recall", warm_start=0.0),
-        batch_sizes=(2,),
+        batch_size="2",
     )
     lines = [line for line in read_log(run.folder / "log.jsonl") if line["type"] == "train"]
     # Of what is missed two fifths of the positives may be, of which there are as many in all reports.
@@ -216,7 +216,7 @@ def test_reports_say_how_the_game_stands(decided: Run, source: Path, tables: Doc
 @pytest.mark.parametrize(
     ("objective", "expected"),
     [
-        ("f1", "--objective f1: expected cross_entropy alone, or one of f_beta"),
+        ("f1", "f1: expected cross_entropy alone, or one of f_beta"),
         ("cross_entropy,stratify=true", "expected cross_entropy alone, or one of f_beta"),
         ("f_beta,2", "expected NAME,KEY=VALUE,…, found '2'"),
         ("f_beta,method=eban", "expected a method of dual, cross_entropy, found 'eban'"),

@@ -1,38 +1,37 @@
-"""Fine-tuning runs: killed and resumed, in several processes, in grids, and what they leave."""
+"""Fine-tuning runs: killed and resumed, in several processes, in grids, what they leave and what they read again."""
 
+import logging
 import shutil
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from finetuning import copy_of, finetune, sweep, write_sst2, write_stsb
-from small import CPU, ROOT, command, run_here
+from finetuning import copy_of, finetune, opened, write_sst2, write_stsb
+from small import CPU, ROOT, command, run_here, stop_at
 
-from nystromformer.runs.record import (
-    EpochMetrics,
-    Run,
-    best_combination,
-    read_run,
-)
+from nystromformer.errors import UserError
+from nystromformer.runs.record import EpochMetrics, Run, find_unfinished, ranked, read_run
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
-from nystromformer.tasks.experiment.opening import open_finetuning
+from nystromformer.tasks.finetuning import run as finetuning_run
 from nystromformer.tasks.finetuning.objective import decided
-from nystromformer.tasks.finetuning.run import _build, begun_run
-from nystromformer.tasks.finetuning.sweep import Finetuned, plan_setup
+from nystromformer.tasks.finetuning.run import build_model
 from nystromformer.tasks.finetuning.tables import table
+from nystromformer.tasks.finetuning.target import Classes
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
 from nystromformer.training import Device
 from nystromformer.training.checkpoint import CheckpointFile, find_checkpoints, read_checkpoint
 from nystromformer.training.log import read_log
-from nystromformer.training.loop import Trainer
 
 NO_DROPOUT = ("model.dropout_prob=0.0",)
+SCRIPT = "code/run_glue.py"
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +43,9 @@ def sst2(folder: Path) -> Glue:
     return Glue(find_tasks("SST-2")[0], folder)
 
 
-def run(experiment: Experiment, glue_folder: Path, **changes: object) -> Finetuned:
-    return finetune(experiment, sst2(glue_folder), sweep(**changes), CPU)
+def run(experiment: Experiment, glue_folder: Path, **changes: Any) -> Run:
+    (result,) = finetune(experiment, sst2(glue_folder), **changes).results
+    return result
 
 
 def metrics(result: Run) -> list[dict[str, float]]:
@@ -54,7 +54,7 @@ def metrics(result: Run) -> list[dict[str, float]]:
 
 def lines(result: Run) -> list[tuple[int, float, float]]:
     """Step, loss and, of training, the norm of its gradient, whose scale Adam would hide."""
-    records = read_log(Path(result.folder) / "log.jsonl")
+    records = read_log(result.folder / "log.jsonl")
     kinds = ("train", "validation")
     return [(r["step"], r["loss"], r.get("gradient_norm", 0.0)) for r in records if r["type"] in kinds]
 
@@ -69,10 +69,10 @@ def test_killed_at_any_step_and_resumed_it_ends_in_the_same_bits(
     whole, killed = copy_of(source, tmp_path / "whole"), copy_of(source, tmp_path / "killed")
     frequent = ("--set", "pretraining_setting.minutes_per_checkpoint=1e-6")
     flags = (*FLAGS, "--glue", glue_folder, *frequent)
-    assert run_here(monkeypatch, "code/run_glue.py", "--model", whole.folder, *flags) == 0
+    assert run_here(monkeypatch, SCRIPT, "--model", whole.folder, *flags) == 0
     for kill_at in (4, 15, 31):  # the second at an epoch's end, of 15 steps each
         with (tmp_path / "stderr.txt").open("ab") as errors:
-            process = subprocess.Popen(command("code/run_glue.py", "--model", killed.folder, *flags), stderr=errors)
+            process = subprocess.Popen(command(SCRIPT, "--model", killed.folder, *flags), stderr=errors)
         deadline = time.monotonic() + 60
         while process.poll() is None and time.monotonic() < deadline:
             checkpoints = [find_checkpoints(folder) for folder in killed.checkpoints.glob("glue/SST-2/*")]
@@ -81,9 +81,11 @@ def test_killed_at_any_step_and_resumed_it_ends_in_the_same_bits(
             time.sleep(0.002)
         process.kill()
         assert process.wait() < 0, (tmp_path / "stderr.txt").read_text()
-    assert run_here(monkeypatch, "code/run_glue.py", "--model", killed.folder, *flags) == 0
+    (unfinished,) = find_unfinished(killed.checkpoints)
+    assert run_here(monkeypatch, SCRIPT, "--model", killed.folder, *flags) == 0
+    assert not find_unfinished(killed.checkpoints)
     (first,), (second,) = (list(e.checkpoints.glob("glue/SST-2/*")) for e in (whole, killed))
-    assert first.name == second.name
+    assert first.name == second.name == unfinished.name
     results = [read_run(folder) for folder in (first, second)]
     assert results[0] is not None
     assert results[1] is not None
@@ -92,8 +94,7 @@ def test_killed_at_any_step_and_resumed_it_ends_in_the_same_bits(
     for name in ("cp-0002.model", f"cp-{results[0].best.epoch:04d}.model"):
         a, b = (read_checkpoint(folder / name)["model"] for folder in (first, second))
         assert all(torch.equal(a[key], b[key]) for key in a)
-    predictions = [(folder / "predictions" / "SST-2.tsv").read_bytes() for folder in (first, second)]
-    assert predictions[0] == predictions[1]
+    assert results[0].tested == results[1].tested, "every byte of the predictions"
 
 
 def _step(checkpoint: CheckpointFile) -> float:
@@ -105,7 +106,7 @@ def _step(checkpoint: CheckpointFile) -> float:
 def test_a_stopped_run_exits_as_pretraining_does(experiment: Experiment, glue_folder: Path, tmp_path: Path) -> None:
     flags = ("--model", experiment.folder, *FLAGS, "--epoch", 400, "--glue", glue_folder)
     with (tmp_path / "stderr.txt").open("wb") as errors:
-        process = subprocess.Popen(command("code/run_glue.py", *flags), stderr=errors)
+        process = subprocess.Popen(command(SCRIPT, *flags), stderr=errors)
     deadline = time.monotonic() + 60
     while not list(experiment.checkpoints.glob("glue/SST-2/*/cp-0000.model")) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -119,8 +120,7 @@ def test_micro_batches_change_no_step(source: Path, tmp_path: Path, glue_folder:
     curves = []
     for size in (1, 8):
         budget = (f"gpu_setting.inst_per_gpu={size}", "pretraining_setting.batches_per_report=1")
-        done = run(copy_of(source, tmp_path / str(size), *NO_DROPOUT, *budget), glue_folder)
-        curves.append(lines(done.results[0]))
+        curves.append(lines(run(copy_of(source, tmp_path / str(size), *NO_DROPOUT, *budget), glue_folder)))
     assert len(curves[0]) == 18
     torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0, atol=1e-5)
 
@@ -138,10 +138,10 @@ def test_two_processes_are_one(
     for processes in (1, 2):
         experiment = copy_of(source, tmp_path / str(processes))
         if processes == 1:
-            assert run_here(monkeypatch, "code/run_glue.py", "--model", experiment.folder, *flags) == 0
+            assert run_here(monkeypatch, SCRIPT, "--model", experiment.folder, *flags) == 0
         else:
             launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-            script = [*launcher, ROOT / "code/run_glue.py", "--model", experiment.folder, *flags]
+            script = [*launcher, ROOT / SCRIPT, "--model", experiment.folder, *flags]
             done = subprocess.run(list(map(str, script)), capture_output=True, text=True, timeout=200, check=False)
             assert done.returncode == 0, done.stderr
         (folder,) = experiment.checkpoints.glob("glue/SST-2/*")
@@ -155,13 +155,27 @@ def test_two_processes_are_one(
     assert [line.split("\t")[:2] for line in scores[0]] == [line.split("\t")[:2] for line in scores[1]]
 
 
-def test_what_a_run_leaves(experiment: Experiment, glue_folder: Path) -> None:
-    (result,) = run(experiment, glue_folder, epochs=4, learning_rates=(5e-3,)).results
-    folder = Path(result.folder)
+def test_what_a_run_leaves(
+    experiment: Experiment, glue_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of one command: a model that is built once, start weights that are read once, and rows that are scored once."""
+    built, read = [], []
+    build, load = Classes.build, torch.load
+    monkeypatch.setattr(Classes, "build", lambda *arguments: built.append(1) or build(*arguments))
+    monkeypatch.setattr(torch, "load", lambda file, **how: read.append(file) or load(file, **how))
+    with caplog.at_level(logging.INFO):
+        result = run(experiment, glue_folder, epoch=4, lr="5e-3")
+    assert len(built) == 1
+    assert len(read) == 1 + (result.best != result.last), "the best weights, where the last ones are not the best"
+    folder = result.folder
+    assert (
+        caplog.messages[0]
+        == f"experiment, attention nystrom (num_landmarks=8, conv_kernel_size=5), on glue/SST-2: {folder}"
+    )
+    assert folder.name.startswith("cp-0001-nystrom-batch8-lr0.005-epoch4-seed0-")
     kept = {f"cp-{epoch:04d}.model" for epoch in (result.best.epoch, result.last.epoch)}
     assert {path.name for path in folder.glob("cp-*")} == kept, "the rest served to resume"
-    stored = read_run(folder)
-    assert stored == result
+    assert read_run(folder) == result
     assert [epoch.epoch for epoch in result.epochs] == [0, 1, 2, 3]
     assert result.best.metrics["accuracy"] == max(m["accuracy"] for m in metrics(result))
     assert (folder / "tensorboard").is_dir()
@@ -177,43 +191,10 @@ def test_what_a_run_leaves(experiment: Experiment, glue_folder: Path) -> None:
     assert "SST-2 train has 60 rows" in " ".join(result.warnings)
 
 
-def probabilities(result: Run, split: str) -> list[float]:
-    lines = (Path(result.folder) / "predictions" / f"{split}.tsv").read_text().splitlines()
-    column = lines[0].split("\t").index("p_1")
-    return [float(line.split("\t")[column]) for line in lines[1:]]
-
-
-def test_the_last_epochs_weights_predict_where_they_are_asked_for(
-    experiment: Experiment, glue_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The best epoch is here the first of three, by a metric that says so."""
-    accuracies = iter([0.9, 0.1, 0.5])
-    monkeypatch.setattr(Glue, "metrics", lambda *_: {"accuracy": next(accuracies)})
-    made: dict[str, Run] = {}
-    for asked in ("best", "last", "best"):
-        (made[asked],) = run(experiment, glue_folder, epochs=3, predict=asked).results
-        result, definition = made[asked], sst2(glue_folder)
-        epoch = {"best": 0, "last": 2}[asked]
-        assert result.predictions
-        assert result.tested_epoch == epoch
-        assert read_run(Path(result.folder)) == result
-        assert sorted(result.predictions) == [f"predictions/{name}.tsv" for name in ("SST-2", "dev", "test")]
-        model = definition.target.build(experiment.config.model).eval()
-        model.load_state_dict(decided(read_checkpoint(Path(result.folder) / f"cp-{epoch:04d}.model"))["model"])
-        setup = plan_setup(open_finetuning(experiment, CPU), definition, sweep())
-        batch = definition.test(setup.loading)["test"].batch(np.arange(9))
-        with torch.no_grad():
-            chances = definition.target.scores(model, batch).softmax(1)[:, 1].tolist()
-        assert chances == pytest.approx(probabilities(result, "test"), abs=2e-6)
-        server = (Path(result.folder) / "predictions" / "SST-2.tsv").read_text().splitlines()[1:]
-        assert [line.split("\t")[1] for line in server] == [str(int(chance > 0.5)) for chance in chances]
-    assert made["best"].epochs == made["last"].epochs, "nothing is trained again"
-
-
 def test_a_combination_with_all_its_seeds_goes_before_a_lucky_survivor(
     experiment: Experiment, glue_folder: Path
 ) -> None:
-    (result,) = run(experiment, glue_folder, epochs=1).results
+    result = run(experiment, glue_folder, epoch=1)
 
     def finished(rate: float, seed: int, accuracy: float) -> Run:
         settings = replace(result.settings, learning_rate=rate, seed=seed)
@@ -221,59 +202,44 @@ def test_a_combination_with_all_its_seeds_goes_before_a_lucky_survivor(
 
     survivor = [finished(5e-5, 1, 0.99)]
     whole = [finished(rate, seed, rate * 1e4 + seed / 10) for rate in (2e-5, 3e-5) for seed in range(3)]
-    results = [*survivor, *whole]
-    assert {(r.settings.learning_rate, r.settings.seed) for r in best_combination(results)} == {
-        (3e-5, 0),
-        (3e-5, 1),
-        (3e-5, 2),
-    }
-    text = table(results)
+    best = [(run.settings.learning_rate, run.settings.seed) for run in ranked([*survivor, *whole])[0]]
+    assert sorted(best) == [(3e-5, 0), (3e-5, 1), (3e-5, 2)]
+    text = table([*survivor, *whole])
     rates = [line.split()[1] for line in text.splitlines() if line.split()[0] == str(result.settings.batch_size)]
     assert rates == ["3e-05", "2e-05", "5e-05"]
     assert "1 combination has fewer finished seeds than the first one" in text
     assert "fewer finished seeds" not in table(whole)
-    assert "fewer finished seeds" not in table(survivor)
 
 
 def test_it_learns(experiment: Experiment, glue_folder: Path, tmp_path: Path) -> None:
     data = write_sst2(tmp_path / "more", train=300, dev=100)
-    (result,) = run(experiment, data, epochs=4, learning_rates=(5e-3,), batch_sizes=(16,)).results
+    result = run(experiment, data, epoch=4, lr="5e-3", batch_size="16")
     assert result.best.metrics["accuracy"] > 0.85, metrics(result)
 
 
 def test_a_number_is_learned_too(experiment: Experiment, glue_folder: Path) -> None:
     task = Glue(find_tasks("STS-B")[0], glue_folder)
-    (result,) = finetune(experiment, task, sweep(), CPU).results
+    (result,) = finetune(experiment, task).results
     assert set(result.last.metrics) == {"loss", "pearson_spearman", "pearson", "spearman"}
-    done = finetune(experiment, task, sweep(), CPU)
-    heading, row, *_ = table(done.results).splitlines()
+    heading, row, *_ = table([result]).splitlines()
     assert len(heading) == len(row), "long names widen their columns"
-    assert done.splits is not None
-    assert "types_BN" in done.splits.train.batch(np.array([0])), "the model tells the two sentences apart"
-    rows = (Path(result.folder) / "predictions" / "dev.tsv").read_text().splitlines()
+    train = opened(experiment, task).splits.train
+    assert "types_BN" in train.batch(np.array([0])), "the model tells the two sentences apart"
+    rows = (result.folder / "predictions" / "dev.tsv").read_text().splitlines()
     assert rows[0] == "id\tlabel\tprediction"
-    assert not (Path(result.folder) / "predictions" / "STS-B.tsv").exists(), "there is no test split here"
+    assert not (result.folder / "predictions" / "STS-B.tsv").exists(), "there is no test split here"
 
 
 def test_other_landmarks_from_the_same_checkpoint(source: Path, tmp_path: Path, glue_folder: Path) -> None:
     shares = []
     for landmarks in (4, 16):
         experiment = copy_of(source, tmp_path / str(landmarks), f"model.num_landmarks={landmarks}")
-        (result,) = run(experiment, glue_folder, epochs=1).results
+        result = run(experiment, glue_folder, epoch=1)
+        lengths = opened(experiment, sst2(glue_folder)).splits.validation[""].lengths
         shares.append(result.exact_share["validation"])
+        assert shares[-1] == float((lengths <= landmarks).mean())
         assert result.attention[0]["num_landmarks"] == landmarks
     assert shares[0] < shares[1]
-
-
-def test_another_setting_is_another_run(experiment: Experiment, glue_folder: Path) -> None:
-    """Nothing of an earlier run is overwritten."""
-    first = run(experiment, glue_folder, epochs=1).results[0]
-    other = open_experiment(experiment.folder, ["pretraining_setting.weight_decay=0.5"])
-    second = run(other, glue_folder, epochs=1).results[0]
-    third = run(experiment, glue_folder, epochs=1, warmup=0.5).results[0]
-    assert len({first.folder, second.folder, third.folder}) == len({first.family, second.family, third.family}) == 3
-    compiled = open_experiment(experiment.folder, ["model.attention_grad_checkpointing=true"])
-    assert run(compiled, glue_folder, epochs=1).results[0].folder == first.folder, "the same numbers, another way"
 
 
 def test_every_input_is_of_the_identity(
@@ -283,74 +249,48 @@ def test_every_input_is_of_the_identity(
     experiment = copy_of(source, tmp_path / "one")
     other = tmp_path / "one" / "model" / "cp-0000.model"
     other.write_bytes((source / "model" / "cp-0000.model").read_bytes())
-    definition = sst2(glue_folder)
+    families = set()
 
     def name(*overrides: str, device: Device = CPU, **changes: object) -> str:
-        wanted = sweep(**changes)
-        opened = open_finetuning(open_experiment(experiment.folder, overrides), device, wanted.checkpoint)
-        setup = plan_setup(opened, definition, wanted)
-        return begun_run(setup, definition.load(setup.loading), wanted.runs[0]).folder.name
+        found = opened(open_experiment(experiment.folder, overrides), sst2(glue_folder), device, **changes)
+        asked = found.ask(found.grid[0])
+        families.add(asked.family)
+        return asked.folder.name
 
     base = name()
-    different = [
-        *(
-            name(override)
-            for override in (
-                "model.num_landmarks=4",
-                "model.dropout_prob=0.2",
-                'model.mixed_precision="bf16"',
-                *(
-                    f"pretraining_setting.{key}"
-                    for key in ("weight_decay=0.5", "adam_beta1=0.8", "adam_beta2=0.9", "adam_eps=1e-8")
-                ),
-                "pretraining_setting.max_grad_norm=0.5",
-            )
-        ),
-        *(
-            name(**change)
-            for change in (
-                {"checkpoint": "0"},
-                {"train_rows": 30},
-                {"length": 31},
-                {"bucket": 1},
-                {"pad_to": 32},
-                {"warmup": 0.5},
-                {"epochs": 3},
-                {"seeds": (1,)},
-                {"batch_sizes": (16,)},
-                {"learning_rates": (2e-3,)},
-            )
-        ),
+    of_setting = ("weight_decay=0.5", "adam_beta1=0.8", "adam_beta2=0.9", "adam_eps=1e-8", "max_grad_norm=0.5")
+    of_model = ("num_landmarks=4", "dropout_prob=0.2", 'mixed_precision="bf16"')
+    overrides = [*(f"pretraining_setting.{each}" for each in of_setting), *(f"model.{each}" for each in of_model)]
+    changes: list[dict[str, object]] = [
+        *({"checkpoint": "0"}, {"train_rows": 30}, {"length": 31}, {"bucket": 1}, {"pad_to": 32}, {"warmup": 0.5}),
+        *({"epoch": 3}, {"batch_size": "16"}, {"lr": "2e-3"}),
     ]
+    different = [*map(name, overrides), *(name(**change) for change in changes)]
     # What mixed_precision true amounts to depends on the device.
     devices = [Device(torch.device("cpu"), dtype) for dtype in (None, torch.bfloat16, torch.float16)]
     different += [name("model.mixed_precision=true", device=device) for device in devices]
-    assert len({base, *different}) == 1 + len(different)
+    assert len({base, *different}) == len(families) == 1 + len(different)
+    assert name(seed="1") not in {base, *different}
+    assert len(families) == 1 + len(different), "runs of one family differ in their seeds alone"
     assert len({name(device=device) for device in devices}) == 1, "where config.json says it, nothing else does"
-    plan = "nystromformer.tasks.finetuning.run.PLAN_VERSION"
     unsorted = name(bucket=1)
     with monkeypatch.context() as patch:
-        patch.setattr(plan, 0)
+        patch.setattr("nystromformer.tasks.finetuning.opening.PLAN_VERSION", 0)
         assert name() not in {base, *different}, "batches that are planned otherwise"
         assert name(bucket=1) == unsorted
     for same in ("model.compile=true", "model.gelu_grad_checkpointing=true", "gpu_setting.inst_per_gpu=1"):
         assert name(same) == base
-    one, other = (f'model.attn_type={{"name":"nystrom","implementation":"{by}"}}' for by in ("auto", "torch"))
-    assert name(one) == name(other), "the same, computed by another implementation"
+    one, two = (f'model.attn_type={{"name":"nystrom","implementation":"{by}"}}' for by in ("auto", "torch"))
+    assert name(one) == name(two), "the same, computed by another implementation"
 
 
 def test_seeds_begin_with_heads_of_their_own(experiment: Experiment, glue_folder: Path) -> None:
-    definition = sst2(glue_folder)
-    setup = plan_setup(open_finetuning(experiment, CPU), definition, sweep())
-    splits = definition.load(setup.loading)
-    heads, encoders = [], []
-    for run in sweep(seeds=(0, 0, 1)).runs:
-        model = _build(setup, splits, begun_run(setup, splits, run))[0].model
-        heads.append(model.state_dict()["head.dense.weight"])
-        encoders.append(model.state_dict()["encoder.layers.0.attention.query.weight"])
+    found = opened(experiment, sst2(glue_folder), seed="0,1")
+    states = [build_model(found, found.grid[place], found.pretrained).model.state_dict() for place in (0, 0, 1)]
+    heads = [state["head.dense.weight"] for state in states]
     assert torch.equal(heads[0], heads[1])
     assert not torch.equal(heads[0], heads[2])
-    assert torch.equal(encoders[0], encoders[2])
+    assert torch.equal(*(states[place]["encoder.layers.0.attention.query.weight"] for place in (0, 2)))
 
 
 def test_predictions_follow_the_test_data(experiment: Experiment, tmp_path: Path) -> None:
@@ -358,26 +298,15 @@ def test_predictions_follow_the_test_data(experiment: Experiment, tmp_path: Path
     test = data / "SST-2" / "test.tsv"
     content = test.read_text()
     test.unlink()
-    (result,) = run(experiment, data, epochs=1).results
-    target = Path(result.folder) / "predictions" / "SST-2.tsv"
+    target = run(experiment, data, epoch=1).folder / "predictions" / "SST-2.tsv"
     assert not target.exists()
     test.write_text(content)
-    run(experiment, data, epochs=1)
-    first = target.read_text()
-    assert len(first.splitlines()) == 1 + 9
+    run(experiment, data, epoch=1)
+    assert len(target.read_text().splitlines()) == 1 + 9
     test.write_text("\n".join(content.splitlines()[:5]) + "\n")
-    (result,) = run(experiment, data, epochs=1).results
+    run(experiment, data, epoch=1)
     assert len(target.read_text().splitlines()) == 1 + 4
-    assert any("SST-2 test has 4 rows" in warning for warning in definition_warnings(data, experiment))
-    target.unlink()
-    run(experiment, data, epochs=1)
-    assert target.exists(), "what was lost is written again"
-
-
-def definition_warnings(data: Path, experiment: Experiment) -> list[str]:
-    definition = sst2(data)
-    setup = plan_setup(open_finetuning(experiment, CPU), definition, sweep())
-    return definition.load(setup.loading).warnings
+    assert any("SST-2 test has 4 rows" in warning for warning in opened(experiment, sst2(data)).splits.warnings)
 
 
 def test_a_run_that_diverges_does_not_end_the_others(
@@ -389,59 +318,210 @@ def test_a_run_that_diverges_does_not_end_the_others(
     flags = ["--task", "SST-2", "--task", "STS-B", "--epoch", 1, "--batch_size", 1, "--lr", "10,1e-3"]
     flags += ["--set", "pretraining_setting.weight_decay=10"]
     model = ["--model", experiment.folder, "--glue", glue_folder, "--device", "cpu"]
-    assert run_here(monkeypatch, "code/run_glue.py", *flags, *model) == 2
+    assert run_here(monkeypatch, SCRIPT, *flags, *model) == 2
     said = capsys.readouterr()
     assert said.err.count("error:") == 1
     assert "2 of the runs ended without a result" in said.err
     assert "batch 1, learning rate 10, seed 0" in said.err
     for task in ("SST-2", "STS-B"):
         assert f"glue/{task}," in said.out, "its table is shown"
-        assert len(list(experiment.checkpoints.glob(f"glue/{task}/*/result.json"))) == 1
         assert len(list(experiment.checkpoints.glob(f"glue/{task}/*/predictions"))) == 1
+    assert len(find_unfinished(experiment.checkpoints)) == 2
 
 
-@pytest.mark.slow
 def test_another_division_is_said(
-    source: Path, tmp_path: Path, glue_folder: Path, caplog: pytest.LogCaptureFixture
+    source: Path, tmp_path: Path, glue_folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    experiment = copy_of(source, tmp_path / "one", "pretraining_setting.minutes_per_checkpoint=1e-6")
-    (result,) = run(experiment, glue_folder).results
-    folder = Path(result.folder)
-    stopped = _stopped(experiment, glue_folder, folder)
+    experiment = copy_of(source, tmp_path / "one")
+    with monkeypatch.context() as patched:
+        stop_at(3, patched)
+        assert finetune(experiment, sst2(glue_folder)).stopped_by is not None
     with caplog.at_level("INFO"):
-        other = open_experiment(experiment.folder, ["gpu_setting.inst_per_gpu=2"])
-        run(other, glue_folder)
-    assert f"changed since {stopped}: gpu_setting.inst_per_gpu: 4 in the checkpoint, 2 now" in caplog.text
-
-
-def _stopped(experiment: Experiment, glue_folder: Path, folder: Path) -> str:
-    """The run's folder as a kill in its first epoch leaves it; returns the checkpoint's name."""
-    shutil.rmtree(folder)
-
-    def stop(trainer: Trainer, log: object) -> None:
-        original(trainer, log)
-        raise KeyboardInterrupt
-
-    original = Trainer._save_between
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "_save_between", stop)
-        with pytest.raises(KeyboardInterrupt):
-            run(experiment, glue_folder)
-    (checkpoint,) = find_checkpoints(folder)
-    return checkpoint.path.name
+        run(open_experiment(experiment.folder, ["gpu_setting.inst_per_gpu=2"]), glue_folder)
+    assert "gpu_setting.inst_per_gpu: 4 in the checkpoint, 2 now" in caplog.text
 
 
 def test_baselines_are_kept(
     experiment: Experiment, glue_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--task", "SST-2", "--epoch", 1, "--baselines", "--model", experiment.folder, "--glue", glue_folder]
-    assert run_here(monkeypatch, "code/run_glue.py", *flags, "--device", "cpu") == 0
+    assert run_here(monkeypatch, SCRIPT, *flags, "--device", "cpu") == 0
     first = capsys.readouterr().out
 
     def refuse(*_: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr("nystromformer.tasks.finetuning.sweep.words_baseline", refuse)
-    assert run_here(monkeypatch, "code/run_glue.py", *flags, "--device", "cpu") == 0
+    monkeypatch.setattr("nystromformer.tasks.finetuning.baselines._words", refuse)
+    assert run_here(monkeypatch, SCRIPT, *flags, "--device", "cpu") == 0
     assert capsys.readouterr().out == first
     assert "tf-idf" in first
+
+
+def test_a_run_stops_when_epochs_are_no_better(
+    source: Path, tmp_path: Path, glue_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings: dict[str, Any] = {"epoch": 6, "lr": "1e-9", "patience": 2, "train_rows": 24}
+    whole, apart = (copy_of(source, tmp_path / name) for name in ("whole", "apart"))
+    with caplog.at_level("INFO"):
+        result = run(whole, glue_folder, **settings)
+    assert [epoch.epoch for epoch in result.epochs] == [0, 1, 2]
+    assert result.best.epoch == 0
+    assert "accuracy was best in epoch 0 (--patience 2)" in caplog.text
+    assert run(whole, glue_folder, **settings).epochs == result.epochs, "done already"
+    with monkeypatch.context() as patched:
+        stop_at(7, patched)  # within the last epoch
+        assert finetune(apart, sst2(glue_folder), **settings).stopped_by is not None
+    assert run(apart, glue_folder, **settings).epochs == result.epochs
+
+
+ACCURACIES = (0.9, 0.1, 0.5)
+"""The best of the epochs is the first."""
+KEPT = {"cp-0000.model", "cp-0002.model"}
+
+
+class Killed(BaseException):
+    """As SIGKILL: nothing is done after it."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A copy of an experiment with a run, and its data."""
+
+    experiment: Path
+    glue: Path
+
+    @property
+    def run(self) -> Path:
+        (folder,) = (self.experiment / "model" / "glue" / "SST-2").glob("cp-*")
+        return folder
+
+    def finetune(self, **changes: Any) -> Run:
+        """The result of the command, in which an epoch's validation is as scripted."""
+        done = {int(path.stem[3:]) for path in (self.experiment / "model" / "glue").rglob("cp-*.model")}
+        accuracies = iter(ACCURACIES[max(done, default=-1) + 1 :])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Glue, "metrics", lambda *_: {"accuracy": next(accuracies)})
+            return run(open_experiment(self.experiment), self.glue, epoch=3, **changes)
+
+    @property
+    def contents(self) -> dict[str, bytes]:
+        files = [path for path in sorted(self.run.rglob("*")) if path.is_file()]
+        return {str(path.relative_to(self.run)): path.read_bytes() for path in files}
+
+    @property
+    def weights(self) -> set[str]:
+        return {path.name for path in self.run.glob("cp-*")}
+
+    def probabilities(self) -> list[float]:
+        header, *rows = (self.run / "predictions" / "test.tsv").read_text().splitlines()
+        return [float(row.split("\t")[header.split("\t").index("p_1")]) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def originals(source: Path, tmp_path_factory: pytest.TempPathFactory, glue_folder: Path) -> dict[str, Place]:
+    """A finished run; one stopped before its last epoch; one killed before its record, one before its predictions."""
+    folder = tmp_path_factory.mktemp("results")
+    places = {name: Place(folder / name / "e", glue_folder) for name in ("finished", "halfway", "unrecorded", "silent")}
+    for place in places.values():
+        copy_of(source, place.experiment)
+    places["finished"].finetune()
+    with pytest.MonkeyPatch.context() as patched:
+        stop_at(20, patched)
+        with pytest.raises(ValueError, match="unpack"):
+            places["halfway"].finetune()
+    for name, function in (("unrecorded", "EpochMetrics"), ("silent", "write_predictions")):
+        with pytest.MonkeyPatch.context() as patch:
+
+            def kill(*_: object) -> None:
+                raise Killed
+
+            patch.setattr(finetuning_run, function, kill)
+            with pytest.raises(Killed):
+                places[name].finetune()
+    return places
+
+
+@pytest.fixture
+def place(originals: dict[str, Place], tmp_path: Path) -> Callable[[str], Place]:
+    def copied(name: str) -> Place:
+        shutil.copytree(originals[name].experiment, tmp_path / name / "e")
+        return Place(tmp_path / name / "e", originals[name].glue)
+
+    return copied
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "a better epoch": lambda log: log.replace(b'"accuracy": 0.1', b'"accuracy": 0.99'),
+    "cut": lambda log: log[: len(log) // 2],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_log_changes_no_result_of_a_resumed_run(
+    damage: Callable[[bytes], bytes], place: Callable[[str], Place], caplog: pytest.LogCaptureFixture
+) -> None:
+    halfway, whole = place("halfway"), place("finished")
+    log = halfway.run / "log.jsonl"
+    log.write_bytes(damage(log.read_bytes()))
+    result = halfway.finetune()
+    assert [(epoch.epoch, epoch.metrics["accuracy"]) for epoch in result.epochs] == list(enumerate(ACCURACIES))
+    assert result == read_run(halfway.run) == read_run(whole.run), "every byte of the predictions, too"
+    assert halfway.weights == KEPT
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_finished_run_is_only_read(place: Callable[[str], Place]) -> None:
+    finished = place("finished")
+    before = finished.contents
+    finished.finetune()
+    assert finished.contents == before
+
+
+@pytest.mark.parametrize("name", ["unrecorded", "silent"])
+def test_what_a_kill_prevented_is_made_up_for(name: str, place: Callable[[str], Place]) -> None:
+    killed = place(name)
+    assert (read_run(killed.run) is None) == (name == "unrecorded")
+    assert killed.finetune() == read_run(place("finished").run)
+    assert killed.weights == KEPT
+
+
+def test_a_changed_record_is_refused_and_nothing_changes(place: Callable[[str], Place]) -> None:
+    changed = place("finished")
+    path = changed.run / "run.json"
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": 7'))
+    before = changed.contents
+    with pytest.raises(UserError, match=r"run\.json: .*modified.* Move the folder away"):
+        changed.finetune()
+    assert changed.contents == before
+
+
+def test_predictions_that_are_gone_are_made_again(place: Callable[[str], Place]) -> None:
+    finished = place("finished")
+    path = finished.run / "predictions" / "dev.tsv"
+    whole = path.read_bytes()
+    (path.parent / "notes.txt").write_text("mine")
+    path.unlink()
+    result = finished.finetune()
+    assert path.read_bytes() == whole
+    assert result.predictions == [f"predictions/{name}" for name in ("SST-2.tsv", "dev.tsv", "test.tsv")]
+    assert (path.parent / "notes.txt").read_text() == "mine"
+    path.unlink()
+    (finished.run / "cp-0000.model").unlink()
+    with pytest.raises(UserError, match=r"cp-0000\.model: no such"):
+        finished.finetune()
+
+
+def test_the_last_epochs_weights_predict_where_they_are_asked_for(place: Callable[[str], Place]) -> None:
+    finished = place("finished")
+    for predict, epoch in (("last", 2), ("best", 0)):
+        result = finished.finetune(predict=predict)
+        assert result.tested_epoch == epoch
+        assert result.epochs == getattr(read_run(finished.run), "epochs", None), "nothing is trained again"
+        found = opened(open_experiment(finished.experiment), sst2(finished.glue))
+        model = found.task.target.build(found.config.model).eval()
+        model.load_state_dict(decided(read_checkpoint(finished.run / f"cp-{epoch:04d}.model"))["model"])
+        with torch.no_grad():
+            chances = found.task.target.scores(model, found.test["test"].batch(np.arange(9))).softmax(1)[:, 1].tolist()
+        assert chances == pytest.approx(finished.probabilities(), abs=2e-6)
+        server = (finished.run / "predictions" / "SST-2.tsv").read_text().splitlines()[1:]
+        assert [line.split("\t")[1] for line in server] == [str(int(chance > 0.5)) for chance in chances]

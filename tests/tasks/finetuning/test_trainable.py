@@ -9,12 +9,10 @@ from small import CPU, small_config
 from torch import Tensor
 
 from nystromformer.data.tokenizer import train_tokenizer
-from nystromformer.runs.settings import RunSettings
-from nystromformer.tasks.finetuning.definition import Splits
+from nystromformer.runs.settings import Settings
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Texts
-from nystromformer.tasks.finetuning.run import exact_shares
-from nystromformer.tasks.finetuning.settings import Sweep
+from nystromformer.tasks.finetuning.flags import Flags
 from nystromformer.tasks.finetuning.target import Classes, Value, accuracy
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training import Group
@@ -30,7 +28,7 @@ def examples(count: int = COUNT) -> EncodedTexts:
 
 def finetuning(group: Group = Group(), budget: int = 10**6, **changes: object) -> Finetuning:  # noqa: B008  # immutable
     settings: dict[str, object] = {"batch_size": BATCH, "learning_rate": 1e-3, "epochs": 2, "seed": 0, "warmup": 0.1}
-    run = RunSettings(**settings | {"bucket": 2, "pad_to": None} | changes)  # type: ignore[arg-type]
+    run = Settings(**settings | {"bucket": 2, "pad_to": None} | changes)  # type: ignore[arg-type]
     torch.manual_seed(0)
     model = Classes(2).build(small_config(model__dropout_prob=0.0).model)
     rows = examples()
@@ -134,18 +132,8 @@ def test_a_value_has_no_accuracy() -> None:
     )
 
 
-def test_rows_as_long_as_the_landmarks_are_exact() -> None:
-    rows = examples()
-    splits = Splits(rows, {"": rows})
-    for landmarks in (1, int(rows.lengths.min()), int(np.median(rows.lengths)), 31):
-        attentions = small_config(model__num_landmarks=landmarks).model.attentions
-        expected = float((rows.lengths <= landmarks).mean())
-        assert exact_shares(splits, attentions) == {"train": expected, "validation": expected}
-    softmax = {"model__attn_type": "softmax", "model__num_landmarks": None, "model__conv_kernel_size": None}
-    assert exact_shares(splits, small_config(**softmax).model.attentions)["train"] == 1.0
-
-
-def test_a_sweep_is_every_combination() -> None:
-    runs = Sweep((8, 16), (1e-5, 2e-5), (0, 1, 2), epochs=3).runs
+def test_a_grid_is_every_combination() -> None:
+    runs = Flags(batch_size="8,16", lr="1e-5,2e-5", seed="0,1,2", epoch=3).grid(Settings(bucket=7))
+    assert {(run.epochs, run.bucket) for run in runs} == {(3, 7)}
     assert len(set(runs)) == 12
     assert {run.combination for run in runs} == {(8, 1e-5), (8, 2e-5), (16, 1e-5), (16, 2e-5)}

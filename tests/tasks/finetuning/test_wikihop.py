@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from finetuning import copy_of, finetune, pretrained, sweep
+from finetuning import copy_of, finetune, pretrained
 from small import CPU, LENGTH, ROOT, VOCABULARY, run_here
 from torch import Tensor
 from wikihop_files import marked, record, write_records, write_wikihop
@@ -19,9 +19,10 @@ from wikihop_files import marked, record, write_records, write_wikihop
 from nystromformer.attention import AttentionMask
 from nystromformer.data.tokenizer import load_tokenizer, train_tokenizer
 from nystromformer.runs.record import Run, read_run
+from nystromformer.runs.settings import Settings
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
-from nystromformer.tasks.finetuning.start import finetuning_config
+from nystromformer.tasks.finetuning.opening import with_room
 from nystromformer.tasks.finetuning.target import Candidates
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
@@ -41,7 +42,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(experiment: Experiment, data: Path, validation: float | None = None, **changes: Any) -> Run:
-    (result,) = finetune(experiment, WikiHop(data, False, validation, 0), sweep(**changes), CPU).results
+    (result,) = finetune(experiment, WikiHop(data, False, validation, 0), **changes).results
     return result
 
 
@@ -94,7 +95,7 @@ def test_from_files_to_predictions(
 
 def test_it_learns_what_the_supports_mark(experiment: Experiment, tmp_path: Path) -> None:
     data = write_wikihop(tmp_path / "data", train=6)
-    result = run(experiment, data, batch_sizes=(3,), epochs=40, learning_rates=(1e-2,))
+    result = run(experiment, data, batch_size="3", epoch=40, lr="1e-2")
     reached = [one["accuracy"] for one in read_log(Path(result.folder) / "log.jsonl") if one["type"] == "train"]
     assert reached[0] < 0.9
     assert reached[-1] == 1.0
@@ -102,13 +103,12 @@ def test_it_learns_what_the_supports_mark(experiment: Experiment, tmp_path: Path
 
 def test_scores_depend_on_no_other_instance_and_no_budget(experiment: Experiment, data: Path) -> None:
     task, loading = load(experiment, data)
-    task.prepare(loading)
     train = task.load(loading).train
     assert isinstance(train, WikiHopExamples)
     assert {1, 2} < set(train.rows.tolist())
-    config = finetuning_config(experiment, LENGTH, loading.tokenizer.get_vocab_size())
+    config = with_room(experiment, LENGTH, loading.tokenizer.get_vocab_size())
     model = Candidates().build(config.model).eval()
-    settings = sweep().runs[0]
+    settings = Settings(bucket=3)
 
     def scores(budget: int, pad_to: int | None = None) -> Tensor:
         run = replace(settings, pad_to=pad_to)
@@ -168,22 +168,22 @@ def test_tokens_are_made_once(experiment: Experiment, tmp_path: Path, caplog: py
         return {path.name for path in cache.iterdir() if path.is_dir()}
 
     caplog.set_level(logging.INFO)
-    run(experiment, data, epochs=1)
+    run(experiment, data, epoch=1)
     assert caplog.text.count("tokenising") == 3
     before, made = state(), folders()
     assert len(made) == 3, "train, dev and test"
     caplog.clear()
-    run(experiment, data, epochs=1, learning_rates=(2e-3,), length=48)
+    run(experiment, data, epoch=1, lr="2e-3", length=48)
     assert state() == before
     assert "tokenising" not in caplog.text
     # Another file and another tokenizer have tokens of their own; the others' stay.
     write_records(data / "dev.json", [marked("dev", number) for number in range(7)])
-    assert run(experiment, data, epochs=1).rows["validation"] == 7
+    assert run(experiment, data, epoch=1).rows["validation"] == 7
     assert {name: state()[name] for name in before} == before
     assert len(folders()) == 4
     task, loading = load(experiment, data)
     other = task.tokenizer(train_tokenizer(["landmark segment softmax"] * 9, 280))
-    task.prepare(replace(loading, vocabulary=other))
+    task.load(replace(loading, vocabulary=other))
     assert len(folders()) == 7
 
 
@@ -196,7 +196,7 @@ def test_special_tokens_have_embeddings(
     experiment = copy_of(source, tmp_path / "experiment")
     tokens = load(experiment, data)[1].tokenizer
     assert tokens.get_vocab_size() == VOCABULARY + 4
-    result = run(experiment, data, epochs=1, learning_rates=(1e-9,))
+    result = run(experiment, data, epoch=1, lr="1e-9")
     then = read_checkpoint(experiment.checkpoints / "cp-0001.model")["model"][WORDS]
     now = read_checkpoint(Path(result.folder) / "cp-0000.model")["model"][WORDS]
     assert len(now) == max(vocabulary, VOCABULARY + 4)
@@ -209,9 +209,8 @@ def test_special_tokens_have_embeddings(
 
 def test_the_prefix_is_global_in_every_layer(experiment: Experiment, data: Path) -> None:
     task, loading = load(experiment, data)
-    task.prepare(loading)
     batch = task.load(loading).train.batch(np.arange(9))
-    config = finetuning_config(experiment, LENGTH, loading.tokenizer.get_vocab_size())
+    config = with_room(experiment, LENGTH, loading.tokenizer.get_vocab_size())
     model = Candidates().build(config.model)
     seen: list[AttentionMask] = []
     for layer in model.encoder.layers:  # type: ignore[union-attr]
@@ -233,13 +232,13 @@ def test_attentions_with_global_tokens_take_the_prefix(
     small = {"longformer": {"window": 4}, "bigbird": {"block_size": 2, "num_random_blocks": 1, "num_global_blocks": 1}}
     setting = f"model.attn_type={json.dumps({'name': name, **small[name]})}"
     experiment = copy_of(source, tmp_path / "fits", setting, "model.num_landmarks=null", "model.conv_kernel_size=null")
-    assert run(experiment, data, epochs=1).epochs[-1].metrics["accuracy"] >= 0
+    assert run(experiment, data, epoch=1).epochs[-1].metrics["accuracy"] >= 0
     few = setting.replace("}", ', "global_capacity": 2}')
     copy_of(source, tmp_path / "few")
     flags = ("--model", tmp_path / "few", "--wikihop", data, "--set", few, "--set", "model.num_landmarks=null")
     more = ("--set", "model.conv_kernel_size=null", "--epoch", 1, "--device", "cpu")
     assert run_here(monkeypatch, SCRIPT, *flags, *more) == 2
-    assert not any((tmp_path / "few").rglob("result.json"))
+    assert not any((tmp_path / "few").rglob("run.json"))
 
 
 def test_a_part_of_train_is_held_out(experiment: Experiment, data: Path) -> None:
@@ -263,7 +262,7 @@ def test_medhop(experiment: Experiment, tmp_path: Path) -> None:
         changes = {"query": "interacts_with DB01171?", "candidates": ["DB00773", "DB04844"], "answer": "DB04844"}
         records = [marked(split, number, "MH") | changes for number in range(5)]
         write_records(data / f"{split}.json", records)
-    result = run(experiment, data, epochs=1, length=48)
+    result = run(experiment, data, epoch=1, length=48)
     assert predictions(result, "dev").keys() == {f"MH_dev_{number}" for number in range(5)}
     assert set(predictions(result, "dev").values()) <= {"DB00773", "DB04844"}
     assert any(text.startswith("MedHop train has 5 instances") for text in result.warnings)
@@ -275,7 +274,7 @@ def test_sixty_candidates_in_short_rows(experiment: Experiment, tmp_path: Path) 
     many = {"candidates": [*candidates, "wales"], "supports": ["the river flows. " * 9, "wales."]}
     for split in ("train", "dev"):
         write_records(data / f"{split}.json", [record(99, **many), *(marked(split, number) for number in range(4))])
-    result = run(experiment, data, epochs=1, length=64)
+    result = run(experiment, data, epoch=1, length=64)
     assert predictions(result, "dev")["WH_train_99"] in many["candidates"]
     task, loading = load(experiment, data, 64)
     train = task.load(loading).train

@@ -110,7 +110,7 @@ def test_runs_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert status == 0
     core = seen[0][0].encoder.layers[0].attention.core
     assert (core.config.segments, core.config.pinv_start, core.config.num_landmarks) == ("valid", "matrix", 8)
-    (published,), (other,) = ((tmp_path / each / "e").glob("model/lra/*/*/result.json") for each in "ab")
+    (published,), (other,) = ((tmp_path / each / "e").glob("model/lra/*/*/run.json") for each in "ab")
     assert published.parents[1].name == "listops-as-published"
     assert other.parents[1].name == "listops"
     assert published.parent.name != other.parent.name

@@ -11,13 +11,12 @@ import pytest
 import torch
 from arena import SCRIPT, TINY, Lra, experiment, flags, write_task
 from finetuning import finetune
-from small import CPU, ROOT, command, small_config
+from small import ROOT, command, small_config
 
 from nystromformer.config import load_config
 from nystromformer.model import SequenceModel
 from nystromformer.runs.record import Run, open_run, read_run
-from nystromformer.tasks.finetuning.settings import Sweep
-from nystromformer.tasks.finetuning.sweep import Finetuned
+from nystromformer.tasks.finetuning.run import Done
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.recipe import PATH, TASKS
 from nystromformer.tasks.lra.store import open_stored
@@ -26,14 +25,9 @@ from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
 from nystromformer.training.log import read_log
 
 
-def sweep(**changes: Any) -> Sweep:
-    settings: dict[str, Any] = {"batch_sizes": (8,), "learning_rates": (1e-3,), "seeds": (0,), "epochs": 2, "every": 3}
-    return Sweep(**settings | {"bucket": 3} | changes)
-
-
-def train(folder: Path, data: Path, *overrides: str, task: str = "listops", **changes: Any) -> Finetuned:
+def train(folder: Path, data: Path, *overrides: str, task: str = "listops", **changes: Any) -> Done:
     arena = Arena(task, data, 10**6)
-    return finetune(experiment(folder, *overrides, task=task), arena, sweep(**changes), CPU)
+    return finetune(experiment(folder, *overrides, task=task), arena, **{"every": 3, "steps": 6} | changes)
 
 
 def weights(result: Run, number: int) -> dict[str, torch.Tensor]:
@@ -180,13 +174,21 @@ def test_another_attention_trains_with_the_papers_parameters(
     assert all(expected.items() <= layer.items() for layer in result.attention)
 
 
+@pytest.mark.parametrize(("steps", "every", "validated"), [(3, 50, [3]), (5, 2, [2, 4, 5])])
+def test_the_last_step_is_validated(lra: Lra, steps: int, every: int, validated: list[int]) -> None:
+    (result,) = lra("--steps", steps, "--every", every)
+    records = read_log(result.folder / "log.jsonl")
+    assert [record["step"] for record in records if record["type"] == "validation"] == validated
+    assert result.best_step in validated
+    assert len(result.epochs) == result.settings.epochs == len(validated)
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
         (("--task", "chess"), "--task chess: expected one of listops, text, retrieval, image, pathfinder"),
         (("--attention", "nystroem"), 'unknown attention "nystroem"'),
         (("--attention", "nystrom,landmarks=7"), "landmarks: expected"),
-        (("--steps", 100, "--every", 30), "--steps 100: expected a multiple of --every 30"),
         (("--data", "missing"), "missing: no prepared data: run `python experiments/lra/prepare.py listops` first"),
         (("--task", "text"), "expected data of text, found that of listops"),
         (("--attention", "linformer", "--set", "model.attn_type.projected_length=64"), "projected_length"),

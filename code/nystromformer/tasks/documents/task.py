@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -29,15 +30,15 @@ from nystromformer.tasks.documents.recipe import Recipe
 from nystromformer.tasks.documents.source import Rows, open_place, read_rows, warn_of_repeated_ids
 from nystromformer.tasks.documents.targets import balanced_weights, target_of
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.opening import OpenedFinetuning
-from nystromformer.tasks.experiment.run import say
-from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
+from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, describe, reduce
 from nystromformer.tasks.finetuning.examples import Examples, Texts, select
+from nystromformer.tasks.finetuning.opening import Start
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.target import Target
-from nystromformer.training import Device, Group
 from nystromformer.wording import number_of
+
+logger = logging.getLogger(__name__)
 
 _SHARE_WHOLE = 0.95
 """Of the texts that fit into rows whose length is chosen."""
@@ -102,7 +103,7 @@ class Tables:
         return read_rows(open_place(place, question.default, split, question.reading), question, labelled, divided)
 
 
-class Documents(OnText):
+class Documents(Definition):
     """What the labels of a table ask for."""
 
     kind = "classify"
@@ -130,16 +131,35 @@ class Documents(OnText):
         note += "" if longest <= most else f", the model's longest row, and --cut {cut.rule}"
         return Documents(replace(self.question, cut=cut), self.tables, note), length
 
+    def open_from_scratch(self, experiment: Experiment) -> Start:
+        """Initial weights, and a tokenizer trained on the training table's texts, kept below the checkpoints.
+
+        Raises:
+            UserError: the table is none, or the tokenizer cannot be written.
+        """
+        # What is wrong with the tables is said before anything is written.
+        _ = self._divided, self.target, self.tables.tested
+        size = experiment.config.model.vocab_size
+        texts = [text for row in self.tables.rows.texts for text in row]
+        digest = hashlib.sha256(f"{size};".encode())
+        for text in texts:
+            digest.update(f"{len(text)};{text}".encode())
+        folder = experiment.checkpoints / self.name / "cache" / f"tokenizer-{digest.hexdigest()[:12]}"
+        if not (folder / TOKENIZER_FILE).is_file():
+            logger.info("training a tokenizer of at most %s tokens on %s", f"{size:,}", self.tables.rows.table.name)
+            save_tokenizer(train_tokenizer(texts, size), folder)
+        return None, load_tokenizer(folder)
+
     @property
     def answer(self) -> Answer:
         return self.tables.answer
 
     @property
-    def main_metric(self) -> str:
+    def main_metric(self) -> str:  # type: ignore[override]  # known once the labels are
         return MAIN[self.answer.kind]
 
     @property
-    def target(self) -> Target:
+    def target(self) -> Target:  # type: ignore[override]
         return target_of(self.answer, self.weights)
 
     @cached_property
@@ -157,9 +177,6 @@ class Documents(OnText):
         if unknown := [name for name in weights if name not in answer.names]:
             raise UserError(f"--class_weights: expected classes of {', '.join(answer.names)}, found {unknown[0]}")
         return tuple(weights.get(name, 1.0) for name in answer.names)
-
-    def check(self) -> None:
-        _ = self._divided, self.target, self.tables.tested
 
     def load(self, loading: Loading) -> Splits:
         train, held_out = self._divided
@@ -305,27 +322,3 @@ def _warn_of_cut_texts(examples: EncodedTexts, length: int, rule: Rule) -> list[
         f"beyond --length {length}; raise --length, or use --cut windows"
     )
     return [warning]
-
-
-def open_from_scratch(task: Documents, experiment: Experiment, device: Device, group: Group) -> OpenedFinetuning:
-    """Initial weights, and a tokenizer trained on the training table's texts, kept below the checkpoints.
-
-    Raises:
-        UserError: the table is none, or the tokenizer cannot be written.
-    """
-    size = experiment.config.model.vocab_size
-    texts = group.check(lambda: [text for row in task.tables.rows.texts for text in row])
-    digest = hashlib.sha256(f"{size};".encode())
-    for text in texts:
-        digest.update(f"{len(text)};{text}".encode())
-    folder = experiment.checkpoints / task.name / "cache" / f"tokenizer-{digest.hexdigest()[:12]}"
-
-    def make() -> None:
-        # What is wrong with the labels is said before anything is written.
-        task.check()
-        if not (folder / TOKENIZER_FILE).is_file():
-            say(group, "training a tokenizer of at most %s tokens on %s", f"{size:,}", task.tables.rows.table.name)
-            save_tokenizer(train_tokenizer(texts, size), folder)
-
-    group.on_main(make)
-    return OpenedFinetuning(experiment, device, group, None, group.check(lambda: load_tokenizer(folder)))

@@ -5,56 +5,91 @@ Shapes: n rows, C outputs: classes, one value, or yes-or-no questions.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nystromformer.runs.figures import Spread
+from nystromformer.machine import machine_facts
+from nystromformer.runs.baselines import BASELINES, Baselines, add_baselines, find_baselines, read_baselines
+from nystromformer.runs.call import this_call
+from nystromformer.runs.figures import Spread, shown
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Labels
-from nystromformer.tasks.finetuning.target import NEVER, Guessed, Questions, Value
-from nystromformer.tasks.finetuning.trainable import Metrics
+from nystromformer.tasks.finetuning.target import NEVER, Guessed, Questions, TokenLabels, Value
+from nystromformer.wording import number_of
 
 if TYPE_CHECKING:
     from nystromformer.tasks.finetuning.linear import Words
+    from nystromformer.tasks.finetuning.opening import Opened
 
 Scores = Mapping[str, NDArray[Any]]
 """(n, C) of each split, by the ending of its metrics' names."""
+logger = logging.getLogger(__name__)
+Guesses = dict[str, dict[str, Spread]]
+"""Metrics by the guesser's name; of test data their names end in "_test"."""
 
 
-def constant_baseline(
-    train: Examples, compared: Mapping[str, Examples], target: Guessed, metrics: Metrics
-) -> dict[str, dict[str, Spread]]:
-    """Metrics of one answer for every row: "majority class", "mean value", or what questions call theirs.
-
-    Args:
-        compared: the splits to score it on, by the ending of their metrics' names.
-    """
-    assert train.labels is not None
-    found: dict[str, dict[str, Spread]] = {}
-    for name, constant_C in _constants(train.labels, target).items():
-        scores = {ending: np.tile(constant_C, (len(examples), 1)) for ending, examples in compared.items()}
-        found[name] = measured(scores, compared, metrics)
-    return found
-
-
-def words_baseline(words: Words, compared: Mapping[str, EncodedTexts], metrics: Metrics) -> dict[str, Spread]:
-    """The same of the linear model on words."""
-    return measured({ending: words.scores(rows.texts) for ending, rows in compared.items()}, compared, metrics)
-
-
-def kept_words(folder: Path | None, train: EncodedTexts, target: Guessed) -> Words:
-    """The linear model on the words of training rows, from the folder that keeps it, or fitted now and kept there.
+def measure_baselines(opened: Opened) -> Guesses:
+    """What guessers reach, from the file that keeps it where the data are the same: one answer for all rows, tf-idf,
+    and the task's own rules.
 
     Raises:
-        UserError: what is there is damaged.
+        UserError: something else is in the file's place.
     """
+    task, splits, train = opened.task, opened.splits, opened.splits.train
+    target, path = task.target, opened.folder / BASELINES
+    if not isinstance(target, Guessed | TokenLabels):
+        logger.info("%s: there are no baselines for this task", task.name)
+        return {}
+    labelled = {name: rows for name, rows in opened.test.items() if rows.labels is not None}
+    compared = splits.validation | {f"_{name}": rows for name, rows in labelled.items()}
+    tested = opened.tested if labelled else ""
+    if (measured := find_baselines(read_baselines(path), splits.fingerprint, tested)) is not None:
+        return measured.baselines
+    guesses: Guesses = {}
+    if isinstance(target, Guessed):
+        assert train.labels is not None
+        for name, constant_C in constants(train.labels, target).items():
+            scores: Scores = {ending: np.tile(constant_C, (len(rows), 1)) for ending, rows in compared.items()}
+            guesses[name] = _metrics(opened, scores, compared)
+        texts = {ending: rows.texts for ending, rows in compared.items() if isinstance(rows, EncodedTexts)}
+        if isinstance(train, EncodedTexts) and len(texts) == len(compared):
+            words = _words(opened)
+            scores = {ending: words.scores(each) for ending, each in texts.items()}
+            guesses["tf-idf"] = _metrics(opened, scores, compared)
+    rows = {name: len(examples) for name, examples in (splits.named | labelled).items()}
+    guesses |= task.rules(splits, compared)
+    add_baselines(path, Baselines(splits.fingerprint, tested, rows, guesses, this_call(), machine_facts()))
+    return guesses
+
+
+def tell_words(opened: Opened) -> None:
+    """Fit the regression on words that a task keeps, or read it, and say what it reaches, before training."""
+    if opened.words is None:
+        return
+    train, held_out = opened.splits.train, opened.splits.validation[""]
+    assert isinstance(held_out, EncodedTexts)
+    began = time.monotonic()
+    if not opened.words.exists():
+        logger.info("fitting tf-idf to the words of %s", number_of(len(train), "text"))
+    figures = _metrics(opened, {"": _words(opened).scores(held_out.texts)}, {"": held_out})
+    text = ", ".join(f"{name} {shown(name, spread)}" for name, spread in figures.items())
+    seconds = time.monotonic() - began
+    logger.info("baseline: tf-idf of words and word pairs: %s on the validation data (%.1f s)", text, seconds)
+
+
+def _words(opened: Opened) -> Words:
+    """The linear model on the words of training rows, from the folder that keeps it, or fitted now and kept there."""
     from nystromformer.tasks.finetuning.linear import WORDS_FILE, Words, fit_words  # scikit-learn takes seconds
 
+    target, train, folder = opened.task.target, opened.splits.train, opened.words
+    assert isinstance(target, Guessed)
+    assert isinstance(train, EncodedTexts)
     if folder is not None and (folder / WORDS_FILE).is_file():
         return Words.read(folder / WORDS_FILE)
     words = fit_words(target, train.texts)
@@ -63,16 +98,16 @@ def kept_words(folder: Path | None, train: EncodedTexts, target: Guessed) -> Wor
     return words
 
 
-def measured(scores: Scores, compared: Mapping[str, Examples], metrics: Metrics) -> dict[str, Spread]:
-    """Metrics of scores."""
+def _metrics(opened: Opened, scores: Mapping[str, NDArray[Any]], compared: Mapping[str, Examples]) -> dict[str, Spread]:
     figures: dict[str, Spread] = {}
     for ending, examples in compared.items():
-        values = metrics(torch.from_numpy(scores[ending]).float(), torch.from_numpy(examples.labels))
+        found = torch.from_numpy(scores[ending]).float()
+        values = opened.task.metrics(found, torch.from_numpy(examples.labels))
         figures |= {name + ending: Spread(value, None) for name, value in values.items()}
     return figures
 
 
-def _constants(labels: Labels, target: Guessed) -> dict[str, NDArray[np.float64]]:
+def constants(labels: Labels, target: Guessed) -> dict[str, NDArray[np.float64]]:
     """By name, scores (C,) that are the same for all rows: the mean, the classes' frequencies, those of a yes as
     logits; of ordered classes also the most frequent one, which is more often right than the median.
     """

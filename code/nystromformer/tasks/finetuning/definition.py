@@ -1,11 +1,14 @@
 """What a fine-tuning task tells the machinery that runs it."""
 
+from __future__ import annotations
+
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -73,49 +76,40 @@ class Splits:
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
-class Definition(Protocol):
-    """A fine-tuning task."""
+class Definition(ABC):
+    """A fine-tuning task: data, what is learned of them, metrics, and what predictions look like."""
 
     kind: str
     """The command's name, as its declaration has it, such as "glue"."""
-    choices: Mapping[str, Any]
+    choices: Mapping[str, Any] = MappingProxyType({})
     """The settings, beside a place, by which `kind` opens the same data again, as plain data."""
     name: str
     """Where its runs lie below the checkpoints, such as "glue/MRPC"."""
-    kinds: int | None
+    kinds: int | None = None
     """Kinds of token that the model tells apart; None for a task on text, which begins with a checkpoint and reads with
     its tokenizer.
     """
-    keeps_words: bool
+    keeps_words = False
     """Whether a regression on words is fitted before all runs, and kept beside them as a model."""
-
-    @property
-    def target(self) -> Target:
-        """What is learned."""
-
-    @property
-    def main_metric(self) -> str:
-        """By which an epoch and settings are chosen; the highest is the best."""
-
-    def check(self) -> None:
-        """Read all files, so that what is wrong with them is known before any task is trained; in one process.
-
-        Raises:
-            UserError: missing or malformed data.
-        """
+    predicts = True
+    """Whether finished runs write predictions."""
+    target: Target
+    """What is learned."""
+    main_metric: str
+    """By which an epoch and settings are chosen; the highest is the best."""
 
     def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """The checkpoint's tokenizer with the task's own tokens at its end; not called where `kinds` is given."""
+        return tokenizer
 
-    def prepare(self, loading: Loading) -> None:
-        """Do once for all processes what takes long, in the cache.
+    def fit_length(self, tokenizer: Tokenizer, most: int) -> tuple[Definition, int]:
+        """The task with rows of a length that suits its texts, of `most` tokens at most, where none is asked for."""
+        return self, most
 
-        Raises:
-            UserError: missing or malformed data.
-        """
-
+    @abstractmethod
     def load(self, loading: Loading) -> Splits:
-        """Training and validation data.
+        """Training and validation data; those to test on are read, too, so that what is wrong is known before training.
+        One process does this before the others, and may leave in the cache what takes long.
 
         Raises:
             UserError: missing or malformed data.
@@ -123,15 +117,19 @@ class Definition(Protocol):
 
     def noise(self, batch: dict[str, Tensor], numbers: Ints, seed: int, step: int) -> dict[str, Tensor]:
         """What training does to a batch of the examples of these numbers, such as masking tokens: a function of (seed,
-        step, number) alone, so that a run resumes exactly in any number of processes.
+        step, number) alone, so that a run resumes exactly in any number of processes. Usually nothing.
         """
+        return batch
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
         """Metrics of a split from all of its scores; "accuracy" and the like, 1 is the best."""
+        return {"accuracy": accuracy(scores_NC, labels_N)}
 
+    @abstractmethod
     def test(self, loading: Loading) -> dict[str, Examples]:
-        """Data for predictions, by name; loaded only once the best run is known."""
+        """Data for predictions, by name; made only once the best run is known."""
 
+    @abstractmethod
     def write(
         self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
     ) -> dict[str, float]:
@@ -144,65 +142,17 @@ class Definition(Protocol):
         Returns:
             Metrics of test data that has labels.
         """
-        ...
 
     def rules(self, splits: Splits, compared: Mapping[str, Examples]) -> dict[str, dict[str, Spread]]:
-        """Metrics of the task's own simple rules, by the rule's name, for `--baselines`; none where it has none.
+        """Metrics of the task's own simple rules, by the rule's name, for `--baselines`; usually none.
 
         Args:
             compared: the splits with labels to score them on, by the ending of their metrics' names.
         """
-        ...
+        return {}
 
     def texts(self, loading: Loading) -> dict[str, Any] | None:
         """What predicting other texts needs beside a run's weights and tokenizer, as plain data; None where no run
         predicts others.
         """
-        ...
-
-
-@runtime_checkable
-class FitsLength(Protocol):
-    """A task that chooses the length of its rows where none is asked for."""
-
-    def fit_length(self, tokenizer: Tokenizer, most: int) -> tuple[Definition, int]:
-        """The task with rows of a length that suits its texts, of `most` tokens at most.
-
-        Raises:
-            UserError: missing or malformed data.
-        """
-        ...
-
-
-class Usual:
-    """What a task has in common with most others."""
-
-    keeps_words = False
-    choices: Mapping[str, Any] = MappingProxyType({})
-
-    def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        return tokenizer
-
-    def prepare(self, loading: Loading) -> None:
-        """Nothing takes long."""
-
-    def noise(self, batch: dict[str, Tensor], numbers: Ints, seed: int, step: int) -> dict[str, Tensor]:
-        """None."""
-        return batch
-
-    def rules(self, splits: Splits, compared: Mapping[str, Examples]) -> dict[str, dict[str, Spread]]:
-        """None: tf-idf serves all texts."""
-        return {}
-
-    def texts(self, loading: Loading) -> dict[str, Any] | None:
-        """None: it is for tasks whose runs predict others."""
         return None
-
-    def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
-        return {"accuracy": accuracy(scores_NC, labels_N)}
-
-
-class OnText(Usual):
-    """The same of a task on text."""
-
-    kinds: int | None = None

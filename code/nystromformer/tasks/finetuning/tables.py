@@ -73,7 +73,7 @@ def _settings(runs: Sequence[Run]) -> list[str]:
     run = runs[0].settings
     if run.freeze:
         return ["frozen", "", "", ""]
-    found = ",".join(str(each.best.epoch if run.every is None else (each.best.epoch + 1) * run.every) for each in runs)
+    found = ",".join(str(each.best.epoch if run.every is None else each.best_step) for each in runs)
     return [str(run.batch_size), f"{run.learning_rate:.3g}", str(len(runs)), found]
 
 

@@ -5,14 +5,14 @@ Shapes: I examples of a batch, C outputs.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from nystromformer.runs.objective import TEMPERATURE, THRESHOLD
-from nystromformer.runs.settings import RunSettings
+from nystromformer.runs.settings import Settings
 from nystromformer.tasks.finetuning.calibration import temperature_of
 from nystromformer.tasks.finetuning.examples import Examples, Ints, Labels
 from nystromformer.tasks.finetuning.objective import ObjectiveLoss, choose_threshold, lacking, measure, scores_of
@@ -24,6 +24,9 @@ from nystromformer.training.trainable import Batch
 
 Metrics = Callable[[Tensor, Tensor], dict[str, float]]
 Noise = Callable[[dict[str, Tensor], Ints, int, int], dict[str, Tensor]]
+
+Scored = tuple[dict[str, float], dict[str, Tensor]]
+"""Metrics, and the scores of the splits by their endings."""
 
 
 @dataclass(eq=False)
@@ -38,7 +41,7 @@ class Finetuning:
     """The splits to validate on, by the ending of their metrics' names ("" for the first)."""
     score_metrics: Metrics
     """From scores (n, C) and labels (n,) of a split."""
-    settings: RunSettings
+    settings: Settings
     budget: int
     """Tokens, padding included, that the device takes at a time."""
     device: Device
@@ -49,6 +52,13 @@ class Finetuning:
     """Of the model, where it learns one."""
     calibrates: bool = False
     """Whether each validation chooses a temperature."""
+    main_metric: str = "accuracy"
+    """Of the first split, the higher the better."""
+    holds: tuple[Settings, int | None] | None = None
+    """Of a model that does not have its first weights any more: the settings of the run whose weights it has, and their
+    epoch; None while it is trained."""
+    validated: list[Scored] = field(default_factory=list)
+    """Metrics and scores of the best validation and of the last one."""
     _planned: tuple[int, list[Ints]] = (-1, [])
 
     @property
@@ -90,13 +100,11 @@ class Finetuning:
         return metrics
 
     def validate(self) -> dict[str, float]:
-        return self.measured({ending: self.scores(examples) for ending, examples in self.validation.items()})
-
-    def measured(self, scores: Mapping[str, Tensor]) -> dict[str, float]:
-        """What scores of the validation splits reach, by their endings."""
         figures: dict[str, float] = {}
+        scores: dict[str, Tensor] = {}
         for ending, examples in self.validation.items():
-            scores_NC, labels_N = scores[ending], torch.from_numpy(examples.labels)
+            scores[ending] = scores_NC = self.scores(examples)
+            labels_N = torch.from_numpy(examples.labels)
             metrics = {"loss": float(self.target.losses(scores_NC, labels_N).mean(dtype=torch.float64))}
             if math.isfinite(metrics["loss"]):  # else the loop says that the run has diverged
                 own: dict[str, float] = {}
@@ -112,6 +120,9 @@ class Finetuning:
                     own |= {} if found is None else {TEMPERATURE: found}
                 metrics |= {**self.score_metrics(scores_NC, labels_N), **own}
             figures |= {name + ending: value for name, value in metrics.items()}
+        best, now = self.validated[:1], (figures, scores)
+        is_best = not best or figures.get(self.main_metric, -math.inf) > best[0][0][self.main_metric]
+        self.validated = [now, now] if is_best else [*best, now]
         return figures
 
     def scores(self, examples: Examples) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.recipe import Recipe
-from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
+from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, describe, encode, reduce
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.target import Classes, Target, Value
@@ -18,7 +18,7 @@ from nystromformer.tasks.glue.read import available_splits, check_size, read_hub
 from nystromformer.tasks.glue.table_task import GlueTask
 
 
-class Glue(OnText):
+class Glue(Definition):
     """One of GLUE's tasks.
 
     Args:
@@ -37,10 +37,6 @@ class Glue(OnText):
         self.choices = {"task": task.name}
         self.target: Target = Classes(task.num_outputs) if task.labels else Value()
         self.main_metric: str = task.metrics[0]
-
-    def check(self) -> None:
-        for split in dict.fromkeys((*self.task.required_splits, *self._available())):
-            self._read(split)  # from the hub: into the library's own cache, where the other processes find it
 
     def load(self, loading: Loading) -> Splits:
         available = self._available()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.recipe import Recipe
-from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
+from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, at_least, describe, encode, reduce, size_warning
 from nystromformer.tasks.finetuning.examples import Examples, Texts, split_validation
 from nystromformer.tasks.finetuning.predictions import write_scored
@@ -20,7 +20,7 @@ from nystromformer.tasks.finetuning.target import Classes, Target
 from nystromformer.tasks.imdb.read import LABELS, OFFICIAL_SIZE, read_imdb
 
 
-class Imdb(OnText):
+class Imdb(Definition):
     """Positive or negative.
 
     Args:
@@ -42,9 +42,6 @@ class Imdb(OnText):
         self.choices = {"validation": validation, "split_seed": split_seed, "min_tokens": min_tokens}
         self.name = "imdb" if min_tokens is None else f"imdb-from-{min_tokens}"
         self.target: Target = Classes(len(LABELS))
-
-    def check(self) -> None:
-        split_validation(self._texts["train"], self.validation, self.split_seed)
 
     def load(self, loading: Loading) -> Splits:
         rows, held_out = split_validation(self._chosen("train", loading), self.validation, self.split_seed)

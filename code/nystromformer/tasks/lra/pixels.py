@@ -75,7 +75,7 @@ class PathPixels(TokenLabels):
 class PathArena(Arena):
     """The task."""
 
-    main_metric: ClassVar[str] = "iou"
+    main_metric = "iou"
     examples: ClassVar[type[StoredExamples]] = PathExamples
 
     def __post_init__(self) -> None:

@@ -13,9 +13,8 @@ from typing import Any
 
 from nystromformer.config import ExperimentConfig, peek_config
 from nystromformer.config.overrides import overridden
-from nystromformer.errors import UserError
-from nystromformer.tasks.finetuning.recipe import RecipeFlags
-from nystromformer.tasks.finetuning.settings import Sweep
+from nystromformer.runs.settings import Settings
+from nystromformer.tasks.finetuning.flags import Flags, RecipeFlags
 
 
 @dataclass(frozen=True)
@@ -78,33 +77,25 @@ def add_as_published(config_file: Path, overrides: Sequence[str], given: Sequenc
     return [*others, f"model.attn_type={json.dumps(attention)}", f"model.max_seq_len={padded}"]
 
 
-def plan_sweep(
+def plan_runs(
     config: ExperimentConfig,
-    flags: RecipeFlags,
-    others: Sweep,
-    *,
+    recipe: RecipeFlags,
+    flags: Flags,
     steps: int | None,
     every: int | None,
-    as_published: bool = False,
-) -> Sweep:
+    as_published: bool,
+) -> tuple[Settings, Flags]:
     """The runs of a command: as config.json's `pretraining_setting` says, but for the flags that are given.
 
     Args:
-        others: what else is set.
         steps, every: of training, and from one validation to the next.
         as_published: pad every row as the authors of the paper did, to the power of two from its longest length on:
             their mean over a row depends on what it is padded to, so that it may not be the longest row of a batch.
-
-    Raises:
-        UserError: a value that is none, or steps that no validation ends.
     """
     setting = config.pretraining_setting
-    period = every or setting.batches_per_epoch
-    count = setting.num_steps if steps is None else steps
-    if count % period:
-        raise UserError(f"--steps {count}: expected a multiple of --every {period}, so that the last step is validated")
-    sweep = replace(flags.sweep(others, setting), epochs=count // period, every=period)
-    if not as_published or sweep.pad_to is not None:
-        return sweep
-    length = sweep.length or config.model.max_seq_len
-    return replace(sweep, length=length, pad_to=1 << (length - 1).bit_length())
+    period, count = every or setting.batches_per_epoch, steps or setting.num_steps
+    usual = replace(recipe.usual(setting), epochs=-(-count // period), steps=count, every=min(period, count))
+    if as_published and flags.pad_to is None:
+        length = flags.length or config.model.max_seq_len
+        flags = replace(flags, length=length, pad_to=1 << (length - 1).bit_length())
+    return usual, flags

@@ -18,7 +18,7 @@ from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
 from nystromformer.model import SequenceModel
 from nystromformer.runs.figures import Spread
-from nystromformer.tasks.finetuning.definition import Loading, Splits, Usual
+from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples, Ints
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.predictions import write_rows
@@ -71,7 +71,7 @@ class SequenceClasses(Classes):
 
 
 @dataclass
-class Arena(Usual):
+class Arena(Definition):
     """One of the five tasks.
 
     Args:
@@ -92,7 +92,7 @@ class Arena(Usual):
     most_validated: int
     track: Track = TRACKS["paper"]
     as_published: bool = False
-    main_metric: ClassVar[str] = "accuracy"
+    main_metric = "accuracy"
     examples: ClassVar[type[StoredExamples]] = StoredExamples
 
     def __post_init__(self) -> None:
@@ -115,10 +115,8 @@ class Arena(Usual):
         self.mask_token = data.kinds + 1
         self.target: Target = SequenceClasses(data.classes, data.sequences, self.as_published, self.track.hidden > 0)
 
-    def check(self) -> None:
-        self.stored.verify()
-
     def load(self, loading: Loading) -> Splits:
+        self.stored.verify()
         facts = self.stored.manifest.splits
         pixels = facts["train"].longest
         has_whole_pictures = self.task == PATH or (self.track.moves_pictures and self.task in PICTURES)

@@ -16,13 +16,12 @@ from nystromformer.files.writing import write_json
 from nystromformer.model.events import Network
 from nystromformer.runs.record import open_run
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.opening import OpenedFinetuning
 from nystromformer.tasks.experiment.start import pretrained_in
-from nystromformer.tasks.finetuning.definition import Loading, Splits, Usual
+from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples, Ints, Masked
+from nystromformer.tasks.finetuning.opening import Begin, Start
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.predictions import write_rows
-from nystromformer.tasks.finetuning.sweep import Begin
 from nystromformer.tasks.finetuning.target import Target
 from nystromformer.tasks.transactions.declaration import TASK
 from nystromformer.tasks.transactions.examples import (
@@ -35,7 +34,6 @@ from nystromformer.tasks.transactions.examples import (
 )
 from nystromformer.tasks.transactions.metrics import difference_interval, draw_reliability, gini, intervals, score
 from nystromformer.tasks.transactions.store import open_stored
-from nystromformer.training import Device, Group
 from nystromformer.training.checkpoint import epoch_name, read_checkpoint
 from nystromformer.wording import number_of
 
@@ -47,7 +45,7 @@ SHIFTED_CHANCE = "probability_shifted"
 """The column of their chances."""
 
 
-class Transactions(Usual):
+class Transactions(Definition):
     """Labels of a prepared folder's clients.
 
     Args:
@@ -69,23 +67,17 @@ class Transactions(Usual):
         self.target: Target = Labels(2, self.features, network)
 
     @property
-    def kinds(self) -> int:
+    def kinds(self) -> int:  # type: ignore[override]  # never set
         """All ids of categories together."""
         return max(1, sum(self.features.categories))
 
-    def check(self) -> None:
+    def load(self, loading: Loading) -> Splits:
         if empty := [split for split, facts in self.stored.manifest.splits.items() if not facts.labelled]:
             raise UserError(
                 f"{self.folder}: expected clients with labels in each split, found none in {' and '.join(empty)}: what "
                 "`prepare.py new` wrote is for run_predict.py"
             )
         self.stored.verify()
-
-    def texts(self, loading: Loading) -> dict[str, Any] | None:
-        """What clients to predict must have in common with these."""
-        return {"features": self.stored.manifest.features}
-
-    def load(self, loading: Loading) -> Splits:
         train, warnings = self._examples("train", loading), []
         if loading.train_rows is not None and loading.train_rows < len(train):
             warnings = [f"trained on {loading.train_rows:,} of the {len(train):,} clients (--train_rows)"]
@@ -93,6 +85,10 @@ class Transactions(Usual):
         validation = self._examples("validation", loading)
         notes = [*map(_describe, (train, validation)), *self.stored.manifest.notes]
         return Splits(train, {"": validation}, warnings, notes, "cycle_shift" * self.cycle_shift)
+
+    def texts(self, loading: Loading) -> dict[str, Any] | None:
+        """What clients to predict must have in common with these."""
+        return {"features": self.stored.manifest.features}
 
     def noise(self, batch: dict[str, Tensor], numbers: Ints, seed: int, step: int) -> dict[str, Tensor]:
         return shift_cyclically(batch, numbers, seed, step) if self.cycle_shift else batch
@@ -147,6 +143,7 @@ class MaskedTransactions(Transactions):
     """Masked events of the training clients, those without a label too: what pretraining learns."""
 
     main_metric = "event_score"
+    predicts = False
 
     def __init__(self, folder: Path, name: str, network: Network = "encoder") -> None:
         super().__init__(folder, name, network)
@@ -196,9 +193,8 @@ def begin_with(folder: Path, labels: Transactions) -> Begin:
         raise UserError(f"--from_run {folder}: expected --architecture {run.choices['network']} with it")
     path = folder / f"{epoch_name(run.best.epoch)}.model"
 
-    def begin(experiment: Experiment, device: Device, group: Group) -> OpenedFinetuning:
-        found = group.check(lambda: pretrained_in(read_checkpoint(path), path, run.family))
-        return OpenedFinetuning(experiment, device, group, found, None)
+    def begin(experiment: Experiment) -> Start:
+        return pretrained_in(read_checkpoint(path), path, run.family), None
 
     return begin
 

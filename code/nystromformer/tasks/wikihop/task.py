@@ -12,7 +12,7 @@ from torch import Tensor
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json
-from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
+from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.target import Candidates, Target
@@ -25,7 +25,7 @@ from nystromformer.wording import number_of
 _VALIDATION_STREAM = 31
 
 
-class WikiHop(OnText):
+class WikiHop(Definition):
     """One of the candidates.
 
     Args:
@@ -51,28 +51,20 @@ class WikiHop(OnText):
             lambda path, loading: open_tokens(path, loading.tokenizer, loading.cache, skip_unanswerable)
         )
 
-    def check(self) -> None:
-        """Only whether the files are there: reading them takes long, and is done next."""
-        train, dev = (self.source / f"{split}.json" for split in ("train", "dev"))
-        check_file(train)
-        if self.validation is None and not dev.is_file():
-            raise UserError(
-                f"{dev}: no such file. Put QAngaroo's dev.json there, or hold out a part of train.json, such as by "
-                "--validation 0.1"
-            )
-
     def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return add_special_tokens(tokenizer)
 
-    def prepare(self, loading: Loading) -> None:
-        """Tokenise what is there, into the cache."""
-        train, dev = (self.source / f"{split}.json" for split in ("train", "dev"))
-        for path in filter(Path.is_file, (train, dev, self.source / "test.json")):
-            self._tokens(path, loading)
+    def load(self, loading: Loading) -> Splits:
+        train_file, dev_file = (self.source / f"{split}.json" for split in ("train", "dev"))
+        check_file(train_file)
+        if self.validation is None and not dev_file.is_file():
+            raise UserError(
+                f"{dev_file}: no such file. Put QAngaroo's dev.json there, or hold out a part of train.json, such as "
+                "by --validation 0.1"
+            )
+
         # An instance that fits no row is refused now and not when the training is done.
         self.test(loading)
-
-    def load(self, loading: Loading) -> Splits:
         train = self._examples("train", loading)
         warnings = check_size(train.ids, "train")
         if self.validation is None:

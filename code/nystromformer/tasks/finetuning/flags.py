@@ -1,0 +1,241 @@
+"""The flags that all fine-tuning commands share, and the runs that they ask for.
+
+The launcher imports this too, on machines that have neither torch nor numpy.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from nystromformer.command_line import flags
+from nystromformer.config import peek_config
+from nystromformer.config.attention_text import parse_attention
+from nystromformer.config.ranges import LEAST_RATE, MOST, MOST_RATE, MOST_SEED
+from nystromformer.errors import UserError
+from nystromformer.runs.settings import MORE, Predict, Settings, SharedSettings
+
+if TYPE_CHECKING:
+    from nystromformer.config.schema import PretrainingConfig
+    from nystromformer.tasks.experiment.folder import Experiment
+
+T = TypeVar("T", int, float)
+CONTAINER_MODEL = Path("/model")
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "linformer": {"projected_length": 256},
+    "nystrom": {"num_landmarks": 64},
+    "performer": {"num_features": 256},
+    "reformer": {"num_hashes": 2},
+}
+"""Parameters of the paper's Table 3 where they are not this project's defaults."""
+
+
+@dataclass(frozen=True)
+class Flags(SharedSettings):
+    """Each field is a flag; for `with_flag_groups`. What is None is as the command's usual settings have it."""
+
+    model: flags.ModelFolder = CONTAINER_MODEL
+    batch_size: Annotated[
+        str | None,
+        typer.Option(
+            "--batch_size",
+            help="Examples of a training step. With several, such as 8,16,32, each is tried. Default: 32; where "
+            "config.json is the recipe, its batch_size.",
+        ),
+    ] = None
+    lr: Annotated[
+        str | None,
+        typer.Option(
+            "--lr",
+            help="Peak learning rate. With several, such as 2e-5,3e-5, each is tried with each batch size. Default: "
+            "3e-5; where config.json is the recipe, its learning_rate.",
+        ),
+    ] = None
+    epoch: Annotated[
+        int | None,
+        typer.Option(
+            "--epoch",
+            min=1,
+            max=MOST,
+            help="Passes over the training examples. Default: 4; in run_wikihop.py 15; where config.json is the "
+            "recipe, its epoch.",
+        ),
+    ] = None
+    seed: Annotated[
+        str,
+        typer.Option(
+            "--seed",
+            help="Random seed of the head's initial weights, the order of examples and dropout. With several, such "
+            "as 0,1,2, mean and standard deviation are reported.",
+        ),
+    ] = "0"
+    checkpoint: Annotated[
+        str,
+        typer.Option(
+            "--checkpoint",
+            help="Pretrained weights to start from: the number of an epoch, or last.",
+            rich_help_panel=MORE,
+        ),
+    ] = "last"
+    baselines: Annotated[
+        bool,
+        typer.Option(
+            "--baselines",
+            help="Also score simple baselines: the most frequent class; for texts tf-idf of words and pairs of words; "
+            "on the Long Range Arena the best simple rules of the task.",
+            rich_help_panel=MORE,
+        ),
+    ] = False
+    predict: Annotated[
+        Predict,
+        typer.Option(
+            "--predict",
+            help="Weights for predictions: best (the best epoch on the validation data) or last.",
+            rich_help_panel=MORE,
+        ),
+    ] = "best"
+    device: flags.DeviceName = "auto"
+    overrides: flags.Overrides = None
+
+    def open(self, usual: Settings = Settings()) -> Experiment:  # noqa: B008  # immutable
+        """The experiment, once the flags are known to be right.
+
+        Raises:
+            UserError: config.json or a flag is wrong.
+        """
+        # Only now: it imports numpy, which the launcher does without.
+        from nystromformer.tasks.experiment.folder import open_experiment
+
+        self.grid(usual)
+        return open_experiment(self.model, self.overrides or [])
+
+    def grid(self, usual: Settings) -> list[Settings]:
+        """Every batch size with every learning rate and every seed.
+
+        Args:
+            usual: what is not given.
+
+        Raises:
+            UserError: a flag is wrong.
+        """
+        shared = {field.name: getattr(self, field.name) for field in fields(SharedSettings)}
+        if self.freeze:
+            unused = ("batch_size", "lr", "epoch", "patience", "seed", "objective")
+            if given := [name for name in unused if getattr(self, name) != getattr(Flags, name)]:
+                raise UserError(
+                    f"--freeze: expected no --{given[0]} with it: the head is fitted without steps or chance"
+                )
+            return [Settings(**shared, batch_size=1, learning_rate=1.0, epochs=1, warmup=0.0, bucket=1)]
+        usual = replace(usual, **shared, epochs=self.epoch or usual.epochs)
+        batch_sizes = numbers("--batch_size", self.batch_size or str(usual.batch_size), int, 1, MOST)
+        rates = numbers("--lr", self.lr or repr(usual.learning_rate), float, LEAST_RATE, MOST_RATE)
+        seeds = numbers("--seed", self.seed, int, 0, MOST_SEED)
+        return [
+            replace(usual, batch_size=batch_size, learning_rate=rate, seed=seed)
+            for batch_size, rate, seed in itertools.product(batch_sizes, rates, seeds)
+        ]
+
+
+def numbers(flag: str, text: str, kind: Callable[[str], T], least: T, most: T) -> tuple[T, ...]:
+    """The values of a flag that takes a list, such as `8,16,32`.
+
+    Raises:
+        UserError: not numbers, one of them twice, or not from `least` to `most`.
+    """
+    try:
+        values: Sequence[T] = [kind(part) for part in text.split(",")]
+    except ValueError:
+        values = []
+    if not values or len(set(values)) < len(values) or not all(least <= value <= most for value in values):
+        bounds = f"{least:,} to {most:,}" if kind is int else f"{least:g} to {most:g}"
+        raise UserError(
+            f"{flag}: expected a number from {bounds}, or several different ones separated by commas, "
+            f"found {text!r:.60}"
+        )
+    return tuple(values)
+
+
+@dataclass(frozen=True)
+class RecipeFlags:
+    """More flags of commands whose recipe is an experiment's config.json."""
+
+    attention: Annotated[
+        str | None,
+        typer.Option(
+            "--attention",
+            help="Attention, instead of config.json's: NAME, or NAME,KEY=VALUE,… with its parameters.",
+        ),
+    ] = None
+    conv: Annotated[
+        int | None,
+        typer.Option(
+            "--conv",
+            min=0,
+            max=MOST,
+            help="Taps of the convolution; 0: none. Default: config.json's for its own attention, none for others.",
+        ),
+    ] = None
+    warmup: Annotated[
+        float | None,
+        typer.Option(
+            "--warmup",
+            min=0,
+            max=1,
+            help="Warm-up: share of all steps in which the learning rate rises. Default: config.json's.",
+        ),
+    ] = None
+
+    def overrides(self, config_file: Path, given: Sequence[str]) -> list[str]:
+        """What to write over a config.json so that its encoder has the attention and the convolution.
+
+        Args:
+            given: further overrides, which come last, such as parameters of the attention.
+
+        Raises:
+            UserError: there is no such attention, or config.json has several and --conv is given.
+        """
+        section = peek_config(config_file).get("model")
+        own = section.get("attn_type") if isinstance(section, dict) else None
+        chosen: Any = own
+        if self.attention is not None:
+            attention, parameters = parse_attention(self.attention)
+            is_own = isinstance(own, dict) and own.get("name") == attention.name
+            chosen = own if is_own else {"name": attention.name} | PUBLISHED.get(attention.name, {})
+            chosen = {**chosen, **parameters}
+        if self.conv is not None:
+            if not isinstance(chosen, dict):
+                raise UserError(
+                    f"--conv {self.conv}: expected --attention with it, or an attn_type that is an object in "
+                    f"{config_file}"
+                )
+            chosen = {key: value for key, value in chosen.items() if key != "conv_kernel_size"}
+            chosen |= {"conv_kernel_size": self.conv} if self.conv else {}
+        return [*([] if chosen == own else [f"model.attn_type={json.dumps(chosen)}"]), *given]
+
+    def usual(self, setting: PretrainingConfig) -> Settings:
+        """The settings that config.json has."""
+        warmup = setting.warmup if self.warmup is None else self.warmup
+        rate, size = setting.learning_rate, setting.batch_size
+        return Settings(batch_size=size, learning_rate=rate, warmup=warmup, epochs=setting.epoch)
+
+
+def recipe_folder(model: Path, shipped: Path) -> Path:
+    """The experiment's folder: outside of a container, where none is named, the shipped one."""
+    is_container = (CONTAINER_MODEL / "config.json").is_file()
+    return shipped if model == CONTAINER_MODEL and not is_container else model
+
+
+def check_name(flag: str, name: str, names: Iterable[str]) -> None:
+    """Check that a flag names one of several things.
+
+    Raises:
+        UserError: it does not; lists them.
+    """
+    if name not in names:
+        raise UserError(f"{flag} {name}: expected one of {', '.join(names)}")

@@ -1,0 +1,240 @@
+"""A fine-tuning command's tasks, opened: start weights, tokenizer, rows and labels, each read once and checked."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+import nystromformer
+from nystromformer.config import ExperimentConfig, experiment_config
+from nystromformer.data.tokenizer import sha256_as_saved
+from nystromformer.errors import UserError
+from nystromformer.runs.baselines import BASELINES, read_baselines
+from nystromformer.runs.call import this_call
+from nystromformer.runs.record import Origin, Run, digest
+from nystromformer.runs.settings import Settings
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.start import Pretrained, open_pretrained
+from nystromformer.tasks.experiment.tokenizer import find_tokenizer
+from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
+from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.examples import Examples
+from nystromformer.tasks.finetuning.flags import Flags
+from nystromformer.tasks.finetuning.objective import check_labels, check_suits
+from nystromformer.tasks.finetuning.plan import PLAN_VERSION
+from nystromformer.training import Device, Group
+from nystromformer.wording import number_of
+
+Start = tuple[Pretrained | None, Tokenizer | None]
+"""What runs begin with: an encoder, or initial weights; and the tokenizer of their texts, where they read texts."""
+Begin = Callable[[Experiment], Start]
+
+
+@dataclass
+class Opened:
+    """A task's data, and what its runs share."""
+
+    experiment: Experiment
+    task: Definition
+    pretrained: Pretrained | None
+    """What the runs begin with; None: initial weights."""
+    config: ExperimentConfig
+    """With room for the task's rows and tokens."""
+    loading: Loading
+    splits: Splits
+    grid: Sequence[Settings]
+    flags: Flags
+    device: Device
+    group: Group
+
+    @property
+    def folder(self) -> Path:
+        """Of the task's runs."""
+        return self.experiment.checkpoints / self.task.name
+
+    @cached_property
+    def test(self) -> Mapping[str, Examples]:
+        """The test data; not before training is done."""
+        return self.group.check(lambda: self.task.test(self.loading))
+
+    @cached_property
+    def tested(self) -> str:
+        """Fingerprint of the test data."""
+        return digest({name: examples.fingerprint for name, examples in self.test.items()})
+
+    @cached_property
+    def words(self) -> Path | None:
+        """Where the regression on the words of the training texts is kept; None of a task that keeps none."""
+        if not self.task.keeps_words:
+            return None
+        assert isinstance(self.splits.train, EncodedTexts)
+        # The same labels are learned in another way as ordered classes than as classes, and with weights.
+        facts = {"texts": self.splits.train.texts.fingerprint, "target": repr(self.task.target)}
+        return self.folder / f"tfidf-{digest(facts)[:12]}"
+
+    @property
+    def exact_share(self) -> dict[str, float]:
+        """Share of each split's examples that every layer computes exact softmax attention for."""
+        longest = min((attention.longest_exact for attention in self.config.model.attentions), default=0)
+        return {name: float((each.lengths <= longest).mean()) for name, each in self.splits.named.items()}
+
+    def ask(self, settings: Settings) -> Run:
+        """The record of a run that has reached nothing yet."""
+        task, splits, model, begun = self.task, self.splits, self.config.model, self.pretrained
+        objective = settings.objective
+        origin = Origin()
+        if begun is not None:
+            of_tokenizer, family = begun.tokenizer_sha256, begun.family or ""
+            origin = Origin(begun.path.name, begun.epoch, begun.step, begun.sha256, of_tokenizer, family)
+        run = Run(
+            kind=task.kind,
+            choices=json.loads(json.dumps(dict(task.choices))),
+            task=task.name,
+            call=this_call(),
+            experiment=self.experiment.name,
+            origin=origin,
+            settings=settings,
+            config=self.config.model_dump(mode="json", by_alias=True),
+            data=splits.fingerprint,
+            main_metric=task.main_metric if objective is None else objective.name,
+            texts=json.loads(json.dumps(task.texts(self.loading))),
+            tokenizer_sha256=sha256_as_saved(self.loading.vocabulary),
+            precision=self.device.precision if model.mixed_precision is True else "",
+            plan=PLAN_VERSION if settings.bucket > 1 else 1,
+            rows={name: len(examples) for name, examples in splits.named.items()},
+            exact_share=self.exact_share,
+            warnings=tuple(splits.warnings),
+            words="" if self.words is None else self.words.name,
+            version=nystromformer.__version__,
+            device=str(self.device),
+            processes=self.group.size,
+        )
+        parts = [begun.name if begun else "scratch", "+".join(dict.fromkeys(each.name for each in model.attentions))]
+        if settings.freeze:
+            parts.append("frozen")
+        else:
+            parts += [] if objective is None else [f"{objective.name}-{objective.method}"]
+            parts.append(f"batch{settings.batch_size}-lr{settings.learning_rate:g}")
+            parts.append(f"epoch{settings.epochs}" if settings.steps is None else f"step{settings.steps}")
+            parts.append(f"seed{settings.seed}")
+        return replace(run, folder=self.folder / "-".join([*parts, run.identity[:8]]))
+
+
+def open_tasks(
+    experiment: Experiment,
+    tasks: Sequence[Definition],
+    flags: Flags,
+    usual: Settings,
+    device: Device,
+    group: Group,
+    begin: Begin | None = None,
+) -> list[Opened]:
+    """Open tasks to fine-tune an experiment on, or to train it from initial weights where they have their own kinds of
+    token.
+
+    What is wrong with the last task is known now, and not once the tasks before it have trained for hours.
+
+    Args:
+        usual: the settings that no flag gives.
+        begin: gives what the runs begin with; None: the experiment's checkpoint, or initial weights for such kinds.
+
+    Raises:
+        UserError: anything in the folder, the checkpoint, the data or the flags that does not fit.
+    """
+
+    def read() -> list[Opened]:
+        start: Start = (None, None)
+        if begin is not None:
+            start = begin(experiment)
+        elif any(task.kinds is None for task in tasks):
+            pretrained = open_pretrained(experiment, flags.checkpoint)
+            start = pretrained, find_tokenizer(experiment, pretrained.tokenizer_sha256)
+        return [open_task(experiment, task, start, flags, usual, device, group) for task in tasks]
+
+    mine: list[Opened] = []
+    # The main process first: what takes long it leaves in a cache for the others.
+    group.on_main(lambda: mine.extend(read()))
+    return group.check(lambda: mine or read())
+
+
+def open_task(
+    experiment: Experiment,
+    task: Definition,
+    start: Start,
+    flags: Flags,
+    usual: Settings,
+    device: Device,
+    group: Group,
+) -> Opened:
+    """Open one of them; arguments as of `open_tasks`.
+
+    Raises:
+        UserError: as of `open_tasks`.
+    """
+    pretrained, tokenizer = start
+    grid, pad_to, objective = flags.grid(usual), flags.pad_to, flags.objective
+    if flags.freeze and group.size > 1:
+        raise UserError(f"--freeze: expected one process, found {group.size}")
+    if objective is not None:
+        check_suits(objective, task.target, experiment.config, group.size)
+    length = flags.length or pad_to or experiment.config.model.max_seq_len
+    vocabulary = None
+    if task.kinds is None:
+        assert tokenizer is not None, "what it begins with has one"
+        vocabulary = task.tokenizer(tokenizer)
+        if not (flags.length or pad_to):
+            task, length = task.fit_length(vocabulary, length)
+    if pad_to is not None and pad_to < length:
+        raise UserError(f"--pad_to {pad_to}: expected at least --length {length}")
+    num_tokens = task.kinds if vocabulary is None else vocabulary.get_vocab_size()
+    config = with_room(experiment, length, num_tokens or 0, pad_to)
+    limits = [most for layer in config.model.attentions if (most := layer.most_global) is not None]
+    folder = experiment.checkpoints / task.name
+    loading = Loading(
+        vocabulary=vocabulary,
+        length=length,
+        sentence_types=config.model.num_sen_type > 1,
+        train_rows=flags.train_rows,
+        cache=folder / "cache",
+        most_global=min(limits, default=None),
+    )
+    splits = task.load(loading)
+    if objective is not None:
+        shares = check_labels(objective, {"training": splits.train.labels, "validation": splits.validation[""].labels})
+        splits.notes.append(f"--objective {objective.name}: positive is {splits.positive or 'label 1'}, {shares}")
+    if flags.baselines:
+        read_baselines(folder / BASELINES)
+    grid = [replace(settings, length=length) for settings in grid]
+    return Opened(experiment, task, pretrained, config, loading, splits, grid, flags, device, group)
+
+
+def with_room(experiment: Experiment, length: int, num_tokens: int, pad_to: int | None = None) -> ExperimentConfig:
+    """The experiment's config with room for rows of `length` tokens and a tokenizer of `num_tokens`.
+
+    Raises:
+        UserError: such a model is impossible, or its attention cannot take rows of any length and `pad_to` is not set
+            to one that it takes.
+    """
+    attentions = experiment.config.model.attentions
+    # Rows of any length are to be taken, a single token's too, where they are not padded to one.
+    refused = pad_to or 1
+    for index, attention in enumerate(attentions):
+        if (reason := attention.why_not_length(refused)) is not None:
+            # Layers with different numbers of landmarks may have no common length nearby.
+            step = math.lcm(*(other.length_step for other in attentions))
+            fitting = -(-length // step) * step
+            such_as = f" (such as --pad_to {fitting})" if fitting < 9 * length else ""
+            advice = "add --pad_to with a length that it accepts" if pad_to is None else "choose another --pad_to"
+            raise UserError(
+                f"{experiment.config_file}: layer {index}'s attention does not accept rows of "
+                f"{number_of(refused, 'token')}: {reason}; or {advice}{such_as}"
+            )
+    data = experiment.config.model_dump(mode="json", by_alias=True)
+    model = data["model"]
+    model["max_seq_len"] = max(model["max_seq_len"], length, pad_to or 0)
+    model["vocab_size"] = max(model["vocab_size"], num_tokens)
+    return experiment_config(data, f"{experiment.config_file} with rows of {length} tokens")
