@@ -196,28 +196,21 @@ def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     return [key for key in sorted(one.keys() | other.keys()) if one.get(key) != other.get(key)]
 
 
+@dataclass
 class Trainer:
     """A training in its folder, which is held."""
 
-    def __init__(
-        self,
-        trainable: Trainable,
-        facts: Mapping[str, Any],
-        settings: TrainingSettings,
-        folder: Path,
-        device: Device,
-        asked: Mapping[str, Any],
-        group: Group,
-    ) -> None:
-        self.trainable = trainable
-        self.settings = settings
-        self.folder = folder
-        self.device = device
-        self.facts = dict(facts)
-        self.asked = asked
-        self.group = group
-        self.optimizer = build_optimizer(unwrapped(trainable.model), settings)
-        self.scaler = torch.amp.GradScaler(device.device.type, enabled=device.needs_loss_scale)
+    trainable: Trainable
+    facts: Mapping[str, Any]
+    settings: TrainingSettings
+    folder: Path
+    device: Device
+    asked: Mapping[str, Any]
+    group: Group
+
+    def __post_init__(self) -> None:
+        self.optimizer = build_optimizer(unwrapped(self.trainable.model), self.settings)
+        self.scaler = torch.amp.GradScaler(self.device.device.type, enabled=self.device.needs_loss_scale)
         self.state = RunState()
         self._owes_an_epochs_end = False
         self._saved_at = time.monotonic()
@@ -225,7 +218,7 @@ class Trainer:
         self._gradient_norms: Tensor | None = None
         self._left_out: Tensor | None = None
         # Attentions that draw random numbers anew every so many steps.
-        self._told_of_steps: list[Any] = [each for each in trainable.model.modules() if hasattr(each, "at_step")]
+        self._told_of_steps: list[Any] = [each for each in self.trainable.model.modules() if hasattr(each, "at_step")]
 
     def load(self, file: CheckpointFile, content: Mapping[str, Any]) -> None:
         """Go on from a checkpoint, that any number of processes wrote.
@@ -246,7 +239,7 @@ class Trainer:
         if content["scaler"]:
             self.scaler.load_state_dict(content["scaler"])
         self.state = RunState(**content["progress"])
-        self.facts = {key: self.facts.get(key, content[key]) for key in content["facts"]} | self.facts
+        self.facts = {key: self.facts.get(key, content[key]) for key in content["facts"]} | dict(self.facts)
         # A stop at an epoch's last step prevented its validation. Its checkpoint says what an uninterrupted run's does.
         self._owes_an_epochs_end = self._is_epochs_end and not file.is_end
         self._set_rate(self.state.step - 1)

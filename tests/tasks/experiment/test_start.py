@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from small import CPU, ROOT, VOCABULARY, run_here, small_data, write_dataset, write_experiment
+from small import CPU, run_here, small_data, write_dataset, write_experiment
 
 from nystromformer.config import experiment_config
 from nystromformer.data.dataset import Dataset, open_dataset
@@ -195,26 +195,3 @@ def test_files_that_are_not_a_runs_checkpoint(source: Experiment, dataset: Datas
     assert "trained with another tokenizer" in refusal(experiment, dataset)
     file.write_bytes((source.checkpoints / "cp-0001.model").read_bytes()[:-500])
     assert "truncated or damaged" in refusal(experiment, dataset)
-
-
-def test_nystrom_4096_begins_with_a_checkpoint_of_nystrom_512(
-    dataset_folder: Path, long_rows: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    shrunk = {"vocab_size": VOCABULARY, "embedding_dim": 24, "transformer_dim": 24, "transformer_hidden_dim": 32}
-    for name, rows in (("nystrom-512", dataset_folder), ("nystrom-4096", long_rows)):
-        data = json.loads((ROOT / name / "config.json").read_text())
-        data["model"] |= shrunk | {"head_dim": 2}
-        data["pretraining_setting"] |= {"batch_size": 4, "batches_per_epoch": 2, "validate_batches_per_epoch": 1}
-        data["pretraining_setting"]["epoch"] = 1
-        data["gpu_setting"]["inst_per_gpu"] = 2
-        experiment = Experiment(tmp_path / name, experiment_config(data, name))
-        experiment.folder.mkdir()
-        if experiment.config.from_cp is not None:
-            weights = tmp_path / "nystrom-512" / "model" / "cp-0000.model"
-            shutil.copy(weights, experiment.path(experiment.config.from_cp))
-        with caplog.at_level("INFO"):
-            assert pretrain(experiment, rows, CPU) is None
-    said = [record.message.strip() for record in caplog.records]
-    assert "encoder.embeddings.position.weight: positions: 512 repeated to 4096" in said
-    assert "encoder.layers.0-11.attention.core.skip.weight: 33 taps amid 65, zeros around them" in said
-    assert not any("initial values" in line or "left out" in line for line in said)

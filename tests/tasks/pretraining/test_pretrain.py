@@ -118,13 +118,8 @@ def test_another_attention_than_the_checkpoints_is_said(
 
 @pytest.mark.parametrize(
     "content",
-    [
-        "",
-        "{",
-        "[]",
-        '{"rows": 1, "masked_tokens": 1, "scores": [{"step": 1}], "baselines": {}}',
-    ],
-    ids=lambda content: content[:20],
+    ["{", '{"rows": 1, "masked_tokens": 1, "scores": [{"step": 1}], "baselines": {}}'],
+    ids=["not JSON", "not whole"],
 )
 def test_damaged_scores_are_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "validation.json"
