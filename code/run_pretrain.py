@@ -35,7 +35,7 @@ def pretrain(
     experiment = open_experiment(model, [*chosen, *(overrides or [])])
 
     # After the config was checked: importing torch takes seconds.
-    from nystromformer.tasks.experiment.opening import run_device
+    from nystromformer.tasks.experiment.run import run_device
     from nystromformer.tasks.pretraining.pretrain import pretrain as run
     from nystromformer.training import join_group
 

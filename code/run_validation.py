@@ -34,7 +34,7 @@ def validation(
     experiment = open_experiment(model, overrides or [])
 
     # After the config was checked: importing torch takes seconds.
-    from nystromformer.tasks.experiment.opening import run_device
+    from nystromformer.tasks.experiment.run import run_device
     from nystromformer.tasks.pretraining.validation import validate
     from nystromformer.training import Group
 

@@ -25,7 +25,7 @@ from documents import TEXTS
 from nystromformer.command_line import cli
 from nystromformer.config import load_config
 from nystromformer.files.paths import EXPERIMENTS, PROJECT
-from nystromformer.training.checkpoint import RunLock
+from nystromformer.training.checkpoint import hold_folder
 
 STUDIES = EXPERIMENTS / "studies"
 sys.path.append(str(STUDIES))
@@ -111,7 +111,7 @@ def test_a_second_command_another_clone_and_an_unknown_stage_are_refused(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     stage = Stage([Line("first", "say.py")])
-    with RunLock(place / "runs/toy"):
+    with hold_folder(place / "runs/toy"):
         assert start("run", one=stage) == 2
     assert "runs/toy: a run is active here already" in capsys.readouterr().err
     assert start("run two", one=stage) == 2

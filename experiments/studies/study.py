@@ -129,9 +129,9 @@ def main(stages: Mapping[str, Stage], *more: Callable[..., None]) -> None:
             raise typer.BadParameter(f"the code of {PROJECT} would run: change to it, or set PYTHONPATH=code")
         os.environ["OMP_NUM_THREADS"] = str(threads)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        from nystromformer.training.checkpoint import RunLock  # imports torch
+        from nystromformer.training.checkpoint import hold_folder  # imports torch
 
-        with RunLock(OUT):
+        with hold_folder(OUT):
             for name in chosen or stages:
                 if failed := asyncio.run(run_lines(name, stages[name].lines, data.resolve(), jobs)):
                     sys.exit(f"failed: {', '.join(failed)}; see {OUT / 'logs'}")

@@ -14,9 +14,9 @@ from torch import Tensor
 from nystromformer.errors import UserError
 from nystromformer.training import fit
 from nystromformer.training.checkpoint import (
-    RunLock,
     find_checkpoints,
     find_weights,
+    hold_folder,
     read_checkpoint,
     read_newest,
     remove_old,
@@ -133,7 +133,7 @@ def test_another_runs_checkpoints_are_refused_by_what_differs(tmp_path: Path, ca
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
-    with RunLock(tmp_path), pytest.raises(UserError, match="a run is active here already"):
+    with hold_folder(tmp_path), pytest.raises(UserError, match="a run is active here already"):
         train(Scripted([1.0]), settings(1), tmp_path)
 
 

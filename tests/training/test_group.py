@@ -62,7 +62,6 @@ def test_alone_everything_is_trivial(monkeypatch: pytest.MonkeyPatch) -> None:
         assert group.highest(3, False) == (3, False)
         assert torch.equal(group.sum(torch.ones(2)), torch.ones(2))
         assert group.check(lambda: 5) == group.on_main(lambda: 5) == 5
-        group.same(anything=1)
         with pytest.raises(UserError, match="mine"):
             group.check(_fail)
 

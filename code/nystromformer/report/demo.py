@@ -24,7 +24,7 @@ from nystromformer.report.curves import draw_curves, read_curve
 from nystromformer.runs.figures import Spread, power_note, smallest_difference
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.experiment.folder import open_experiment, read_experiment
-from nystromformer.tasks.experiment.opening import run_device
+from nystromformer.tasks.experiment.run import run_device
 from nystromformer.tasks.pretraining.guess import Guess, top_guesses
 from nystromformer.tasks.pretraining.validation import (
     RESULTS,

@@ -11,10 +11,10 @@ import logging
 import os
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -60,11 +60,8 @@ def write_checkpoint(content: Mapping[str, Any], path: Path) -> None:
         file.write(f"\nsha256 {file.stamp.sha256}\n".encode())
 
 
-def read_checkpoint(path: Path, mmap: bool = False) -> dict[str, Any]:
+def read_checkpoint(path: Path) -> dict[str, Any]:
     """Read a `.cp` or `.model` file; only tensors and plain data are ever loaded.
-
-    Args:
-        mmap: leave the tensors in the file, which is read for damage all the same.
 
     Returns:
         What was written, and its checksum as "sha256".
@@ -88,7 +85,7 @@ def read_checkpoint(path: Path, mmap: bool = False) -> dict[str, Any]:
             if digest.hexdigest() != found[1].decode():
                 raise UnreadableCheckpoint(f"{path}: damaged (its content is not what its checksum says)")
             file.seek(0)
-            content: Any = torch.load(path if mmap else file, map_location="cpu", weights_only=True, mmap=mmap)
+            content: Any = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such checkpoint") from error
     except pickle.UnpicklingError as error:
@@ -129,42 +126,29 @@ def write_weights(content: Mapping[str, Any], path: Path) -> None:
     write_checkpoint({**plain(facts), "model": weights}, path)
 
 
-class RunLock:
-    """Holds a folder for one run, until the process ends however it ends; processes that it forked hold nothing.
+@contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Holds a folder for one command, until the process ends however it ends; processes that it forked hold nothing.
 
-    Raises (on entry):
-        UserError: another run holds it, or the folder cannot be written.
+    Raises:
+        UserError: another command holds it, or the folder cannot be written.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "run.lock"
-        # Where the disk has no locks, the soft one would be a file that a killed run leaves behind for good.
-        self._lock = FileLock(self.path, blocking=False, fallback_to_soft=False, on_acquired=_sign)
-
-    def __enter__(self) -> "RunLock":
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire()
-        except Timeout as error:
-            holder = self.path.read_text().strip() or "unknown"
-            raise UserError(
-                f"{self.path.parent}: a run is active here already (process {holder}). Wait for it, stop it, or use "
-                "the folder of another experiment"
-            ) from error
-        except OSError as error:
-            raise UserError(f"{self.path}: cannot be written or locked: {error.strerror or error}") from error
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._lock.release()
-
-
-def _sign(file: int) -> None:
-    """Write into the locked file who holds it, for those who come later."""
-    os.ftruncate(file, 0)
-    os.pwrite(file, str(os.getpid()).encode(), 0)
+    path = folder / "run.lock"
+    # Where the disk has no locks, the soft one would be a file that a killed run leaves behind for good.
+    lock = FileLock(path, blocking=False, fallback_to_soft=False)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout as error:
+        raise UserError(
+            f"{folder}: a run is active here already. Wait for it, stop it, or use the folder of another experiment"
+        ) from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written or locked: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @dataclass(frozen=True, order=True)

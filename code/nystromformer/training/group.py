@@ -99,28 +99,6 @@ class Group:
             raise failure
         return result  # type: ignore[no-any-return]
 
-    def same(self, **values: Any) -> None:
-        """Check that all processes hold the same plain values.
-
-        Raises:
-            UserError: names the values that differ, and two processes.
-        """
-        if self.size == 1:
-            return
-        everybodys: list[dict[str, Any]] = [{}] * self.size
-        dist.all_gather_object(everybodys, values)
-        for rank, theirs in enumerate(everybodys):
-            differing = [
-                f"{name}: {first!r} in process 0, {theirs.get(name)!r} in process {rank}"
-                for name, first in everybodys[0].items()
-                if theirs.get(name) != first
-            ]
-            if differing:
-                raise UserError(
-                    "every machine needs the same config.json, dataset and experiment folder:\n  "
-                    + "\n  ".join(differing)
-                )
-
     def leave(self, status: int) -> NoReturn:
         """End the process with an exit status.
 

@@ -18,10 +18,10 @@ from nystromformer.errors import UserError
 from nystromformer.training.checkpoint import (
     FORMAT,
     CheckpointFile,
-    RunLock,
     epoch_name,
     find_checkpoints,
     find_weights,
+    hold_folder,
     load_weights,
     plain,
     read_checkpoint,
@@ -105,7 +105,7 @@ def fit(
     def open_folder() -> tuple[CheckpointFile | None, list[Validated] | None, Mapping[str, Any]]:
         """The checkpoint to go on from, and the history of a training that is over."""
         nonlocal newest
-        held.enter_context(RunLock(folder))
+        held.enter_context(hold_folder(folder))
         for path in folder.glob("cp-*.tmp"):
             path.unlink()  # half written by a killed one
         newest = read_newest(folder)

@@ -4,13 +4,10 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Generic, TypeVar
 
 import torch
 
-from nystromformer.errors import UserError
-from nystromformer.training.group import Group
 from nystromformer.training.trainable import Batch, Step, to_device
 
 S = TypeVar("S")
@@ -77,31 +74,6 @@ def begin_next(items: Iterable[S], begin: Callable[[S], T]) -> Iterator[T]:
         if len(begun) == 2:
             yield begun.pop(0)
     yield from begun
-
-
-def in_step(items: Iterable[T], group: Group) -> Iterator[T]:
-    """The items, of which all processes have as many; each is given out when all have theirs.
-
-    Raises:
-        UserError: what making an item raised in one process; all raise it, and none waits for the others elsewhere.
-    """
-    iterator = iter(items)
-    while True:
-        failure: UserError | OSError | None = None
-        try:
-            item = next(iterator)
-        except StopIteration:
-            return
-        except (UserError, OSError) as error:
-            failure = error
-        if group.highest(int(failure is not None))[0]:
-            group.check(partial(_raise, failure))
-        yield item
-
-
-def _raise(failure: UserError | OSError | None) -> None:
-    if failure is not None:
-        raise failure
 
 
 def copy_steps(steps: Iterable[Step], device: torch.device) -> Iterator[Step]:

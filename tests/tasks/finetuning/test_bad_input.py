@@ -19,7 +19,7 @@ from nystromformer.data.tokenizer import TOKENIZER_FILE, train_tokenizer
 from nystromformer.files.writing import sha256_of
 from nystromformer.runs.record import read_run
 from nystromformer.tasks.finetuning.trainable import Finetuning
-from nystromformer.training.checkpoint import FORMAT, RunLock, write_checkpoint
+from nystromformer.training.checkpoint import FORMAT, hold_folder, write_checkpoint
 
 GLUE, IMDB, WIKIHOP = "code/run_glue.py", "code/run_imdb.py", "code/run_wikihop.py"
 FIXED_SEGMENTS = 'model.attn_type={"name": "nystrom", "segments": "padded"}'
@@ -398,7 +398,7 @@ def test_a_run_that_another_process_holds(
     assert run_here(monkeypatch, GLUE, "--model", experiment, "--device", "cpu", *flags) == 0
     (folder,) = experiment.glob("model/glue/SST-2/*")
     (folder / "run.json").unlink()
-    with RunLock(folder):
+    with hold_folder(folder):
         assert_says(refused(GLUE, experiment, *flags), str(folder), "a run is active here already")
 
 

@@ -12,7 +12,7 @@ from small import CPU, run_command, run_here, write_dataset, write_experiment
 
 from nystromformer.data.manifest import read_manifest, write_manifest
 from nystromformer.tasks.pretraining.pretrain import pretrain
-from nystromformer.training.checkpoint import CheckpointFile, RunLock, read_checkpoint
+from nystromformer.training.checkpoint import CheckpointFile, hold_folder, read_checkpoint
 
 PRETRAIN, VALIDATE = "code/run_pretrain.py", "code/run_validation.py"
 
@@ -178,7 +178,7 @@ def test_a_run_that_is_to_go_on_with_another_attention(refused: Refused, run: Pa
 
 
 def test_a_second_run_in_the_folder(refused: Refused, run: Path, data: Path) -> None:
-    with RunLock(run / "model"):
+    with hold_folder(run / "model"):
         assert "a run is active here already" in refused(PRETRAIN, run, "--dataset", data)
 
 

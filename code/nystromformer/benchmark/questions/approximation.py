@@ -48,7 +48,7 @@ def approximation(
     experiment = open_experiment(model, overrides or [])
 
     from nystromformer.benchmark.approximation.compare import measure_approximation
-    from nystromformer.tasks.experiment.opening import run_device
+    from nystromformer.tasks.experiment.run import run_device
     from nystromformer.training import Group
 
     chosen = run_device(experiment, device, Group())

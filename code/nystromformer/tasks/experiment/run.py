@@ -10,8 +10,9 @@ from torch import nn
 import nystromformer
 from nystromformer.config import ExperimentConfig
 from nystromformer.config.network import NO_EFFECT
-from nystromformer.training import Device, Group, TrainingSettings
-from nystromformer.training.checkpoint import RunLock
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.training import Device, Group, TrainingSettings, choose_device
+from nystromformer.training.checkpoint import hold_folder
 from nystromformer.training.distributed import place
 
 _SETTINGS_WITHOUT_EFFECT = {"batches_per_report", "keep_epochs", "minutes_per_checkpoint"}
@@ -25,12 +26,18 @@ def held_folder(folder: Path, group: Group) -> Iterator[None]:
         UserError: another run holds it, or it cannot be written.
     """
     with ExitStack() as stack:
-
-        def hold() -> None:
-            stack.enter_context(RunLock(folder))
-
-        group.on_main(hold)
+        group.on_main(lambda: stack.enter_context(hold_folder(folder)))
         yield
+
+
+def run_device(experiment: Experiment, name: str, group: Group) -> Device:
+    """The device that `--device` names, in the precision that config.json asks for.
+
+    Raises:
+        UserError: it is not there.
+    """
+    precision, rank = experiment.config.model.mixed_precision, group.local_rank if group.size > 1 else None
+    return group.check(lambda: choose_device(name, precision, rank))
 
 
 def training_settings(config: ExperimentConfig) -> TrainingSettings:

@@ -24,8 +24,7 @@ from nystromformer.runs.record import TOKENIZER, EpochMetrics, Run, open_run, ra
 from nystromformer.runs.settings import Settings
 from nystromformer.tables import terminal_width
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.opening import run_device
-from nystromformer.tasks.experiment.run import checkpoint_facts, held_folder, placed, say, training_settings
+from nystromformer.tasks.experiment.run import checkpoint_facts, held_folder, placed, run_device, say, training_settings
 from nystromformer.tasks.experiment.start import ENCODER, Pretrained, fit_weights, pretrained_in
 from nystromformer.tasks.finetuning.baselines import measure_baselines, tell_words
 from nystromformer.tasks.finetuning.calibration import calibration_error_of
@@ -401,7 +400,7 @@ def evaluate(
     finetuning = trained or build_model(opened, run.settings, None)
     asked = {**({} if known else opened.splits.validation), **opened.test}
     if asked and finetuning.holds != (run.settings, chosen.epoch):
-        content, inner = opened.group.check(lambda: read_checkpoint(path, mmap=True)), unwrapped(finetuning.model)
+        content, inner = opened.group.check(lambda: read_checkpoint(path)), unwrapped(finetuning.model)
         own = {name: each for name, each in inner.state_dict().items() if name.startswith("objective.")}
         opened.group.check(lambda: load_weights(inner, content["model"] | own, path))
         finetuning.holds = run.settings, chosen.epoch

@@ -19,7 +19,7 @@ from nystromformer.tasks.finetuning.objective import ObjectiveLoss, choose_thres
 from nystromformer.tasks.finetuning.plan import epoch_batches, fit_to_budget
 from nystromformer.tasks.finetuning.target import Target
 from nystromformer.training import Device, Group, Step
-from nystromformer.training.prefetch import Prefetched, in_step, prefetch_batches
+from nystromformer.training.prefetch import Prefetched, prefetch_batches
 from nystromformer.training.trainable import Batch
 
 Metrics = Callable[[Tensor, Tensor], dict[str, float]]
@@ -144,7 +144,7 @@ class Finetuning:
         mine = parts[self.group.rank :: self.group.size]
         made = (examples.batch(part if len(part) else numbers[:1], self.settings.pad_to) for part in mine)
         parts_IC: list[Tensor] = []
-        prepared = in_step(prefetch_batches(made, self.device.device), self.group)
+        prepared = prefetch_batches(made, self.device.device)
         for part, batch in zip(mine, prepared, strict=True):
             parts_IC.append(compute(self.model, batch).float()[: len(part)])
         (width,) = self.group.highest(max(scores.shape[1] for scores in parts_IC))

@@ -14,7 +14,7 @@ from nystromformer.data.dataset import Dataset
 from nystromformer.data.masking import IGNORED_LABEL
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches, training_steps
 from nystromformer.training import Device, Group, Step
-from nystromformer.training.prefetch import in_step, prefetch_batches
+from nystromformer.training.prefetch import prefetch_batches
 from nystromformer.training.trainable import Batch
 
 
@@ -83,9 +83,6 @@ class Pretraining:
 
         Args:
             num_rows: how many rows, drawn once and for all; None for all of them.
-
-        Raises:
-            UserError: a row holds what no row can, in whichever process.
         """
         device, group = self.device.device, self.group
         total = torch.zeros(6, dtype=torch.float64, device=device)
@@ -93,7 +90,7 @@ class Pretraining:
         # A sharded model needs all processes in each call: one that has no batch left scores the last one for show.
         mine = range(group.rank, len(batches) + (-len(batches)) % group.size, group.size)
         prepared = prefetch_batches((batches[min(number, len(batches) - 1)] for number in mine), device)
-        for number, batch in zip(mine, in_step(prepared, group), strict=True):
+        for number, batch in zip(mine, prepared, strict=True):
             sums = self._sums(batch)
             if number < len(batches):
                 total += sums
