@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from finetuning import copy_of, finetune, made_rows, write_imdb, write_sst2, write_stsb, write_table
+from small import contents, run_here
 
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.divide import Division
@@ -56,3 +57,31 @@ def folders(source: Path, top: Path) -> Callable[[str], Path]:
         return done[kind]
 
     return folder
+
+
+@pytest.fixture
+def predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """The exit status of run_predict.py on a CPU, by run, input, more flags, and the name of the output."""
+
+    def predict(run: Path, source: object, *flags: object, out: str = "out.csv") -> int:
+        given = (run, "--input", source, "--out", tmp_path / out, "--device", "cpu", *flags)
+        return run_here(monkeypatch, "code/run_predict.py", *given)
+
+    return predict
+
+
+@pytest.fixture
+def refused(predict: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What run_predict.py says where it ends with one message and exit status 2 and nothing is written."""
+
+    def refused(*given: object, **where: str) -> str:
+        before = contents(tmp_path)
+        capsys.readouterr()
+        assert predict(*given, **where) == 2
+        assert contents(tmp_path) == before
+        said = capsys.readouterr().err
+        assert said.lower().count("error:") == 1
+        assert "Traceback" not in said
+        return said
+
+    return refused

@@ -13,15 +13,15 @@ import pytest
 from dying import Killed, dying_at
 from finetuning import made_rows
 from pyarrow import parquet
-from small import contents, run_here
+from small import contents
 
 import nystromformer
 from nystromformer.files import parts
 from nystromformer.files.parts import Parts
 from nystromformer.files.writing import NewFile, sha256_of
-from nystromformer.prediction import folder, tables
+from nystromformer.prediction import predict as command
+from nystromformer.prediction import tables
 
-SCRIPT = "code/run_predict.py"
 SIZES = {"part-00000.parquet": 9, "part-00001.parquet": 0, "part-00002.parquet": 20}
 
 
@@ -51,14 +51,10 @@ Predict = Callable[..., int]
 
 
 @pytest.fixture
-def predict(finished: Path, source_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Predict:
+def predict(predict: Predict, finished: Path, source_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Predict:
+    """The same by flags and the name of the output."""
     monkeypatch.setattr(tables, "WINDOW_ROWS", 8)
-
-    def predict(*flags: object, out: str = "out", run: Path = finished) -> int:
-        given = (run, "--input", source_folder, "--out", tmp_path / out, "--device", "cpu", *flags)
-        return run_here(monkeypatch, SCRIPT, *given)
-
-    return predict
+    return lambda *flags, out="out": predict(finished, source_folder, *flags, out=out)
 
 
 def test_each_part_is_predicted_into_one_of_its_name(
@@ -102,35 +98,25 @@ def test_killed_anywhere_it_goes_on_to_the_same_bytes(
     assert predict(out="whole") == 0
     whole = contents(tmp_path / "whole")
     computed: list[str] = []
-    kind = folder.output_kind
-    monkeypatch.setattr(folder, "output_kind", lambda path: (computed.append(path.name), kind(path))[1])
-    # The mark; of each part the file and its record; then the manifest.
-    again = {1: 3, 2: 3, 3: 3, 4: 2, 5: 2, 6: 1, 7: 1, 8: 0}
-    for kill, expected in again.items():
-        out = f"killed-{kill}"
+    kind = command.output_kind
+    monkeypatch.setattr(command, "output_kind", lambda path: (computed.append(path.name), kind(path))[1])
+
+    def die(*args: object) -> None:
+        raise Killed
+
+    # At the mark; of each part the file and its record; the manifest; then a part's name, and the end.
+    moments: list[Any] = [(NewFile, "__exit__", dying_at(kill)) for kill in range(1, 9)]
+    moments += [(parts, "place_new", die), (Parts, "remove", die)]
+    for moment, expected in zip(moments, (3, 3, 3, 2, 2, 1, 1, 0, 3, 0), strict=True):
+        out = f"killed-{len(list(tmp_path.iterdir()))}"
         with monkeypatch.context() as context:
-            context.setattr(NewFile, "__exit__", dying_at(kill))
+            context.setattr(*moment)
             with pytest.raises(Killed):
                 predict(out=out)
-        assert not (tmp_path / out / "_manifest.json").exists()
         computed.clear()
         assert predict(out=out) == 0
         assert contents(tmp_path / out) == whole
         assert len(computed) == expected, "what is finished is not computed again"
-
-
-@pytest.mark.parametrize("killed", ["place_new", "remove"])
-def test_killed_before_a_part_has_its_name_or_the_records_are_removed(
-    predict: Predict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: str
-) -> None:
-    assert predict(out="whole") == 0
-    where, name = (parts, "place_new") if killed == "place_new" else (Parts, "remove")
-    with monkeypatch.context() as context:
-        context.setattr(where, name, lambda *args: (_ for _ in ()).throw(Killed()))
-        with pytest.raises(Killed):
-            predict()
-    assert predict() == 0
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 @pytest.fixture
@@ -138,7 +124,7 @@ def half_done(predict: Predict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """The folder of an interrupted prediction whose parts are all there; `whole` is what becomes of it."""
     assert predict(out="whole") == 0
     with monkeypatch.context() as context:
-        context.setattr(folder, "write_json", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt()))
+        context.setattr(command, "write_json", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt()))
         assert predict() == 130
     return tmp_path / "out"
 
@@ -163,21 +149,6 @@ def test_a_damaged_part_is_computed_again(
 
 
 Refused = Callable[..., str]
-
-
-@pytest.fixture
-def refused(predict: Predict, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refused:
-    def check(*flags: object, **where: Any) -> str:
-        before = contents(tmp_path)
-        capsys.readouterr()
-        assert predict(*flags, **where) == 2
-        assert contents(tmp_path) == before
-        said = capsys.readouterr().err
-        assert said.lower().count("error:") == 1
-        assert "Traceback" not in said
-        return said
-
-    return check
 
 
 def test_where_to_write(refused: Refused, predict: Predict, half_done: Path, source_folder: Path) -> None:

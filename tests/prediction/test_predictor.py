@@ -18,7 +18,7 @@ from finetuning import copy_of, made_rows
 import nystromformer
 from nystromformer.attention import Attention
 from nystromformer.errors import UserError
-from nystromformer.prediction import network, predictor
+from nystromformer.prediction import predictor
 from nystromformer.prediction.explain import explain_text
 from nystromformer.training import Device
 
@@ -77,7 +77,7 @@ def test_batches_of_near_lengths_say_the_same(
     run = predict.network
     examples = run.encode([*TEXTS, TEXTS[0] * 40])
     assert examples.rows[-1] > 8
-    monkeypatch.setattr(network, "TOKENS_AT_A_TIME", {"cpu": 100})
+    monkeypatch.setattr(predictor, "TOKENS_AT_A_TIME", {"cpu": 100})
     for are_fast in (False, True):
         shapes: list[tuple[int, ...]] = []
         hook = run.model.encoder.register_forward_pre_hook(lambda _, inputs, s=shapes: s.append(inputs[0].shape))

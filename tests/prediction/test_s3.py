@@ -2,18 +2,17 @@
 
 import shutil
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from finetuning import made_rows
 from pyarrow import fs, parquet
-from small import contents, run_here
+from small import contents
 
 moto = pytest.importorskip("moto.server")
 
-SCRIPT = "code/run_predict.py"
 NAMES = ("part-0.parquet", "part-1.parquet")
 
 
@@ -51,33 +50,20 @@ def bucket(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize("prefix", ["of/2026/", "of a #day"])
 def test_it_gives_the_bytes_of_the_same_files_here(
-    bucket: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str
+    bucket: str, finished: Path, predict: Callable[..., int], tmp_path: Path, prefix: str
 ) -> None:
     """And goes on with what was predicted from a copy of them."""
-    flags = ("--device", "cpu", "--out", tmp_path / "out")
-    assert run_here(monkeypatch, SCRIPT, finished, "--input", tmp_path / "in", *flags) == 0
+    assert predict(finished, tmp_path / "in", out="out") == 0
     expected = contents(tmp_path / "out")
     shutil.rmtree(tmp_path / "out")
-    slices = ("--array_index", 0, "--array_size", 2)
-    assert run_here(monkeypatch, SCRIPT, finished, "--input", tmp_path / "in", *flags, *slices) == 0
-    assert run_here(monkeypatch, SCRIPT, finished, "--input", f"s3://texts/{prefix}", *flags) == 0
+    assert predict(finished, tmp_path / "in", "--array_index", 0, "--array_size", 2, out="out") == 0
+    assert predict(finished, f"s3://texts/{prefix}", out="out") == 0
     assert contents(tmp_path / "out") == expected
 
 
-def test_what_cannot_be_read(
-    bucket: str,
-    server: str,
-    finished: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_cannot_be_read(bucket: str, server: str, finished: Path, refused: Callable[..., str]) -> None:
     def said(place: str) -> str:
-        flags = ("--device", "cpu", "--out", tmp_path / "out")
-        capsys.readouterr()
-        assert run_here(monkeypatch, SCRIPT, finished, "--input", place, *flags) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        return line.removeprefix("error: ")
+        return refused(finished, place, out="out").removeprefix("error: ")
 
     assert said("s3://").startswith("--input s3://: ")
     assert said("s3://texts/of").startswith("--input s3://texts/of: expected Parquet files (.parquet) directly in it")
@@ -93,7 +79,6 @@ def test_what_cannot_be_read(
     plain = {"Content-Type": "text/plain"}
     request = urllib.request.Request(f"{server}/moto-api/reset-auth", b"0", plain)
     urllib.request.urlopen(request)
-    refused = said(bucket)
-    assert refused.startswith(f"--input {bucket}: cannot be read: ")
-    assert "AWS_ACCESS_KEY_ID" in refused
-    assert not (tmp_path / "out").exists()
+    unknown = said(bucket)
+    assert unknown.startswith(f"--input {bucket}: cannot be read: ")
+    assert "AWS_ACCESS_KEY_ID" in unknown

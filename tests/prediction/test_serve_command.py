@@ -21,8 +21,7 @@ from finetuning import finetuned_glue
 from served import ask, ask_json
 from small import command, run_here
 
-from nystromformer.prediction.network import Network
-from nystromformer.prediction.predictor import Predictor
+from nystromformer.prediction.predictor import Network, Predictor
 from nystromformer.prediction.serve import Choice, ServedModel, answer_of
 from nystromformer.tasks.documents.cut import Cut
 

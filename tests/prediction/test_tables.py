@@ -8,13 +8,11 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from dying import Killed, dying_at
 from finetuning import made_rows, write_table
 from pyarrow import parquet
-from small import contents, run_here
 
 from nystromformer.files import parts
 from nystromformer.files.checked_json import read_checked, write_checked
@@ -22,12 +20,13 @@ from nystromformer.files.parts import Parts
 from nystromformer.files.writing import NewFile
 from nystromformer.prediction import predictor as opening
 from nystromformer.prediction import tables
-from nystromformer.prediction.network import Network
-from nystromformer.prediction.predictor import Predictor
+from nystromformer.prediction.predictor import Network, Predictor
 from nystromformer.tasks.documents.table import Table, open_table
 from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
 
-SCRIPT = "code/run_predict.py"
+Folders = Callable[[str], Path]
+Predict = Callable[..., int]
+Refused = Callable[..., str]
 
 
 def rows_of(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
@@ -37,12 +36,10 @@ def rows_of(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("name", ["classes", "several", "value", "ordered"])
 def test_a_run_on_a_table_predicts_as_it_did(
-    folders: Callable[[str], Path], top: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    folders: Folders, predict: Predict, top: Path, tmp_path: Path, name: str
 ) -> None:
-    out = tmp_path / "out.csv"
-    flags = ("--input", top / f"{name}.csv", "--out", out, "--device", "cpu")
-    assert run_here(monkeypatch, SCRIPT, folders(name), *flags) == 0
-    found, expected = rows_of(out), rows_of(folders(name) / "predictions" / "test.tsv", "\t")
+    assert predict(folders(name), top / f"{name}.csv") == 0
+    found, expected = rows_of(tmp_path / "out.csv"), rows_of(folders(name) / "predictions" / "test.tsv", "\t")
     assert [row["id"] for row in found] == [row["id"] for row in expected]
     columns = [column for column in found[0] if column.startswith("p_")]
     assert columns == [column for column in expected[0] if column.startswith("p_")]
@@ -56,17 +53,14 @@ def test_a_run_on_a_table_predicts_as_it_did(
 
 
 @pytest.mark.parametrize("name", ["classes", "several", "value", "--embed", "--baseline"])
-def test_every_format_says_the_same(
-    folders: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_every_format_says_the_same(folders: Folders, predict: Predict, tmp_path: Path, name: str) -> None:
     texts = [*(text for text, _ in made_rows(9)), " "]
     table = write_table(
         tmp_path / "in.jsonl", ("key", "body"), [(f"k{number}", text) for number, text in enumerate(texts)]
     )
     run, more = (folders("classes"), (name,)) if name.startswith("--") else (folders(name), ())
-    flags = (run, "--input", table, "--id", "key", "--skip_empty", "--device", "cpu", *more)
     for ending in ("csv", "tsv", "jsonl", "parquet"):
-        assert run_here(monkeypatch, SCRIPT, *flags, "--out", tmp_path / f"out.{ending}") == 0
+        assert predict(run, table, "--id", "key", "--skip_empty", *more, out=f"out.{ending}") == 0
     first = rows_of(tmp_path / "out.csv")
     assert [row["id"] for row in first] == [f"k{number}" for number in range(10)]
     assert set(first[-1].values()) == {"k9", ""}
@@ -90,59 +84,45 @@ def test_every_format_says_the_same(
             assert float(row[f"p_{label}"]) == chance == pytest.approx(column[f"p_{label}"], abs=1e-6)
 
 
+def raising(error: BaseException) -> Callable[..., None]:
+    def fail(*args: object, **more: object) -> None:
+        raise error
+
+    return fail
+
+
 @pytest.mark.parametrize("ending", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
 def test_killed_anywhere_it_goes_on_to_the_same_bytes(
-    folders: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+    folders: Folders, predict: Predict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     monkeypatch.setattr(tables, "WINDOW_ROWS", 12)
-    table = write_table(tmp_path / "in.csv", ("body",), [(text,) for text, _ in made_rows(36, most=60)])
-    flags = (folders("classes"), "--input", table, "--device", "cpu", "--out")
-    assert run_here(monkeypatch, SCRIPT, *flags, tmp_path / f"whole.{ending}") == 0
+    given = folders("classes"), write_table(tmp_path / "in.csv", ("body",), made_rows_of_texts(36))
+    assert predict(*given, out=f"whole.{ending}") == 0
     scored: list[int] = []
     scores = Network.scores
     monkeypatch.setattr(
         Network, "scores", lambda *args, **more: (scored.append(len(args[1])), scores(*args, **more))[1]
     )
-    kill = 0
-    while True:
-        kill += 1
-        out = tmp_path / f"killed-{kill}.{ending}"
+    # At the mark; of each window the scores and their record; the output and its record; then its name, and the end.
+    moments = [(NewFile, "__exit__", dying_at(kill)) for kill in range(1, 10)]
+    moments += [(parts, "place_new", raising(Killed())), (Parts, "remove", raising(Killed()))]
+    for number, moment in enumerate(moments, start=1):
+        out = tmp_path / f"killed-{number}.{ending}"
         with monkeypatch.context() as context:
-            context.setattr(NewFile, "__exit__", dying_at(kill))
-            try:
-                run_here(context, SCRIPT, *flags, out)
-            except Killed:
-                assert not out.exists()
-            else:
-                break
-        before = len(scored)
-        assert run_here(monkeypatch, SCRIPT, *flags, out) == 0
+            context.setattr(*moment)
+            with pytest.raises(Killed):
+                predict(*given, out=out.name)
+        assert out.exists() == (number == 11)
+        scored.clear()
+        assert predict(*given, out=out.name) == 0
         assert out.read_bytes() == (tmp_path / f"whole.{ending}").read_bytes()
-        # The mark; of each window the scores and their record; the output and its record.
-        assert len(scored) - before == 3 - min(3, max(0, (kill - 2) // 2)), "what was scored is not scored again"
+        assert len(scored) == 3 - min(3, max(0, (number - 2) // 2)), "what was scored is not scored again"
         assert not out.with_name(f"{out.name}.parts").exists()
-    assert kill == 10
-
-
-@pytest.mark.parametrize("where", ["place_new", "remove"])
-def test_killed_before_the_output_has_its_name_or_the_parts_are_removed(
-    folders: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
-    table = write_table(tmp_path / "in.csv", ("body",), [(text,) for text, _ in made_rows(12)])
-    flags = (folders("classes"), "--input", table, "--device", "cpu", "--out")
-    assert run_here(monkeypatch, SCRIPT, *flags, tmp_path / "whole.csv") == 0
-    with monkeypatch.context() as context:
-        context.setattr(parts if where == "place_new" else Parts, where, lambda *_: (_ for _ in ()).throw(Killed()))
-        with pytest.raises(Killed):
-            run_here(context, SCRIPT, *flags, tmp_path / "out.csv")
-    assert run_here(monkeypatch, SCRIPT, *flags, tmp_path / "out.csv") == 0
-    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
-    assert sorted(os.listdir(tmp_path)) == ["in.csv", "out.csv", "whole.csv"]
 
 
 @pytest.mark.parametrize("held", [1, 8])
 def test_what_is_read_once(
-    folders: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
+    folders: Folders, predict: Predict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
     """The weights; and the table, unless it has more windows than stay in memory."""
     monkeypatch.setattr(tables, "WINDOW_ROWS", 4)
@@ -151,11 +131,13 @@ def test_what_is_read_once(
     rows, checkpoint = Table.rows, opening.read_checkpoint
     monkeypatch.setattr(Table, "rows", lambda *args: (read.append("table"), rows(*args))[1])
     monkeypatch.setattr(opening, "read_checkpoint", lambda path: (read.append("weights"), checkpoint(path))[1])
-    table = write_table(tmp_path / "in.csv", ("body",), [(text,) for text, _ in made_rows(12)])
-    flags = (folders("classes"), "--input", table, "--device", "cpu", "--out", tmp_path / "out.csv")
-    assert run_here(monkeypatch, SCRIPT, *flags) == 0
+    assert predict(folders("classes"), write_table(tmp_path / "in.csv", ("body",), made_rows_of_texts(12))) == 0
     assert read == ["weights", "table", *(["table"] if held < 3 else [])]
     assert [row["id"] for row in rows_of(tmp_path / "out.csv")] == [str(number) for number in range(1, 13)]
+
+
+def made_rows_of_texts(count: int) -> list[tuple[str]]:
+    return [(text,) for text, _ in made_rows(count, most=60)]
 
 
 def test_windows_end_by_rows_or_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,35 +163,17 @@ def table(tmp_path: Path) -> Path:
     return write_table(tmp_path / "in.csv", ("sentence", "key"), made_rows(6))
 
 
-Refused = Callable[..., str]
-
-
-@pytest.fixture
-def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
-    def check(*flags: object, out: str = "out.csv") -> str:
-        before = contents(tmp_path)
-        capsys.readouterr()
-        assert run_here(monkeypatch, SCRIPT, *flags, "--out", tmp_path / out, "--device", "cpu") == 2
-        assert contents(tmp_path) == before
-        said = capsys.readouterr().err
-        assert said.lower().count("error:") == 1
-        assert "Traceback" not in said
-        return said
-
-    return check
-
-
 def test_folders_that_are_no_run(refused: Refused, run: Path, table: Path, tmp_path: Path) -> None:
-    assert "expected the folder of a finished fine-tuning run, with run.json" in refused(tmp_path, "--input", table)
+    assert "expected the folder of a finished fine-tuning run, with run.json" in refused(tmp_path, table)
     path = run / "run.json"
     written = read_checked(path)
     path.write_text(json.dumps(written))
-    assert "made by an earlier version: it has no sha256" in refused(run, "--input", table)
+    assert "made by an earlier version: it has no sha256" in refused(run, table)
     write_checked(path, written | {"texts": None})
-    said = refused(run, "--input", table)
+    said = refused(run, table)
     assert "expected a run of run_classify.py, run_glue.py or run_imdb.py, found another" in said
     path.write_text("{")
-    assert f"{path}: " in refused(run, "--input", table)
+    assert f"{path}: " in refused(run, table)
 
 
 @pytest.mark.parametrize("damage", ["changed", "cut", "gone"])
@@ -224,80 +188,70 @@ def test_damaged_weights_and_tokenizers(refused: Refused, run: Path, table: Path
             path.unlink()
         else:
             path.write_bytes(content[:200] + (b"x" + content[201:] if damage == "changed" else b""))
-        assert said in refused(run, "--input", table)
+        assert said in refused(run, table)
         path.write_bytes(content)
 
 
 def test_columns(refused: Refused, run: Path, table: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path / "in.csv", ("body", "key"), made_rows(6))
-    said = refused(run, "--input", table)
+    said = refused(run, table)
     assert "expected the columns of its texts (sentence), found no sentence; it has" in said
     assert "body, key: name others with --text" in said
-    assert "found no review; it has the columns body, key" in refused(run, "--input", table, "--text", "review")
-    assert "expected 1 of the columns" in refused(run, "--input", table, "--text", "body,key")
-    assert "--id title: expected columns" in refused(run, "--input", table, "--text", "body", "--id", "title")
-    assert "expected one column, found 2" in refused(run, "--input", table, "--text", "body", "--id", "key,body")
+    assert "found no review; it has the columns body, key" in refused(run, table, "--text", "review")
+    assert "expected 1 of the columns" in refused(run, table, "--text", "body,key")
+    assert "--id title: expected columns" in refused(run, table, "--text", "body", "--id", "title")
+    assert "expected one column, found 2" in refused(run, table, "--text", "body", "--id", "key,body")
     table.write_text(",".join(f"column{number}" for number in range(10_000)) + "\n" + "," * 9_999 + "\n")
-    said = refused(run, "--input", table, "--text", "body")
+    said = refused(run, table, "--text", "body")
     assert "column9 and 9,990 more" in said
     assert len(said) < 1000
 
 
 def test_tables(refused: Refused, run: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "WINDOW_ROWS", 4)
-    assert "nowhere.csv: no such file" in refused(run, "--input", tmp_path / "nowhere.csv", out="out.txt")
+    assert "nowhere.csv: no such file" in refused(run, tmp_path / "nowhere.csv", out="out.txt")
     write_table(table, ("sentence",), [("a",), ("",), ("b",), ("c",), ("",), (" ",)])
-    assert "3 of 6 texts are empty, the first of them in row 2" in refused(run, "--input", table)
+    assert "3 of 6 texts are empty, the first of them in row 2" in refused(run, table)
     write_table(table, ("sentence",), [])
-    assert "expected rows to predict, found none" in refused(run, "--input", table)
+    assert "expected rows to predict, found none" in refused(run, table)
     table.write_bytes(b"sentence\n" + b"a text\n" * 9 + "caf\u00e9\n".encode("latin-1"))
-    assert "row 10, sentence: expected text in utf-8" in refused(run, "--input", table)
+    assert "row 10, sentence: expected text in utf-8" in refused(run, table)
     table.write_bytes(b"sentence\n" + b"a text\n" * 9 + b'"and so')
-    assert "row 10: it ends within quotes" in refused(run, "--input", table)
+    assert "row 10: it ends within quotes" in refused(run, table)
 
 
 def test_where_to_write_and_what_with(refused: Refused, run: Path, table: Path, tmp_path: Path) -> None:
     endings = "expected a file that ends in .csv, .tsv, .jsonl, .parquet, found .txt"
-    assert endings in refused(run, "--input", table, out="out.txt")
-    assert "no does not exist" in refused(run, "--input", table, out="no/out.csv")
-    assert "--baseline: expected no --embed with it" in refused(run, "--input", table, "--baseline", "--embed")
+    assert endings in refused(run, table, out="out.txt")
+    assert "no does not exist" in refused(run, table, out="no/out.csv")
+    assert "--baseline: expected no --embed with it" in refused(run, table, "--baseline", "--embed")
     one_of_many = ("--array_index", 0, "--array_size", 2)
-    assert "--array_index: expected --input to be a folder" in refused(run, "--input", table, *one_of_many)
+    assert "--array_index: expected --input to be a folder" in refused(run, table, *one_of_many)
     (tmp_path / "out.csv").write_text("another's")
-    assert "out.csv: is there already: remove it, or name another file" in refused(run, "--input", table)
+    assert "out.csv: is there already: remove it, or name another file" in refused(run, table)
 
 
 @pytest.fixture
-def half_done(run: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def half_done(run: Path, table: Path, predict: Predict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """All parts of a prediction that was interrupted before its file was written; `whole.csv` is what becomes of it."""
     monkeypatch.setattr(tables, "WINDOW_ROWS", 4)
-    assert predict(run, table, tmp_path / "whole.csv", monkeypatch) == 0
+    assert predict(run, table, out="whole.csv") == 0
     with monkeypatch.context() as context:
-        context.setattr(Parts, "finish", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt()))
-        assert predict(run, table, tmp_path / "out.csv", context) == 130
+        context.setattr(Parts, "finish", raising(KeyboardInterrupt()))
+        assert predict(run, table) == 130
     return tmp_path / "out.csv.parts"
-
-
-def predict(run: Path, table: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    return run_here(monkeypatch, SCRIPT, run, "--input", table, "--device", "cpu", "--out", out)
 
 
 @pytest.mark.parametrize("damage", ["a bit", "cut"])
 def test_a_damaged_part_is_computed_again(
-    run: Path,
-    table: Path,
-    half_done: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    damage: str,
+    run: Path, table: Path, half_done: Path, predict: Predict, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     path = half_done / "00000001"
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]) if damage == "a bit" else content[:-1])
-    assert predict(run, table, tmp_path / "out.csv", monkeypatch) == 0
+    assert predict(run, table) == 0
     assert f"{path}: damaged" in caplog.text
-    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert half_done.with_name("out.csv").read_bytes() == half_done.with_name("whole.csv").read_bytes()
     assert not half_done.exists()
 
 
@@ -315,33 +269,32 @@ def test_parts_of_another_prediction_are_refused(
         write_table(table, ("sentence", "key"), made_rows(6, 1))
     else:
         flags = (f"--{other}", "key")
-    said = refused(run, "--input", table, *flags)
+    said = refused(run, table, *flags)
     assert f"made from something else:\n  {other}: found " in said or f"\n  {other}: found " in said
     assert "name another file with --out" in said
 
 
 def test_a_file_that_came_beside_the_parts_stays(refused: Refused, run: Path, table: Path, half_done: Path) -> None:
     half_done.with_name("out.csv").write_text("another's")
-    assert "out.csv: is there already" in refused(run, "--input", table)
+    assert "out.csv: is there already" in refused(run, table)
 
 
 def test_two_commands_on_one_output(
-    run: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Path,
+    table: Path,
+    predict: Predict,
+    refused: Refused,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The second one is refused, and so is a folder of somebody's with the parts' name."""
     finish, statuses = Parts.finish, []
-
-    def twice(*args: Any) -> None:
-        statuses.append(predict(run, table, tmp_path / "out.csv", monkeypatch))
-        finish(*args)
-
     with monkeypatch.context() as context:
-        context.setattr(Parts, "finish", twice)
-        assert predict(run, table, tmp_path / "out.csv", context) == 0
+        context.setattr(Parts, "finish", lambda *args: (statuses.append(predict(run, table)), finish(*args))[1])
+        assert predict(run, table) == 0
     assert statuses == [2]
     assert "out.csv.parts: another command is using it" in capsys.readouterr().err
     (tmp_path / "new.csv.parts").mkdir()
     (tmp_path / "new.csv.parts" / "thesis.txt").write_text("a thesis")
-    assert predict(run, table, tmp_path / "new.csv", monkeypatch) == 2
-    assert "new.csv.parts: expected a folder" in capsys.readouterr().err
-    assert (tmp_path / "new.csv.parts" / "thesis.txt").read_text() == "a thesis"
+    assert "new.csv.parts: expected a folder" in refused(run, table, out="new.csv")

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_text
 from nystromformer.model.explain import explain
-from nystromformer.prediction.network import TOKENS_AT_A_TIME
-from nystromformer.prediction.predictor import Predictor, check_texts
+from nystromformer.prediction.predictor import TOKENS_AT_A_TIME, Predictor, check_texts
 from nystromformer.tasks.documents.targets import as_text, class_scores
 from nystromformer.tasks.finetuning.encoded import literal
 

@@ -56,25 +56,22 @@ class _Csv(Output):
     _has_header = False
 
     def write(self, ids: Sequence[str], columns: Mapping[str, Any], empty: Sequence[bool]) -> None:
-        names: list[str] = []
-        cells: list[list[str]] = []
+        cells: dict[str, Sequence[str]] = {"id": ids}
         for name, values in columns.items():
             if name == "vector":
-                names += [f"v_{number}" for number in range(values.shape[1])]
-                cells += [[f"{value:.7g}" for value in column] for column in values.T.tolist()]
-                continue
-            names.append(name)
-            if name == "prediction":
-                cells.append(["" if each is None else as_text(each, self.recipe.separator) for each in values.tolist()])
+                for number, column in enumerate(values.T.tolist()):
+                    cells[f"v_{number}"] = [f"{value:.7g}" for value in column]
+            elif name == "prediction":
+                cells[name] = ["" if each is None else as_text(each, self.recipe.separator) for each in values.tolist()]
             else:
-                cells.append([f"{value:.{_DIGITS}f}" for value in values.tolist()])
+                cells[name] = [f"{value:.{_DIGITS}f}" for value in values.tolist()]
         text = io.StringIO()
         writer = csv.writer(text, delimiter=self.delimiter, lineterminator="\n")
         if not self._has_header:
-            writer.writerow(["id", *names])
+            writer.writerow(cells)
             self._has_header = True
-        for key, is_empty, row in zip(ids, empty, zip(*cells, strict=True), strict=True):
-            writer.writerow([key, *([""] * len(names) if is_empty else row)])
+        for (key, *row), is_empty in zip(zip(*cells.values(), strict=True), empty, strict=True):
+            writer.writerow([key, *([""] * len(row) if is_empty else row)])
         self.file.write(text.getvalue().encode())
 
 
