@@ -10,13 +10,13 @@ STEP = ("step",)
 GPU = ("gpu", "--dry_run")
 MISTAKES: list[tuple[tuple[str, ...], str, str]] = [
     (("efficiency",), "--attention locl", "did you mean"),
-    (("efficiency",), "--attention linear,name=softmax", "expected the attention's name once, at the beginning"),
+    (("efficiency",), "--attention linear,name=softmax", "expected NAME,KEY=VALUE"),
     (EFFICIENCY, "--lengths 0", "'--lengths': expected numbers from 1"),
     (EFFICIENCY, "--lengths 1k", "'--lengths': expected numbers separated by commas"),
     (("efficiency",), "--attention local,window=3", "window: unknown key"),
     (("efficiency",), "--attention local,block_size", "expected NAME,KEY=VALUE"),
-    (("efficiency",), "--attention local,block_size=8,block_size=16", "block_size: overridden twice; keep one"),
-    (("efficiency",), """--attention {"nam":"local"}""", 'expected {"name": …}'),
+    (("efficiency",), "--attention local,block_size=8,block_size=16", "block_size: given 2 times (8, 16); keep one"),
+    (("efficiency",), """--attention {"nam":"local"}""", 'or {"name": …} with'),
     (("abilities",), "--task loookup", "expected one or more of lookup, recall"),
     (("abilities",), "--length 8", "expected numbers from 16"),
     (
