@@ -1,7 +1,7 @@
 """Whether a dataset's rows are those that were written: read once for each content, and remembered.
 
-`verified.json` beside the dataset, or in another folder where that cannot be written, has the size, times and inode of
-each file that was verified, and the dataset's fingerprint. A file of which one of these differs is read again.
+`verified.json` beside the dataset, or in another folder where that cannot be written, has the dataset's fingerprint,
+and the size, times and inode of each file that was verified. A file of which one of these differs is read again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nystromformer.data.dataset import Dataset
+from nystromformer.data.dataset import Dataset, Rows
 from nystromformer.data.manifest import MAKE_ANEW, SPLITS
 from nystromformer.errors import UserError
 from nystromformer.files.reading import size_text
@@ -37,33 +37,21 @@ def verify(
     Raises:
         UserError: a file is not what the manifest says.
     """
-    folder, rows = dataset.folder, {"train": dataset.train, "validation": dataset.validation}
-    stamps = {name: stamp for split in splits for name, stamp in dataset.manifest.split(split).files.items()}
-    memories = [place / MEMORY_FILE for place in (folder, other) if place is not None]
+    memories = [place / MEMORY_FILE for place in (dataset.folder, other) if place is not None]
     known = [entry for memory in memories for entry in _read_memory(memory)]
-    entries = {name: _entry(folder / name, dataset.fingerprint) for name in stamps}
-    to_do = [name for name in stamps if everything or entries[name] not in known]
-    if to_do:
-        log.info("%s: verifying %s of rows", folder, size_text(sum(stamps[name].size for name in to_do)))
-    for name in to_do:
-        _verify(folder / name, stamps[name].sha256)
-        _remember(entries[name], memories)
-    for split in splits if everything else ():
-        if (index := rows[split].index) is not None:
-            for name, stamp in index.files(split):
-                _verify(folder / name, stamp.sha256)
-
-
-def _entry(path: Path, dataset: str) -> dict[str, Any]:
-    status = path.stat()
-    return {
-        "dataset": dataset,
-        "file": path.name,
-        "size": status.st_size,
-        "mtime_ns": status.st_mtime_ns,
-        "ctime_ns": status.st_ctime_ns,
-        "inode": status.st_ino,
-    }
+    for split in splits:
+        for name, stamp in dataset.manifest.split(split).files.items():
+            path = dataset.folder / name
+            status = path.stat()
+            entry = [dataset.fingerprint, name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+            if everything or entry not in known:
+                log.info("%s: verifying %s of rows", path, size_text(stamp.size))
+                _verify(path, stamp.sha256)
+                _remember(entry, memories)
+        rows: Rows = getattr(dataset, split)
+        index = rows.index if everything else None
+        for name, stamp in index.files(split) if index else ():
+            _verify(dataset.folder / name, stamp.sha256)
 
 
 def _verify(path: Path, expected: str) -> None:
@@ -74,18 +62,17 @@ def _verify(path: Path, expected: str) -> None:
         )
 
 
-def _remember(entry: dict[str, Any], memories: Sequence[Path]) -> None:
+def _remember(entry: list[Any], memories: Sequence[Path]) -> None:
     """Of two processes that write at once, one's entry may be lost, which is then verified again."""
     for path in memories:
-        others = [old for old in _read_memory(path) if old != entry]
         try:
-            write_json(path, [*others, entry][-_MOST_REMEMBERED:])
+            write_json(path, [*(old for old in _read_memory(path) if old != entry), entry][-_MOST_REMEMBERED:])
             return
         except UserError:
             continue
 
 
-def _read_memory(path: Path) -> list[dict[str, Any]]:
+def _read_memory(path: Path) -> list[Any]:
     """What a file says was verified; nothing where it is missing or damaged, as that costs only time."""
     try:
         entries = json.loads(path.read_bytes())

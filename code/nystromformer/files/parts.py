@@ -203,6 +203,8 @@ def open_parts(
         _check_free(folder, command, results, advice)
     with _hold(folder / _LOCK, in_use, f"{folder}: another command is using it"):
         with _hold(folder / _BEGIN, "wait") if in_use == "share" else nullcontext():
+            if not mark.exists():  # another command may have ended since
+                _check_free(folder, command, results, advice)
             differences = _differences(mark, facts)
             if overwrite and (differences or (results and results[-1].exists())):
                 _clear(parts, results)
