@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nystromformer.command_line.extras import what_is_missing
 from nystromformer.data.preprocessing.corpora.tasks import open_task
-from nystromformer.data.preprocessing.mixture import parse_mixture
+from nystromformer.data.preprocessing.settings import parse_mixture
 from nystromformer.prediction.predictor import Predictor, is_empty
 from nystromformer.wording import first_names
 

@@ -23,8 +23,8 @@ from nystromformer.data.preprocessing.corpora.files import divide
 from nystromformer.data.preprocessing.corpora.formats import FORMATS, Rules
 from nystromformer.data.preprocessing.corpora.unify import unify
 from nystromformer.data.preprocessing.corpus import Document, read_documents
-from nystromformer.data.preprocessing.mixture import Choice, WeightedCorpus, parse_mixture
 from nystromformer.data.preprocessing.rows import encode_documents
+from nystromformer.data.preprocessing.settings import Choice, WeightedCorpus, parse_mixture
 from nystromformer.data.preprocessing.unified import read_corpus
 from nystromformer.data.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError

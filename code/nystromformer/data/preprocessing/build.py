@@ -36,11 +36,10 @@ from nystromformer.data.manifest import (
     write_manifest,
 )
 from nystromformer.data.preprocessing.corpus import digest_of, read_documents, stable_uniform
-from nystromformer.data.preprocessing.mixture import Choice, WeightedCorpus, parse_mixture
 from nystromformer.data.preprocessing.pool import Made, Work, make_parts
 from nystromformer.data.preprocessing.pretrained_tokenizer import PretrainedTokenizer, find_tokenizer, read_tokenizer
 from nystromformer.data.preprocessing.rows import make_part, merge_parts, write_index
-from nystromformer.data.preprocessing.settings import TRAIN, DatasetSettings
+from nystromformer.data.preprocessing.settings import TRAIN, Choice, DatasetSettings
 from nystromformer.data.preprocessing.unified import CORPUS_FILE, UnifiedCorpus, read_corpus, sum_counts
 from nystromformer.data.tokenizer import (
     TOKENIZER_FILE,
@@ -97,10 +96,10 @@ def build_dataset(
         UserError: a corpus or the tokenizer is missing, the folder is another run's, or the text is too little.
     """
     begin = time.monotonic()
-    folders = {corpus.name: _unified_folder(corpora, corpus) for corpus in parse_mixture(settings.mixture)}
-    read = {name: read_corpus(folder) for name, folder in folders.items()}
+    read = {name: read_corpus(_unified_folder(corpora, name)) for name in settings.corpora}
     sources = [
-        _Source(folders[name], read[name], choice) for name, choice in zip(folders, settings.choices(read), strict=True)
+        _Source(_unified_folder(corpora, name), unified, choice)
+        for (name, unified), choice in zip(read.items(), settings.choices(read), strict=True)
     ]
     pretrained = _read_pretrained(settings, corpora)
     parameters = _parameters(settings, sources, pretrained)
@@ -133,12 +132,12 @@ def build_dataset(
     return manifest
 
 
-def _unified_folder(corpora: Path, corpus: WeightedCorpus) -> Path:
-    folder = corpora / corpus.name
+def _unified_folder(corpora: Path, name: str) -> Path:
+    folder = corpora / name
     if not folder.is_dir():
         there = sorted(path.parent.parent.name for path in corpora.glob(f"*/unified/{CORPUS_FILE}"))
         raise UserError(
-            f"--corpus {corpus.name}: no folder {folder}. Unified corpora in {corpora}: {', '.join(there) or 'none'}"
+            f"--corpus {name}: no folder {folder}. Unified corpora in {corpora}: {', '.join(there) or 'none'}"
         )
     return folder / "unified"
 
@@ -266,11 +265,11 @@ def _finish(
                 "text, a smaller --length or another --validation, and add --overwrite"
             )
     corpora = []
-    for corpus in parse_mixture(settings.mixture):
-        figures = [made[name].figures for name in works[corpus.name]]
+    for name, weight in settings.corpora.items():
+        figures = [made[part].figures for part in works[name]]
         sums = {split: sum_counts(each[split] for each in figures) for split in SPLITS}
         counts = {split: Counts(**{key: sums[split][key] for key in Counts.model_fields}) for split in SPLITS}
-        corpora.append(Corpus(name=corpus.name, weight=float(corpus.weight), **counts))
+        corpora.append(Corpus(name=name, weight=float(weight), **counts))
     place = write_index if settings.in_parts else merge_parts
     splits = {split: SplitManifest(**totals[split], files=place(parts, split, made)) for split in SPLITS}
     encoder = load_tokenizer(out / TOKENIZER_FOLDER, tokenizer_sha256)

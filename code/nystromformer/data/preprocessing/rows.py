@@ -31,9 +31,9 @@ from nystromformer.data.manifest import (
     tokens_file,
 )
 from nystromformer.data.preprocessing.corpus import Document, in_batches, read_documents
-from nystromformer.data.preprocessing.mixture import Choice
 from nystromformer.data.preprocessing.packing import Packer
 from nystromformer.data.preprocessing.pool import Made
+from nystromformer.data.preprocessing.settings import Choice
 from nystromformer.data.tokenizer import SpecialTokens, load_tokenizer, special_tokens
 from nystromformer.errors import UserError, reading
 from nystromformer.files.parts import Part, Parts
