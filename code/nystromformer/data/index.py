@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -80,11 +80,6 @@ class Index:
         stamp = FileStamp(int(entry[f"{kind}_size"]), entry[f"{kind}_sha256"].tobytes().hex())
         return f"{PARTS_FOLDER}/{file_of(name)}", stamp
 
-    def part_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The part of each row that is there. Of parts that begin at one row the last one has it: others are empty."""
-        parts: NDArray[np.int64] = np.searchsorted(self.firsts, numbers, side="right") - 1
-        return parts
-
     def files(self, split: str) -> Iterator[tuple[str, FileStamp]]:
         """All files of a split, part by part."""
         for part in range(len(self)):
@@ -107,7 +102,7 @@ class PartedArray:
     ) -> None:
         self.shape, self.dtype = shape, dtype
         self._folder, self._split, self._index, self._file_of = folder, split, index, file_of
-        self._open: OrderedDict[int, NDArray[Any]] = OrderedDict()
+        self._part = lru_cache(_MOST_OPEN)(self._map)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -117,7 +112,8 @@ class PartedArray:
         flat = numbers.reshape(-1)
         if len(flat) and not (flat.min() >= 0 and flat.max() < len(self)):
             raise IndexError(f"expected rows from 0 to {len(self) - 1}, found one from {flat.min()} to {flat.max()}")
-        parts = self._index.part_of(flat)
+        # Of parts that begin at one row the last one has it: others are empty.
+        parts = np.searchsorted(self._index.firsts, flat, side="right") - 1
         out = np.empty((len(flat), *self.shape[1:]), self.dtype)
         for part in np.unique(parts).tolist():
             here = parts == part
@@ -127,13 +123,7 @@ class PartedArray:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.asarray(self[:], dtype)
 
-    def _part(self, part: int) -> NDArray[Any]:
-        found = self._open.pop(part, None)
-        if found is None:
-            name, stamp = self._index.file(part, self._split, self._file_of)
-            check_size(self._folder / name, stamp, "the index of its parts", MAKE_ANEW)
-            found = np.memmap(self._folder / name, self.dtype, "r", shape=(self._index.rows(part), *self.shape[1:]))
-        self._open[part] = found
-        if len(self._open) > _MOST_OPEN:
-            self._open.popitem(last=False)
-        return found
+    def _map(self, part: int) -> NDArray[Any]:
+        name, stamp = self._index.file(part, self._split, self._file_of)
+        check_size(self._folder / name, stamp, "the index of its parts", MAKE_ANEW)
+        return np.memmap(self._folder / name, self.dtype, "r", shape=(self._index.rows(part), *self.shape[1:]))

@@ -125,14 +125,10 @@ def unigram(folder: Path) -> None:
 BAD = {
     "no vocab": (lambda at: (at / "vocab.json").unlink(), r"vocab\.json and merges\.txt, or .*; found merges\.txt"),
     "no merges": (lambda at: (at / "merges.txt").unlink(), r"found vocab\.json$"),
-    "cut vocab": (lambda at: (at / "vocab.json").write_text('{"a": 1'), r"vocab\.json: expected JSON, found .*mn 8"),
-    "bad merges": (lambda at: (at / "merges.txt").write_text("x yz q\n"), r"merges\.txt cannot.*two tokens.*'x yz q'"),
+    "cut vocab": (lambda at: (at / "vocab.json").write_text('{"a": 1'), r"vocab\.json and merges\.txt cannot be used"),
+    "bad merges": (lambda at: (at / "merges.txt").write_text("x yz q\n"), r"merges\.txt cannot.*line 1"),
     "a gap in the ids": (lambda at: without("<unk>", at), "ids|found no <unk>"),
-    "no ids": (lambda at: (at / "vocab.json").write_text('{"a": "b"}'), r"vocab\.json.*a: expected a valid integer"),
-    "dropout": (
-        lambda at: as_json(at, dropout=0.1),
-        r"tokenizer\.json cannot be used: expected a model without dropout",
-    ),
+    "no ids": (lambda at: (at / "vocab.json").write_text('{"a": "b"}'), r"vocab\.json and merges\.txt cannot be used"),
     "no mask": (lambda at: without("<mask>", at), r"vocab\.json.*expected RoBERTa's special tokens, found no <mask>"),
     "bad json": (lambda at: (at / "tokenizer.json").write_text("{"), r"tokenizer\.json cannot be used"),
     "other kind": (unigram, r"tokenizer\.json cannot be used: expected byte-level BPE.*found Unigram with .*Metaspace"),
@@ -140,7 +136,6 @@ BAD = {
         lambda at: word_pieces(at, vocab={"[UNK]": 1, "[PAD]": 0, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 6}),
         r"tokenizer\.json cannot be used: expected ids 0, 1, … without a gap",
     ),
-    "pieces without unknown": (lambda at: word_pieces(at, unk_token="[X]"), "unknown words, '.X.', is not in"),
     "a BPE model that splits as BERT": (lambda at: word_pieces(at, type="BPE", merges=[]), "BPE with .* BertPre"),
     "bad config": (lambda at: (at / "tokenizer_config.json").write_text("{"), r"tokenizer_config\.json: expected JSON"),
 }

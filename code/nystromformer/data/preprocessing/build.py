@@ -301,14 +301,10 @@ def _log_dataset(manifest: Manifest, read: Mapping[str, UnifiedCorpus]) -> None:
             log.info("%s, %s: %s", corpus.name, split, _contents(getattr(corpus, split)))
     for split in SPLITS:
         rows = manifest.split(split)
+        fill, order = 100 * manifest.fill(split), 100 * manifest.sentence_order_share(split)
         log.info(
-            "%s: %s of %d (%.1f %% text, %.0f %% with sentence order), %s dropped",
-            split,
-            _contents(rows),
-            manifest.length,
-            100 * manifest.fill(split),
-            100 * manifest.sentence_order_share(split),
-            number_of(rows.dropped_tokens, "token"),
+            f"{split}: {_contents(rows)} of {manifest.length} ({fill:.1f} % text, {order:.0f} % with sentence order), "
+            f"{number_of(rows.dropped_tokens, 'token')} dropped"
         )
 
 

@@ -11,7 +11,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from nystromformer.data.tokenizer import TOKENIZER_FILE, added_tokens, row_form, special_tokens
 from nystromformer.errors import UserError, first_line
-from nystromformer.files.checked_json import checked
 from nystromformer.files.reading import JSON_BYTES, read_bytes, read_json
 
 _CONFIG_FILE = "tokenizer_config.json"
@@ -87,14 +86,11 @@ def read_tokenizer(folder: Path, name: str) -> PretrainedTokenizer:
 
 
 def _read_vocabulary(folder: Path) -> Tokenizer:
-    vocabulary = checked(dict[str, int], read_json(folder / _VOCAB_FILE))
-    lines = read_bytes(folder / _MERGES_FILE, JSON_BYTES, "merges").decode().replace("\r", "").split("\n")
-    merges = [_pair(line) for line in lines if line and not line.startswith("#version")]
+    tokenizer = Tokenizer(models.BPE.from_file(str(folder / _VOCAB_FILE), str(folder / _MERGES_FILE)))
     # ids that the vocabulary has are kept; a token that it lacks would get one that no checkpoint knows
-    missing = [token.content for token in added_tokens() if token.content not in vocabulary]
+    missing = [token.content for token in added_tokens() if tokenizer.token_to_id(token.content) is None]
     if missing:
         raise UserError(f"expected RoBERTa's special tokens, found no {', '.join(missing)}")
-    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(added_tokens())
@@ -102,32 +98,19 @@ def _read_vocabulary(folder: Path) -> Tokenizer:
 
 
 def _read_json(path: Path) -> Tokenizer:
-    tokenizer = Tokenizer.from_str(read_bytes(path, JSON_BYTES, "a tokenizer").decode())
     # what the library has made of the file, whose types are right
-    state = json.loads(tokenizer.to_str())
-    model, vocabulary = state["model"], tokenizer.get_vocab()
-    kind = model["type"], (state["pre_tokenizer"] or {}).get("type")
+    state = json.loads(Tokenizer.from_str(read_bytes(path, JSON_BYTES, "a tokenizer").decode()).to_str())
+    kind = state["model"]["type"], (state["pre_tokenizer"] or {}).get("type")
     if kind == ("BPE", "ByteLevel"):
-        if model["dropout"]:
-            raise UserError("expected a model without dropout, which tokenises a text differently each time")
+        state["model"]["dropout"] = None  # which tokenises a text differently each time
         state["pre_tokenizer"]["add_prefix_space"] = True
-    elif kind == ("WordPiece", "BertPreTokenizer"):
-        if model["unk_token"] not in vocabulary:
-            raise UserError(f"its token for unknown words, {model['unk_token']!r}, is not in the vocabulary")
-    else:
+    elif kind != ("WordPiece", "BertPreTokenizer"):
         raise UserError(
             f"expected byte-level BPE as RoBERTa's, or WordPiece as BERT's, found {kind[0]} with the pre-tokenizer "
             f"{kind[1] or 'none'}"
         )
     state["truncation"] = state["padding"] = None
     return Tokenizer.from_str(json.dumps(state))
-
-
-def _pair(line: str) -> tuple[str, str]:
-    parts = line.split(" ")
-    if len(parts) != 2 or not all(parts):
-        raise UserError(f"expected two tokens to merge, found {line!r:.60}")
-    return parts[0], parts[1]
 
 
 def _limit(path: Path) -> int | None:

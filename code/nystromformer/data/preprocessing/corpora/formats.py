@@ -23,7 +23,7 @@ from nystromformer.data.preprocessing.corpora.text import (
     documents_of,
 )
 from nystromformer.data.preprocessing.corpus import Document
-from nystromformer.files.reading import half_character, json_problem
+from nystromformer.files.reading import half_character
 
 
 @dataclass(frozen=True)
@@ -249,29 +249,18 @@ def read_realnews(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Docume
         if text is None or not text.strip():
             continue
         try:
-            article = _article_text(text, rules.text_field)
-        except ValueError as error:
-            raise file.error(offset, f'{error}. Expected one JSON object per line: {{"text": …}}') from None
+            article = json.loads(text)[rules.text_field]
+            if not isinstance(article, str):
+                raise TypeError(f"{article!r:.40} is no text")
+        except (ValueError, TypeError, KeyError) as error:
+            wanted = f'a JSON object with a text in "{rules.text_field}"'
+            raise file.error(offset, f"expected {wanted}, found {_quote(line)} ({error!r:.80})") from None
         if half_character(article) is not None:
             if rules.undecodable == "refuse":
                 raise file.error(offset, f"contains half of a surrogate pair, which is not a valid character. {_SKIP}")
             tally.dropped["undecodable line"] += 1
             continue
         yield from documents_of(f"{file.name}@{offset}", article.split("\n"), rules.min_words, tally)
-
-
-def _article_text(line: str, key: str) -> str:
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"not JSON ({json_problem(error)}): the line may be cut off") from None
-    if not isinstance(record, dict):
-        raise ValueError(f"found a JSON {type(record).__name__}, not an object")
-    text = record.get(key)
-    if not isinstance(text, str):
-        problem = f"is {text!r:.40}, not a text" if key in record else f"is missing; there are {', '.join(record)}"
-        raise ValueError(f'"{key}" {problem:.200}')
-    return text
 
 
 def _quote(line: bytes) -> str:
