@@ -47,8 +47,8 @@ def holding(name: str, *without: str) -> pytest.MarkDecorator:
 
 
 def tracing(name: str) -> pytest.MarkDecorator:
-    """Each graph with a mask, and the first of each attention without one. Tracing takes long: all are slow but one of
-    each of the paper's two attentions.
+    """Each graph with a mask, and those of the paper's two attentions without one. Tracing takes long: all are slow but
+    one of these two each.
     """
     cases = [case for case in CASES if getattr(case.build().holds, name) and case.id not in LIKE_ANOTHER]
     return pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def tracing(name: str) -> pytest.MarkDecorator:
             )
             for case in cases
             for masked in (False, True)
-            if masked or case.id in FIRST_IDS
+            if masked or case.id in TRACED
         ],
     )
 
@@ -435,26 +435,27 @@ def test_a_method_that_mixes_channels_apart_has_no_weights() -> None:
             module.weights(q, k, queries=[0])
 
 
-class _TwoLayers(nn.Module):
-    """Two attentions that share one mask, as an encoder's layers do."""
+class _Layers(nn.Module):
+    """Attentions that share one mask, as an encoder's layers do."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, count: int) -> None:
         super().__init__()
         if case.name == "nystrom" and "pinv_ridge" not in case.parameters:
             # All iterations are alike, and tracing them takes most of the time.
             case = replace(case, parameters={**case.parameters, "pinv_iterations": 1})
-        self.first, self.second = case.build(), case.build()
+        self.layers = nn.ModuleList(case.build() for _ in range(count))
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
         mask = None if keep is None else AttentionMask(keep)
-        out: Tensor = self.second(q, k, self.first(q, k, v, mask), mask)
-        return out
+        for layer in self.layers:
+            v = layer(q, k, v, mask)
+        return v
 
 
 @tracing("compile")
 def test_compiles_as_one_graph(case: Case, masked: bool) -> None:
     torch._dynamo.reset()
-    module = _TwoLayers(case)
+    module = _Layers(case, 2 if case.id in TRACED else 1)
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
     for length in (33, 50):
         x = qkv(2, length)

@@ -1,16 +1,12 @@
 """Small tasks: that their answers are right, that nothing gives them away, what a run keeps, and what is refused."""
 
 import json
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from small import ROOT
 from torch import Tensor
 
 from nystromformer.benchmark.abilities.learning import Cell, Setting, learn
@@ -158,28 +154,3 @@ def test_default_has_every_attention_and_slashes_give_several_values() -> None:
     assert {setting.attention["name"] for setting in settings} == set(ATTENTIONS)
     grid = list_combinations(Abilities(["lookup"], ["local,block_size=4/8,neighbours=1/2"], (32,), (4, 8), (0, 9), 2))
     assert len(grid) == 2 * 2 * 2 * 2 * 2
-
-
-@pytest.mark.slow
-def test_processes_end_with_the_command(tmp_path: Path) -> None:
-    words = ["abilities", "--task", "lookup", "--attention", "local", "--seconds", "600", "--workers", "1"]
-    command = [sys.executable, str(ROOT / "code" / "run_benchmark.py"), *words, "--out", str(tmp_path)]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        _wait_until(lambda: any(map(_is_learning, children.read_text().split())))
-        begun = children.read_text().split()
-        process.kill()
-    _wait_until(lambda: not any(map(_is_learning, begun)))
-
-
-def _is_learning(process: str) -> bool:
-    """Whether a worker is there and has imported what it needs, so that a cell begins."""
-    maps = Path("/proc", process, "maps")
-    return maps.exists() and "libtorch" in maps.read_text()
-
-
-def _wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

@@ -1,27 +1,25 @@
 """Training on the Long Range Arena's tasks: from prepared data to tested weights."""
 
 import shutil
-import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from arena import SCRIPT, TINY, Lra, experiment, flags, write_task
+from arena import TINY, Lra, experiment, write_task
 from finetuning import finetune
-from small import ROOT, command, small_config
+from small import ROOT, small_config
 
 from nystromformer.config import load_config
 from nystromformer.model import SequenceModel
-from nystromformer.runs.record import Run, open_run, read_run
+from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.finetuning.run import Done
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.recipe import PATH, TASKS
 from nystromformer.tasks.lra.store import open_stored
 from nystromformer.tasks.lra.task import Arena
-from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint
 from nystromformer.training.log import read_log
 
 
@@ -125,32 +123,6 @@ def test_validation_of_some_examples_is_stated(lra: Lra, caplog: pytest.LogCaptu
         lra(*few, "--length", 9)
     assert "validated on 8 of the 12 examples of listops validation" in caplog.text
     assert "cut to 9 tokens" in caplog.text
-
-
-@pytest.mark.slow
-def test_killed_and_resumed_it_ends_in_the_same_bits(listops: Path, tmp_path: Path) -> None:
-    """Each in a process of its own: the number of threads changes the last digits."""
-    for name in ("whole", "killed"):
-        experiment(tmp_path / name)
-    more = ("--steps", 40, "--every", 5, "--set", "pretraining_setting.minutes_per_checkpoint=1e-6")
-    subprocess.run(command(SCRIPT, *flags(tmp_path / "whole", listops, *more)), check=True)
-    for least in (7, 20):
-        with (tmp_path / "stderr.txt").open("ab") as errors:
-            process = subprocess.Popen(command(SCRIPT, *flags(tmp_path / "killed", listops, *more)), stderr=errors)
-        deadline = time.monotonic() + 120
-        while process.poll() is None and time.monotonic() < deadline:
-            found = [find_checkpoints(folder) for folder in (tmp_path / "killed").glob("model/lra/*/*")]
-            if found and found[0] and 5 * (found[0][-1].epoch + 1) >= least:
-                break
-            time.sleep(0.002)
-        process.kill()
-        assert process.wait() < 0, (tmp_path / "stderr.txt").read_text()
-    subprocess.run(command(SCRIPT, *flags(tmp_path / "killed", listops, *more)), check=True)
-    first, second = (open_run(next((tmp_path / name).glob("model/lra/listops/*"))) for name in ("whole", "killed"))
-    assert first.epochs == second.epochs
-    assert first.test_metrics == second.test_metrics
-    one, two = weights(first, 7), weights(second, 7)
-    assert all(torch.equal(one[name], two[name]) for name in one)
 
 
 @pytest.mark.parametrize(

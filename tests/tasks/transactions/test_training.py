@@ -226,11 +226,10 @@ def test_longer_rows_begin_with_the_encoder_of_shorter_ones(stored: Stored, tmp_
 @pytest.mark.parametrize(
     "flags",
     [
-        (),
         ("--architecture", "lstm", "--pretrain_epoch", "1"),
         ("--objective", "precision_at_recall,target=0.5,stratify=true"),
     ],
-    ids=["encoder", "lstm", "objective"],
+    ids=["lstm", "objective"],
 )
 def test_two_processes_are_one(flags: tuple[str, ...], stored: Stored, tmp_path: Path) -> None:
     settings = (*TINY, "model.max_seq_len=16", "model.attn_type.num_landmarks=4", "model.attn_type.conv_kernel_size=5")
