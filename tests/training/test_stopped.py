@@ -98,6 +98,8 @@ def test_a_stopped_run_ends_in_the_same_bits(
         assert pretrain(experiment, dataset_folder, CPU) == signal.SIGTERM
     assert pretrain(experiment, dataset_folder, CPU) is None
     assert_same_weights(tmp_path, whole(network), "cp-0001.model")
+    whole_bytes = (whole(network) / "model" / "cp-0001.model").read_bytes()
+    assert (tmp_path / "model" / "cp-0001.model").read_bytes() == whole_bytes, "nothing in it tells the two apart"
     resumed, expected = (
         [(r["type"], r["step"], r["loss"]) for r in records(run, "train", "validation")]
         for run in (tmp_path, whole(network))
