@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nystromformer.training.prefetch import Prefetched, begin_next, copy_steps, prefetch_batches
+from nystromformer.training.prefetch import begin_next, copy_steps, prefetch_batches, prefetched
 from nystromformer.training.trainable import Step
 
 
@@ -23,8 +23,8 @@ def test_the_next_item_has_begun_before_one_is_given_out(count: int) -> None:
 
 
 def test_a_thread_gives_the_items_in_order() -> None:
-    assert list(Prefetched(range(100))) == list(range(100))
-    assert list(Prefetched([])) == []
+    assert list(prefetched(range(100))) == list(range(100))
+    assert list(prefetched([])) == []
 
 
 def test_what_goes_wrong_is_raised_where_the_item_is_asked_for() -> None:
@@ -32,7 +32,7 @@ def test_what_goes_wrong_is_raised_where_the_item_is_asked_for() -> None:
         yield 1
         raise OSError("the disk")
 
-    iterator = iter(Prefetched(items()))  # type: ignore[arg-type]
+    iterator = iter(prefetched(items()))  # type: ignore[arg-type]
     assert next(iterator) == 1
     with pytest.raises(OSError, match="the disk"):
         next(iterator)

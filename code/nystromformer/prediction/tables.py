@@ -26,7 +26,7 @@ from nystromformer.prediction.outputs import output_kind
 from nystromformer.prediction.predictor import Predictor
 from nystromformer.tasks.documents.source import empty_texts, id_of, text_of
 from nystromformer.tasks.documents.table import Table, column_named, columns_named
-from nystromformer.training.prefetch import Prefetched
+from nystromformer.training.prefetch import prefetched
 from nystromformer.wording import first_names
 
 logger = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class Job:
             content = None if parts is None else parts.read(name)
             return name, window, content, own.encode(window.texts, window.empty) if content is None else None
 
-        for name, window, content, examples in Prefetched(map(prepare, enumerate(given)), depth=1):
+        for name, window, content, examples in prefetched(map(prepare, enumerate(given)), depth=1):
             if content is not None:
                 scores = np.frombuffer(content, dtype="<f4").astype(np.float32).reshape(len(window.ids), -1)
             else:

@@ -1,10 +1,9 @@
 """Preparing ahead: the next steps are made in a thread, and copied to a GPU, while this one is computed."""
 
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import torch
 
@@ -13,57 +12,23 @@ from nystromformer.training.trainable import Batch, Step, to_device
 S = TypeVar("S")
 T = TypeVar("T")
 
-_END = object()
+_END: Any = object()
 
 
-@dataclass(frozen=True)
-class _Failure:
-    error: BaseException
-
-
-class Prefetched(Generic[T]):
-    """An iterable whose items a thread makes up to `depth` before they are asked for.
+def prefetched(items: Iterable[T], depth: int = 2) -> Iterator[T]:
+    """The items, which a thread makes up to `depth` before they are asked for.
 
     What making an item raises is raised where that item is asked for. Leaving the loop early ends the thread.
     """
-
-    def __init__(self, items: Iterable[T], depth: int = 2) -> None:
-        self._items = items
-        self._depth = depth
-
-    def __iter__(self) -> Iterator[T]:
-        items: queue.Queue[object] = queue.Queue(self._depth)
-        left = threading.Event()
-        thread = threading.Thread(target=self._make, args=(items, left), name="prefetch", daemon=True)
-        thread.start()
-        try:
-            while (item := items.get()) is not _END:
-                if isinstance(item, _Failure):
-                    raise item.error
-                yield item  # type: ignore[misc]  # the queue holds items beside the two marks
-        finally:
-            left.set()
-            thread.join()
-
-    def _make(self, items: queue.Queue[object], left: threading.Event) -> None:
-        try:
-            for item in self._items:
-                if not _put(items, item, left):
-                    return
-            _put(items, _END, left)
-        except BaseException as error:
-            _put(items, _Failure(error), left)
-
-
-def _put(items: queue.Queue[object], item: object, left: threading.Event) -> bool:
-    """Wait for a place in the queue; False once nobody asks any more."""
-    while not left.is_set():
-        try:
-            items.put(item, timeout=0.05)
-        except queue.Full:
-            continue
-        return True
-    return False
+    iterator = iter(items)
+    thread = ThreadPoolExecutor(1, "prefetch")
+    try:
+        made = deque(thread.submit(next, iterator, _END) for _ in range(depth))
+        while (item := made.popleft().result()) is not _END:
+            made.append(thread.submit(next, iterator, _END))
+            yield item
+    finally:
+        thread.shutdown(cancel_futures=True)
 
 
 def begin_next(items: Iterable[S], begin: Callable[[S], T]) -> Iterator[T]:
@@ -102,5 +67,5 @@ def prefetch_batches(batches: Iterable[Batch], device: torch.device) -> Iterator
     """The batches on the device, made in a thread; to a GPU each is copied while the one before is computed."""
     pinned = device.type == "cuda"
     steps = (Step([batch], tokens=0) for batch in batches)
-    for step in copy_steps(Prefetched(step.pin_memory() if pinned else step for step in steps), device):
+    for step in copy_steps(prefetched(step.pin_memory() if pinned else step for step in steps), device):
         yield step.micro_batches[0]

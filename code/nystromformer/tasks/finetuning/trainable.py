@@ -19,7 +19,7 @@ from nystromformer.tasks.finetuning.objective import ObjectiveLoss, choose_thres
 from nystromformer.tasks.finetuning.plan import epoch_batches, fit_to_budget
 from nystromformer.tasks.finetuning.target import Target
 from nystromformer.training import Device, Group, Step
-from nystromformer.training.prefetch import Prefetched, prefetch_batches
+from nystromformer.training.prefetch import prefetch_batches, prefetched
 from nystromformer.training.trainable import Batch
 
 Metrics = Callable[[Tensor, Tensor], dict[str, float]]
@@ -68,7 +68,7 @@ class Finetuning:
     def steps(self, first: int, last: int) -> Iterator[Step]:
         pinned = self.device.device.type == "cuda"
         steps = (self._step(number) for number in range(first, last))
-        return iter(Prefetched(step.pin_memory() if pinned else step for step in steps))
+        return prefetched(step.pin_memory() if pinned else step for step in steps)
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         scores_IC, each_I = self.target.learn(self.model, batch)

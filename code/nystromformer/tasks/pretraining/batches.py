@@ -22,7 +22,7 @@ from nystromformer.data.masking import BERT_REPLACE_PROBS, count_predictions, pr
 from nystromformer.data.sampler import rows_from
 from nystromformer.errors import UserError
 from nystromformer.training import Group, Step
-from nystromformer.training.prefetch import Prefetched
+from nystromformer.training.prefetch import prefetched
 from nystromformer.training.trainable import Batch, micro_batch_slices
 
 _TRAIN_STREAM, _VALIDATION_STREAM = 10, 11
@@ -233,7 +233,7 @@ def training_steps(
     """
     steps = PretrainingSteps(rows, preparation, setting, group)
     if not workers:
-        return iter(Prefetched(steps[number].pin_memory() if pinned else steps[number] for number in span))
+        return prefetched(steps[number].pin_memory() if pinned else steps[number] for number in span)
     loader = DataLoader(
         _Carried(steps),
         batch_size=None,
