@@ -63,7 +63,7 @@ Rows = list[NDArray[np.int32]]
 logger = logging.getLogger(__name__)
 
 RECORD = "conversion.json"
-_STAGES: Mapping[Stage, str] = {"layers": "each attention", "hidden": "hidden vectors"}
+_STAGES: Mapping[Stage, str] = {"layers": "attention outputs", "hidden": "hidden vectors"}
 """What is trained towards the source's, one after the other."""
 
 
@@ -337,7 +337,7 @@ def _train(task: _Task, work: Path, device: Device) -> tuple[dict[str, Any], Sig
             folder,
             device,
             asked={},  # the folder of parts is bound to it
-            title=f"{asked.attention} attention, towards the source's {_STAGES[stage]}, {steps} steps",
+            title=f"training {asked.attention} towards the source's {_STAGES[stage]}: {steps} steps",
         )
         if fitted.stopped_by is not None:
             return {}, fitted.stopped_by

@@ -13,9 +13,8 @@ from nystromformer.files.checked_json import STRICT
 Mark = Literal["", "≈", "<"]
 
 MARKS = (
-    "≈ within noise of a baseline: at most 2 s apart, where s² sums the squares of both deviations and of both "
-    "standard errors for the rows of the split (of n rows: √(p(1−p)/n) for a share p, as which F1 counts, and "
-    "(1−r²)/√n for a correlation or kappa r). < further below a baseline, and within noise of none."
+    "≈ within noise of a baseline: at most two standard deviations apart, those over seeds and those that come of the "
+    "number of rows together. < below a baseline by more than that."
 )
 """How figures are marked, for below a table."""
 UNITS = {"rmse": "the labels' units", "mae": "classes", "log_loss": "nats", "calibration_error": "shares"}
