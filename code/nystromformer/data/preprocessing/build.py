@@ -272,7 +272,7 @@ def _finish(
         corpora.append(Corpus(name=name, weight=float(weight), **counts))
     place = write_index if settings.in_parts else merge_parts
     splits = {split: SplitManifest(**totals[split], files=place(parts, split, made)) for split in SPLITS}
-    encoder = load_tokenizer(out / TOKENIZER_FOLDER, tokenizer_sha256)
+    encoder = load_tokenizer(out / TOKENIZER_FOLDER)
     manifest = Manifest(
         corpora=corpora,
         length=settings.length,

@@ -170,7 +170,7 @@ def make_part(
 @lru_cache(maxsize=1)
 def _load_once(folder: Path, sha256: str) -> Tokenizer:
     """A tokenizer, loaded once in a process; the hash tells one from another in the same place."""
-    return load_tokenizer(folder, sha256)
+    return load_tokenizer(folder)
 
 
 def write_index(parts: Parts, split: str, made: Mapping[str, Part]) -> dict[str, FileStamp]:

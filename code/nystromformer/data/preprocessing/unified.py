@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,9 +13,6 @@ from nystromformer.data.manifest import check_size, read_record
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import write_checked
 from nystromformer.files.writing import FileStamp
-from nystromformer.wording import counted, number_of
-
-log = logging.getLogger(__name__)
 
 CORPUS_FILE = "corpus.json"
 FORMAT_VERSION = 3
@@ -95,18 +91,3 @@ def sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for each in counts:
         total.update(each)
     return dict(sorted(total.items()))
-
-
-def log_corpus(corpus: UnifiedCorpus, seconds: float) -> None:
-    """Say what a corpus holds and what was left out."""
-    log.info(
-        "%s: %s, %s, %s, %.1f million characters in %s, in %.1f seconds",
-        corpus.name,
-        number_of(corpus.documents, "document"),
-        number_of(corpus.sentences, "sentence"),
-        number_of(corpus.words, "word"),
-        corpus.characters / 1e6,
-        number_of(len(corpus.shards), "file"),
-        seconds,
-    )
-    log.info("%s: dropped %s; cut %s", corpus.name, counted(corpus.dropped), counted(corpus.cut))

@@ -24,7 +24,6 @@ from nystromformer.data.preprocessing.unified import (
     CORPUS_FILE,
     FORMAT_VERSION,
     UnifiedCorpus,
-    log_corpus,
     read_corpus,
     shard_name,
     sum_counts,
@@ -118,7 +117,10 @@ def write_unified(
                 f"Dropped: {counted(corpus.dropped)}"
             )
         write_corpus(out, corpus)
-    log_corpus(corpus, time.monotonic() - begin)
+    sizes = [number_of(getattr(corpus, f"{noun}s"), noun) for noun in ("document", "sentence", "word")]
+    millions, files, seconds = corpus.characters / 1e6, number_of(len(corpus.shards), "file"), time.monotonic() - begin
+    log.info(f"{name}: {', '.join(sizes)}, {millions:.1f} million characters in {files}, in {seconds:.1f} seconds")
+    log.info("%s: dropped %s; cut %s", name, counted(corpus.dropped), counted(corpus.cut))
     return corpus
 
 
