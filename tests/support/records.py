@@ -56,7 +56,7 @@ def a_run(folder: Path = Path(), values: tuple[float, ...] = (0.9,), **changes: 
     run = Run(**facts, settings=settings, epochs=tuple(epochs), folder=folder)
     if not tested:
         return run
-    about = {"epoch": run.best.epoch, "data": "", "shown": "", "files": {}} | tested
+    about = {"epoch": run.best.epoch, "data": "", "shown": "", "files": ()} | tested
     return Run(**{**vars(run), "tested": Tested(**about)})
 
 

@@ -21,7 +21,7 @@ from nystromformer.config.attention import what_decides
 from nystromformer.config.network import NO_EFFECT
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
-from nystromformer.files.writing import FileStamp, sha256_of
+from nystromformer.files.writing import sha256_of
 from nystromformer.runs.call import Call
 from nystromformer.runs.figures import Spread
 from nystromformer.runs.settings import Count, Predict, Settings, Share
@@ -72,8 +72,8 @@ class Tested:
     """Fingerprint of the test data."""
     shown: str
     """Fingerprint of what the files show of the rows beside that; empty where the task shows nothing else."""
-    files: dict[str, FileStamp]
-    """By their paths in the run's folder."""
+    files: tuple[str, ...]
+    """Their paths in the run's folder."""
     metrics: dict[str, float] = field(default_factory=dict)
     """On test data that has labels."""
     rows: dict[str, Rows] = field(default_factory=dict)
@@ -273,8 +273,8 @@ def _read(folder: Path) -> Run | None:
         run = checked(Run, data)
     except ValueError as error:
         raise UserError(
-            f"{path}: expected the record of a fine-tuning run, found something else ({error}). Move the folder away, "
-            "and the same command trains again; nothing was touched."
+            f"{path}: expected the record of a fine-tuning run, found something else ({error}). Remove it, and the "
+            "same command writes it again, from the run's weights; nothing was touched."
         ) from error
     return replace(run, folder=folder)
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pytest
 import torch
-from finetuning import pack, write_imdb, write_sst2
+from finetuning import write_imdb, write_sst2
 from small import ROOT, contents, run_here, small_data
 from wikihop_files import RECORDS, record, write_records
 
@@ -125,35 +125,6 @@ def test_data_folders(
     assert_says(refused(script, experiment, *task), str(folder), looked_for)
 
 
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ("no label", ["expected 2 cells, found 1"]),
-        ("fine\t2", ["expected label to be 0 or 1, found '2'"]),
-    ],
-    ids=["columns", "label"],
-)
-def test_bad_glue_rows(
-    refused: Refused,
-    experiment: Path,
-    glue: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    row: str,
-    words: list[str],
-) -> None:
-    path = glue / "SST-2" / "train.tsv"
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:4], row, *lines[4:], ""]))
-    flags = ("--glue", glue, "--task", "SST-2", "--epoch", 1, "--device", "cpu")
-    assert_says(refused(GLUE, experiment, *flags), f"{path}, row 4: ", *words, "--skip_bad_rows")
-    with caplog.at_level(logging.INFO):
-        assert run_here(monkeypatch, GLUE, "--model", experiment, *flags, "--skip_bad_rows") == 0
-    assert caplog.text.count("(bad rows: 1 of 61), left out") == 1
-    (result,) = experiment.glob("model/glue/SST-2/*/run.json")
-    assert json.loads(result.read_text())["rows"]["train"] == 60
-
-
 def test_each_glue_task_is_looked_at_before_the_first_one_trains(
     refused: Refused, experiment: Path, glue: Path
 ) -> None:
@@ -182,11 +153,6 @@ def test_test_data_are_looked_at_before_training(refused: Refused, experiment: P
     assert_says(refused(GLUE, experiment, "--glue", glue, "--task", "SST-2"), "SST-2/test.tsv, row 2")
 
 
-def test_the_hub_without_a_network(refused: Refused, experiment: Path) -> None:
-    said = refused(GLUE, experiment, "--task", "RTE", "--glue", "hub")
-    assert_says(said, "--glue hub: RTE train cannot be loaded from nyu-mll/glue", "gluebenchmark.com")
-
-
 def test_an_answer_that_is_no_candidate(
     refused: Refused,
     experiment: Path,
@@ -207,12 +173,6 @@ def test_an_answer_that_is_no_candidate(
     assert json.loads(result.read_text())["rows"]["train"] == len(RECORDS)
 
 
-def test_broken_json(refused: Refused, experiment: Path, wikihop: Path) -> None:
-    (wikihop / "train.json").write_text('[\n {"id": "a",\n  "query" "b"}]')
-    said = refused(WIKIHOP, experiment, "--wikihop", wikihop, leaves="cache")
-    assert_says(said, "train.json: expected a JSON list of instances", "line 3 column 11")
-
-
 def test_no_dev_file(refused: Refused, experiment: Path, wikihop: Path) -> None:
     (wikihop / "dev.json").unlink()
     assert_says(refused(WIKIHOP, experiment, "--wikihop", wikihop), "dev.json: no such file", "--validation 0.1")
@@ -228,19 +188,6 @@ def test_questions_too_long_for_the_rows(refused: Refused, experiment: Path, wik
     write_records(wikihop / f"{split}.json", [record(77, query="country river " * 30, answer=answer)])
     said = refused(WIKIHOP, experiment, "--wikihop", wikihop, "--length", 32, leaves="cache")
     assert_says(said, "WH_train_77", "leave no room for supports in rows of 32", "larger --length, at least")
-
-
-def test_archives_that_were_cut_off(refused: Refused, experiment: Path, imdb: Path, tmp_path: Path) -> None:
-    archive = pack(imdb, tmp_path / "cut.tar.gz")
-    archive.write_bytes(archive.read_bytes()[:-200])
-    said = refused(IMDB, experiment, "--imdb", archive)
-    assert_says(said, "cut.tar.gz: the archive is damaged or cut off", "Download it again")
-
-
-@pytest.mark.parametrize("share", ["0", "1", "1.5"])
-def test_validation_shares(refused: Refused, experiment: Path, imdb: Path, share: str) -> None:
-    said = refused(IMDB, experiment, "--imdb", imdb, "--validation", share)
-    assert_says(said, "Invalid value for '--validation'")
 
 
 # --- checkpoint and tokenizer
@@ -349,15 +296,6 @@ def test_unknown_devices(refused: Refused, experiment: Path, flags: tuple[object
     assert_says(
         refused(GLUE, experiment, *flags, "--device", "gpu"), "--device gpu: expected auto, cpu, cuda or cuda:N"
     )
-
-
-def test_baselines_that_somebody_broke(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
-    """Known before anything is trained."""
-    kept = experiment / "model" / "glue" / "SST-2" / "baselines.json"
-    kept.parent.mkdir(parents=True)
-    kept.write_text("[1]")
-    said = refused(GLUE, experiment, *flags, "--baselines")
-    assert_says(said, f"{kept}: expected the baselines of a task", "Remove it")
 
 
 def test_padding_shorter_than_the_rows(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:

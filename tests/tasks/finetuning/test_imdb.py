@@ -1,13 +1,12 @@
 """IMDB's runs from reviews to predictions: the same from the folder and the archive; test is scored whole and once."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from finetuning import copy_of, finetune, pack, write_imdb
+from finetuning import copy_of, finetune, write_imdb
 from small import LENGTH, run_here
 
 from nystromformer.data.tokenizer import load_tokenizer
@@ -58,29 +57,6 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
     monkeypatch.setattr(Finetuning, "scores", spy)
     return names
-
-
-def test_the_folder_and_the_archive_are_the_same(
-    source: Path, tmp_path: Path, reviews: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "packed").mkdir()
-    archive = pack(reviews, tmp_path / "packed" / "aclImdb_v1.tar.gz")
-    flags = ("--batch_size", 8, "--lr", 1e-3, "--epoch", 1, "--validation", 0.25, "--device", "cpu")
-    results, files = [], []
-    for number, place in enumerate((reviews, reviews.parent, archive, archive.parent)):
-        experiment = copy_of(source, tmp_path / str(number))
-        assert run_here(monkeypatch, "code/run_imdb.py", "--model", experiment.folder, "--imdb", place, *flags) == 0
-        assert "imdb, " in capsys.readouterr().out
-        (folder,) = experiment.checkpoints.glob("imdb/*")
-        result = read_run(folder)
-        assert result is not None
-        assert result.rows == {"train": 18, "validation": 6}
-        results.append((folder.name, result.epochs, result.test_metrics))
-        files.append({path.name: path.read_bytes() for path in (folder / "predictions").iterdir()})
-    assert all(other == results[0] for other in results)
-    assert all(other == files[0] for other in files)
-    assert files[0].keys() == {"test.tsv", "validation.tsv"}
-    assert list(archive.parent.iterdir()) == [archive], "nothing is unpacked"
 
 
 def test_every_review_is_in_the_predictions(experiment: Experiment, reviews: Path) -> None:
@@ -137,14 +113,6 @@ def test_longer_reviews_repeat_the_positions(experiment: Experiment, reviews: Pa
     (short,) = run(experiment, reviews, epoch=1, lr="1e-9")
     assert short.folder != result.folder
     assert [row["p_pos"] for row in rows(short)] != [row["p_pos"] for row in rows(result)], "it reads further"
-
-
-def test_a_part_of_the_training_reviews(experiment: Experiment, reviews: Path) -> None:
-    (result,) = run(experiment, reviews, train_rows=10, epoch=1)
-    assert result.rows == {"train": 10, "validation": 6}
-    assert "trained on 10 of the 18 rows of IMDB train (--train_rows)" in result.warnings
-    assert len(rows(result)) == len(TEST_IDS), "test is whole all the same"
-    assert json.loads((Path(result.folder) / "run.json").read_text())["rows"]["train"] == 10
 
 
 def test_baselines_are_scored_on_the_reviews_that_the_encoders_are_tested_on(

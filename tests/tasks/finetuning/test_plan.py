@@ -80,13 +80,6 @@ def test_the_smaller_batch_has_rows_of_any_length() -> None:
     assert abs(np.mean([rank[batch].mean() for batch in smaller]) - 0.5) < 4 * np.sqrt(1 / 12 / 40)
 
 
-def test_large_data_have_hardly_any_padding() -> None:
-    lengths = lengths_like("SST-2", 67349)
-    padded = padded_tokens(epoch_batches(lengths, 32, 0, 0, 50), lengths)
-    assert padded < 1.1 * int(lengths.sum())
-    assert 30 * padded < 512 * len(lengths)
-
-
 def test_without_pools_the_order_is_that_of_the_shuffle() -> None:
     lengths = lengths_like("SST-2", 100)
     plain = epoch_batches(lengths, 8, 3, 1, 1)
@@ -119,12 +112,6 @@ def test_parts_within_the_budget_divide_a_batch(
     assert len(full) == len(parts) or all(len(part) == 1 for part in full), "empty ones only where nothing is left"
     longest = [int(lengths[part].max()) for part in full]
     assert longest == sorted(longest)
-
-
-@pytest.mark.parametrize("processes", [1, 2, 4])
-def test_a_batch_that_fits_is_cut_for_the_processes_alone(processes: int) -> None:
-    lengths, rows = np.full(16, 10), np.ones(16, dtype=np.int64)
-    assert len(fit_to_budget(np.arange(16), lengths, rows, 10**6, processes)) == processes
 
 
 @given(st.integers(1, 50), st.integers(1, 60), st.integers(1, 60))

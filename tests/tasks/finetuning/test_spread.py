@@ -31,15 +31,6 @@ def test_the_error_of_a_correlation_is_that_of_drawn_rows(metric: str, correlati
     assert standard_error(metric, correlation, 400) == pytest.approx(np.std(correlations), rel=0.06)
 
 
-@pytest.mark.parametrize("accuracy", [0.6, 0.75, 0.9])
-def test_the_error_of_f1_is_not_far_from_that_of_a_share(accuracy: float) -> None:
-    random = np.random.default_rng(0)
-    labels = random.random((4000, 400)) < 0.6
-    guesses = labels ^ (random.random((4000, 400)) > accuracy)
-    f1 = 2 * (labels & guesses).sum(1) / (labels.sum(1) + guesses.sum(1))
-    assert 0.6 < f1.std() / standard_error("f1", float(f1.mean()), 400) < 1.25
-
-
 @given(shares, shares, deviations, deviations, st.integers(10, 100_000))
 def test_marks_say_near_below_or_nothing(one: float, other: float, a: float | None, b: float | None, rows: int) -> None:
     figure, baseline = Spread(one, a), Spread(other, b)
@@ -51,20 +42,6 @@ def test_marks_say_near_below_or_nothing(one: float, other: float, a: float | No
     assert (shown == "≈") == (mark("accuracy", baseline, [figure], rows) == "≈")
     if shown != "≈":
         assert mark("accuracy", figure, [baseline], 100 * rows) == shown, "more rows make it no less sure"
-
-
-def test_one_seed_has_the_noise_of_the_rows() -> None:
-    figure, baseline = Spread(0.80, None), Spread(0.75, None)
-    assert mark("accuracy", figure, [baseline], 100) == "≈"
-    assert mark("accuracy", figure, [baseline], 10_000) == ""
-    assert mark("accuracy", Spread(0.80, 0.05), [baseline], 10_000) == "≈", "seeds that differ widely"
-
-
-def test_of_several_baselines() -> None:
-    weak, strong = Spread(0.5, None), Spread(0.8, None)
-    marks = [mark("accuracy", Spread(value, None), [weak, strong], 1000) for value in (0.4, 0.51, 0.65, 0.79, 0.9)]
-    assert marks == ["<", "≈", "<", "≈", ""]
-    assert mark("accuracy", weak, [], 1000) == mark("accuracy", weak, [strong], 0) == ""
 
 
 def test_rows_behind_a_metric() -> None:

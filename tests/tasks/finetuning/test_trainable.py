@@ -13,7 +13,7 @@ from nystromformer.runs.settings import Settings
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.finetuning.flags import Flags
-from nystromformer.tasks.finetuning.target import Classes, Value, accuracy
+from nystromformer.tasks.finetuning.target import Classes, accuracy
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training import Group
 
@@ -121,15 +121,6 @@ def test_a_run_that_has_diverged_reports_its_loss_alone() -> None:
     with torch.no_grad():
         next(run.model.parameters()).fill_(float("nan"))
         assert list(run.validate()) == ["loss"]
-
-
-def test_a_value_has_no_accuracy() -> None:
-    run = finetuning()
-    run.target = Value()
-    assert run.metrics([2.0, 0.0, 4.0]) == {"loss": 0.5}
-    torch.testing.assert_close(
-        Value().losses(torch.tensor([[1.0], [3.0]]), torch.tensor([2.0, 3.0])), torch.tensor([1.0, 0.0])
-    )
 
 
 def test_a_grid_is_every_combination() -> None:

@@ -256,18 +256,6 @@ def test_a_part_of_train_is_held_out(experiment: Experiment, data: Path) -> None
     assert result.test_metrics == {"accuracy": pytest.approx(np.mean(right))}, "dev.json is the test"
 
 
-def test_medhop(experiment: Experiment, tmp_path: Path) -> None:
-    data = tmp_path / "medhop"
-    for split in ("train", "dev"):
-        changes = {"query": "interacts_with DB01171?", "candidates": ["DB00773", "DB04844"], "answer": "DB04844"}
-        records = [marked(split, number, "MH") | changes for number in range(5)]
-        write_records(data / f"{split}.json", records)
-    result = run(experiment, data, epoch=1, length=48)
-    assert predictions(result, "dev").keys() == {f"MH_dev_{number}" for number in range(5)}
-    assert set(predictions(result, "dev").values()) <= {"DB00773", "DB04844"}
-    assert any(text.startswith("MedHop train has 5 instances") for text in result.warnings)
-
-
 def test_sixty_candidates_in_short_rows(experiment: Experiment, tmp_path: Path) -> None:
     data = tmp_path / "data"
     candidates = [f"row {number}" for number in range(59)]

@@ -214,12 +214,6 @@ def test_bad_rows(tmp_path: Path, name: str, row: Sequence[str], message: str) -
     assert "(bad rows: 2 of 5), left out" in str(left_out)
 
 
-def test_good_rows_need_no_ids(tmp_path: Path) -> None:
-    put_rte(tmp_path, "entailment")
-    texts, left_out = read_split(task("RTE"), tmp_path, "train", skip_bad_rows=True)
-    assert (texts.ids, left_out) == (None, None)
-
-
 def test_the_first_row_of_a_file_without_a_header_is_row_1(tmp_path: Path) -> None:
     put(tmp_path / "CoLA" / "train.tsv", ("gj04", "2", "", "Fine."))
     with pytest.raises(UserError, match=r"row 1: expected label to be 0 or 1, found '2' \(bad rows: 1 of 1"):

@@ -42,14 +42,6 @@ def test_f1_accuracy_and_matthews(pairs: list[tuple[int, int]]) -> None:
     )
 
 
-@settings(max_examples=30)
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12))
-def test_accuracy_of_three_classes(pairs: list[tuple[int, int]]) -> None:
-    chosen, label = map(list, zip(*pairs, strict=True))
-    scored = score(task("MNLI"), logits(chosen, 3), np.array(label))
-    assert scored == {"accuracy": pytest.approx(metrics.accuracy_score(label, chosen))}
-
-
 @settings(max_examples=100)
 @given(
     # few values: many ties, and constants; wide ones and small ones
@@ -78,20 +70,6 @@ def test_constants_have_no_correlation(value: int) -> None:
     assert set(scored.values()) == {0.0}
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision(dtype: torch.dtype) -> None:
-    values = torch.tensor([[1.0], [2.0], [4.0]], dtype=dtype)
-    assert score(task("STS-B"), values, np.array([1, 2, 4], np.float32))["pearson"] == pytest.approx(1)
-    assert score(task("RTE"), logits([0, 1, 1], 2).to(dtype), np.array([0, 1, 1])) == {"accuracy": 1.0}
-
-
-@pytest.mark.parametrize("each", TASKS, ids=lambda each: each.name)
-def test_the_keys_are_the_tasks_metrics(each: GlueTask) -> None:
-    scores = torch.randn(9, each.num_outputs, generator=torch.Generator().manual_seed(0))
-    labels = np.arange(9) % max(2, each.num_outputs)
-    assert tuple(score(each, scores, labels)) == each.metrics
-
-
 @pytest.mark.parametrize(("name", "split"), [(t.name, split) for t in TASKS for split in t.test_splits])
 def test_files_for_the_server(tmp_path: Path, name: str, split: str) -> None:
     each = task(name)
@@ -105,13 +83,6 @@ def test_files_for_the_server(tmp_path: Path, name: str, split: str) -> None:
     path = tmp_path / "new" / "folder" / str(each.split(split).prediction_file)
     lines = path.read_bytes().decode().split("\n")
     assert lines == ["index\tprediction", *(f"{n}\t{text}" for n, text in enumerate(spelled)), ""]
-
-
-def test_the_servers_names_of_classes() -> None:
-    spelled = {each.name: each.labels for each in TASKS}
-    assert spelled["MNLI"] == ("entailment", "neutral", "contradiction")
-    assert spelled["QNLI"] == spelled["RTE"] == ("entailment", "not_entailment")
-    assert {spelled[name] for name in ("CoLA", "SST-2", "MRPC", "QQP", "WNLI")} == {("0", "1")}
 
 
 def test_tables_of_rows_with_and_without_labels(tmp_path: Path) -> None:

@@ -156,23 +156,6 @@ def test_validation_split(labels: list[int], share: float, seed: int) -> None:
     assert [list(part.ids or []) for part in again] == [list(train.ids or []), list(held_out.ids or [])]
 
 
-def test_validation_seeds_and_names() -> None:
-    texts = labelled([0, 1] * 100)
-    train, held_out = split_validation(texts, 0.1, 0)
-    assert (len(train), len(held_out), train.name, held_out.name) == (180, 20, "IMDB train", "IMDB validation")
-    assert held_out.ids != split_validation(texts, 0.1, 1)[1].ids
-    numbers = np.asarray(held_out.ids, dtype=int)
-    assert numbers[:5].max() < 100 < numbers[-5:].min(), "from all over the file"
-
-
-def test_what_cannot_be_divided() -> None:
-    for share in (0.0, 1.0, float("nan")):
-        with pytest.raises(UserError, match="--validation: expected a share between 0 and 1"):
-            split_validation(labelled([0, 0, 1, 1]), share, 0)
-    with pytest.raises(UserError, match="IMDB train has too few texts to divide: 2"):
-        split_validation(labelled([0, 1]), 0.5, 0)
-
-
 @pytest.mark.data
 @pytest.mark.skipif(not DATA.is_dir(), reason="NYSTROM_DATA names no folder with imdb/ in it")
 def test_the_real_archive() -> None:

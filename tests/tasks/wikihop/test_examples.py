@@ -12,7 +12,6 @@ from wikihop_files import RECORDS, record, write_records
 from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
 from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.wikihop.chunks import add_special_tokens, markers
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
 from nystromformer.tasks.wikihop.read import check_size, read_instances
@@ -36,13 +35,6 @@ def cache(tmp_path: Path, tokenizer: Tokenizer) -> TokenCache:
 @pytest.fixture
 def examples(cache: TokenCache, tokenizer: Tokenizer) -> WikiHopExamples:
     return WikiHopExamples("WikiHop train", cache, tokenizer, LENGTH)
-
-
-def test_the_protocol(examples: WikiHopExamples) -> None:
-    protocol: Examples = examples
-    assert (protocol.name, len(protocol)) == ("WikiHop train", 9)
-    assert examples.ids == [one["id"] for one in RECORDS]
-    assert (examples.rows > 1).any()
 
 
 def test_counts_are_the_batches(examples: WikiHopExamples) -> None:
@@ -90,17 +82,6 @@ def support_text(batch: dict[str, torch.Tensor], index: int, eos: int, tokenizer
     rows = batch["instance_B"] == index
     chosen = batch["tokens_BN"][rows][batch["mask_BN"][rows] & ~batch["global_BN"][rows]]
     return tokenizer.decode(chosen[chosen != eos].tolist())
-
-
-def test_each_candidate_of_groups_once_per_row(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    records = [record(0, candidates=[*map(str, range(40)), "wales"], supports=["The river. " * 20])]
-    cache = open_tokens(write_records(tmp_path / "train.json", records), tokenizer, tmp_path / "cache")
-    batch = WikiHopExamples("x", cache, tokenizer, LENGTH).batch(np.asarray([0]))
-    given = batch["candidates_BC"][batch["candidates_BC"] >= 0]
-    counts = torch.bincount(given)
-    assert len(counts) == 41
-    assert counts.min() >= 2, "each candidate meets every support"
-    assert batch["present_IA"].shape == (1, 41)
 
 
 def test_fingerprint(cache: TokenCache, tokenizer: Tokenizer, examples: WikiHopExamples) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from nystromformer.files.writing import FileStamp, NewFile, sha256_of
+from nystromformer.files.writing import NewFile
 from nystromformer.runs.objective import THRESHOLD
 from nystromformer.runs.record import EpochMetrics, Run, Tested
 from nystromformer.tasks.finetuning.examples import Texts
@@ -77,7 +77,6 @@ def write_predictions(opened: Opened, run: Run, chosen: EpochMetrics, scores: Ma
         found = scores_of(task.target, scores["test"]).flatten().numpy()
         metrics |= measure_tested(objective, found, tested_on.labels.ravel(), threshold)
     files = {f"{PREDICTIONS}/{path.name}": path for path in sorted(made.iterdir())}
-    stamps = {name: FileStamp(path.stat().st_size, sha256_of(path)) for name, path in files.items()}
     for name in set(run.predictions).difference(files):
         # Of data that are not predicted any more: beside the new ones it would pass for one of them.
         (run.folder / name).unlink(missing_ok=True)
@@ -89,7 +88,7 @@ def write_predictions(opened: Opened, run: Run, chosen: EpochMetrics, scores: Ma
         epoch=chosen.epoch,
         data=opened.tested,
         shown=splits.shown,
-        files=stamps,
+        files=tuple(files),
         metrics=metrics,
         rows={name: len(examples) for name, examples in test.items() if examples.labels is not None},
         warnings=tuple(splits.test_warnings) if test else (),

@@ -24,7 +24,7 @@ from nystromformer.runs.record import TOKENIZER, EpochMetrics, Run, open_run, ra
 from nystromformer.runs.settings import Settings
 from nystromformer.tables import terminal_width
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.run import checkpoint_facts, held_folder, placed, run_device, say, training_settings
+from nystromformer.tasks.experiment.run import checkpoint_facts, held_folder, run_device, training_settings
 from nystromformer.tasks.experiment.start import ENCODER, Pretrained, fit_weights, pretrained_in
 from nystromformer.tasks.finetuning.baselines import measure_baselines, tell_words
 from nystromformer.tasks.finetuning.calibration import calibration_error_of
@@ -38,7 +38,7 @@ from nystromformer.tasks.finetuning.target import Guessed, TokenLabels, vectors_
 from nystromformer.tasks.finetuning.trainable import Finetuning, Scored
 from nystromformer.training import fit, join_group
 from nystromformer.training.checkpoint import FORMAT, epoch_name, load_weights, read_checkpoint, write_checkpoint
-from nystromformer.training.distributed import unwrapped
+from nystromformer.training.distributed import place, unwrapped
 from nystromformer.training.optim import Diverged
 from nystromformer.training.state import Validated
 from nystromformer.wording import listed, number_of
@@ -174,20 +174,21 @@ def run_grid(opened: Opened) -> Done:
     for number, settings in enumerate(grid, start=1):
         asked = opened.ask(settings)
         attention = attention_text(asked.attention)
-        say(group, "%s, attention %s, on %s: %s", asked.experiment, attention, asked.task, asked.folder)
+        group.say("%s, attention %s, on %s: %s", asked.experiment, attention, asked.task, asked.folder)
         if number == 1:
             _tell_data(opened)
         run = group.check(lambda: open_run(asked.folder, asked=asked))  # noqa: B023
         if run.epochs:
-            say(group, "%s: done already", run.folder)
+            group.say("%s: done already", run.folder)
             group.on_main(lambda: _keep_tokenizer(opened, run))  # noqa: B023
         else:
+            trained = None  # one model at a time
             try:
                 result = train(opened, asked, f"run {number} of {len(grid)}: {settings}")
             except Diverged as error:
                 # The others of a grid, and the next tasks, may well do better.
                 done.diverged.append(f"{settings}: {error}")
-                say(group, "%s", error)
+                group.say("%s", error)
                 continue
             if isinstance(result, Signals):
                 done.stopped_by = result
@@ -205,9 +206,9 @@ def _tell_data(opened: Opened) -> None:
     """Say what is known of the data, and fit the regression on words that a task keeps."""
     exact = ", ".join(f"{100 * share:.0f} % of {name}" for name, share in opened.exact_share.items())
     for line in (*opened.splits.notes, f"examples short enough for exact attention in every layer: {exact}"):
-        say(opened.group, "%s", line)
+        opened.group.say("%s", line)
     for line in (*opened.splits.warnings, *opened.splits.test_warnings):
-        say(opened.group, "warning: %s", line)
+        opened.group.say("warning: %s", line)
     opened.group.on_main(lambda: tell_words(opened))
 
 
@@ -293,13 +294,15 @@ def build_model(opened: Opened, settings: Settings, start: Pretrained | None) ->
         transfer = fit_weights(start.path, source, then, config, initial, may_differ)
         model.load_state_dict(transfer.weights, strict=False)
         for line in (f"encoder of {start.path} (step {start.step})", *(f"  {note}" for note in transfer.notes)):
-            say(opened.group, "%s", line)
-    say(opened.group, "%s parameters, %s", f"{count_parameters(model):,}", opened.device)
+            opened.group.say("%s", line)
+    opened.group.say("%s parameters, %s", f"{count_parameters(model):,}", opened.device)
     assert train.labels is not None
     objective = attach_objective(model, settings.objective, train.labels, settings.num_steps(len(train)))
     layers = list(model.encoder.layers)  # type: ignore[arg-type, union-attr]  # a ModuleList
     return Finetuning(
-        model=placed(model, layers, config, opened.device, opened.group),
+        model=place(
+            *(model, layers, config.gpu_setting.parallel, config.model.compile, opened.device, opened.group),
+        ),
         target=task.target,
         train=train,
         validation=opened.splits.validation,
@@ -379,7 +382,7 @@ def predict(
         known = (each for metrics, each in validated.get(run.settings, ()) if metrics == chosen.metrics)
         scores = evaluate(opened, run, chosen, trained, next(known, {}))
         done = group.on_main(lambda: write_predictions(opened, run, chosen, scores))
-        say(group, "predictions: %s", run.folder / PREDICTIONS)
+        group.say("predictions: %s", run.folder / PREDICTIONS)
         return done
 
 
@@ -405,7 +408,7 @@ def evaluate(
         opened.group.check(lambda: load_weights(inner, content["model"] | own, path))
         finetuning.holds = run.settings, chosen.epoch
     count = number_of(sum(map(len, (opened.splits.validation | dict(opened.test)).values())), "example")
-    say(opened.group, "predicting %s with the weights of %s", count, path.name)
+    opened.group.say("predicting %s with the weights of %s", count, path.name)
     finetuning.model.eval()
     with torch.no_grad(), opened.device.autocast():
         scores = {**known, **{name: finetuning.scores(examples) for name, examples in asked.items()}}
@@ -424,5 +427,5 @@ def evaluate(
     right = torch.from_numpy(labels)
     errors = [100 * calibration_error_of(task.target, each[""], right) for each in (shifted, scaled)]
     text = "calibration error on the validation data: %.1f %%, %.1f %% after dividing scores by %.2f"
-    say(opened.group, text, *errors, temperature)
+    opened.group.say(text, *errors, temperature)
     return scaled

@@ -6,7 +6,6 @@ Shapes: I examples of a batch, C outputs: classes, one value, or the most candid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -20,34 +19,30 @@ NEVER = 1e-9
 """The chance in place of 0 where a finite logit is asked for."""
 
 
-class Target(Protocol):
+class Target(ABC):
     """Model, scores and loss of a kind of task."""
 
-    has_accuracy: bool
+    has_accuracy = False
 
+    @abstractmethod
     def build(self, config: ModelConfig) -> nn.Module:
         """The model, with initial weights; its encoder is called `encoder`."""
 
+    @abstractmethod
     def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         """Scores of a batch's examples, (I, C) float32."""
 
+    @abstractmethod
     def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
         """The loss of each example, (I,)."""
 
     def learn(self, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Scores of a training batch's examples, and what is learned from each: (I, C), (I,)."""
-        ...
-
-
-class Plain:
-    """What is learned is the loss of the scores."""
-
-    def learn(self: Target, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Scores of a training batch's examples, and what is learned from each: (I, C), (I,). Usually their loss."""
         scores_IC = self.scores(model, batch)
         return scores_IC, self.losses(scores_IC, batch["labels"])
 
 
-class Pooled(Plain):
+class Pooled(Target):
     """The scores are of a text's vector."""
 
     @property
@@ -84,20 +79,17 @@ class Classes(Pooled):
 class Value(Pooled):
     """A number, by squared error."""
 
-    has_accuracy = False
-
     def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
         return F.mse_loss(scores_IC[:, 0], labels_I, reduction="none")
 
 
 @dataclass(frozen=True)
-class Questions(ABC, Pooled):
+class Questions(Pooled):
     """Several yes-or-no questions about each text, by binary cross-entropy; the scores are the logits of a yes."""
 
     count: int
     """Of the classes or labels."""
     weights: tuple[float, ...] | None = None
-    has_accuracy = False
 
     @property
     @abstractmethod
@@ -112,25 +104,11 @@ class Questions(ABC, Pooled):
     def answers(self, labels_I: Tensor) -> Tensor:
         """What labels say to each question, 0 or 1, (I, C) float32."""
 
-    @abstractmethod
-    def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
-        """The loss of each example, (I,)."""
 
-
-class TokenLabels(ABC, Plain):
+class TokenLabels(Target):
     """0 or 1 of each token of examples of one length, by binary cross-entropy; the scores are the logits of a 1,
     (I, N).
     """
-
-    has_accuracy = False
-
-    @abstractmethod
-    def build(self, config: ModelConfig) -> nn.Module:
-        """The model."""
-
-    @abstractmethod
-    def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-        """(I, N) float32."""
 
     def losses(self, scores_IN: Tensor, labels_IN: Tensor) -> Tensor:
         """The mean over the tokens, (I,)."""
@@ -142,7 +120,7 @@ Guessed = Classes | Value | Questions
 
 
 @dataclass(frozen=True)
-class Candidates(Plain):
+class Candidates(Target):
     """One of each example's own candidates, by cross-entropy over them."""
 
     has_accuracy = True

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,27 +38,22 @@ class Glue(Definition):
         self.choices = {"task": task.name}
         self.target: Target = Classes(task.num_outputs) if task.labels else Value()
         self.main_metric: str = task.metrics[0]
+        self._texts: dict[str, Texts] = {}
 
     def load(self, loading: Loading) -> Splits:
-        available = self._available()
-        texts: dict[str, Texts] = {}
         warnings: list[str] = []
         notes: list[str] = []
-        for split in ("train", *self.task.dev_splits):
+        for split in self.task.splits:
             # A required one that is missing is refused by the reader, with what to do about it.
-            if split in available or split in self.task.required_splits:
-                texts[split], left_out = self._read(split)
+            if split.name in self._available or split.name in self.task.required_splits:
+                self._texts[split.name], left_out = self._read(split.name)
                 notes += filter(None, [left_out])
-                warnings += check_size(self.task, split, len(texts[split]))
-            else:
-                warnings.append(f"{self.task.name} has no {split} here: its metrics are left out")
-        for split in self.task.test_splits:
-            # Read for its size alone; its tokens are made once the best run is known.
-            if self.source is not None and split in available:
-                warnings += check_size(self.task, split, len(self._read(split)[0]))
-        rows, reduced = reduce(texts.pop("train"), loading.train_rows)
-        train = encode(rows, loading)
-        validation = {_ending(split): encode(texts[split], loading) for split in texts}
+                warnings += check_size(self.task, split.name, len(self._texts[split.name]))
+            elif split.has_labels:
+                warnings.append(f"{self.task.name} has no {split.name} here: its metrics are left out")
+        rows, reduced = reduce(self._texts["train"], loading.train_rows)
+        train, dev = encode(rows, loading), [split for split in self.task.dev_splits if split in self._texts]
+        validation = {_ending(split): encode(self._texts[split], loading) for split in dev}
         notes += [describe(examples) for examples in (train, *validation.values())]
         positive = self.task.labels[1] if self.task.labels else ""
         return Splits(train, dict(validation), warnings + reduced, notes, positive=positive)
@@ -71,8 +67,8 @@ class Glue(Definition):
         return score(self.task, scores_NC, labels_N)
 
     def test(self, loading: Loading) -> dict[str, Examples]:
-        available = self._available()
-        return {split: encode(self._read(split)[0], loading) for split in self.task.test_splits if split in available}
+        splits = [split for split in self.task.test_splits if split in self._texts]
+        return {split: encode(self._texts[split], loading) for split in splits}
 
     def write(
         self,
@@ -90,13 +86,14 @@ class Glue(Definition):
                 write_predictions(self.task, split, examples.texts, found, folder)
         return {}
 
+    @cached_property
     def _available(self) -> tuple[str, ...]:
         if self.source is None:
             return tuple(split.name for split in self.task.splits)
         return available_splits(self.task, self.source)
 
     def _read(self, split: str) -> tuple[Texts, str | None]:
-        """A split, and what is to be said of rows that are left out: once, though it is read again and again."""
+        """A split, and what is to be said of rows that are left out."""
         if self.source is None:
             return read_hub_split(self.task, split), None
         return read_split(self.task, self.source, split, self.skip_bad_rows)

@@ -20,7 +20,7 @@ from nystromformer.config import ModelConfig
 from nystromformer.data.counter import random_uniform
 from nystromformer.model.events import EventModel, MaskedEventModel, Network
 from nystromformer.tasks.finetuning.examples import Ints
-from nystromformer.tasks.finetuning.target import Classes, Plain
+from nystromformer.tasks.finetuning.target import Classes, Target
 from nystromformer.tasks.transactions.store import Manifest, Stored
 
 _MASK_STREAM, _SHIFT_STREAM = 44, 45
@@ -165,7 +165,7 @@ class Labels(Classes):
 
 
 @dataclass(frozen=True)
-class MaskedEvents(Plain):
+class MaskedEvents(Target):
     """What masked events were; scores are mean loss, sum of right features and number of masked events of each row."""
 
     features: Features
