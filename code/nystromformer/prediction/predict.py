@@ -276,7 +276,7 @@ def predict_part(job: FolderJob, number: int) -> None:
     """
     name = job.source.names[number]
     target = job.out / name
-    with job.parts.alone(name):
+    with job.parts.alone(name, wait=True):
         if job.parts.find(name, verify=True) is not None:
             return
         if os.path.lexists(target):
