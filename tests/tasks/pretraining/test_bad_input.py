@@ -1,17 +1,23 @@
 """Each mistake gives one clear error and exit status 2, and changes nothing."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pytest
 import torch
+from forking import Forked, as_torchrun
 from small import CPU, run_command, run_here, write_dataset, write_experiment
 
 from nystromformer.data.manifest import read_manifest, write_manifest
+from nystromformer.data.verification import MEMORY_FILE
+from nystromformer.errors import UserError
 from nystromformer.tasks.pretraining.pretrain import pretrain
+from nystromformer.training import join_group
 from nystromformer.training.checkpoint import CheckpointFile, hold_folder, read_checkpoint
 
 PRETRAIN, VALIDATE = "code/run_pretrain.py", "code/run_validation.py"
@@ -33,7 +39,7 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def data(dataset_folder: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(dataset_folder, tmp_path / "data"))
+    return Path(shutil.copytree(dataset_folder, tmp_path / "data", ignore=shutil.ignore_patterns(MEMORY_FILE)))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -231,3 +237,63 @@ def test_fixed_segments_that_do_not_fit_the_rows(refused: Refused, tmp_path: Pat
     said = refused(PRETRAIN, tmp_path / "run", "--dataset", data)
     assert "layer 0's attention does not accept rows of 32 tokens" in said
     assert "10 equal segments" in said
+
+
+def other_text(path: Path) -> None:
+    """Another token in the place of an ordinary one: nothing but the hash tells it."""
+    status = path.stat()
+    ids = np.fromfile(path, "<u2")
+    ids[3] = ids[3] - 1 if ids[3] > 100 else ids[3] + 1
+    ids.tofile(path)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def checkpoints(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "model").glob("cp-*"))
+
+
+@pytest.mark.parametrize("name", ["train.tokens.bin", "validation.tokens.bin"])
+def test_a_run_on_other_text_ends_before_its_first_checkpoint(
+    tmp_path: Path, data: Path, refused: Refused, name: str
+) -> None:
+    other_text(data / name)
+    write_experiment(tmp_path / "run")
+    text = refused(PRETRAIN, tmp_path / "run", "--dataset", data)
+    assert f"{name}: expected SHA-256" in text
+    assert "--overwrite" in text
+    assert "step " not in refused(PRETRAIN, tmp_path / "run", "--dataset", data, "--verify")
+
+
+def test_what_was_verified_is_not_read_again(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretrain(write_experiment(tmp_path / "first", pretraining_setting__epoch=1), data, CPU)
+    assert len(json.loads((data / MEMORY_FILE).read_text())) == 4
+    monkeypatch.setattr("nystromformer.data.verification._verify", None)
+    pretrain(write_experiment(tmp_path / "second", pretraining_setting__epoch=1), data, CPU)
+    assert checkpoints(tmp_path / "second") == checkpoints(tmp_path / "first") != []
+    monkeypatch.undo()
+    other_text(data / "train.tokens.bin")
+    with pytest.raises(UserError, match=r"train\.tokens\.bin: expected SHA-256"):
+        pretrain(write_experiment(tmp_path / "second", pretraining_setting__epoch=2), data, CPU)
+    assert checkpoints(tmp_path / "second") == checkpoints(tmp_path / "first")
+
+
+def test_scores_of_other_text_are_not_written(run: Path, data: Path, refused: Refused) -> None:
+    other_text(data / "validation.tokens.bin")
+    assert "validation.tokens.bin: expected SHA-256" in refused(VALIDATE, run, "--dataset", data)
+
+
+def test_two_processes_end_together(tmp_path: Path, data: Path) -> None:
+    other_text(data / "train.tokens.bin")
+    experiment = write_experiment(tmp_path / "run")
+
+    def work() -> int:
+        with join_group() as group:
+            try:
+                pretrain(experiment, data, CPU, group=group)
+            except UserError as error:
+                return 3 if "train.tokens.bin: expected SHA-256" in str(error) else 4
+        return 5
+
+    processes = [Forked(work, tmp_path / "log", environment) for environment in as_torchrun(2)]
+    assert [each.wait(60) for each in processes] == [3, 3], (tmp_path / "log").read_text()
+    assert not checkpoints(tmp_path / "run")
