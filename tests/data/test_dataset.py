@@ -134,7 +134,7 @@ BAD_FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "not UTF-8": (lambda at: (at / "manifest.json").write_bytes(b"\xff"), r"manifest\.json: not UTF-8.*--overwrite"),
     "a list": (lambda at: (at / "manifest.json").write_text("[]"), r"manifest\.json: modified after it was written"),
     "by hand": (replace("manifest.json", b'"seed": 3', b'"seed": 4'), r"manifest\.json: modified after it was written"),
-    "newer": (rewrite(format_version=4), r"format_version 3, found 4, of another version.*--overwrite"),
+    "newer": (rewrite(format_version=4), r"made by an earlier version: its format is 4.*--overwrite"),
     "older": (rewrite(format_version=2), r"format_version 3, found 2, of another version.*--overwrite"),
     "wrong type": (rewrite(length="32"), r"length: expected.*integer"),
     "no tokens": (lambda at: (at / "train.tokens.bin").unlink(), r"train\.tokens\.bin: no such file, expected"),

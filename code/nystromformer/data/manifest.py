@@ -5,17 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from nystromformer.data.tokenizer import SpecialTokens
 from nystromformer.errors import UserError
-from nystromformer.files.checked_json import checked, read_checked, write_checked
+from nystromformer.files.checked_json import read_record, write_checked
 from nystromformer.files.writing import FileStamp
-
-T = TypeVar("T")
 
 MANIFEST_FILE = "manifest.json"
 MAKE_ANEW = "Copy it again if it was copied, or make the dataset again: its preprocessing command with --overwrite."
@@ -148,31 +146,13 @@ def read_manifest(folder: Path) -> Manifest:
     """
     if not folder.is_dir():
         raise UserError(f"{folder}: expected a dataset folder, found none. {_HOW_TO_MAKE}")
-    manifest = read_record(folder / MANIFEST_FILE, Manifest, FORMAT_VERSION, _HOW_TO_REPLACE)
+    manifest = read_record(folder / MANIFEST_FILE, Manifest, _HOW_TO_REPLACE, FORMAT_VERSION)
     if manifest is None:
         raise UserError(
             f"{folder / MANIFEST_FILE}: no such file. A finished dataset has a manifest, so the folder is unfinished "
             f"or not a dataset. {_HOW_TO_MAKE} An interrupted command continues when started again."
         )
     return manifest
-
-
-def read_record(path: Path, kind: type[T], version: int, advice: str) -> T | None:
-    """What `write_checked` wrote of a value with a `format_version`; None where there is no file.
-
-    Raises:
-        UserError: the file is damaged or of another version; ends in `advice`.
-    """
-    try:
-        record = read_checked(path)
-        if record is None:
-            return None
-        found = record.get("format_version", "none") if isinstance(record, dict) else "none"
-        if found != version:
-            raise ValueError(f"expected format_version {version}, found {found}, of another version of nystromformer")
-        return checked(kind, record)
-    except ValueError as error:
-        raise UserError(f"{path}: {error}. {advice}") from None
 
 
 def check_size(path: Path, stamp: FileStamp, record: str, advice: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from nystromformer.config.messages import dotted, in_words
-from nystromformer.errors import reading
+from nystromformer.errors import UserError, reading
 from nystromformer.files.writing import write_json
 
 T = TypeVar("T")
@@ -70,3 +70,23 @@ def checked(kind: type[T], data: object) -> T:
         more = f" (and {len(others)} more)" if others else ""
         where = f"{dotted(first['loc'])}: " if first["loc"] else ""
         raise ValueError(f"{where}{in_words(first)}{more}") from None
+
+
+def read_record(path: Path, kind: type[T], advice: str, version: int | None = None) -> T | None:
+    """What `write_checked` wrote of a value; None where there is no file.
+
+    Args:
+        version: its `format_version`; None: it has none.
+
+    Raises:
+        UserError: the file is damaged or of another version; ends in `advice`.
+    """
+    try:
+        data = read_checked(path)
+        if data is None:
+            return None
+        if data.get("format_version") != version:
+            raise ValueError(f"made by an earlier version: its format is {data.get('format_version')}")
+        return checked(kind, data)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}. {advice}") from None

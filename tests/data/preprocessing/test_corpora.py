@@ -365,7 +365,7 @@ def test_unified_folders_are_checked(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"00000\.jsonl: 3 bytes, expected \d+ bytes as in corpus\.json"):
         read_corpus(out)
     write_checked(out / "corpus.json", {"format_version": 2})
-    with pytest.raises(UserError, match=r"corpus\.json: expected format_version 3, found 2.*--overwrite"):
+    with pytest.raises(UserError, match=r"corpus\.json: made by an earlier version.*--overwrite"):
         read_corpus(out)
     (out / "corpus.json").unlink()
     with pytest.raises(

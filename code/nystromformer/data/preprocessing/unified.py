@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from nystromformer.data.manifest import check_size, read_record
+from nystromformer.data.manifest import check_size
 from nystromformer.errors import UserError
-from nystromformer.files.checked_json import write_checked
+from nystromformer.files.checked_json import read_record, write_checked
 from nystromformer.files.writing import FileStamp
 
 CORPUS_FILE = "corpus.json"
@@ -71,7 +71,7 @@ def read_corpus(folder: Path) -> UnifiedCorpus:
     if name in SHIPPED:
         how = f"Make it with: python data-preprocessing/{name}/preprocess.py --out {folder}"
         again = f"{how} --overwrite"
-    corpus = read_record(folder / CORPUS_FILE, UnifiedCorpus, FORMAT_VERSION, again)
+    corpus = read_record(folder / CORPUS_FILE, UnifiedCorpus, again, FORMAT_VERSION)
     if corpus is None:
         found = f"no {CORPUS_FILE}: it is unfinished" if folder.is_dir() else "no folder"
         raise UserError(f"{folder}: expected a corpus in the unified format, found {found}. {how}")

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
-from nystromformer.files.checked_json import STRICT, checked, read_checked
+from nystromformer.files.checked_json import STRICT, read_record
 from nystromformer.files.writing import FileStamp, NewFile, check_stamps
 
 VALIDATE_ON_LAST = "validate_on_last"
@@ -192,14 +192,9 @@ def open_stored(folder: Path, task: str) -> Stored:
     Raises:
         UserError: nothing complete is there, another task's, or a damaged manifest.
     """
-    path = folder / MANIFEST_FILE
-    try:
-        data = read_checked(path)
-        if data is None:
-            raise UserError(f"{folder}: no prepared data: run `python experiments/lra/prepare.py {task}` first")
-        manifest = checked(Manifest, data)
-    except ValueError as error:
-        raise UserError(f"{path}: expected the manifest of prepared data: {error}") from None
+    manifest = read_record(folder / MANIFEST_FILE, Manifest, "Prepare the data again.")
+    if manifest is None:
+        raise UserError(f"{folder}: no prepared data: run `python experiments/lra/prepare.py {task}` first")
     if manifest.data.task != task:
         raise UserError(f"{folder}: expected data of {task}, found that of {manifest.data.task}")
     return Stored(folder, manifest)

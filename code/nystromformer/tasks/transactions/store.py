@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
-from nystromformer.files.checked_json import STRICT, checked, read_checked
+from nystromformer.files.checked_json import STRICT, read_record
 from nystromformer.files.writing import FileStamp, check_stamps
 
 MANIFEST_FILE = "manifest.json"
@@ -212,11 +212,7 @@ def open_stored(folder: Path) -> Stored:
     Raises:
         UserError: nothing complete is there, or a damaged manifest.
     """
-    path = folder / MANIFEST_FILE
-    try:
-        data = read_checked(path)
-        if data is None:
-            raise UserError(f"{folder}: no prepared clients: run `python experiments/transactions/prepare.py` first")
-        return Stored(folder, checked(Manifest, data))
-    except ValueError as error:
-        raise UserError(f"{path}: expected the manifest of prepared clients: {error}") from None
+    manifest = read_record(folder / MANIFEST_FILE, Manifest, "Prepare the clients again.")
+    if manifest is None:
+        raise UserError(f"{folder}: no prepared clients: run `python experiments/transactions/prepare.py` first")
+    return Stored(folder, manifest)
