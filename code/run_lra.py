@@ -10,7 +10,6 @@ from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
-from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.finetuning.flags import Flags, RecipeFlags, check_name, recipe_folder
 from nystromformer.tasks.lra.recipe import PATH, TASKS, TRACKS, add_as_published, plan_runs
 
@@ -62,6 +61,9 @@ def lra(
 ) -> None:
     """Train an encoder with any attention on a task of the Long Range Arena; the weights that are best on the
     validation data are tested once, on the whole test set."""
+    # Only now: it imports numpy.
+    from nystromformer.tasks.experiment.folder import open_experiment
+
     check_name("--task", task, TASKS)
     check_name("--track", track, TRACKS)
     if as_published and track != "paper":

@@ -10,7 +10,6 @@ from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
-from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.finetuning.flags import Flags, RecipeFlags, check_name, recipe_folder
 from nystromformer.tasks.transactions.declaration import ARCHITECTURES
 
@@ -64,6 +63,9 @@ def transactions(
 ) -> None:
     """Train an encoder with any attention, an LSTM or a GRU on clients' events; the best epoch's weights are tested on
     the latest clients."""
+    # Only now: it imports numpy.
+    from nystromformer.tasks.experiment.folder import open_experiment
+
     check_name("--architecture", architecture, ARCHITECTURES)
     if architecture != "encoder" and (recipe.attention is not None or recipe.conv is not None):
         raise UserError(f"--architecture {architecture}: expected no --attention and no --conv with it")

@@ -148,11 +148,6 @@ def test_several_processes_speak_with_one_voice(experiment: Path, glue: Path) ->
     assert not list(experiment.glob("model/glue"))
 
 
-def test_test_data_are_looked_at_before_training(refused: Refused, experiment: Path, glue: Path) -> None:
-    (glue / "SST-2" / "test.tsv").write_text("index\tsentence\n0\tfine\n1\n")
-    assert_says(refused(GLUE, experiment, "--glue", glue, "--task", "SST-2"), "SST-2/test.tsv, row 2")
-
-
 def test_an_answer_that_is_no_candidate(
     refused: Refused,
     experiment: Path,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from finetuning import copy_of, finetune, made_rows, write_sst2, write_table
+from finetuning import copy_of, finetune, made_rows, write_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -26,8 +26,6 @@ from nystromformer.tasks.finetuning.baselines import constants
 from nystromformer.tasks.finetuning.examples import Labels, Texts
 from nystromformer.tasks.finetuning.linear import Words, choose, fit, fit_words, put_head
 from nystromformer.tasks.finetuning.target import Classes, Guessed, Value, vectors_of
-from nystromformer.tasks.glue.catalog import find_tasks
-from nystromformer.tasks.glue.task import Glue
 from nystromformer.training.checkpoint import read_checkpoint
 
 RANDOM = np.random.default_rng(0)
@@ -185,17 +183,6 @@ def test_words_are_told_before_the_first_epoch_and_predict_without_the_encoder(
     assert list(rows[0]) == ["id", "prediction", "p_no", "p_yes"]
     told = Predictor(run, baseline=True)([text for text, _ in made_rows(30, seed=1)])
     assert [row["prediction"] for row in rows] == told["prediction"].tolist()
-
-
-def test_glue_keeps_no_words(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    task = Glue(find_tasks("SST-2")[0], write_sst2(tmp_path / "glue"))
-    (run,) = finetune(copy_of(source, tmp_path / "experiment"), task, epoch=1).results
-    table = write_table(tmp_path / "rows.csv", ("body",), [("a row",)])
-    place = (run.folder, "--input", table, "--out", tmp_path / "out.csv", "--text", "body")
-    assert run_here(monkeypatch, "code/run_predict.py", *place, "--baseline") == 2
-    assert "expected a run of run_classify.py" in capsys.readouterr().err
 
 
 def frozen(experiment: Experiment, task: Documents) -> Run:

@@ -2,8 +2,6 @@
 
 import json
 import logging
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 from finetuning import copy_of, finetune, pretrained
-from small import CPU, LENGTH, ROOT, VOCABULARY, run_here
+from small import CPU, LENGTH, VOCABULARY, run_here
 from torch import Tensor
-from wikihop_files import marked, record, write_records, write_wikihop
+from wikihop_files import marked, write_records, write_wikihop
 
 from nystromformer.attention import AttentionMask
 from nystromformer.data.tokenizer import load_tokenizer, train_tokenizer
@@ -130,33 +128,6 @@ def test_scores_depend_on_no_other_instance_and_no_budget(experiment: Experiment
     torch.testing.assert_close(scores(100, pad_to=LENGTH), together, rtol=0, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_two_processes_are_one(source: Path, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last of an epoch's batches has one instance, of which one process gets none."""
-    flags = ("--wikihop", data, "--batch_size", 4, "--lr", 1e-3, "--epoch", 2, "--device", "cpu")
-    flags += ("--set", NO_DROPOUT, "--set", EACH_STEP)
-    alone = copy_of(source, tmp_path / "alone")
-    assert run_here(monkeypatch, SCRIPT, "--model", alone.folder, *flags) == 0
-    (expected,) = alone.checkpoints.glob("wikihop/cp-*")
-    first = read_run(expected)
-    assert first is not None
-    for layout in ("ddp", "fsdp"):
-        shared = copy_of(source, tmp_path / layout)
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-        script = [str(ROOT / SCRIPT), "--model", shared.folder, *flags, "--set", f'gpu_setting.parallel="{layout}"']
-        done = subprocess.run([*launcher, *map(str, script)], capture_output=True, text=True, timeout=200, check=False)
-        assert done.returncode == 0, done.stderr
-        (folder,) = shared.checkpoints.glob("wikihop/cp-*")
-        assert folder.name == expected.name
-        second = read_run(folder)
-        assert second is not None
-        assert len(curve(second)) == 2 * 3 + 2
-        assert_same(curve(second), curve(first))
-        assert [e.metrics.keys() for e in second.epochs] == [e.metrics.keys() for e in first.epochs]
-        for split in ("dev", "test"):
-            assert predictions(second, split) == predictions(first, split)
-
-
 def test_tokens_are_made_once(experiment: Experiment, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     data = write_wikihop(tmp_path / "data")
     cache = experiment.checkpoints / "wikihop" / "cache"
@@ -254,19 +225,3 @@ def test_a_part_of_train_is_held_out(experiment: Experiment, data: Path) -> None
     assert answers.keys() == records_of(data, "dev").keys()
     right = [answer == records_of(data, "dev")[name]["answer"] for name, answer in answers.items()]
     assert result.test_metrics == {"accuracy": pytest.approx(np.mean(right))}, "dev.json is the test"
-
-
-def test_sixty_candidates_in_short_rows(experiment: Experiment, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    candidates = [f"row {number}" for number in range(59)]
-    many = {"candidates": [*candidates, "wales"], "supports": ["the river flows. " * 9, "wales."]}
-    for split in ("train", "dev"):
-        write_records(data / f"{split}.json", [record(99, **many), *(marked(split, number) for number in range(4))])
-    result = run(experiment, data, epoch=1, length=64)
-    assert predictions(result, "dev")["WH_train_99"] in many["candidates"]
-    task, loading = load(experiment, data, 64)
-    train = task.load(loading).train
-    assert train.rows[0] > 3
-    assert train.lengths.max() <= 64
-    weights = read_checkpoint(Path(result.folder) / "cp-0000.model")["model"]
-    assert len(weights["encoder.embeddings.position.weight"]) == 64 + 2

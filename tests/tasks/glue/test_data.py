@@ -214,12 +214,6 @@ def test_bad_rows(tmp_path: Path, name: str, row: Sequence[str], message: str) -
     assert "(bad rows: 2 of 5), left out" in str(left_out)
 
 
-def test_the_first_row_of_a_file_without_a_header_is_row_1(tmp_path: Path) -> None:
-    put(tmp_path / "CoLA" / "train.tsv", ("gj04", "2", "", "Fine."))
-    with pytest.raises(UserError, match=r"row 1: expected label to be 0 or 1, found '2' \(bad rows: 1 of 1"):
-        read_split(task("CoLA"), tmp_path, "train")
-
-
 def test_rows_of_a_test_file_are_never_left_out(tmp_path: Path) -> None:
     put(tmp_path / "RTE" / "test.tsv", RTE_HEADER[:3], ("0", "a", "b"), ("1", "a"))
     with pytest.raises(UserError, match=r"row 2: expected 3 cells.*wants each row of a test file"):

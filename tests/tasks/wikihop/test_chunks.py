@@ -137,20 +137,6 @@ def test_number_of_groups(made: tuple[int, list[int], list[int], int]) -> None:
     assert groups == next(count for count in possible if room[count] >= wanted)
 
 
-def test_an_example() -> None:
-    # A prefix of 12 tokens leaves 18: </s> 4 tokens </s> 3 tokens </s> 7 of 20 tokens </s>
-    assert cut("WH_7", 2, [1, 2], [4, 3, 20, 1], 30) == [
-        (range(2), [(0, 0, 4), (1, 0, 3), (2, 0, 7)], 30, 12),
-        (range(2), [(2, 7, 20), (3, 0, 1)], 29, 12),
-    ]
-    assert cut("WH_7", 2, [1, 2], [15, 16, 17], 30) == [
-        (range(2), [(0, 0, 15)], 29, 12),
-        (range(2), [(1, 0, 16)], 30, 12),
-        (range(2), [(2, 0, 16)], 30, 12),
-        (range(2), [(2, 16, 17)], 12 + 3, 12),
-    ]
-
-
 @pytest.mark.parametrize(("question", "candidates", "supports"), [(40, [1], [5]), (5, [1, 30], [5]), (28, [1], [])])
 def test_no_room(question: int, candidates: list[int], supports: list[int]) -> None:
     widest = max(candidates)

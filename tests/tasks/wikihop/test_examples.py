@@ -96,11 +96,6 @@ def test_hidden_answers(tmp_path: Path, tokenizer: Tokenizer) -> None:
     assert "labels" not in examples.batch(np.arange(3))
 
 
-def test_too_short_rows(cache: TokenCache, tokenizer: Tokenizer) -> None:
-    with pytest.raises(UserError, match=r"WH_train_0: its question of \d+ tokens .* use a larger --length"):
-        WikiHopExamples("x", cache, tokenizer, 8)
-
-
 def test_a_prefix_that_the_attention_does_not_take_as_global(cache: TokenCache, tokenizer: Tokenizer) -> None:
     batch = WikiHopExamples("x", cache, tokenizer, LENGTH).batch(np.arange(len(cache)))
     longest = int(batch["global_BN"].sum(1).max())

@@ -1,11 +1,9 @@
 """What every training task does around the loop: settings by config.json, the model's place, who holds the folder."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
-
-from torch import nn
 
 import nystromformer
 from nystromformer.config import ExperimentConfig
@@ -13,7 +11,6 @@ from nystromformer.config.network import NO_EFFECT
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.training import Device, Group, TrainingSettings, choose_device
 from nystromformer.training.checkpoint import hold_folder
-from nystromformer.training.distributed import place
 
 _SETTINGS_WITHOUT_EFFECT = {"batches_per_report", "keep_epochs", "minutes_per_checkpoint"}
 
@@ -77,15 +74,3 @@ def checkpoint_facts(config: ExperimentConfig, dataset: str, tokenizer: str) -> 
         for section, part in sections.items()
     }
     return {"version": nystromformer.__version__, "config": decides, "dataset": dataset, "tokenizer": tokenizer}
-
-
-def placed(
-    model: nn.Module, layers: Sequence[nn.Module], config: ExperimentConfig, device: Device, group: Group
-) -> nn.Module:
-    """The module to train: on the device, its layers compiled if config.json says so, distributed as it says."""
-    return place(model, layers, config.gpu_setting.parallel, config.model.compile, device, group)
-
-
-def say(group: Group, text: str, *values: object) -> None:
-    """A line for people, once, however many processes there are."""
-    group.say(text, *values)

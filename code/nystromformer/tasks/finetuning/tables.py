@@ -105,7 +105,7 @@ def _below(groups: Sequence[Sequence[Run]], baselines: Baselines, width: int) ->
         lines += textwrap.wrap(text, width)
     if baselines:
         lines += textwrap.wrap(MARKS, width)
-    return [*lines, *(f"warning: {text}" for text in chosen[0].every_warning)]
+    return lines
 
 
 def _marked(metric: str, spread: Spread, baselines: Baselines, rows: int, ending: str = "") -> str:
