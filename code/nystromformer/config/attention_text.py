@@ -30,10 +30,15 @@ def parse_attention(text: str) -> tuple[AttentionConfig, Mapping[str, Any]]:
         raise UserError(f"--attention {text[:200]}: {error}") from None
 
 
-def attention_overrides(config_file: Path, text: str) -> list[str]:
+def attention_overrides(
+    config_file: Path, text: str, usual: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[str]:
     """Overrides of a config.json that give all layers the attention that a flag names.
 
     What config.json says of the parameters counts where its own attention is the same, which includes the convolution.
+
+    Args:
+        usual: parameters of others, by the attention's name, where they are not the defaults.
 
     Raises:
         UserError: as `parse_attention`.
@@ -43,9 +48,10 @@ def attention_overrides(config_file: Path, text: str) -> list[str]:
     model = section if isinstance(section, dict) else {}
     own = {"name": model.get("attn_type")} if isinstance(model.get("attn_type"), str) else model.get("attn_type")
     flat = {key: model[key] for key in LAYER_DEFAULTS if model.get(key) is not None}
-    chosen = {"name": attention.name}
     if isinstance(own, dict) and own.get("name") == attention.name:
-        chosen |= {key: value for key, value in flat.items() if key in type(attention).model_fields} | own
+        chosen = {key: value for key, value in flat.items() if key in type(attention).model_fields} | own
+    else:
+        chosen = {"name": attention.name, **(usual or {}).get(attention.name, {})}
     return [f"model.attn_type={json.dumps(chosen | dict(parameters))}", *(f"model.{key}=null" for key in flat)]
 
 

@@ -115,10 +115,7 @@ def json_schema() -> dict[str, Any]:
 def _no_such(path: Path) -> str:
     folder = path.parent
     if folder.exists():
-        return (
-            f"{path}: no such file; create it (copy nystrom-512/config.json, say), or name an experiment's folder: "
-            "--model FOLDER, or with the launcher FOLDER alone"
-        )
+        return f"{path}: no such file; name an experiment's folder, or copy a config.json, such as nystrom-512's"
     if folder == Path("/model"):
         return f"{folder}: no such folder; outside of a container name the experiment's folder: --model FOLDER"
     there = [each for place in (folder.parent, PROJECT, EXPERIMENTS) for each in place.glob("*/config.json")]

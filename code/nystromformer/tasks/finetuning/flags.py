@@ -6,7 +6,6 @@ The launcher imports this too, on machines that have neither torch nor numpy.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -15,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from nystromformer.command_line import flags
-from nystromformer.config import peek_config
-from nystromformer.config.attention_text import parse_attention
+from nystromformer.config.attention_text import attention_overrides
 from nystromformer.config.ranges import LEAST_RATE, MOST, MOST_RATE, MOST_SEED
 from nystromformer.errors import UserError
 from nystromformer.runs.settings import MORE, Predict, Settings, SharedSettings
@@ -198,25 +196,11 @@ class RecipeFlags:
             given: further overrides, which come last, such as parameters of the attention.
 
         Raises:
-            UserError: there is no such attention, or config.json has several and --conv is given.
+            UserError: there is no such attention.
         """
-        section = peek_config(config_file).get("model")
-        own = section.get("attn_type") if isinstance(section, dict) else None
-        chosen: Any = own
-        if self.attention is not None:
-            attention, parameters = parse_attention(self.attention)
-            is_own = isinstance(own, dict) and own.get("name") == attention.name
-            chosen = own if is_own else {"name": attention.name} | PUBLISHED.get(attention.name, {})
-            chosen = {**chosen, **parameters}
-        if self.conv is not None:
-            if not isinstance(chosen, dict):
-                raise UserError(
-                    f"--conv {self.conv}: expected --attention with it, or an attn_type that is an object in "
-                    f"{config_file}"
-                )
-            chosen = {key: value for key, value in chosen.items() if key != "conv_kernel_size"}
-            chosen |= {"conv_kernel_size": self.conv} if self.conv else {}
-        return [*([] if chosen == own else [f"model.attn_type={json.dumps(chosen)}"]), *given]
+        chosen = [] if self.attention is None else attention_overrides(config_file, self.attention, PUBLISHED)
+        conv = [] if self.conv is None else [f"model.attn_type.conv_kernel_size={self.conv or 'null'}"]
+        return [*chosen, *conv, *given]
 
     def usual(self, setting: PretrainingConfig) -> Settings:
         """The settings that config.json has."""
