@@ -1,18 +1,34 @@
-"""The service: what it answers, and refuses with a sentence."""
+"""The service: what it answers, and refuses with a sentence; clients that are slow, many, or gone."""
 
 import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
+import browser
+import numpy as np
 import pytest
+from browser import BROWSER, open_browser
 from fastapi.testclient import TestClient
+from finetuning import finetuned_glue
 from processes import wait_for
-from served import FakeModel
+from served import FakeModel, ask, ask_json
+from small import command, run_here
 
 import nystromformer
 from nystromformer.prediction import serve
-from nystromformer.prediction.serve import ServedModel, create_app
+from nystromformer.prediction.predictor import Network, Predictor
+from nystromformer.prediction.serve import Choice, ServedModel, answer_of, create_app
+from nystromformer.tasks.documents.cut import Cut
 
 LOCAL = "http://localhost"
 
@@ -159,3 +175,153 @@ def test_more_than_may_wait_are_told_to_come_again(model: FakeModel) -> None:
         model.go.set()
         assert first.result().status_code == two.result().status_code == 200
         assert client.post("/predict", json={"texts": ["a", "b", "c"]}).status_code == 200
+
+
+SCRIPT = "code/run_serve.py"
+TEXTS = ["softmax landmark", "query value key", "token " * 60]
+HALF = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"
+
+
+@contextmanager
+def service(run: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The process of a service that answers, and its port."""
+    words = command(SCRIPT, run, "--port", 0, "--device", "cpu")
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())
+        assert found
+        # It listens already; the answer comes as soon as it is loaded.
+        assert ask(f"{found[0]}health")[0] == 200
+        yield process, int(found[1])
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def port(finished: Path) -> Iterator[int]:
+    with service(finished) as (_, found):
+        yield found
+
+
+def test_answers_are_the_runs_predictions(finished: Path, port: int) -> None:
+    told = Predictor(finished, "cpu")(TEXTS)
+    status, found = ask_json(f"http://127.0.0.1:{port}/predict", texts=TEXTS)
+    assert status == 200
+    for number, answer in enumerate(found["answers"]):
+        assert answer["predicted"] == [answer["choices"][0]["label"]] == [told["prediction"][number]]
+        chance = answer["choices"][0]["probability"]
+        assert chance == pytest.approx(max(told["p_0"][number], told["p_1"][number]), rel=1e-5)
+        assert answer["cut"] == (number == 2)
+    status, page = ask(f"http://127.0.0.1:{port}/explain", b'{"text": "softmax <b>"}')
+    assert status == 200
+    assert "Gradient × input" in page
+    assert "<b>" not in page
+    assert ask_json(f"http://127.0.0.1:{port}/predict", texts=TEXTS)[1]["answers"] == found["answers"]
+
+
+def test_many_and_slow_and_broken_clients_at_once(port: int) -> None:
+    slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
+    for number, connection in enumerate(slow):
+        connection.sendall(HALF if number % 2 else HALF[:30])
+        if number % 4 == 0:
+            connection.close()
+    with socket.create_connection(("127.0.0.1", port)) as huge, suppress(ConnectionError):
+        huge.sendall(HALF.replace(b"99", b"50000000") + b"x" * 5_000_000)
+    texts = ["token " * (1 + 37 * number % 300) for number in range(200)]
+    with ThreadPoolExecutor(200) as pool:
+        found = list(pool.map(lambda text: ask_json(f"http://127.0.0.1:{port}/predict", text=text)[0], texts))
+    assert found == [200] * 200
+    for connection in slow:
+        connection.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_within_seconds(finished: Path, number: int) -> None:
+    """Whoever has not sent all of a request."""
+    with service(finished) as (process, port), socket.create_connection(("127.0.0.1", port)) as half:
+        half.sendall(HALF)
+        assert ask(f"http://127.0.0.1:{port}/health")[0] == 200
+        begin = time.monotonic()
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=30)
+        assert time.monotonic() - begin < 15
+    assert process.returncode in (-number, 128 + number)
+    assert "Traceback" not in errors
+
+
+def test_what_cannot_be_served_is_told(
+    tmp_path: Path, finished: Path, source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(folder: Path, *flags: object) -> str:
+        assert run_here(monkeypatch, SCRIPT, folder, *(flags or ("--port", 0)), "--device", "cpu") == 2
+        return capsys.readouterr().err
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert f"--host 127.0.0.1 --port {port}: Address already in use" in refused(finished, "--port", port)
+    assert "expected the folder of a finished fine-tuning run" in refused(tmp_path)
+    pairs = finetuned_glue(source, tmp_path, "STS-B")
+    assert "it was trained on pairs of texts" in refused(pairs)
+    for name in ("http://a.example", "a b", "a,,b", "a*"):
+        assert "--allowed_hosts: expected names such as" in refused(finished, "--allowed_hosts", name)
+    for name in ("no.such.host.invalid", "a..b"):
+        assert f"--host {name}" in refused(finished, "--host", name)
+    with monkeypatch.context() as missing:
+        missing.setitem(sys.modules, "fastapi", None)
+        missing.delitem(sys.modules, "nystromformer.prediction.serve", raising=False)
+        assert 'this needs fastapi, which is not installed: `pip install "nystromformer-torch[serve]"`' in refused(
+            finished
+        )
+
+
+def test_choices_are_the_likeliest_and_values_have_no_probability() -> None:
+    assert answer_of(0.5, {}) == ([Choice(label="value", value=0.5)], None)
+    chances = dict(zip("abcdefghijkl", np.random.default_rng(0).dirichlet(np.ones(12)).astype(np.float32), strict=True))
+    # The median of ordered classes, and labels beyond those that are shown.
+    for told, predicted in (("h", ["h"]), (list(chances), list(chances))):
+        choices, found = answer_of(told, chances)
+        assert found == predicted
+        assert [each.probability for each in choices] == sorted(map(float, chances.values()), reverse=True)[:10]
+        assert all(each.probability == chances[each.label] for each in choices)
+
+
+def test_what_was_read_of_a_text(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several windows are no cut, nor is what was taken out; an attention that mixes rows gets them one by one."""
+    model = ServedModel(finished, "cpu")
+    recipe = model.predictor.network.recipe
+    model.predictor.network.recipe = replace(recipe, cut=Cut("windows", 5))
+    (answer,) = model.answer(TEXTS[2:])
+    assert answer.rows > 1
+    assert not answer.cut
+    model.predictor.network.recipe = replace(recipe, has_breaks=True)
+    (answer,) = model.answer(["softmax landmark" + 60 * "<br />"])
+    assert not answer.cut
+    monkeypatch.setattr(Network, "has_rows_apart", False)
+    model = ServedModel(finished, "cpu")
+    rows: list[int] = []
+    model.predictor.network.model.encoder.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
+    assert len(model.answer(TEXTS)) == 3
+    assert rows == [1, 1, 1]
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no browser is installed")
+@pytest.mark.slow
+def test_the_page_answers_and_explains_in_a_browser(port: int) -> None:
+    checks = (Path(browser.__file__).parent / "page_checks.js").read_text()
+    with open_browser() as page:
+        for width, dark in ((1200, False), (360, True)):
+            page.open(f"http://127.0.0.1:{port}/", width, dark)
+            for text in ("a <i>text</i>", "softmax and more"):
+                page.evaluate(f"document.getElementById('text').value = {json.dumps(text)}")
+                page.evaluate("document.querySelector('button').click()")
+                script = """new Promise(resolve => { const wait = () => {
+                    const cells = [...document.querySelectorAll('td')].map(cell => cell.textContent);
+                    const frame = document.getElementById('explained');
+                    if (cells.length && !frame.hidden) resolve([document.getElementById('said').textContent, ...cells]);
+                    else setTimeout(wait, 20); }; wait(); })"""
+                said, *cells = page.evaluate(script)
+                assert said.startswith(f"Predicted: {cells[0]}. ")
+                assert cells[1].endswith(" %")
+                assert page.evaluate(checks) == []

@@ -209,7 +209,8 @@ def test_columns(refused: Refused, run: Path, table: Path, tmp_path: Path) -> No
 
 def test_tables(refused: Refused, run: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "WINDOW_ROWS", 4)
-    assert "nowhere.csv: no such file" in refused(run, tmp_path / "nowhere.csv", out="out.txt")
+    for name in ("nowhere.csv", "nowhere"):
+        assert f"{name}: no such file" in refused(run, tmp_path / name, out="out.txt")
     write_table(table, ("sentence",), [("a",), ("",), ("b",), ("c",), ("",), (" ",)])
     assert "3 of 6 texts are empty, the first of them in row 2" in refused(run, table)
     write_table(table, ("sentence",), [])

@@ -131,10 +131,10 @@ def open_table(
     ending = path.suffix.lower()
     if path.is_dir():
         return _open_folder(path, reading)
-    if ending not in ENDINGS:
-        raise UserError(f"{path}: expected a file that ends in {', '.join(ENDINGS)}, found {ending or 'no ending'}")
     if not path.is_file():
         raise UserError(f"{path}: no such file")
+    if ending not in ENDINGS:
+        raise UserError(f"{path}: expected a file that ends in {', '.join(ENDINGS)}, found {ending or 'no ending'}")
     if reading.sheet is not None and ending != ".xlsx":
         raise UserError(f"{path}: expected a file that ends in .xlsx with --sheet")
     if ending in _DELIMITERS:
