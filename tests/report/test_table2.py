@@ -132,7 +132,7 @@ OTHER_SETTINGS: tuple[dict[str, Any], ...] = (
 )
 NO_SETTINGS = ({"--device": ("cuda",)}, {"--set": ("gpu_setting.inst_per_gpu=5",)}, {"--baselines": ()})
 RATES = {1e-5: (0.95, 0.5), 2e-5: (0.8, 0.82), 3e-5: (0.7, 0.7)}
-OF_FEW = record.Tested(0, "t" * 64, "", {}, warnings=("test has 30 rows",))
+OF_FEW = record.Tested(0, "t" * 64, "", (), warnings=("test has 30 rows",))
 FEW, MORE = (
     {"rows": {"train": count, "validation": 872}, "warnings": ("few",), "data": f"{count}"} for count in (1600, 3200)
 )
