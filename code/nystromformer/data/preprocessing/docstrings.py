@@ -35,7 +35,7 @@ from nystromformer.data.preprocessing.corpus import (
     stable_hash,
     write_documents,
 )
-from nystromformer.data.preprocessing.pool import Made, run_works
+from nystromformer.data.preprocessing.pool import Made, progress_bar, run_works
 from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name
 from nystromformer.errors import UserError
 from nystromformer.wording import counted, number_of
@@ -183,8 +183,9 @@ def read_modules(
     seen: set[bytes] = set()
     characters = 0
     works = [partial(_read_batch, order[at : at + _FILES_PER_BATCH]) for at in range(0, len(order), _FILES_PER_BATCH)]
-    with closing(run_works(works, workers)) as results:
+    with closing(run_works(works, workers)) as results, progress_bar("docstrings", "file", len(files)) as bar:
         for module in chain.from_iterable(results):
+            bar.update()
             modules.append(module)
             for docstring in module.docstrings:
                 digest = text_digest(docstring)

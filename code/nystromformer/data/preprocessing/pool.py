@@ -56,11 +56,9 @@ def make_parts(
     made = {name: parts.find(name, verify) for name in mine}
     missing = [name for name in mine if made[name] is None]
     if missing:
-        seconds = 0.1 if sys.stderr.isatty() else 60
-        limits = {"mininterval": seconds, "maxinterval": max(seconds, 10)}
         todo = [partial(_make, parts, name, works[name], share is not None) for name in missing]
         with (
-            tqdm(desc=label, total=len(mine), initial=len(mine) - len(missing), unit="part", **limits) as bar,
+            progress_bar(label, "part", len(mine), len(mine) - len(missing)) as bar,
             closing(run_works(todo, workers)) as results,
         ):
             for name, part in zip(missing, results, strict=True):
@@ -71,6 +69,13 @@ def make_parts(
             "array index %d of %d: %d of %s done", *(share.start, share.step, len(mine)), number_of(len(works), "part")
         )
     return {name: part for name, part in made.items() if part is not None}
+
+
+def progress_bar(label: str, unit: str, total: int, done: int = 0) -> Any:
+    """A tqdm bar, with a line a minute where nobody watches; a single piece of work has none."""
+    seconds = 0.1 if sys.stderr.isatty() else 60
+    limits = {"mininterval": seconds, "maxinterval": max(seconds, 10)}
+    return tqdm(desc=label, total=total, initial=done, unit=unit, disable=total == 1, **limits)
 
 
 def _make(parts: Parts, name: str, work: Work[Made], is_shared: bool) -> Part:
