@@ -135,7 +135,7 @@ BAD_FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a list": (lambda at: (at / "manifest.json").write_text("[]"), r"manifest\.json: modified after it was written"),
     "by hand": (replace("manifest.json", b'"seed": 3', b'"seed": 4'), r"manifest\.json: modified after it was written"),
     "newer": (rewrite(format_version=4), r"made by an earlier version: its format is 4.*--overwrite"),
-    "older": (rewrite(format_version=2), r"format_version 3, found 2, of another version.*--overwrite"),
+    "older": (rewrite(format_version=2), r"made by an earlier version: its format is 2.*--overwrite"),
     "wrong type": (rewrite(length="32"), r"length: expected.*integer"),
     "no tokens": (lambda at: (at / "train.tokens.bin").unlink(), r"train\.tokens\.bin: no such file, expected"),
     "no splits": (lambda at: (at / "validation.splits.bin").unlink(), r"validation\.splits\.bin: no such file"),
