@@ -82,10 +82,7 @@ def nearest(word: object, valid: Iterable[str]) -> str:
 
 
 def describe_errors(
-    error: ValidationError,
-    data: object,
-    kind: type[BaseModel],
-    inner: Mapping[str, type[BaseModel]] | None = None,
+    error: ValidationError, data: object, kind: type[BaseModel], inner: Mapping[str, type[BaseModel]] | None = None
 ) -> list[Problem]:
     """Every mistake that was found in the data.
 

@@ -287,17 +287,5 @@ SHAPE_KEYS = (
 )
 """Keys of the section "model" that decide the shapes of weights: what another model's weights must share with a
 checkpoint's. To another length or convolution kernel, or other sentence types, weights can be fitted."""
-STRUCTURE_KEYS = (
-    "norm",
-    "norm_type",
-    "embedding_norm",
-    "skip_first_prenorm",
-    "feed_forward",
-    "bias",
-    "head_transform",
-    "reversible",
-    "positions",
-)
-"""Keys on which it depends which weights there are, or what they mean: alike in another model, too."""
 NO_EFFECT = frozenset({"compile", "attention_grad_checkpointing", "gelu_grad_checkpointing", "feed_forward_chunk"})
 """Keys of the section "model" that change how a result is computed, not which."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nystromformer.config import Positions, Resize
 from nystromformer.config.attention import what_decides
-from nystromformer.config.network import SHAPE_KEYS, STRUCTURE_KEYS
+from nystromformer.config.network import SHAPE_KEYS
 from nystromformer.interop.positions import fit_kernel, fit_positions, repeat_rows
 
 _POSITIONS = "encoder.embeddings.position.weight"
@@ -24,8 +24,12 @@ _KERNEL = re.compile(r"encoder\.layers\.\d+\.attention\.core\.skip\.weight")
 _OF_THE_ATTENTION = re.compile(r"encoder\.layers\.\d+\.attention\.(core|query|key)\.")
 _LAYER = re.compile(r"(.*?(?:\.layers?\.|transformer_))(\d+)(\..+)")
 
-_FIXED = (*SHAPE_KEYS, *STRUCTURE_KEYS)
-"""Keys of the config that must be alike."""
+_FIXED = (
+    *SHAPE_KEYS,
+    *("norm", "norm_type", "embedding_norm", "skip_first_prenorm", "feed_forward", "bias", "head_transform"),
+    *("reversible", "positions"),
+)
+"""Keys of the config that must be alike: on them it depends which weights there are, or what they mean."""
 _INTERPOLATED = "interpolated"
 _MENTIONED = (
     "attn_type",
