@@ -10,17 +10,17 @@ from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
-from nystromformer.tasks.finetuning.flags import Flags, RecipeFlags, check_name, recipe_folder
-from nystromformer.tasks.lra.recipe import PATH, TASKS, TRACKS, add_as_published, plan_runs
+from nystromformer.tasks.finetuning.flags import Flags, RecipeFlags, recipe_folder
+from nystromformer.tasks.lra.recipe import PATH, TRACKS, TaskName, TrackName, add_as_published, plan_runs
 
 
 @with_flag_groups
 def lra(
     task: Annotated[
-        str, typer.Option("--task", help="listops, text, retrieval, image or pathfinder; or pathfinder_path.")
+        TaskName, typer.Option("--task", help="listops, text, retrieval, image or pathfinder; or pathfinder_path.")
     ],
     track: Annotated[
-        str,
+        TrackName,
         typer.Option(
             "--track",
             help="Training recipe: paper (the authors') or modern (rotary positions, an auxiliary masked-token loss, "
@@ -64,8 +64,6 @@ def lra(
     # Only now: it imports numpy.
     from nystromformer.tasks.experiment.folder import open_experiment
 
-    check_name("--task", task, TASKS)
-    check_name("--track", track, TRACKS)
     if as_published and track != "paper":
         raise UserError(f"--as_published: expected --track paper with it, found {track}")
     if task == PATH and (track != "paper" or as_published):

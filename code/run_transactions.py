@@ -10,8 +10,8 @@ from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
-from nystromformer.tasks.finetuning.flags import Flags, RecipeFlags, check_name, recipe_folder
-from nystromformer.tasks.transactions.declaration import ARCHITECTURES
+from nystromformer.tasks.finetuning.flags import Flags, RecipeFlags, recipe_folder
+from nystromformer.tasks.transactions.declaration import Architecture
 
 
 @with_flag_groups
@@ -28,7 +28,7 @@ def transactions(
         typer.Option("--task", help="Name of the data in folders and tables. Default: that of the --data folder."),
     ] = None,
     architecture: Annotated[
-        str,
+        Architecture,
         typer.Option(
             "--architecture",
             help="What reads the events: encoder (config.json's), or the baselines lstm and gru of its width and "
@@ -66,7 +66,6 @@ def transactions(
     # Only now: it imports numpy.
     from nystromformer.tasks.experiment.folder import open_experiment
 
-    check_name("--architecture", architecture, ARCHITECTURES)
     if architecture != "encoder" and (recipe.attention is not None or recipe.conv is not None):
         raise UserError(f"--architecture {architecture}: expected no --attention and no --conv with it")
     if from_run is not None and pretrain_epoch:

@@ -158,7 +158,10 @@ def test_the_last_step_is_validated(lra: Lra, steps: int, every: int, validated:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (("--task", "chess"), "--task chess: expected one of listops, text, retrieval, image, pathfinder"),
+        (
+            ("--task", "chess"),
+            "'chess' is not one of 'listops', 'text', 'retrieval', 'image', 'pathfinder'",
+        ),
         (("--attention", "nystroem"), 'unknown attention "nystroem"'),
         (("--attention", "nystrom,landmarks=7"), "landmarks: expected"),
         (("--data", "missing"), "missing: no prepared data: run `python experiments/lra/prepare.py listops` first"),
@@ -166,7 +169,7 @@ def test_the_last_step_is_validated(lra: Lra, steps: int, every: int, validated:
         (("--attention", "linformer", "--set", "model.attn_type.projected_length=64"), "projected_length"),
         (("--attention", "softmax", "--set", "model.attn_type.num_landmarks=8"), "num_landmarks"),
         (("--lr", "fast"), "--lr: expected a number"),
-        (("--track", "spt"), "--track spt: expected one of paper, modern"),
+        (("--track", "spt"), "'spt' is not one of 'paper', 'modern'"),
         (("--token_steps", 50), "No such option: --token_steps"),
         (("--track", "modern", "--as_published"), "--as_published: expected --track paper with it, found modern"),
     ],

@@ -268,7 +268,7 @@ def test_other_ways_to_train(flags: tuple[object, ...], stored: Stored, tmp_path
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (("--architecture", "cnn"), "expected one of encoder, lstm, gru"),
+        (("--architecture", "cnn"), "is not one of 'encoder', 'lstm', 'gru'"),
         (("--architecture", "lstm", "--attention", "linear"), "expected no --attention"),
         (("--pretrain_epoch", 1, "--lr", "1e-3,2e-3"), "expected one --batch_size and one --lr"),
         (("--from_run", "nowhere", "--pretrain_epoch", 1), "expected no --pretrain_epoch"),

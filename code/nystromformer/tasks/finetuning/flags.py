@@ -6,7 +6,7 @@ The launcher imports this too, on machines that have neither torch nor numpy.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -213,13 +213,3 @@ def recipe_folder(model: Path, shipped: Path) -> Path:
     """The experiment's folder: outside of a container, where none is named, the shipped one."""
     is_container = (CONTAINER_MODEL / "config.json").is_file()
     return shipped if model == CONTAINER_MODEL and not is_container else model
-
-
-def check_name(flag: str, name: str, names: Iterable[str]) -> None:
-    """Check that a flag names one of several things.
-
-    Raises:
-        UserError: it does not; lists them.
-    """
-    if name not in names:
-        raise UserError(f"{flag} {name}: expected one of {', '.join(names)}")

@@ -225,8 +225,8 @@ def train(opened: Opened, asked: Run, title: str) -> tuple[Run, Finetuning] | Si
         UserError: the folder cannot be used, a checkpoint does not fit, or the run has diverged.
     """
     group, settings, like = opened.group, asked.settings, training_settings(opened.config)
-    finetuning = build_model(opened, settings, opened.pretrained)
     facts = checkpoint_facts(opened.config, asked.data, asked.origin.tokenizer_sha256) | {"texts": asked.texts}
+    finetuning = build_model(opened, settings, opened.pretrained)
 
     def write() -> None:
         _keep_tokenizer(opened, asked)

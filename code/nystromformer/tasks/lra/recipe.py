@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from nystromformer.config import ExperimentConfig, peek_config
 from nystromformer.config.overrides import overridden
@@ -44,7 +44,9 @@ MASK_RATES = {"listops": 0.1, "text": 0.15, "retrieval": 0.15, "image": 0.5, "pa
 
 PATH = "pathfinder_path"
 """Pathfinder with a label of each pixel, no task of the Long Range Arena."""
-TASKS = ("listops", "text", "retrieval", "image", "pathfinder", PATH)
+TaskName = Literal["listops", "text", "retrieval", "image", "pathfinder", "pathfinder_path"]
+TASKS: tuple[TaskName, ...] = get_args(TaskName)
+TrackName = Literal["paper", "modern"]
 
 AS_PUBLISHED: dict[str, dict[str, Any]] = {
     "linformer": {"as_in_table3": True},

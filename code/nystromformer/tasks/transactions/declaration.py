@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from nystromformer.tasks.declaration import Data, Task
 
-ARCHITECTURES = ("encoder", "lstm", "gru")
+Architecture = Literal["encoder", "lstm", "gru"]
 """What may read the events."""
 
 
