@@ -6,13 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nystromformer.config import ExperimentConfig, load_config, overridden, peek_config
 from nystromformer.config.network import SHAPE_KEYS
-from nystromformer.data.dataset import Dataset, check_fits, open_dataset
 from nystromformer.errors import UserError
 from nystromformer.files.reading import read_json
+
+if TYPE_CHECKING:
+    from nystromformer.data.dataset import Dataset
 
 logger = logging.getLogger(__name__)
 
@@ -57,12 +59,15 @@ class Experiment:
         """A path of config.json: what is under the container's /model, or relative, is in the experiment folder."""
         return _resolved(self.folder, name)
 
-    def dataset(self, folder: Path | None) -> Dataset:
+    def dataset(self, folder: Path | None) -> "Dataset":
         """The dataset in `folder`, or else in config.json's `data_folder`, checked to fit the model.
 
         Raises:
             UserError: no dataset there, a damaged one, or one that does not fit.
         """
+        # Only now: the launcher does without numpy, and --help need not wait for it.
+        from nystromformer.data.dataset import check_fits, open_dataset
+
         dataset = open_dataset(folder or self.path(self.config.data_folder))
         model = self.config.model
         check_fits(dataset, max_seq_len=model.max_seq_len, vocab_size=model.vocab_size)
