@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -110,11 +109,6 @@ def write_figure(path: Path, figure: Any, dpi: int) -> None:
     figure.savefig(picture, format=path.suffix.removeprefix("."), dpi=dpi)
     with NewFile(path) as file:
         file.write(picture.getvalue())
-
-
-def temporary_name(name: str) -> str:
-    """A hidden name for a file that is on its way to this name; no two are the same."""
-    return f".{name}.{secrets.token_hex(8)}.tmp"
 
 
 def place_new(source: Path, target: Path) -> None:
