@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -66,9 +65,3 @@ def calibration_error(chances_NC: Tensor, labels: Tensor, bins: int = BINS) -> f
     if labels.ndim > 1:
         return float(binary_calibration_error(chances_NC.flatten(), labels.long().flatten(), n_bins=bins, norm="l1"))
     return float(multiclass_calibration_error(chances_NC, labels, chances_NC.shape[1], n_bins=bins, norm="l1"))
-
-
-def scaled(weights: dict[str, Tensor], temperature: float) -> dict[str, Tensor]:
-    """A model's weights whose scores are divided by a temperature."""
-    last = [name for name in weights if name.startswith("head.classifier.")]
-    return weights | {name: weights[name] / torch.tensor(temperature, dtype=weights[name].dtype) for name in last}

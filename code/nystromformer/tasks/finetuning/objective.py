@@ -28,7 +28,6 @@ from nystromformer.objectives import (
 )
 from nystromformer.objectives.objective import bounds_of, counts_of
 from nystromformer.runs.objective import TEMPERATURE, THRESHOLD, ObjectiveSettings
-from nystromformer.tasks.finetuning.calibration import scaled
 from nystromformer.tasks.finetuning.examples import Labels
 from nystromformer.tasks.finetuning.target import Classes, Target, TokenLabels
 
@@ -185,7 +184,8 @@ def decided(content: Mapping[str, Any]) -> dict[str, Any]:
         bias_C = weights["head.classifier.bias"]
         weights["head.classifier.bias"] = bias_C - torch.tensor([0.0, threshold], dtype=bias_C.dtype)
     if temperature := metrics.get(TEMPERATURE):
-        weights = scaled(weights, temperature)
+        last = [name for name in weights if name.startswith("head.classifier.")]
+        weights |= {name: weights[name] / torch.tensor(temperature, dtype=weights[name].dtype) for name in last}
     return {**content, "model": weights}
 
 
