@@ -1,0 +1,138 @@
+"""Long reviews: what an encoder gains from reading more than 512 tokens, with softmax and with near_far
+(docs/results/long.md).
+
+DIR holds imdb/aclImdb_v1.tar.gz, and minilm as of minilm.py. All reviews have more than 512 tokens: 1,000 to train on,
+of which 200 choose the epoch, and 2,000 for the test. The archive numbers the reviews of a class film by film, so
+blocks of consecutive numbers stay on one side. Some eight core-hours.
+"""
+
+import json
+import random
+import tarfile
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from finetune import LONGER
+from minilm import CONVERTED, STEPS
+from outcomes import Record
+from study import Line, Stage, main
+
+from nystromformer.data.tokenizer import load_tokenizer
+from nystromformer.files.writing import write_json, write_text
+from nystromformer.tasks.finetuning.examples import Texts
+from nystromformer.tasks.finetuning.linear import fit_words
+from nystromformer.tasks.finetuning.target import Classes
+
+BLOCK, LEAST = 250, 513
+"""Reviews of a class with consecutive numbers; tokens of a review."""
+SIZES = {"test": 2000, "choose": 200, "train": 800}
+Folder = Annotated[Path, typer.Argument()]
+
+
+def reviews(archive: Annotated[Path, typer.Argument(help="aclImdb_v1.tar.gz")], tokenizer: Folder, out: Folder) -> None:
+    """Write train.jsonl, choose.jsonl and test.jsonl of long reviews, and unlabelled.jsonl of all but the test's
+    blocks.
+    """
+    blocks: dict[tuple[str, str, int], list[dict[str, str]]] = {}
+    with tarfile.open(archive) as file:
+        for member in file:
+            parts = member.name.split("/")
+            if len(parts) == 4 and parts[2] in ("neg", "pos"):
+                content = file.extractfile(member)
+                assert content is not None
+                key = (parts[1], parts[2], int(parts[3].partition("_")[0]) // BLOCK)
+                row = {"text": content.read().decode().replace("<br />", " "), "label": parts[2]}
+                blocks.setdefault(key, []).append(row)
+    opened, keys, written = load_tokenizer(tokenizer), sorted(blocks), {}
+    opened.no_padding()
+    opened.no_truncation()
+    random.Random(0).shuffle(keys)
+    left = list(keys)
+    for name, size in SIZES.items():
+        own: list[dict[str, str]] = []
+        while len(own) < size:
+            block = blocks[left.pop()]
+            tokens = opened.encode_batch([row["text"] for row in block])
+            own += [row for row, encoding in zip(block, tokens, strict=True) if len(encoding.ids) >= LEAST]
+        written[name] = own[:size]
+        if name == "test":
+            written["unlabelled"] = [row for key in left for row in blocks[key]]
+    for name, rows in written.items():
+        write_text(out / f"{name}.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def words(folder: Folder, tokenizer: Folder, tokens: int, out: Annotated[Path, typer.Argument()]) -> None:
+    """Train tf-idf on the first so many tokens of all 1,000 reviews, and test it."""
+    opened = load_tokenizer(tokenizer)
+    opened.no_padding()
+    opened.enable_truncation(tokens)
+
+    def read(*names: str) -> Texts:
+        rows = [json.loads(line) for name in names for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+        texts = [row["text"] for row in rows]
+        # The last token is </s>.
+        cut = [text[: each.offsets[-2][1]] for text, each in zip(texts, opened.encode_batch(texts), strict=True)]
+        return Texts("reviews", cut, labels=np.array([int(row["label"] == "pos") for row in rows]))
+
+    test = read("test")
+    right = fit_words(Classes(2), read("train", "choose")).scores(test).argmax(1) == test.labels
+    write_json(out / "right.json", right.tolist())
+
+
+def read_words(folder: Path) -> list[Record]:
+    """What `words` has written."""
+    right = np.array(json.loads((folder / "right.json").read_text()), float)
+    return [Record({"accuracy": float(right.mean())}, rows=len(right), right=right)]
+
+
+DATA = "--train {out}/reviews/all/train.jsonl --validation {out}/reviews/all/choose.jsonl --text text --label label"
+READ = f"code/run_classify.py --model {{here}} {DATA} --task long --batch_size 16 --device cpu"
+COUNTED = "--test {out}/reviews/all/test.jsonl --epoch 3 --lr 1e-4 --seed 0,1,2"
+TOKENIZER = "{out}/original/softmax/model/tokenizer"
+ARCHIVE = f"experiments/studies/long.py reviews {{data}}/imdb/aclImdb_v1.tar.gz {TOKENIZER} {{here}}"
+WORDS = f"experiments/studies/long.py words {{out}}/reviews/all {TOKENIZER}"
+ARMS = {
+    # What is read, and where the encoder is from.
+    "softmax-512": ("--length 512", "original/softmax"),
+    "near_far-1024": ("--length 1024", "extended/near_far"),
+    "softmax-1024": ("--length 1024", "extended/softmax"),
+    "windows-512": ("--length 512 --cut windows", "original/softmax"),
+    "nystrom-1024": ("--length 1024", "extended/nystrom"),
+}
+CHOSEN = {**CONVERTED, "softmax": "softmax", "nystrom": "nystrom,num_landmarks=128,conv_kernel_size=33"}
+
+
+def extend(name: str, steps: str = STEPS) -> Line:
+    """MiniLM with 1,024 positions and another attention, converted at that length."""
+    text = f"--text {{out}}/reviews/all/unlabelled.jsonl --least_tokens {LEAST} --held_out 48 --validate_every 100"
+    rows = f"--rows 4 --length 1024 {LONGER} {steps}"
+    return Line(name, f"code/run_export.py convert {{data}}/minilm {{here}} --attention {CHOSEN[name]} {text} {rows}")
+
+
+STAGES = {
+    "original": Stage([Line("softmax", "code/run_export.py import {data}/minilm {here} --attention softmax")]),
+    "reviews": Stage([Line("all", ARCHIVE)]),
+    "words": Stage(
+        [Line(f"tf-idf, {each} tokens", f"{WORDS} {each} {{here}}") for each in (256, 512, 1024, 4096)],
+        ("accuracy",), "tf-idf, 512 tokens", read=read_words,
+    ),
+    # Softmax is its own target: no step would change it.
+    "extended": Stage([extend("near_far"), extend("softmax", "--steps 0"), extend("nystrom")]),
+    "rates": Stage(
+        [
+            Line(f"{arm}-{rate}", f"{READ} {ARMS[arm][0]} --epoch 1 --seed 7 --lr {rate}", ARMS[arm][1])
+            for arm in ("softmax-512", "near_far-1024")
+            for rate in ("3e-5", "1e-4", "3e-4")
+        ],
+        ("accuracy",),
+    ),
+    "read": Stage(
+        [Line(arm, f"{READ} {how} {COUNTED}", start) for arm, (how, start) in ARMS.items()],
+        ("accuracy",), "softmax-512",
+    ),
+}  # fmt: skip
+
+if __name__ == "__main__":
+    main(STAGES, reviews, words)
