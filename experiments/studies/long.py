@@ -110,7 +110,7 @@ CHOSEN = {**CONVERTED, "softmax": "softmax", "nystrom": "nystrom,num_landmarks=1
 
 def extend(name: str, steps: str = STEPS) -> Line:
     """MiniLM with 1,024 positions and another attention, converted at that length."""
-    text = f"--text {{out}}/reviews/all/unlabelled.jsonl --least_tokens {LEAST} --held_out 48 --validate_every 100"
+    text = f"--input {{out}}/reviews/all/unlabelled.jsonl --least_tokens {LEAST} --held_out 48 --validate_every 100"
     rows = f"--rows 4 --length 1024 {LONGER} {steps}"
     return Line(name, f"code/run_export.py convert {{data}}/minilm {{here}} --attention {CHOSEN[name]} {text} {rows}")
 

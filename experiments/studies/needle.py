@@ -1,7 +1,8 @@
 """One fact in a long text: which attentions find it in all-MiniLM-L6-v2, by distance (docs/results/long.md).
 
-DIR holds wiki, and minilm as of minilm.py. With softmax the encoder learns the question on rows of 128 tokens; then
-each attention takes its place, on rows of 512 and of 2,048 tokens. Some five core-hours.
+DIR holds wiki, and minilm as of minilm.py. With softmax the encoder learns the question on rows of 40 tokens with two
+facts, and then of 128 tokens with eight; then each attention takes its place, on rows of 512 and of 2,048 tokens. Some
+five core-hours.
 """
 
 import shutil
@@ -29,19 +30,18 @@ ATTENTIONS: Mapping[str, Mapping[str, Any]] = {
     "nystrom": {"name": "nystrom"},
     "linear": {"name": "linear"},
 }
-"""All but softmax, nystrom and linear read 192 keys a query, near_far with its means; `longformer-question` has the
-question, at most 13 tokens, among its global tokens."""
+"""All but softmax, nystrom and linear read 192 keys a query, near_far with its means; the global tokens of
+`longformer-question` hold the question."""
 ENDS = (0, 256, 512, 1024, 2048)
 """Of the bins of distances, in tokens."""
 TABLES = "--text question,text --label city --device cpu --task needle --validation 0.02"
 COUNTED = "--epoch 1 --lr 1e-4 --batch_size 8 --seed 0,1 --predict last"
 
 
-def rows(length: int) -> str:
-    """Draw rows to train on and to test: 400 and 1,000, of the parent's length more."""
-    drawn = "--train 3264" if length == 128 else ""
+def draw(length: int, more: str = "") -> Line:
+    """Rows of so many tokens: 400 to train on and 1,000 to test."""
     needs = "--corpus {out}/corpus/wiki/unified --tokenizer {out}/original/softmax/model/tokenizer"
-    return f"experiments/needle/draw.py {needs} --length {length} {drawn} --out {{here}}"
+    return Line(str(length), f"experiments/needle/draw.py {needs} --length {length} {more} --out {{here}}")
 
 
 def ask(length: int, more: str, cut: str = "") -> str:
@@ -72,7 +72,7 @@ def read_distances(folder: Path) -> list[Record]:
 
 def keep(trained: Annotated[Path, typer.Argument()], out: Annotated[Path, typer.Argument()]) -> None:
     """Make an experiment of an experiment's fine-tuned encoder."""
-    (weights,) = trained.glob("model/documents/*/*/cp-0001.model")
+    (weights,) = trained.glob("model/documents/*/*/cp-0000.model")
     shutil.copytree(trained / "model" / "tokenizer", out / "model" / "tokenizer", dirs_exist_ok=True)
     shutil.copyfile(trained / "config.json", out / "config.json")
     shutil.copyfile(weights, out / "model" / "cp-0000.model")
@@ -85,17 +85,23 @@ def stage(lines: list[Line], length: int) -> Stage:
     )
 
 
-FIRST = {"model": {"pooling": "first"}}
-PARENT = f"{ask(128, '--epoch 1 --lr 2e-4 --batch_size 32 --predict last')} && experiments/studies/needle.py keep"
+FIRST = {"model": {"pooling": "first", "dropout_prob": 0.0}}
+LEARN = "--epoch 1 --lr 1e-4 --batch_size 32 --predict last"
+
+
+def learn(name: str, length: int, start: str, config: Mapping[str, Any]) -> Stage:
+    """Teach softmax on rows of a length, and keep the encoder as {out}/NAME/encoder."""
+    command = f"{ask(length, LEARN)} && experiments/studies/needle.py keep {{here}} {{out}}/{name}/encoder"
+    return Stage([Line("softmax", command, start, config)], ("accuracy",))
+
+
 WINDOWS = Line("windows of 512", ask(2048, COUNTED, "--length 512 --cut windows"), "parent/encoder")
 STAGES = {
     "corpus": Stage([Line("wiki", "data-preprocessing/wiki/preprocess.py --source {data}/wiki --out {here}/unified")]),
     "original": Stage([Line("softmax", "code/run_export.py import {data}/minilm {here} --attention softmax")]),
-    "rows": Stage([Line(str(length), rows(length)) for length in (128, 512, 2048)]),
-    "parent": Stage(
-        [Line("softmax", f"{PARENT} {{here}} {{out}}/parent/encoder", "original/softmax", FIRST)],
-        ("accuracy",),
-    ),
+    "rows": Stage([draw(40, "--facts 2 --train 3600"), draw(128, "--train 1600"), draw(512), draw(2048)]),
+    "two-facts": learn("two-facts", 40, "original/softmax", FIRST),
+    "parent": learn("parent", 128, "two-facts/encoder", {}),
     "512-frozen": stage(in_its_place(512, "--freeze"), 512),
     "512": stage(in_its_place(512, COUNTED), 512),
     "2048": stage([*in_its_place(2048, COUNTED), WINDOWS], 2048),
