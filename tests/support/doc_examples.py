@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _COPIED = (
-    *("pyproject.toml", "code/**/*.py", "code/**/*.json", "code/**/py.typed"),
+    *("pyproject.toml", "code/**/*.py", "code/**/*.html", "code/**/*.json", "code/**/py.typed"),
     *("data-preprocessing/*.py", "data-preprocessing/*/preprocess.py"),
     *("tests/**/*.py", "*/config.json", "experiments/*/config.json"),
     *("Dockerfile", ".dockerignore", "LICENSE", "README.md", "requirements.txt", "requirements.lock"),
