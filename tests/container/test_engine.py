@@ -83,7 +83,7 @@ def test_what_cannot_start_says_why(engine: Engine, launch: Launcher, dataset_fo
 def test_the_printed_docker_command_makes_the_same_container(
     engine: Engine, launch: Launcher, docker_command: str, dataset_folder: Path, tmp_path: Path
 ) -> None:
-    folder = experiment(tmp_path / "odd name's $HOME", epoch=40)
+    folder = experiment(tmp_path / "odd name's $HOME", epochs=40)
     words = ("pretrain", folder, "--dataset", dataset_folder, "--gpus", "none", "--env", "A=b c")
     more = ("--set", "model.dropout_prob=0", "--restart", "on-failure:2", "--mount", f"{tmp_path}:/more:ro")
     line = launch(*words, *more, "--dry_run").stdout
