@@ -115,6 +115,20 @@ def test_ctrl_c_ends_a_command_with_one_word(tmp_path: Path) -> None:
     assert (process.communicate(timeout=60)[1], process.returncode) == ("interrupted\n", 130)
 
 
+def test_ctrl_c_that_a_library_would_ignore_ends_a_command() -> None:
+    program = """
+from nystromformer.command_line import cli
+class Asked:
+    def __del__(self):
+        raise KeyboardInterrupt
+asked = Asked()
+del asked
+print("went on")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "interrupted\n")
+
+
 def test_extras_have_what_they_are_named_for() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     distributions = {"sklearn": "scikit-learn", "pyarrow": "datasets", "safetensors": "transformers"}

@@ -29,8 +29,17 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
         sys.__excepthook__(kind, error, trace)
 
 
+def _show_ignored(ignored: "sys.UnraisableHookArgs") -> None:
+    """Ctrl-C that pydantic would ignore, because it came while it asked a class for its name, ends the command."""
+    if issubclass(ignored.exc_type, KeyboardInterrupt):
+        os.write(2, b"interrupted\n")
+        os._exit(INTERRUPTED)
+    sys.__unraisablehook__(ignored)
+
+
 set_environment()
 sys.excepthook = _show
+sys.unraisablehook = _show_ignored
 
 
 def run(command: Callable[..., Any]) -> None:
