@@ -8,7 +8,7 @@ import typer
 from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.command_line.flags import DeviceName
-from nystromformer.exchange.settings import Conversion, ImportSettings
+from nystromformer.interop.experiments.settings import Conversion, ImportSettings
 from nystromformer.runs.call import this_call
 
 
@@ -33,7 +33,7 @@ def import_(
     ] = None,
 ) -> None:
     """Make an experiment folder from a model of transformers, sentence-transformers or the authors' code."""
-    from nystromformer.exchange.import_model import import_model
+    from nystromformer.interop.experiments.import_model import import_model
 
     for line in import_model(source, dest, settings, config, tokenizer):
         typer.echo(line)
@@ -57,7 +57,7 @@ def convert(
 
     It resumes when it is started again. DEST gets a conversion.json with the errors before and after.
     """
-    from nystromformer.exchange.convert import convert_model
+    from nystromformer.interop.experiments.convert import convert_model
 
     told, stopped_by = convert_model(source, dest, conversion, device, str(this_call()))
     typer.echo(told)
@@ -100,7 +100,7 @@ def export(
     ] = "auto",
 ) -> None:
     """Write a model for transformers, onnxruntime or torch.export."""
-    from nystromformer.exchange.export_model import export_model
+    from nystromformer.interop.experiments.export_model import export_model
 
     typer.echo(export_model(folder, checkpoint, form, out, code))
 
@@ -111,7 +111,7 @@ def push(
     private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
 ) -> None:
     """Upload an exported folder to the Hugging Face hub, with your own login."""
-    from nystromformer.exchange.hub import push as upload
+    from nystromformer.interop.experiments.hub import push as upload
 
     typer.echo(upload(folder, name, private))
 

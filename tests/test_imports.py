@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "attention": ("config",),
     "model": ("config", "attention"),
     "interop": ("config", "attention", "model"),
-    # What others call things, which knows nothing of runs; exchange makes experiments of it.
+    # What others call things, which knows nothing of runs; interop.experiments makes experiments of it.
     "interop.formats": (*PLAIN, "config", "attention", "model", "interop"),
     "objectives": (),
     # For models of other people: tasks have their own.
@@ -85,7 +85,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # Steps for pipelines of datatrove; nothing else stands on them.
     "datatrove": ("wording", "command_line", "data.preprocessing", "prediction"),
     # What makes experiments of other people's models, and such models of experiments; nothing else stands on it.
-    "exchange": (
+    "interop.experiments": (
         *(*TRAINING, *MEASURED, "files.parts", "command_line", "interop.formats", "data.preprocessing"),
         *("tasks.declaration", "tasks.documents", "tasks.experiment", "tasks.finetuning", "tasks.glue"),
     ),

@@ -13,7 +13,7 @@ if (Path(__file__).parent / "nystrom_attention.py").exists():
 __version__ = "0.1.0"
 
 _LAZY = {
-    "from_pretrained": "exchange.open_model",
+    "from_pretrained": "interop.experiments.open_model",
     "Predictor": "prediction.predictor",
 }
 """What the package offers by itself, and where it is: imported when it is asked for, because torch takes seconds. Their

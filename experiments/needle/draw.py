@@ -22,8 +22,8 @@ from nystromformer.data.preprocessing.corpus import Document, read_documents
 from nystromformer.data.preprocessing.unified import read_corpus
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.exchange.folders import check_free, write_folder
 from nystromformer.files.writing import write_text
+from nystromformer.interop.experiments.folders import check_free, write_folder
 
 CITIES = ("london", "paris", "berlin", "rome", "madrid", "vienna", "dublin", "oslo")
 FRAME = ("in", "which", "city", "is", "does", "work", "works", "for", *CITIES)

@@ -21,9 +21,9 @@ import typer
 import nystromformer
 from nystromformer.benchmark.timing import repeats_at, time_side_by_side
 from nystromformer.command_line import cli
-from nystromformer.exchange.programs import Exported
 from nystromformer.files.paths import PROJECT
 from nystromformer.files.writing import write_figure, write_json
+from nystromformer.interop.experiments.programs import Exported
 from nystromformer.machine import machine_facts
 
 RESULTS = PROJECT / "results"

@@ -41,7 +41,7 @@ STEPS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("excel", (), "import openpyxl, nystromformer.tasks.documents.table"),
     ("docker", (), "import nystromformer.container.engine"),
     ("serve", ("serve",), "import nystromformer.prediction.serve"),
-    ("export", ("export",), "import onnxruntime, nystromformer.exchange.open_model"),
+    ("export", ("export",), "import onnxruntime, nystromformer.interop.experiments.open_model"),
 )
 """Each extra, the commands whose --help is tried with it, and what is run."""
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, fbeta_score, jaccard_score, precision_recall_curve, roc_auc_score
 from small import run_here, stop_at
 
-from nystromformer.exchange.open_model import open_model
+from nystromformer.interop.experiments.open_model import open_model
 from nystromformer.prediction.predictor import Predictor
 from nystromformer.runs.objective import METHODS, WITH_TARGET, ObjectiveSettings, objective_of
 from nystromformer.runs.record import Run

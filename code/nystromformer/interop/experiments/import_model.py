@@ -15,11 +15,11 @@ from nystromformer.config.attention_text import parse_attention
 from nystromformer.data.dataset import TOKENIZER_FOLDER
 from nystromformer.data.tokenizer import save_tokenizer, sha256_as_saved
 from nystromformer.errors import UserError
-from nystromformer.exchange.folders import check_free, write_folder
-from nystromformer.exchange.hub import find_source
-from nystromformer.exchange.settings import ImportSettings
-from nystromformer.exchange.tokenizers import import_tokenizer
 from nystromformer.files.writing import write_json
+from nystromformer.interop.experiments.folders import check_free, write_folder
+from nystromformer.interop.experiments.hub import find_source
+from nystromformer.interop.experiments.settings import ImportSettings
+from nystromformer.interop.experiments.tokenizers import import_tokenizer
 from nystromformer.interop.formats import Source, open_source
 from nystromformer.interop.formats.source import SETTINGS, SEVERAL
 from nystromformer.model import PretrainingModel

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.errors import UserError
-from nystromformer.exchange.folders import write_folder
-from nystromformer.exchange.hf import write_tokenizer
-from nystromformer.exchange.open_model import Opened
 from nystromformer.files.writing import write_json
+from nystromformer.interop.experiments.folders import write_folder
+from nystromformer.interop.experiments.hf import write_tokenizer
+from nystromformer.interop.experiments.open_model import Opened
 from nystromformer.model import ClassificationModel, PretrainingModel
 
 OPSET = 18

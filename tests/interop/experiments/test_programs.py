@@ -14,12 +14,12 @@ from small import LENGTH, ROOT, run_here
 from torch import Tensor
 
 from nystromformer.errors import UserError
-from nystromformer.exchange import programs
-from nystromformer.exchange.export_model import export_model
-from nystromformer.exchange.import_model import import_model
-from nystromformer.exchange.open_model import Opened, open_model
-from nystromformer.exchange.programs import ONNX_FILE, OPSET, TOLERANCE, TORCH_FILE, Exported, inputs
-from nystromformer.exchange.settings import ImportSettings
+from nystromformer.interop.experiments import programs
+from nystromformer.interop.experiments.export_model import export_model
+from nystromformer.interop.experiments.import_model import import_model
+from nystromformer.interop.experiments.open_model import Opened, open_model
+from nystromformer.interop.experiments.programs import ONNX_FILE, OPSET, TOLERANCE, TORCH_FILE, Exported, inputs
+from nystromformer.interop.experiments.settings import ImportSettings
 
 LENGTHS, BATCHES = (1, 7, 8, 21, LENGTH), (1, 2, 5)
 

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import cast
 
 from nystromformer.errors import UserError
-from nystromformer.exchange.folders import check_free
-from nystromformer.exchange.hf import export_hf
-from nystromformer.exchange.layouts import CODES, Code
-from nystromformer.exchange.open_model import open_model
-from nystromformer.exchange.programs import export_checked
+from nystromformer.interop.experiments.folders import check_free
+from nystromformer.interop.experiments.hf import export_hf
+from nystromformer.interop.experiments.layouts import CODES, Code
+from nystromformer.interop.experiments.open_model import open_model
+from nystromformer.interop.experiments.programs import export_checked
 
 FORMATS = ("hf", "sentence-transformers", "onnx", "torch")
 

@@ -23,9 +23,9 @@ from nystromformer.data.dataset import Dataset, open_dataset
 from nystromformer.data.preprocessing.build import DatasetSettings, build_dataset
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.errors import UserError
-from nystromformer.exchange.import_model import import_model
-from nystromformer.exchange.open_model import open_model
-from nystromformer.exchange.settings import ImportSettings
+from nystromformer.interop.experiments.import_model import import_model
+from nystromformer.interop.experiments.open_model import open_model
+from nystromformer.interop.experiments.settings import ImportSettings
 from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.start import initial_model, load_start_weights

@@ -19,12 +19,12 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from nystromformer.errors import UserError
-from nystromformer.exchange.export_model import export_model
-from nystromformer.exchange.import_model import import_model
-from nystromformer.exchange.layouts import MODULE_FILE
-from nystromformer.exchange.open_model import open_model
-from nystromformer.exchange.settings import ImportSettings
 from nystromformer.files.writing import sha256_of
+from nystromformer.interop.experiments.export_model import export_model
+from nystromformer.interop.experiments.import_model import import_model
+from nystromformer.interop.experiments.layouts import MODULE_FILE
+from nystromformer.interop.experiments.open_model import open_model
+from nystromformer.interop.experiments.settings import ImportSettings
 from nystromformer.prediction.predictor import Predictor
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.task import Documents
@@ -358,7 +358,7 @@ def test_a_tokenizer_that_has_more_tokens_than_the_model(tmp_path: Path) -> None
 
 
 def test_the_file_is_short_and_plain() -> None:
-    lines = (ROOT / "code" / "nystromformer" / "exchange" / MODULE_FILE).read_text().splitlines()
+    lines = (ROOT / "code" / "nystromformer" / "interop" / "experiments" / MODULE_FILE).read_text().splitlines()
     assert len(lines) <= 300
     imported = {line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))}
     assert imported == {"importlib", "typing", "torch", "transformers"}

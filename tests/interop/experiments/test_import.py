@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from nystromformer.exchange.import_model import import_model
-from nystromformer.exchange.settings import ImportSettings
+from nystromformer.interop.experiments.import_model import import_model
+from nystromformer.interop.experiments.settings import ImportSettings
 from nystromformer.model import ClassificationModel, PretrainingModel
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.training.checkpoint import read_checkpoint

@@ -8,11 +8,11 @@ from tokenizers import Tokenizer
 
 from nystromformer.data.tokenizer import row_form, special_names
 from nystromformer.errors import UserError
-from nystromformer.exchange.card import model_card
-from nystromformer.exchange.folders import write_folder
-from nystromformer.exchange.layouts import MODULE_FILE, Code, Layout, lay_out
-from nystromformer.exchange.open_model import Opened
 from nystromformer.files.writing import NewFile, write_json, write_text
+from nystromformer.interop.experiments.card import model_card
+from nystromformer.interop.experiments.folders import write_folder
+from nystromformer.interop.experiments.layouts import MODULE_FILE, Code, Layout, lay_out
+from nystromformer.interop.experiments.open_model import Opened
 
 
 def export_hf(opened: Opened, dest: Path, code: Code = "auto", for_sentences: bool = False) -> Layout:

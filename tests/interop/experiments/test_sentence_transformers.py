@@ -13,12 +13,12 @@ from small import WORDS, run_here
 
 from nystromformer import from_pretrained
 from nystromformer.errors import UserError
-from nystromformer.exchange.export_model import export_model
-from nystromformer.exchange.import_model import import_model
-from nystromformer.exchange.open_model import open_model
-from nystromformer.exchange.settings import ImportSettings
 from nystromformer.files.reading import read_json
 from nystromformer.files.writing import write_json
+from nystromformer.interop.experiments.export_model import export_model
+from nystromformer.interop.experiments.import_model import import_model
+from nystromformer.interop.experiments.open_model import open_model
+from nystromformer.interop.experiments.settings import ImportSettings
 
 TEXTS = [" ".join(WORDS[:count]) for count in (1, 9, 4, 2)]
 CASES: dict[str, dict[str, Any]] = {

@@ -13,9 +13,9 @@ from small import run_here
 
 import nystromformer
 from nystromformer.errors import UserError
-from nystromformer.exchange.card import model_card
-from nystromformer.exchange.layouts import lay_out
-from nystromformer.exchange.open_model import open_model
+from nystromformer.interop.experiments.card import model_card
+from nystromformer.interop.experiments.layouts import lay_out
+from nystromformer.interop.experiments.open_model import open_model
 from nystromformer.runs.call import Call
 from nystromformer.runs.record import EpochMetrics, Run, read_run
 from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from nystromformer.data.tokenizer import save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.exchange.import_model import import_model
-from nystromformer.exchange.settings import ImportSettings
+from nystromformer.interop.experiments.import_model import import_model
+from nystromformer.interop.experiments.settings import ImportSettings
 from nystromformer.tasks.experiment.start import is_foreign
 
 

@@ -30,21 +30,21 @@ from nystromformer.config.overrides import apply_overrides
 from nystromformer.data.sampler import rows_of_step
 from nystromformer.data.tokenizer import sha256_as_saved, special_tokens
 from nystromformer.errors import UserError
-from nystromformer.exchange.folders import check_free, write_folder
-from nystromformer.exchange.hf import check_tokenizer
-from nystromformer.exchange.hub import find_source
-from nystromformer.exchange.import_model import (
+from nystromformer.files.parts import open_parts
+from nystromformer.files.writing import sha256_of, write_json
+from nystromformer.interop.conversion import Distillation, Hidden, Stage, squares, valid_alone, warm_up_steps
+from nystromformer.interop.experiments.folders import check_free, write_folder
+from nystromformer.interop.experiments.hf import check_tokenizer
+from nystromformer.interop.experiments.hub import find_source
+from nystromformer.interop.experiments.import_model import (
     HEADLESS,
     import_model,
     initial_checkpoint,
     initial_weights,
     write_experiment,
 )
-from nystromformer.exchange.open_model import Opened, open_model
-from nystromformer.exchange.settings import Conversion, ImportSettings
-from nystromformer.files.parts import open_parts
-from nystromformer.files.writing import sha256_of, write_json
-from nystromformer.interop.conversion import Distillation, Hidden, Stage, squares, valid_alone, warm_up_steps
+from nystromformer.interop.experiments.open_model import Opened, open_model
+from nystromformer.interop.experiments.settings import Conversion, ImportSettings
 from nystromformer.interop.formats import is_foreign
 from nystromformer.machine import machine_facts
 from nystromformer.model import PretrainingModel

@@ -13,9 +13,9 @@ from small import run_here
 
 import nystromformer
 from nystromformer.errors import UserError
-from nystromformer.exchange.hub import find_source, push
-from nystromformer.exchange.import_model import import_model
-from nystromformer.exchange.settings import ImportSettings
+from nystromformer.interop.experiments.hub import find_source, push
+from nystromformer.interop.experiments.import_model import import_model
+from nystromformer.interop.experiments.settings import ImportSettings
 from nystromformer.model import ClassificationModel, PretrainingModel
 
 

@@ -14,10 +14,10 @@ from finetuning import made_rows
 from small import write_experiment
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from nystromformer.exchange.export_model import export_model
-from nystromformer.exchange.import_model import import_model
-from nystromformer.exchange.open_model import open_model
-from nystromformer.exchange.settings import ImportSettings
+from nystromformer.interop.experiments.export_model import export_model
+from nystromformer.interop.experiments.import_model import import_model
+from nystromformer.interop.experiments.open_model import open_model
+from nystromformer.interop.experiments.settings import ImportSettings
 from nystromformer.prediction.predictor import Predictor
 from nystromformer.tasks.finetuning.flags import Flags
 from nystromformer.tasks.finetuning.run import finetune as run_all

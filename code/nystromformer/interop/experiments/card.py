@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 from nystromformer.config import NystromConfig
-from nystromformer.exchange.layouts import Layout
-from nystromformer.exchange.open_model import Opened
+from nystromformer.interop.experiments.layouts import Layout
+from nystromformer.interop.experiments.open_model import Opened
 from nystromformer.runs.call import Call
 
 _FOLDERS = re.compile(r"(^|=)(?=[/~]|\.\./).*/")

@@ -12,7 +12,7 @@ from nystromformer.config import ModelConfig, NystromConfig, SoftmaxConfig
 from nystromformer.config.attention import AttentionConfig
 from nystromformer.config.attention.longformer import LongformerConfig
 from nystromformer.errors import UserError
-from nystromformer.exchange.open_model import Opened
+from nystromformer.interop.experiments.open_model import Opened
 from nystromformer.interop.formats import modernbert
 from nystromformer.interop.formats.names import BERT, MODERNBERT, NYSTROMFORMER, Names
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nystromformer.errors import UserError
-from nystromformer.exchange.folders import write_folder
+from nystromformer.interop.experiments.folders import write_folder
 
 
 def listing(folder: Path) -> list[str]:

@@ -20,13 +20,13 @@ from nystromformer.attention import create_attention
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.near_far import NearFarAttention
 from nystromformer.data.tokenizer import special_names, special_tokens
-from nystromformer.exchange.convert import RECORD, read_rows
-from nystromformer.exchange.hf import export_hf
-from nystromformer.exchange.import_model import import_model
-from nystromformer.exchange.open_model import open_model
-from nystromformer.exchange.settings import Conversion, ImportSettings
 from nystromformer.files.parts import MARK
 from nystromformer.interop.conversion import squares
+from nystromformer.interop.experiments.convert import RECORD, read_rows
+from nystromformer.interop.experiments.hf import export_hf
+from nystromformer.interop.experiments.import_model import import_model
+from nystromformer.interop.experiments.open_model import open_model
+from nystromformer.interop.experiments.settings import Conversion, ImportSettings
 from nystromformer.tasks.experiment.folder import read_experiment
 from nystromformer.training.checkpoint import read_checkpoint
 

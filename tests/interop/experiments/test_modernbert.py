@@ -12,12 +12,12 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForMaskedLM
 
 from nystromformer.errors import UserError
-from nystromformer.exchange.export_model import export_model
-from nystromformer.exchange.import_model import import_model
-from nystromformer.exchange.layouts import MODULE_FILE
-from nystromformer.exchange.open_model import open_model
-from nystromformer.exchange.settings import ImportSettings
 from nystromformer.files.writing import write_json
+from nystromformer.interop.experiments.export_model import export_model
+from nystromformer.interop.experiments.import_model import import_model
+from nystromformer.interop.experiments.layouts import MODULE_FILE
+from nystromformer.interop.experiments.open_model import open_model
+from nystromformer.interop.experiments.settings import ImportSettings
 from nystromformer.model import PretrainingModel
 from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
 
