@@ -75,6 +75,8 @@ def test_rows(tokenizer, rule: str, pairs: bool) -> None:  # type: ignore[no-unt
         assert max(map(len, rows)) == examples.lengths[number] <= length
         assert len(rows) == examples.rows[number]
         assert sum(map(len, rows)) == examples.tokens[number]
+        read = set(np.concatenate(examples.places_of(number)).tolist())
+        assert examples.is_cut[number] == (len(read) < len(tokens))
         if len(tokens) <= length:
             assert rows == [tokens]
             continue

@@ -5,9 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
-from nystromformer.data.tokenizer import special_tokens, train_tokenizer
-from nystromformer.tasks.finetuning.encoded import EncodedTexts, describe, reduce
+from nystromformer.data.tokenizer import added_tokens, row_form, special_tokens, train_tokenizer
+from nystromformer.tasks.documents.cut import Cut, encode_cut
+from nystromformer.tasks.finetuning.encoded import EncodedTexts, describe, reduce, warn_of_unknown
 from nystromformer.tasks.finetuning.examples import Texts
 
 TOKENIZER: Tokenizer = train_tokenizer(["a landmark is a mean of a segment of tokens"] * 20, 300)
@@ -67,6 +70,24 @@ def test_the_longer_sentence_is_cut() -> None:
     assert tokens[1 : 1 + len(words("a mean"))] == words("a mean")
     assert examples.truncated == 1
     assert "1 row of 24 to 24 tokens (median 24), 1 cut" in describe(examples)
+
+
+@pytest.mark.parametrize(("share", "said", "warned"), [(0, False, False), (5, True, False), (50, True, True)])
+@pytest.mark.parametrize("cut", [Cut(), Cut("head_and_tail"), Cut("windows")], ids=lambda cut: cut.rule)
+def test_unknown_tokens_are_counted_and_said(share: int, said: bool, warned: bool, cut: Cut) -> None:
+    """Those that are read, each once; of a tokenizer of bytes there are none."""
+    tokenizer = Tokenizer(
+        WordLevel({word: at for at, word in enumerate(("<s>", "<pad>", "</s>", "<unk>", "<mask>", "a"))}, "<unk>")
+    )
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.add_special_tokens(added_tokens())
+    tokenizer.post_processor = row_form(tokenizer)
+    text = " ".join(["\u0e01"] * share + ["a"] * (100 - share))
+    examples = encode_cut(Texts("t", [text, "a"]), tokenizer, 102 if cut.rule != "windows" else 40, False, cut)
+    assert (examples.unknown.tolist(), examples.own_tokens.tolist()) == ([share, 0], [100, 1])
+    assert (f"{100 * share / 101:.1f} % of the tokens are unknown" in describe(examples)) == said
+    assert bool(warn_of_unknown("t", examples.unknown.sum(), examples.own_tokens.sum())) == warned
+    assert not encoded([text]).unknown.any()
 
 
 @pytest.mark.parametrize("change", ["text", "label", "order"])

@@ -89,9 +89,8 @@ class CutTexts(EncodedTexts):
     def __init__(self, texts: Texts, tokenizer: Tokenizer, length: int, sentence_types: bool, cut: Cut) -> None:
         self.cut = cut
         self._length = length
-        self._special = 2 if texts.second is None else 3
         self._overlap = cut.overlap_of(length) if cut.rule == "windows" else 0
-        room = length - self._special
+        room = length - (2 if texts.second is None else 3)
         if self._overlap + _LEAST_ROOM > (room if texts.second is None else room - room // 2):
             raise UserError(
                 f"--cut windows,overlap={self._overlap}: expected windows of --length {length} to advance by at least "
@@ -101,8 +100,12 @@ class CutTexts(EncodedTexts):
         super().__init__(texts, tokenizer, MOST, sentence_types)
         self._room = room
         self._sizes = self.lengths
-        self.truncated = int((self._sizes - self._special > room).sum())
         self._firsts = self._first_sizes()
+        seconds = self.own_tokens - self._firsts
+        self.is_cut = self.own_tokens > room
+        self.truncated = int(self.is_cut.sum())
+        if cut.rule == "windows":  # which have all of a text, but of a pair's shorter one no more than half a row
+            self.is_cut &= np.minimum(self._firsts, seconds) > room // 2
         if cut.rule == "head_and_tail":
             left = []
             for number, both in enumerate(map(self._text_sizes, range(len(self._sizes)))):

@@ -41,10 +41,11 @@ class EncodedTexts:
         self.name = texts.name
         self.labels = texts.labels
         special = special_tokens(tokenizer)
-        self._pad, self._separator = special.pad, special.eos
+        self._pad, self._separator, self._unknown = special.pad, special.eos, special.unk
         self._with_types = sentence_types and texts.second is not None
-        self._room = length - (2 if texts.second is None else 3)
-        pieces, lengths, self.truncated = [], [], 0
+        self._special = 2 if texts.second is None else 3
+        self._room = length - self._special
+        pieces, lengths, is_cut = [], [], []
         encoder = literal(tokenizer)
         encoder.no_padding()
         encoder.enable_truncation(length, strategy="longest_first")
@@ -54,15 +55,31 @@ class EncodedTexts:
             for encoding in encoder.encode_batch_fast(inputs[start : start + _PIECE]):
                 pieces.append(np.asarray(encoding.ids, dtype=np.int32))
                 lengths.append(len(encoding.ids))
-                self.truncated += bool(encoding.overflowing)
+                is_cut.append(bool(encoding.overflowing))
         self._flat = np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int32)
         self.lengths = np.asarray(lengths, dtype=np.int64)
         self._ends = np.append(0, np.cumsum(self.lengths))
         self.rows = np.ones(len(lengths), dtype=np.int64)
         self.tokens = self.lengths
+        self.is_cut = np.asarray(is_cut, dtype=bool)
+        """Of each example whether some of its tokens are not read."""
+        self.truncated = int(self.is_cut.sum())
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    @property
+    def own_tokens(self) -> Ints:
+        """Tokens of each example's texts, without special ones; of windows each token once."""
+        tokens: Ints = np.diff(self._ends) - self._special
+        return tokens
+
+    @property
+    def unknown(self) -> Ints:
+        """How many of them the tokenizer has no token for."""
+        before = np.append(0, np.cumsum(self._flat == self._unknown))
+        unknown: Ints = np.diff(before[self._ends])
+        return unknown
 
     @cached_property
     def fingerprint(self) -> str:
@@ -172,13 +189,30 @@ def size_warning(
     return [f"{name} has {number_of(found, noun)}, the official one has {official:,}: {why}"]
 
 
+def say_unknown(unknown: int, tokens: int) -> str:
+    """Such as `3.2 % of the tokens are unknown to the tokenizer`; empty up to 1 %."""
+    share = unknown / max(tokens, 1)
+    return f"{100 * share:.1f} % of the tokens are unknown to the tokenizer" if share > 0.01 else ""
+
+
+def warn_of_unknown(name: str, unknown: int, tokens: int) -> list[str]:
+    """A warning where that is more than 10 %: the model cannot tell such texts apart."""
+    if unknown <= 0.1 * tokens:
+        return []
+    return [
+        f"{name}: {say_unknown(unknown, tokens)}, and all alike to the model: use a model whose tokenizer knows these "
+        "characters, such as one with bytes as tokens"
+    ]
+
+
 def describe(examples: EncodedTexts) -> str:
-    """Number and lengths of a split's rows, and how many were cut."""
+    """Number and lengths of a split's rows, how many were cut, and how much of them is unknown."""
     lengths, rows = examples.lengths, int(examples.rows.sum())
+    unknown = say_unknown(examples.unknown.sum(), examples.own_tokens.sum())
     texts, cut = "", f"{examples.truncated:,} cut" if examples.truncated else "none cut"
     if rows > len(examples):
         texts, cut = f"{number_of(len(examples), 'text')} in ", f"{examples.truncated:,} in several rows"
     return (
         f"{examples.name}: {texts}{number_of(rows, 'row')} of {lengths.min()} to {lengths.max()} tokens "
-        f"(median {int(np.median(lengths))}), {cut}"
+        f"(median {int(np.median(lengths))}), {cut}{', ' if unknown else ''}{unknown}"
     )

@@ -21,7 +21,7 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.start import Pretrained, open_pretrained
 from nystromformer.tasks.experiment.tokenizer import find_tokenizer
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
-from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.encoded import EncodedTexts, warn_of_unknown
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.flags import Flags
 from nystromformer.tasks.finetuning.objective import check_labels, check_suits
@@ -203,6 +203,9 @@ def open_task(
         most_global=min(limits, default=None),
     )
     splits = task.load(loading)
+    for each in splits.named.values():
+        if isinstance(each, EncodedTexts):
+            splits.warnings += warn_of_unknown(each.name, each.unknown.sum(), each.own_tokens.sum())
     if objective is not None:
         shares = check_labels(objective, {"training": splits.train.labels, "validation": splits.validation[""].labels})
         splits.notes.append(f"--objective {objective.name}: positive is {splits.positive or 'label 1'}, {shares}")
