@@ -20,6 +20,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 import pytest
 from hypothesis import settings
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    told = "FILE.py:CLASS,KEY=VALUE,…: tests/attention/test_contract.py tests this attention instead of the package's"
+    parser.addoption("--attention", default="", help=told)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--attention"):
+        os.environ["NYSTROM_ATTENTION"] = config.getoption("--attention")
+
+
 settings.register_profile("no test measures time", deadline=None)
 settings.load_profile("no test measures time")
 

@@ -9,16 +9,40 @@ import sys
 import time
 import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pytest
 import typer
+from pydantic_core import SchemaError
 from small import ROOT
 from typer.testing import CliRunner
 
+from nystromformer.attention import SoftmaxAttention
 from nystromformer.command_line import cli
 from nystromformer.command_line.extras import EXTRAS
+from nystromformer.config import AttentionConfig
 from nystromformer.errors import UserError
+
+
+class WithoutConfig(SoftmaxAttention):
+    pass
+
+
+class MineConfig(AttentionConfig):
+    name: Literal["mine"] = "mine"
+    window: int = 8
+
+
+class Mine(SoftmaxAttention):
+    config: MineConfig
+
+
+class AnotherConfig(AttentionConfig):
+    name: Literal["softmax"] = "softmax"
+
+
+class Another(SoftmaxAttention):
+    config: AnotherConfig
 
 
 def command(
@@ -42,6 +66,11 @@ def command(
         (["--rows", "0"], "Invalid value for '--rows'"),
         (["--share", "0.1", "--folder", "a", "--share=0.2"], "'--share': expected one value, found 2"),
         (["--phases", "2"], "No such option: --phases"),
+        (["--attention", "none.py:Mine"], "none.py: no such file"),
+        (["--attention", f"{__file__}:None"], "test_cli.py has no class None that derives from Attention"),
+        (["--attention", f"{__file__}:WithoutConfig"], "WithoutConfig: expected config: MyConfig"),
+        (["--attention", f"{__file__}:Mine,window=8"], "alone, by which its name becomes known"),
+        ([f"--attention={__file__}:Another"], "Another: another attention has the name softmax"),
     ],
 )
 def test_what_no_flag_may_be(flags: list[str], expected: str) -> None:
@@ -65,6 +94,7 @@ def test_what_flags_may_be_and_how_help_names_them() -> None:
         (OSError(errno.ENOSPC, "No space left on device"), 2, "error: writing: No space left on device\n"),
         (PermissionError(errno.EACCES, "Permission denied", "/a"), 2, "error: /a: Permission denied\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
+        (SchemaError("Error building `literal` serializer:\n  KeyboardInterrupt: "), 130, "interrupted\n"),
         (
             ModuleNotFoundError("none", name="matplotlib.figure"),
             2,
@@ -117,6 +147,7 @@ def test_ctrl_c_ends_a_command_with_one_word(tmp_path: Path) -> None:
 
 def test_ctrl_c_that_a_library_would_ignore_ends_a_command() -> None:
     program = """
+from nystromformer.attention import SoftmaxAttention
 from nystromformer.command_line import cli
 class Asked:
     def __del__(self):

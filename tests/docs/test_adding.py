@@ -1,17 +1,17 @@
 """docs/adding.md: the files of each section in a copy of the project, and its commands, on small models and data."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from doc_examples import ROOT, Block, apply, blocks, commands, copy_of_project, run
 from finetuning import copy_of
-from small import small_data
+from small import small_data, write_dataset
 
 FILES = {
     "An attention": [
-        "code/nystromformer/attention/sigmoid.py",
-        "code/nystromformer/config/attention/sigmoid.py",
+        "sigmoid.py",
         "code/nystromformer/attention/reference/mixtures.py",
         "tests/support/attention_cases.py",
     ],
@@ -39,19 +39,39 @@ def test_the_page_names_every_file(section: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_attention_is_added_as_the_page_says(project: Path, tmp_path: Path, dataset_folder: Path) -> None:
+def test_an_attention_of_ones_own_is_used_as_the_page_says(project: Path, tmp_path: Path) -> None:
     examples = examples_of("An attention")
-    *derived, contract, others, train = commands(examples)
-    apply(examples, project)
+    contract, train, *_ = commands(examples)
+    apply(examples[:1], project)
+    assert " passed" in run([*contract, "-m", "not slow"], project, 300).stdout
+    # The page's line, on a small model: the next command needs the name, and may be told it.
+    config = small_data(model__num_landmarks=None, model__conv_kernel_size=None, pretraining_setting__epoch=1)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    dataset = ["--dataset", str(write_dataset(tmp_path / "dataset"))]
+    assert train[-2:] == ["--attention", "sigmoid.py:SigmoidAttention,shift=0.5"]
+    assert "sigmoid (shift=0.5)" in run([*train[:2], "--model", str(tmp_path), *dataset, *train[-2:]], project).stderr
+    config["model"]["attn_type"] = {"name": "sigmoid", "shift": 0.5}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    validate = ["python", "code/run_validation.py", "--model", str(tmp_path), *dataset]
+    assert "mlm_accuracy" in run([*validate, "--attention", "sigmoid.py:SigmoidAttention"], project).stdout
+
+
+@pytest.mark.slow
+def test_an_attention_is_added_as_the_page_says(project: Path) -> None:
+    examples = examples_of("An attention")
+    _, _, *derived, contract, others = commands(examples)
+    apply(examples[1:], project)
+    imports, config, module = re.split(r"\n\n\n(?=class )", examples[0].text)
+    imports = imports.replace("config import AttentionConfig", "config.attention.sigmoid import SigmoidConfig")
+    package = project / "code" / "nystromformer"
+    lines = ['"""Sigmoid attention."""', "from typing import Literal", "from pydantic import Field"]
+    above = "\n\n".join([*lines, "from .base import AttentionConfig"])
+    (package / "config" / "attention" / "sigmoid.py").write_text(f"{above}\n\n\n{config}\n")
+    (package / "attention" / "sigmoid.py").write_text(f"{imports}\n\n\n{module}")
     printed = [run(words, project).stdout for words in derived]
     assert "sigmoid" not in printed[-1]  # it holds all, and needs nothing
     assert " passed" in run([*contract, "-m", "not slow"], project, 300).stdout
     assert " passed" in run(others, project, 300).stdout
-    # The page's line, on a small model and dataset.
-    (tmp_path / "config.json").write_text(json.dumps(small_data(model__num_landmarks=None)))
-    assert train[-2:] == ["--attention", "sigmoid"]
-    line = [*train[:2], "--model", str(tmp_path), "--dataset", str(dataset_folder), *train[-2:]]
-    assert "mlm_accuracy" in run(line, project).stderr
 
 
 @pytest.mark.slow

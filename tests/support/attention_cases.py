@@ -1,9 +1,12 @@
 """Which attentions the shared suite runs, each with its own oracle."""
 
+import copy
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,8 +20,10 @@ from nystromformer.attention.local import LocalAttention
 from nystromformer.attention.longformer import LongformerAttention
 from nystromformer.attention.near_far import NearFarAttention
 from nystromformer.attention.reformer import ReformerAttention
+from nystromformer.attention.registry import register_from_file
 from nystromformer.attention.sparse import SparseAttention
 from nystromformer.attention.synthesizer import SynthesizerAttention
+from nystromformer.config.attention_text import parse_attention
 
 HEADS, DIM = 2, 8
 LONGEST = 8192
@@ -290,6 +295,26 @@ CASES = [
     _case("nystrom-3-iterations", _nystrom, num_landmarks=5, pinv_iterations=3),
     _case("nystrom-ridge", _nystrom, num_landmarks=8, pinv_ridge=0.001, conv_kernel_size=3),
 ]
+
+
+def itself(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    """The oracle of an attention that has none: what it does with the valid tokens of each row alone, in float64."""
+    method = copy.deepcopy(module).double()
+    if isinstance(method, SharedFromTwo):
+        q = k = shared_of(q, k)
+        method = method.core
+    out = torch.zeros(v.shape, dtype=torch.float64)
+    for row in range(len(q)):
+        kept = torch.arange(q.shape[2]) if keep is None else keep[row].nonzero()[:, 0]
+        if len(kept):
+            out[row][:, kept] = method.attend(*(x[row, :, kept][None].double() for x in (q, k, v)), None)[0]
+    return out
+
+
+if own := os.environ.get("NYSTROM_ATTENTION"):
+    file, name, rest = re.fullmatch(r"(.+\.py):(\w+)(.*)", own).groups()
+    config, parameters = parse_attention(register_from_file(Path(file), name) + rest)
+    CASES = [Case(config.name, config.name, itself, parameters)]
 FIRST = list({case.name: case for case in reversed(CASES)}.values())
 """Of each attention."""
 

@@ -4,7 +4,7 @@ from nystromformer.attention.base import Attention, Holds, Needs
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.nystrom import Factors, NystromAttention
 from nystromformer.attention.pinv import iterative_pinv, pinv_residual
-from nystromformer.attention.registry import attention_class, create_attention
+from nystromformer.attention.registry import attention_class, create_attention, register_attention
 from nystromformer.attention.softmax import SoftmaxAttention
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "create_attention",
     "iterative_pinv",
     "pinv_residual",
+    "register_attention",
 ]

@@ -1,17 +1,66 @@
 """Attentions by name."""
 
 import importlib
+import importlib.util
+import sys
 from functools import cache
+from pathlib import Path
+from typing import TypeVar, get_type_hints
 
 from nystromformer.attention.base import Attention
-from nystromformer.config.attention import AttentionConfig, attention_config
+from nystromformer.config.attention import ATTENTIONS, AttentionConfig, attention_config
+
+Own = TypeVar("Own", bound=type[Attention])
+_REGISTERED: dict[type[AttentionConfig], type[Attention]] = {}
+
+
+def register_attention(attention: Own) -> Own:
+    """Make an attention of your own known by its config's name: to `create_attention`, to layers and drop-ins, and in
+    config.json. Its annotation `config: MyConfig` names the config's class, whose `name` has a default.
+
+    Raises:
+        ValueError: no such config, or a name that another attention has.
+
+    >>> @register_attention
+    ... class Mine(Attention):
+    ...     config: MyConfig
+    """
+    config = get_type_hints(attention).get("config", AttentionConfig)
+    name = config.model_fields["name"].default
+    if not isinstance(name, str):
+        raise ValueError(f'{attention.__name__}: expected config: MyConfig, whose class has name: Literal["…"] = "…"')
+    known = ATTENTIONS.get(name, config)
+    if (known.__module__, known.__qualname__) != (config.__module__, config.__qualname__):
+        raise ValueError(f"{attention.__name__}: another attention has the name {name}")
+    ATTENTIONS[name], _REGISTERED[config] = config, attention
+    return attention
+
+
+def register_from_file(file: Path, name: str) -> str:
+    """Register a class of a Python file, which this runs, and return the attention's name.
+
+    Raises:
+        ValueError: no such file or class, or one that `register_attention` refuses.
+    """
+    module = f"own_attention_{file.stem}"
+    spec = importlib.util.spec_from_file_location(module, file)
+    if not file.is_file() or spec is None or spec.loader is None:
+        raise ValueError(f"{file}: no such file")
+    sys.modules[module] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[module])
+    found = getattr(sys.modules[module], name, None)
+    if not (isinstance(found, type) and issubclass(found, Attention)):
+        raise ValueError(f"{file} has no class {name} that derives from Attention")
+    return str(get_type_hints(register_attention(found))["config"].model_fields["name"].default)
 
 
 @cache
 def attention_class(config: type[AttentionConfig]) -> type[Attention]:
-    """The module's class that a config's class configures: `XAttention` in `nystromformer/attention/x.py` for `XConfig`
-    in `nystromformer/config/attention/x.py`.
+    """The module's class that a config's class configures: a registered one, or `XAttention` in
+    `nystromformer/attention/x.py` for `XConfig` in `nystromformer/config/attention/x.py`.
     """
+    if config in _REGISTERED:
+        return _REGISTERED[config]
     module = importlib.import_module(f"{__package__}.{config.__module__.rpartition('.')[2]}")
     found = getattr(module, f"{config.__name__.removesuffix('Config')}Attention")
     assert issubclass(found, Attention)

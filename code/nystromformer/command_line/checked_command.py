@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -34,6 +35,8 @@ class CheckedCommand(TyperCommand):
                 formatter.write_dl(panels[heading])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not ctx.ignore_unknown_options:  # of launch.py, which passes words on
+            args = _own_attentions_registered(args, any("--attention" in each.opts for each in self.get_params(ctx)))
         # The words as they were typed: an empty path has become the current folder later on.
         words, _, order = self.make_parser(ctx).parse_args(args=list(args))
         parameters: list[Any] = [*self.get_params(ctx)]
@@ -49,6 +52,32 @@ class CheckedCommand(TyperCommand):
                 if isinstance(value, float) and not math.isfinite(value):
                     raise typer.BadParameter(f"expected a finite number, found {value}", ctx, each)
         return rest
+
+
+def _own_attentions_registered(args: Sequence[str], is_flag: bool) -> list[str]:
+    """The words with `--attention FILE.py:CLASS,…` by the name that the attention has once it is registered. All
+    commands take it: those that choose no attention then know what a config.json or a record means by this name.
+    """
+    words: list[str] = []
+    for word in (part for each in args for part in re.split("(?<=^--attention)=", each, maxsplit=1)):
+        own = re.fullmatch(r"([^,{]+\.py):(\w+)((?:,.*)?)", word, re.DOTALL)
+        if own is None or words[-1:] != ["--attention"]:
+            words.append(word)
+            continue
+        if own[3] and not is_flag:
+            known = f"config.json or the run says which attention it is: expected {own[1]}:{own[2]} alone"
+            raise typer.BadParameter(f"--attention {word}: {known}, by which its name becomes known")
+        from nystromformer.attention.registry import register_from_file
+
+        try:
+            name = register_from_file(Path(own[1]), own[2])
+        except ValueError as error:
+            raise typer.BadParameter(f"--attention {word}: {error}") from None
+        if is_flag:
+            words.append(name + own[3])
+        else:
+            del words[-1]
+    return words
 
 
 def _takes_one_value(parameter: Any) -> bool:

@@ -21,9 +21,14 @@ INTERRUPTED = 130
 """The exit status after Ctrl-C, as of shells."""
 
 
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether it is Ctrl-C, or the error that pydantic makes of it, whose last line it is."""
+    return isinstance(error, KeyboardInterrupt) or "KeyboardInterrupt" in str(error).strip().rpartition("\n")[2]
+
+
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Ctrl-C while a script imports its modules, where no command can catch it, is one word, too."""
-    if issubclass(kind, KeyboardInterrupt):
+    if _is_interrupt(error):
         os.write(2, b"interrupted\n")
     else:
         sys.__excepthook__(kind, error, trace)
@@ -31,7 +36,7 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 def _show_ignored(ignored: "sys.UnraisableHookArgs") -> None:
     """Ctrl-C that pydantic would ignore, because it came while it asked a class for its name, ends the command."""
-    if issubclass(ignored.exc_type, KeyboardInterrupt):
+    if _is_interrupt(ignored.exc_value):
         os.write(2, b"interrupted\n")
         os._exit(INTERRUPTED)
     sys.__unraisablehook__(ignored)
@@ -86,7 +91,9 @@ def with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             if place is None:
                 raise
             _end(f"error: {place}: {error.strerror or error}")
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Exception) as error:
+            if not _is_interrupt(error):
+                raise
             _end("interrupted", INTERRUPTED)
 
     return wrapped

@@ -21,6 +21,7 @@ _STRICT = ConfigDict(
 )
 _IMPOSSIBLE = "impossible"
 _LONGEST_VALUE = 80
+OF_YOUR_OWN = "; one of your own becomes known by --attention FILE.py:CLASS"
 _QUOTED = re.compile("'([^']+)'")
 
 
@@ -129,6 +130,6 @@ def _problem(details: ErrorDetails, data: Any, kind: type[BaseModel], inner: Map
         return Problem(path, "missing")
     if error == "union_tag_invalid":
         names, name = context["expected_tags"], context["tag"]
-        hint = nearest(name, _QUOTED.findall(names))
+        hint = nearest(name, _QUOTED.findall(names)) or OF_YOUR_OWN  # the attentions are the one union with names
         return Problem(path, f"expected {names}, found {quoted(name)}{hint}")
     return Problem(path, in_words(details))

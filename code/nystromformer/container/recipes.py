@@ -45,7 +45,8 @@ def _of_experiment(script: Script, place: str, flags: Sequence[str], options: La
     check_words(script.file, flags)
     folder, words = experiment_folder(place).resolve(), [*flags]
     for text in values(words, "--attention"):
-        parse_attention(text)  # mistakes show before the container starts
+        if ".py:" not in text:
+            parse_attention(text)  # mistakes show before the container starts
     experiment = Experiment(folder, load_config(folder / "config.json", values(words, "--set")))
     mounts = [Mount(folder, str(CONTAINER_MODEL), read_only=False), *_named_mounts(script, experiment)]
     _add_data(script, experiment, words, mounts)

@@ -6,12 +6,13 @@ this package: what the rest of the project lists of them follows from here.
 
 import importlib
 import pkgutil
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SerializeAsAny, ValidationError, WrapValidator
 
 from ...wording import listed
-from ..messages import describe_errors, nearest, quoted
+from ..messages import OF_YOUR_OWN, describe_errors, nearest, quoted
 from .base import AttentionConfig, ConvKernelSize
 from .nystrom import NystromConfig
 from .softmax import SoftmaxConfig
@@ -33,16 +34,31 @@ for _found in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_found.name}")
 _METHODS = sorted(AttentionConfig.__subclasses__(), key=lambda method: method.__module__)
 ATTENTIONS: dict[str, type[AttentionConfig]] = {method.model_fields["name"].default: method for method in _METHODS}
-"""By name, in alphabetical order of their modules."""
+"""By name, in alphabetical order of their modules; then those that `register_attention` adds."""
+
+
+def _registered(value: Any, of_the_package: Callable[[Any], Any]) -> Any:
+    """A name, a config or its keys: of a registered attention, or else of the package."""
+    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", value)
+    config = ATTENTIONS.get(name) if isinstance(name, str) else None
+    if config is None or config in _METHODS:
+        return of_the_package(value)
+    return value if isinstance(value, str) else config.model_validate(value)
+
 
 if TYPE_CHECKING:
     AttentionName = str
     AttentionSpec = AttentionConfig
 else:
-    AttentionName = Literal[tuple(ATTENTIONS)]
+    AttentionName = Annotated[Literal[tuple(ATTENTIONS)], WrapValidator(_registered)]
     AttentionSpec = Annotated[
-        Union[tuple(ATTENTIONS.values())],  # noqa: UP007  # of a tuple
-        Field(discriminator="name", description="An attention and its parameters."),
+        SerializeAsAny[
+            Annotated[
+                Union[tuple(ATTENTIONS.values())],  # noqa: UP007  # of a tuple
+                Field(discriminator="name", description="An attention and its parameters."),
+            ]
+        ],
+        WrapValidator(_registered),
     ]
 
 
@@ -59,7 +75,7 @@ def attention_config(name: str | AttentionConfig, **parameters: object) -> Atten
             )
         return name
     if name not in ATTENTIONS:
-        hint = nearest(name, ATTENTIONS)
+        hint = nearest(name, ATTENTIONS) or OF_YOUR_OWN
         raise ValueError(f"unknown attention {quoted(name)}; valid names: {', '.join(ATTENTIONS)}{hint}")
     cls = ATTENTIONS[name]
     try:
