@@ -6,9 +6,8 @@ import typer
 
 from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import Without, with_flag_groups
-from nystromformer.config.ranges import MOST_SEED
 from nystromformer.errors import UserError
-from nystromformer.tasks.documents.reading import Reading
+from nystromformer.tabular.reading import Reading
 from nystromformer.tasks.finetuning.flags import Flags
 
 _TABLE = "More about the table"
@@ -21,8 +20,9 @@ def classify(
         str,
         typer.Option(
             "--train",
-            help="Training table: a .csv, .tsv, .jsonl, .json, .parquet or .xlsx file; a folder with a folder of .txt "
-            "files for each class (columns text and label); hub:NAME, hub:NAME:SPLIT or hub:NAME@CONFIG:SPLIT.",
+            help="Training table: a .csv, .tsv, .jsonl, .json, .parquet or .xlsx file (or FILE.xlsx:SHEET); a folder "
+            "with a folder of .txt files for each class (columns text and label); hub:NAME, hub:NAME:SPLIT or "
+            "hub:NAME@CONFIG:SPLIT.",
         ),
     ],
     text: Annotated[str, typer.Option("--text", help="Text column; two for pairs, such as question,answer.")],
@@ -50,18 +50,8 @@ def classify(
         str | None,
         typer.Option(
             "--validation",
-            help="Share of each class of the training table to hold out, to select the best epoch; or a table. "
-            "Default: 0.1.",
-            rich_help_panel=_TABLE,
-        ),
-    ] = None,
-    split_seed: Annotated[
-        int | None,
-        typer.Option(
-            "--split_seed",
-            min=0,
-            max=MOST_SEED,
-            help="Random seed of the held-out rows. Default: 0.",
+            help="Share of each class of the training table to hold out, to select the best epoch (0.1,seed=3 draws "
+            "other rows); or a table. Default: 0.1.",
             rich_help_panel=_TABLE,
         ),
     ] = None,
@@ -134,7 +124,7 @@ def classify(
     ] = False,
     *,
     reading: Reading,
-    shared: Annotated[Flags, Without("baselines")],
+    shared: Annotated[Flags, Without("baselines", "predict")],
 ) -> None:
     """Fine-tune on your own texts: classes, several labels at once, values, or ordered classes."""
     experiment = shared.open()
@@ -166,7 +156,7 @@ def classify(
         order=order,
         weights=weights_of(class_weights),
         cut=cut_of(cut),
-        division=division_of(validation, split_seed, group, time),
+        division=division_of(validation, group, time),
     )
     documents = Documents(question)
     finetune(experiment, [documents], shared, begin=documents.open_from_scratch if from_scratch else None)

@@ -6,9 +6,12 @@ from typing import Annotated, Literal
 import typer
 
 from nystromformer.command_line import cli, flags
+from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.errors import UserError
+from nystromformer.tabular.reading import Reading
 
 
+@with_flag_groups
 def predict(
     run: Annotated[
         Path,
@@ -58,9 +61,6 @@ def predict(
             help="Predict with the regression on words (tf-idf) that run_classify.py keeps beside its runs.",
         ),
     ] = False,
-    encoding: Annotated[
-        str, typer.Option("--encoding", help="Encoding of a CSV, TSV, JSON or text file, such as cp1252.")
-    ] = "utf-8",
     engine: Annotated[
         Literal["local", "ray"],
         typer.Option(
@@ -71,6 +71,8 @@ def predict(
     ] = "local",
     array_index: flags.ArrayIndex = None,
     array_size: flags.ArraySize = None,
+    *,
+    reading: Annotated[Reading, Without("keep_na")],
 ) -> None:
     """Predict labels and their probabilities for a table of any size, in its order, or a folder of tables."""
     part = flags.array_slice(array_index, array_size)
@@ -82,7 +84,7 @@ def predict(
     from nystromformer.prediction.predictor import Predictor
 
     predictor = Predictor(run, device, embed, baseline, skip_empty=skip_empty)
-    run_predict(predictor, input, out, text, id, encoding, engine == "ray", part)
+    run_predict(predictor, input, out, text, id, reading, engine == "ray", part)
 
 
 if __name__ == "__main__":

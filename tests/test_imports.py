@@ -45,6 +45,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "data": (*PLAIN, "files.checked_json"),
     "data.preprocessing": (*PLAIN, "files.checked_json", "files.parts", "command_line", "data"),
     "training": (*PLAIN, "command_line"),
+    # What people bring, whichever task reads it.
+    "tabular": (*PLAIN, "data"),
     "tasks.declaration": ("errors",),
     # What a run keeps in its folder.
     "runs": (*PLAIN, "files.checked_json", "command_line", "config"),
@@ -63,30 +65,30 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "tasks.experiment",
     ),
     "tasks.documents": (
-        *(*TRAINING, "files.checked_json", "tables", "runs"),
+        *(*TRAINING, "files.checked_json", "tables", "tabular", "runs"),
         *("tasks.declaration", "tasks.experiment", "tasks.finetuning"),
     ),
-    "tasks.glue": (*TRAINING, "tasks.declaration", "tasks.finetuning", "tasks.documents"),
+    "tasks.glue": (*TRAINING, "tabular", "tasks.declaration", "tasks.finetuning", "tasks.documents"),
     "tasks.imdb": (*TRAINING, "tasks.declaration", "tasks.finetuning", "tasks.documents"),
     "tasks.lra": (
         *(*TRAINING, "files.checked_json", "files.parts", "data.preprocessing", "runs"),
         *("tasks.declaration", "tasks.experiment", "tasks.finetuning", "tasks.imdb"),
     ),
     "tasks.transactions": (
-        *(*TRAINING, "files.checked_json", "files.parts", "runs"),
+        *(*TRAINING, "files.checked_json", "files.parts", "tabular", "runs"),
         *("tasks.declaration", "tasks.experiment", "tasks.finetuning", "tasks.documents"),
     ),
     "tasks.wikihop": (*TRAINING, "files.parts", "tasks.declaration", "tasks.finetuning"),
     # Finished runs of the tasks on text, on new texts.
     "prediction": (
-        *(*TRAINING, "files.parts", "runs"),
+        *(*TRAINING, "files.parts", "tabular", "runs"),
         *("tasks.experiment", "tasks.finetuning", "tasks.documents", "tasks.glue", "tasks.imdb", "tasks.transactions"),
     ),
     # Steps for pipelines of datatrove; nothing else stands on them.
     "datatrove": ("wording", "command_line", "data.preprocessing", "prediction"),
     # What makes experiments of other people's models, and such models of experiments; nothing else stands on it.
     "interop.experiments": (
-        *(*TRAINING, *MEASURED, "files.parts", "command_line", "interop.formats", "data.preprocessing"),
+        *(*TRAINING, *MEASURED, "files.parts", "command_line", "tabular", "interop.formats", "data.preprocessing"),
         *("tasks.declaration", "tasks.documents", "tasks.experiment", "tasks.finetuning", "tasks.glue"),
     ),
     # What measures, and what shows; nothing else stands on these.

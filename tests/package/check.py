@@ -38,7 +38,7 @@ STEPS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("", (), CORE),
     ("train", ("pretrain", "glue", "classify", "predict"), DROP_IN),
     ("report", ("report",), "import nystromformer.report.curves"),
-    ("excel", (), "import openpyxl, nystromformer.tasks.documents.table"),
+    ("excel", (), "import openpyxl, nystromformer.tabular.formats"),
     ("docker", (), "import nystromformer.container.engine"),
     ("serve", ("serve",), "import nystromformer.prediction.serve"),
     ("export", ("export",), "import onnxruntime, nystromformer.interop.experiments.open_model"),

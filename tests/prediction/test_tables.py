@@ -21,7 +21,7 @@ from nystromformer.files.writing import NewFile
 from nystromformer.prediction import predictor as opening
 from nystromformer.prediction import tables
 from nystromformer.prediction.predictor import Network, Predictor
-from nystromformer.tasks.documents.table import Table, open_table
+from nystromformer.tabular.table import Table, open_table
 from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
 
 Folders = Callable[[str], Path]

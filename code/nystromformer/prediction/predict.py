@@ -29,9 +29,9 @@ from nystromformer.prediction.on_ray import each_on_ray
 from nystromformer.prediction.outputs import KINDS, output_kind
 from nystromformer.prediction.predictor import Predictor
 from nystromformer.prediction.tables import COMMAND, Job, job_of, predict_table, progress_bar
-from nystromformer.tasks.documents.reading import Reading
-from nystromformer.tasks.documents.source import open_place
-from nystromformer.tasks.documents.table import Table, parquet_refusal, parquet_table
+from nystromformer.tabular.formats import parquet_refusal, parquet_table
+from nystromformer.tabular.reading import Reading
+from nystromformer.tabular.table import Table, open_place
 from nystromformer.tasks.transactions.declaration import TASK as CLIENTS
 from nystromformer.tasks.transactions.predict import predict_clients
 from nystromformer.wording import number_of
@@ -53,14 +53,14 @@ def run_predict(
     out: Path,
     text: str | None,
     id_column: str | None,
-    encoding: str,
+    reading: Reading,
     on_ray: bool,
     part: slice | None,
 ) -> None:
     """Predict a table, a folder of Parquet files or, with a run on clients' events, a prepared folder.
 
     Args:
-        place: of what is predicted, as `open_place` or `parquet_folder` takes it.
+        place, reading: of what is predicted, as `open_place` or `parquet_folder` takes it.
         text, id_column, on_ray, part: as of predict_folder.
 
     Raises:
@@ -71,13 +71,13 @@ def run_predict(
         if text or id_column or own.skip_empty or own.embed or own.baseline or on_ray or part:
             raise UserError(f"{own.folder}: reads clients' events: expected only --input, --out and --device")
         predict_clients(own.run, Path(place), out, own.device)
-    elif (source := parquet_folder(place)) is not None:
+    elif (source := parquet_folder(place, reading)) is not None:
         predict_folder(predictor, source, out, text, id_column, on_ray, part)
     elif on_ray or part is not None:
         flag = "--engine ray" if on_ray else "--array_index"
         raise UserError(f"{flag}: expected --input to be a folder of Parquet files, found {place}")
     else:
-        table = open_place(place, Path(), "test", Reading(encoding=encoding))
+        table = open_place(place, Path(), "test", reading)
         predict_table(predictor, table, out, text, id_column)
 
 
@@ -92,6 +92,7 @@ class ParquetFolder:
 
     place: str
     names: tuple[str, ...]
+    reading: Reading = Reading()  # noqa: RUF009  # immutable
 
     def where(self, name: str) -> str:
         """What messages call a file."""
@@ -103,7 +104,7 @@ class ParquetFolder:
         Raises:
             UserError: it is no Parquet file, or cannot be read.
         """
-        return parquet_table(self.where(name), partial(self._open, name))
+        return parquet_table(self.where(name), partial(self._open, name), self.reading)
 
     def described(self, columns: Sequence[str]) -> tuple[list[int], str]:
         """Rows of each file, and a digest of all names, sizes and footers, which hold where every column of a file is
@@ -141,7 +142,7 @@ class ParquetFolder:
         return files.open_input_file(f"{base}/{name}")
 
 
-def parquet_folder(place: str) -> ParquetFolder | None:
+def parquet_folder(place: str, reading: Reading = Reading()) -> ParquetFolder | None:  # noqa: B008  # immutable
     """The folder at a place; None where there is no folder with Parquet files on this machine. Hidden files and those
     that begin with an underscore are somebody's bookkeeping.
 
@@ -167,7 +168,7 @@ def parquet_folder(place: str) -> ParquetFolder | None:
     parts = sorted(name for name in names if name.endswith(".parquet") and not name.startswith((".", "_")))
     if not parts and is_remote:
         raise UserError(f"--input {place}: expected Parquet files (.parquet) directly in it, found none")
-    return ParquetFolder(place, tuple(parts)) if parts else None
+    return ParquetFolder(place, tuple(parts), reading) if parts else None
 
 
 @lru_cache(maxsize=4)

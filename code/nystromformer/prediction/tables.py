@@ -24,8 +24,8 @@ from nystromformer.files.parts import WHOLE, Parts, open_parts
 from nystromformer.files.writing import NewFile, check_new_file
 from nystromformer.prediction.outputs import output_kind
 from nystromformer.prediction.predictor import Predictor
-from nystromformer.tasks.documents.source import empty_texts, id_of, text_of
-from nystromformer.tasks.documents.table import Table, column_named, columns_named
+from nystromformer.tabular.cells import empty_texts, id_of, text_of
+from nystromformer.tabular.table import Table, column_named, columns_named
 from nystromformer.training.prefetch import prefetched
 from nystromformer.wording import first_names
 

@@ -79,13 +79,15 @@ def test_nothing_is_left() -> None:
         divide(texts([0] * 6), Division(share=0.01), False)
 
 
-def test_what_flags_exclude() -> None:
-    assert division_of("0.2", 3, None, None) == Division(None, 0.2, 3)
-    assert division_of("v.csv", None, None, None).file == "v.csv"
+def test_flags() -> None:
+    assert division_of("0.2,seed=3", None, None) == Division(None, 0.2, 3)
+    assert division_of("v.csv", None, None).file == "v.csv"
     for flags, said in {
-        ("v.csv", 5, None, None): "--validation v.csv: expected no --split_seed",
-        ("0.1", 5, None, "day"): "--time day: expected no --split_seed with it",
-        ("0.1", None, "author", "day"): "--time day: expected no --group with it",
+        ("v.csv", "author", None): "--validation v.csv: expected no --group",
+        ("0.1,seed=5", None, "day"): "--time day: expected no seed of --validation with it",
+        ("0.1", "author", "day"): "--time day: expected no --group with it",
+        ("0.1,seeds=1", None, None): "--validation 0.1,seeds=1: expected a table, or a share between 0 and 1",
+        ("2", None, None): "--validation 2: expected a table, or a share",
     }.items():
         with pytest.raises(UserError, match=said):
             division_of(*flags)

@@ -171,7 +171,7 @@ def test_a_folder_without_the_task(tmp_path: Path, there: bool) -> None:
             b"a\tsentence1\tsentence2\tlabel\n0\ta\t\xe9\tentailment\n",
             r"row 1, sentence2: expected text in utf-8|found none but bad ones",
         ),
-        ("index\tsentence1\n".encode("utf-16"), r"expected text in utf-8, found another encoding"),
+        ("index\tsentence1\n".encode("utf-16"), r"its name ends in .tsv, but it is text in UTF-16"),
         (
             b"index\tsentence1\tlabel\n0\ta\tentailment\n",
             r"expected one column sentence2, found 0; it has the columns index, sentence1",

@@ -49,8 +49,8 @@ from nystromformer.interop.formats import is_foreign
 from nystromformer.machine import machine_facts
 from nystromformer.model import PretrainingModel
 from nystromformer.tables import markdown
-from nystromformer.tasks.documents.source import text_of
-from nystromformer.tasks.documents.table import open_table
+from nystromformer.tabular.cells import text_of
+from nystromformer.tabular.table import open_table
 from nystromformer.tasks.experiment.start import fit_weights, initial_model
 from nystromformer.tasks.finetuning.encoded import literal
 from nystromformer.training import Device, Step, TrainingSettings, choose_device, fit

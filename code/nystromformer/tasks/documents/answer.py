@@ -11,7 +11,8 @@ import numpy as np
 
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT
-from nystromformer.tasks.documents.label_cells import LabelCells, as_number, whole_number
+from nystromformer.tabular.cells import as_number, whole_number
+from nystromformer.tasks.documents.label_cells import LabelCells
 from nystromformer.tasks.finetuning.examples import Ints, Labels
 from nystromformer.wording import first_names, listed, number_of
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from nystromformer.config.ranges import MOST_SEED
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
 from nystromformer.runs.figures import ERROR_RATE, standard_error
-from nystromformer.tasks.documents.label_cells import as_number
-from nystromformer.tasks.documents.table import Cell
+from nystromformer.tabular.cells import Cell, as_number
 from nystromformer.tasks.finetuning.examples import Texts, select, split_validation
 from nystromformer.wording import number_of
 
@@ -49,23 +49,26 @@ class Division:
     seed: int = 0
 
 
-def division_of(validation: str | None, seed: int | None, group: str | None, time: str | None) -> Division:
-    """What the flags ask for; None: they were not given.
+def division_of(validation: str | None, group: str | None, time: str | None) -> Division:
+    """What the flags ask for; None: they were not given. --validation is a table, a share, or `SHARE,seed=N`.
 
     Raises:
         UserError: they exclude each other, or the share is none.
     """
-    share = Division.share if validation is None else as_number(validation)
-    given = {"--group": group, "--time": time, "--split_seed": seed}
+    text, _, setting = (f"{Division.share}" if validation is None else validation).partition(",")
+    share, (key, _, number) = as_number(text), setting.partition("=")
     if share is None:
-        if found := [flag for flag, value in given.items() if value is not None]:
-            raise UserError(f"--validation {validation}: expected no {found[0]} together with a validation table")
+        for flag, value in {"--group": group, "--time": time}.items():
+            if value is not None:
+                raise UserError(f"--validation {validation}: expected no {flag} together with a validation table")
         return Division(validation)
-    if not 0 < share < 1:
-        raise UserError(f"--validation {validation}: expected a table, or a share between 0 and 1, such as 0.1")
-    if time is not None and (group is not None or seed is not None):
-        raise UserError(f"--time {time}: expected no {'--group' if seed is None else '--split_seed'} with it")
-    return Division(None, share, seed or 0)
+    if not 0 < share < 1 or (setting and not (key == "seed" and number.isdecimal() and int(number) <= MOST_SEED)):
+        raise UserError(
+            f"--validation {validation}: expected a table, or a share between 0 and 1, such as 0.1 or 0.1,seed=3"
+        )
+    if time is not None and (group is not None or setting):
+        raise UserError(f"--time {time}: expected no {'seed of --validation' if setting else '--group'} with it")
+    return Division(None, share, int(number or 0))
 
 
 def divide(

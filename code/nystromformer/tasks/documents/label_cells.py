@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from nystromformer.errors import UserError
 from nystromformer.files.reading import half_character
-from nystromformer.tasks.documents.table import Cell, of_another_encoding
+from nystromformer.tabular.cells import Cell, as_number, is_missing, of_another_encoding, whole_number
 from nystromformer.wording import number_of
 
 _YES, _NO = ("1", "true", "yes"), ("0", "false", "no", "")
-_WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))(?:\.0+)?", re.ASCII)
 _WRITTEN_LIST = re.compile(r"\[(\s*|.*[\"'].*)\]", re.DOTALL)
 """As Python and JSON write lists of texts, and empty ones."""
 
@@ -122,26 +121,3 @@ class LabelCells:
         kinds = {"list": "a list (for several labels at once: --kind several)", "dict": "an object"}
         kind = kinds.get(type(cell).__name__, repr(cell)[:40])
         return UserError(f"{self.name}, row {row:,}: expected a label that is a number or text, found {kind}")
-
-
-def is_missing(cell: Cell) -> bool:
-    """Whether a cell has nothing in it."""
-    return cell is None or (isinstance(cell, str) and not cell.strip()) or (isinstance(cell, float) and cell != cell)
-
-
-def whole_number(name: str) -> str | None:
-    """How a name that is a whole number, as numbers are written, is spelt: 3 for 3.0; None of another, such as 003."""
-    found = _WHOLE.fullmatch(name)
-    return None if found is None else "0" if found[1] == "-0" else found[1]
-
-
-def as_number(cell: Cell) -> float | None:
-    """The number that a cell is or spells; None of anything else."""
-    if isinstance(cell, bool) or not isinstance(cell, str | int | float):
-        return None
-    try:
-        value = float(cell)
-    except (ValueError, OverflowError):
-        return None
-    # Python alone reads 1_000 as a number.
-    return value if math.isfinite(value) and "_" not in str(cell) else None

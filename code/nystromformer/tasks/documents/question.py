@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nystromformer.errors import UserError
+from nystromformer.tabular.reading import Reading
+from nystromformer.tabular.table import HUB
 from nystromformer.tasks.documents.answer import KINDS, Kind
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.divide import Division
-from nystromformer.tasks.documents.reading import Reading
-from nystromformer.tasks.documents.source import HUB
 
 BALANCED = "balanced"
 _NAME = re.compile(r"[\w][\w.-]{0,79}")

@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from nystromformer.data.hub import load_split
-from nystromformer.errors import UserError, first_line
-from nystromformer.files.reading import half_character
-from nystromformer.tasks.documents.label_cells import LabelCells, is_missing
-from nystromformer.tasks.documents.reading import Reading
-from nystromformer.tasks.documents.table import (
-    Cell,
-    Row,
-    Table,
-    column_named,
-    columns_named,
-    of_another_encoding,
-    open_table,
-)
+from nystromformer.errors import UserError
+from nystromformer.tabular.cells import Cell, empty_texts, id_of, is_missing, text_of
+from nystromformer.tabular.table import Table, column_named, columns_named
+from nystromformer.tasks.documents.label_cells import LabelCells
 from nystromformer.wording import number_of
 
 if TYPE_CHECKING:
     from nystromformer.tasks.documents.question import Question
 
-HUB = "hub:"
-_HUB_NAME = re.compile(r"hub:(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<config>[\w.-]+))?(?::(?P<split>[\w.-]+))?")
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+", re.ASCII)
 
 
@@ -53,49 +39,6 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.texts)
-
-
-def open_place(place: str, default: Path, split: str, reading: Reading = Reading()) -> Table:  # noqa: B008  # immutable
-    """The table that a flag names: `hub:NAME`, or a file.
-
-    Args:
-        default: where relative names are that are not in the current folder.
-        split: of the hub's, where the place names none.
-        reading: as `open_table` takes it.
-
-    Raises:
-        UserError: it is not there, or no table.
-    """
-    if place.startswith(HUB):
-        return _open_hub(place, split)
-    path = Path(place)
-    return open_table(default / path if not path.exists() and (default / path).exists() else path, reading)
-
-
-def _open_hub(place: str, split: str) -> Table:
-    """The table that `hub:NAME`, `hub:NAME:SPLIT` or `hub:NAME@CONFIG:SPLIT` names, with classes by their names."""
-    match = _HUB_NAME.fullmatch(place)
-    if match is None:
-        raise UserError(f"{place}: expected hub:NAME, hub:NAME:SPLIT or hub:NAME@CONFIG:SPLIT")
-    try:
-        data = load_split(match["name"], match["config"], match["split"] or split)
-    except Exception as error:  # the library raises whatever its network and file system layers raise
-        raise UserError(
-            f"{place}: cannot be loaded from the hub: {first_line(error)}. It needs a network, or the table in the "
-            "library's cache; without these, name a file"
-        ) from error
-    names = {name: feature.names for name, feature in data.features.items() if hasattr(feature, "names")}
-
-    def cell_of(cell: Any, column: str) -> Cell:
-        if column not in names or not isinstance(cell, int):
-            return cell
-        return names[column][cell] if cell >= 0 else None
-
-    def read(columns: Sequence[str]) -> Iterator[Row]:
-        for row in data.select_columns(list(dict.fromkeys(columns))):
-            yield tuple(cell_of(row[column], column) for column in columns)
-
-    return Table(place, tuple(data.column_names), read)
 
 
 def read_rows(table: Table, question: Question, labelled: bool = True, divided: bool = False) -> Rows:
@@ -180,36 +123,3 @@ def _number(table: Table, cell: Cell) -> Cell:
     if table.decimal_comma and isinstance(cell, str) and _DECIMAL_COMMA.fullmatch(cell.strip()):
         return cell.strip().replace(",", ".")
     return cell
-
-
-def empty_texts(table: Table, empty: int, count: int, first: int) -> str:
-    """What is said of texts that have nothing in them."""
-    are = "is" if empty == 1 else "are"
-    return (
-        f"{table.name}: {empty:,} of {number_of(count, 'text')} {are} empty, the first of them in row {first:,}: fill "
-        "them in, or add --skip_empty"
-    )
-
-
-def text_of(table: Table, row: int, column: str, cell: Cell) -> str:
-    """A cell as text; nothing is an empty one.
-
-    Raises:
-        UserError: it is none.
-    """
-    if cell is None or (isinstance(cell, float) and cell != cell):
-        return ""
-    if not isinstance(cell, str):
-        raise UserError(f"{table.place(row)}: expected text in {column}, found {cell!r:.40}")
-    if half_character(cell) is not None:
-        raise UserError(f"{table.place(row)}, {column}: {of_another_encoding()}")
-    return cell
-
-
-def id_of(table: Table, row: int, column: str, cell: Cell) -> str:
-    """A row's id as text, which may be a number in the table; nothing is an empty one.
-
-    Raises:
-        UserError: it is no text.
-    """
-    return text_of(table, row, column, cell if isinstance(cell, str) or is_missing(cell) else str(cell))

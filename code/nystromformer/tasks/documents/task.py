@@ -20,6 +20,7 @@ from torch import Tensor
 from nystromformer.config.ranges import MOST
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
+from nystromformer.tabular.table import open_place
 from nystromformer.tasks.documents.answer import Answer, answer_of, numbers_of, warn_of_rare_labels
 from nystromformer.tasks.documents.cut import Cut, Rule, encode_cut
 from nystromformer.tasks.documents.divide import divide, warn_of_few_rows, warn_of_few_test_rows
@@ -27,7 +28,7 @@ from nystromformer.tasks.documents.metrics import MAIN, score
 from nystromformer.tasks.documents.predictions import write_split
 from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.recipe import Recipe
-from nystromformer.tasks.documents.source import Rows, open_place, read_rows, warn_of_repeated_ids
+from nystromformer.tasks.documents.source import Rows, read_rows, warn_of_repeated_ids
 from nystromformer.tasks.documents.targets import balanced_weights, target_of
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits

@@ -14,8 +14,9 @@ import numpy as np
 
 from nystromformer.data.hub import load_split
 from nystromformer.errors import UserError, first_line
-from nystromformer.tasks.documents.source import text_of
-from nystromformer.tasks.documents.table import Cell, open_table
+from nystromformer.tabular.cells import Cell, text_of
+from nystromformer.tabular.reading import Reading
+from nystromformer.tabular.table import open_table
 from nystromformer.tasks.finetuning.encoded import size_warning
 from nystromformer.tasks.finetuning.examples import Labels, Texts
 from nystromformer.tasks.glue.catalog import EVERY_TASK
@@ -76,10 +77,10 @@ def read_split(task: GlueTask, folder: Path, split: str, skip_bad_rows: bool = F
     if path is None:
         raise UserError(f"{home / wanted.files[0]}: no such file. {_HOW_TO_GET}")
     needed = [*task.sentences, *([task.label] if wanted.has_labels else [])]
-    is_quoted = path.suffix != ".tsv"
-    table = open_table(path, is_quoted=is_quoted)
+    reading = Reading(quotes=path.suffix != ".tsv")
+    table = open_table(path, reading)
     if task.headerless and wanted.has_labels and not set(needed) <= set(table.columns):
-        table = open_table(path, header=task.headerless, is_quoted=is_quoted)
+        table = open_table(path, reading, task.headerless)
     sentences: list[tuple[str, ...]] = []
     labels: list[float] = []
     ids: list[str] = []

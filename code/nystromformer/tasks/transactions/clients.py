@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nystromformer.config.ranges import MOST_SEED
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
-from nystromformer.tasks.documents.table import open_table
+from nystromformer.tabular.table import open_table
 from nystromformer.tasks.transactions.batches import DAY
 from nystromformer.tasks.transactions.store import NO_LABEL, SPLITS
 from nystromformer.wording import first_names

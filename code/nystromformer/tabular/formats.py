@@ -1,0 +1,291 @@
+"""Tables of other formats: Parquet, Excel, JSON, folders with a folder of text files for each class, and the hub's."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from nystromformer.data.hub import load_split
+from nystromformer.errors import UserError, first_line
+from nystromformer.files.reading import half_character
+from nystromformer.tabular.cells import Cell, is_missing, of_another_encoding, plain
+from nystromformer.tabular.reading import Reading
+from nystromformer.tabular.table import Kinds, Row, Table
+from nystromformer.wording import first_names
+
+_FIRST_OBJECTS = 1000
+"""Whose keys are the columns of JSON Lines."""
+_PARQUET_ROWS, _BATCH_ROWS, _PARQUET_BYTES = 256, 1 << 16, 1 << 20
+"""Rows, which are whole documents, rows of a batch, and bytes of a column that are read at a time: row groups may be as
+large as the file.
+"""
+_BEGINNINGS = {
+    b"\x1f\x8b": "compressed by gzip: decompress it (gunzip)",
+    b"BZh": "compressed by bzip2: decompress it (bunzip2)",
+    b"\xfd7zXZ": "compressed by xz: decompress it (unxz)",
+    b"(\xb5/\xfd": "compressed by zstandard: decompress it (unzstd)",
+    b"PK\x03\x04": "an Excel file (.xlsx), or a ZIP archive that has to be unpacked",
+    b"\xd0\xcf\x11\xe0": "an Excel file of an old kind: save it as .xlsx",
+    b"PAR1": "a Parquet file: give it the ending .parquet",
+    b"SQLite format 3": "a database of SQLite",
+    b"%PDF": "a PDF",
+    b"{\\rtf": "a document in rich text",
+    b"<!doctype": "a web page: the download went wrong",
+    b"<html": "a web page: the download went wrong",
+    b"version https://git-lfs": "a pointer of Git LFS: run `git lfs pull`",
+    b"\xff\xfe\0\0": "text in UTF-32: add --encoding utf-32",
+    b"\xff\xfe": "text in UTF-16: add --encoding utf-16",
+    b"\xfe\xff": "text in UTF-16: add --encoding utf-16",
+}
+_OWN = {".xlsx": b"PK\x03\x04", ".parquet": b"PAR1"}
+_HUB_NAME = re.compile(r"hub:(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<config>[\w.-]+))?(?::(?P<split>[\w.-]+))?")
+_UNLABELLED = ("unsup", "unsupervised", "unlabeled", "unlabelled")
+"""Folders of texts that have no label, as IMDB's."""
+_SETS = ("Sequence", "List", "LargeList")
+
+
+def check_content(path: Path, reading: Reading) -> None:
+    """Check that a file does not begin as one of another kind than its name says.
+
+    Raises:
+        UserError: says what it is.
+    """
+    with path.open("rb") as file:
+        top = file.read(1024)
+    own = _OWN.get(path.suffix.lower())
+    for beginning, what in _BEGINNINGS.items():
+        if beginning != own and top[: len(beginning)].lower() == beginning.lower():
+            if "UTF-" in what and (own or reading.encoding != "utf-8"):
+                continue
+            raise UserError(f"{path}: its name ends in {path.suffix}, but it is {what}")
+    if own is None and reading.encoding == "utf-8" and 4 * top.count(0) > len(top):
+        half = "le" if top[1::2].count(0) > top[::2].count(0) else "be"
+        raise UserError(f"{path}: expected text in utf-8, found zero bytes as UTF-16 has: add --encoding utf-16-{half}")
+
+
+def open_folder(path: Path, reading: Reading) -> Table:
+    """Text files in a folder for each class, as IMDB's are: columns text, label and file."""
+    files = sorted(path.glob("*/*.txt"))
+    if not files:
+        raise UserError(f"{path}: expected a folder for each class with .txt files in it, found none")
+
+    def read(columns: Sequence[str]) -> Iterator[Row | UserError]:
+        for file in files:
+            with reading.open(file) as content:
+                text = content.read()
+            if half_character(text) is not None:
+                yield UserError(f"{file}: {of_another_encoding(reading.encoding)}")
+                continue
+            label = None if file.parent.name.lower() in _UNLABELLED else file.parent.name
+            cells = {"text": text, "label": label, "file": f"{file.parent.name}/{file.name}"}
+            yield tuple(cells[column] for column in columns)
+
+    return Table(str(path), ("text", "label", "file"), read, reading=reading)
+
+
+def open_excel(path: Path, reading: Reading, sheet: str | None) -> Table:
+    """A sheet of an Excel file, which is read into memory; rows without a cell are none."""
+    pandas = importlib.import_module("pandas")
+    try:
+        with pandas.ExcelFile(path, engine="openpyxl") as book:
+            names = book.sheet_names
+            if (sheet is None and len(names) > 1) or (sheet is not None and sheet not in names):
+                raise UserError(f"{path}: expected one of its sheets, {path}:SHEET: {first_names(names)}")
+            frame = pandas.read_excel(book, sheet or names[0], header=None, dtype=object, na_filter=False)
+    except ImportError:
+        raise UserError(
+            f"{path}: Excel files need openpyxl, which is not installed. Run `pip install openpyxl`"
+        ) from None
+    except UserError:
+        raise
+    except Exception as error:  # openpyxl raises zipfile's, xml's and its own
+        raise UserError(f"{path}: expected an Excel file, found something else: {first_line(error)}") from None
+    found = (tuple(None if cell == "" else cell for cell in row) for row in frame.itertuples(index=False, name=None))
+    first, *rows = [row for row in found if not all(map(is_missing, row))] or [()]
+    header = ["" if cell is None else str(cell).strip() for cell in first]
+    if not any(header):
+        raise UserError(f"{path}: expected a header and rows, found an empty sheet")
+    if len(header) > 1 and (again := [f"{number:,}" for number, row in enumerate(rows, start=1) if row == first]):
+        raise UserError(f"{path}: expected one header, found it again in the rows {first_names(again)}: remove these")
+
+    def read(columns: Sequence[str]) -> Iterator[Row]:
+        places = [header.index(column) for column in columns]
+        return (tuple(row[place] for place in places) for row in rows)
+
+    return Table(str(path), tuple(filter(None, header)), read, reading=reading)
+
+
+def open_json(path: Path, reading: Reading) -> Table:
+    """An array of objects, which is read into memory, or an object in each line."""
+    with reading.open(path, newline="\n") as file:
+        is_array = file.read(1024).lstrip().startswith("[")
+
+    def values() -> Iterator[Cell]:
+        with reading.open(path, newline="\n") as file:
+            if is_array:
+                try:
+                    yield from json.load(file)
+                except ValueError as error:
+                    raise UserError(f"{path}: expected an array of JSON objects: {error}") from None
+                return
+            for number, line in enumerate(filter(str.strip, file), start=1):
+                try:
+                    yield json.loads(line)
+                except ValueError as error:
+                    if number == 1:
+                        file.seek(0)
+                        _refuse_single(path, file.read())
+                    early = "" if line.endswith("\n") else ": the file ends early"
+                    raise UserError(
+                        f"{path}, row {number:,}: expected an object of JSON, found {line!r:.40} ({error}){early}"
+                    ) from None
+
+    return _table_of_objects(path, values, reading)
+
+
+def _refuse_single(path: Path, content: str) -> None:
+    """Say of a single object which of its keys holds the rows; nothing of other content.
+
+    Raises:
+        UserError: where there is such a key, or columns in the place of rows.
+    """
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return
+    if not isinstance(value, dict):
+        return
+    lists = [key for key, each in value.items() if isinstance(each, list) and each and isinstance(each[0], dict | list)]
+    columns = [key for key, each in value.items() if isinstance(each, list | dict)]
+    if lists:
+        how = f"its key {lists[0]!r} holds one: write that list alone to a file"
+    elif len(columns) == len(value):
+        how = f"its keys ({first_names(columns)}) hold columns: with pandas, to_json(orient='records') writes rows"
+    else:
+        return
+    raise UserError(f"{path}: expected a list of rows, each an object, found one object; {how}")
+
+
+def _table_of_objects(path: Path, values: Callable[[], Iterator[Cell]], reading: Reading) -> Table:
+    """Not all of them need have each key: what one has not is empty."""
+
+    def read(columns: Sequence[str]) -> Iterator[Row | UserError]:
+        for number, value in enumerate(values(), start=1):
+            if isinstance(value, dict):
+                yield tuple(map(value.get, columns))
+            else:
+                yield UserError(f"{path}, row {number:,}: expected an object of JSON, found {value!r:.40}")
+
+    first = [value for value in islice(values(), _FIRST_OBJECTS) if isinstance(value, dict)]
+    keys: Iterable[str] = (key for value in first for key in value)
+    columns = tuple(dict.fromkeys(keys))
+    if not columns:
+        raise UserError(f"{path}: expected objects of JSON, in each line or in an array, found none")
+    if len(first) == 1:
+        _refuse_single(path, json.dumps(first[0]))
+    return Table(str(path), columns, read, reading=reading)
+
+
+def open_parquet(path: Path, reading: Reading) -> Table:
+    """A Parquet file of this machine."""
+    arrow = importlib.import_module("pyarrow")
+    return parquet_table(str(path), lambda: arrow.OSFile(str(path)), reading)
+
+
+def parquet_table(name: str, open_file: Callable[[], Any], reading: Reading = Reading()) -> Table:  # noqa: B008
+    """A table in a Parquet file. Classes that its metadata name, as the datasets library writes them, have their names.
+
+    Args:
+        name: what messages call it.
+        open_file: gives a file of pyarrow.
+
+    Raises:
+        UserError: it is no Parquet file, or cannot be read.
+    """
+    # imported here: it takes a second
+    arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    failures = (arrow.ArrowException, OSError, UnicodeDecodeError)
+    try:
+        with open_file() as content, parquet.ParquetFile(content) as file:
+            schema = file.schema_arrow
+    except failures as error:
+        raise parquet_refusal(name, error) from None
+    described = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    classes = _class_names(described.get("info", {}).get("features") or {})
+
+    def batches(columns: Sequence[str], rows: int) -> Iterator[Any]:
+        try:
+            with open_file() as content, parquet.ParquetFile(content, buffer_size=_PARQUET_BYTES) as file:
+                yield from file.iter_batches(rows, columns=list(dict.fromkeys(columns)))
+        except failures as error:
+            raise parquet_refusal(name, error) from None
+
+    def read(columns: Sequence[str]) -> Iterator[Row]:
+        count = 0
+        for batch in batches(columns, _PARQUET_ROWS):
+            cells = {column: list(map(plain, found)) for column, found in batch.to_pydict().items()}
+            for column in classes.keys() & cells.keys():
+                cells[column] = [_named(cell, classes[column], f"{name}, {column}") for cell in cells[column]]
+            yield from zip(*(cells[column] for column in columns), strict=True)
+            count += batch.num_rows
+
+    def read_batches(columns: Sequence[str], kinds: Kinds | None) -> Iterator[Any]:
+        return batches(columns, _BATCH_ROWS)
+
+    return Table(name, tuple(schema.names), read, read_batches, reading)
+
+
+def parquet_refusal(name: str, error: Exception) -> UserError:
+    """What to say of a file that could not be read as Parquet."""
+    reason = first_line(error)
+    if "AWS Error" in reason:  # of no class of its own
+        return UserError(f"{name}: cannot be read: {reason}")
+    return UserError(f"{name}: expected a Parquet file, found a damaged one or one that ends early: {reason}")
+
+
+def open_hub(place: str, split: str, reading: Reading) -> Table:
+    """The table that `hub:NAME`, `hub:NAME:SPLIT` or `hub:NAME@CONFIG:SPLIT` names, with classes by their names."""
+    match = _HUB_NAME.fullmatch(place)
+    if match is None:
+        raise UserError(f"{place}: expected hub:NAME, hub:NAME:SPLIT or hub:NAME@CONFIG:SPLIT")
+    try:
+        data = load_split(match["name"], match["config"], match["split"] or split)
+    except Exception as error:  # the library raises whatever its network and file system layers raise
+        raise UserError(
+            f"{place}: cannot be loaded from the hub: {first_line(error)}. It needs a network, or the table in the "
+            "library's cache; without these, name a file"
+        ) from error
+    classes = _class_names(data.features.to_dict())
+
+    def read(columns: Sequence[str]) -> Iterator[Row]:
+        for row in data.select_columns(list(dict.fromkeys(columns))):
+            yield tuple(_named(row[column], classes.get(column), f"{place}, {column}") for column in columns)
+
+    return Table(place, tuple(data.column_names), read, reading=reading)
+
+
+def _class_names(features: Mapping[str, Any]) -> dict[str, Sequence[str]]:
+    """Of the columns of classes, or of lists of them, as the datasets library describes columns."""
+    names: dict[str, Sequence[str]] = {}
+    for column, feature in features.items():
+        while isinstance(feature, list) or (isinstance(feature, dict) and feature.get("_type") in _SETS):
+            feature = feature[0] if isinstance(feature, list) else feature["feature"]
+        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and feature.get("names"):
+            names[column] = feature["names"]
+    return names
+
+
+def _named(cell: Cell, names: Sequence[str] | None, place: str) -> Cell:
+    """A class by its name; a number below 0 stands for none."""
+    if names is None or cell is None or isinstance(cell, str):
+        return cell
+    if isinstance(cell, list):
+        return [_named(each, names, place) for each in cell]
+    if not cell < len(names):
+        raise UserError(f"{place}: expected the number of one of the classes {first_names(names)}, found {cell}")
+    return names[int(cell)] if cell >= 0 else None
