@@ -85,7 +85,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("tasks.experiment", "tasks.finetuning", "tasks.documents", "tasks.glue", "tasks.imdb", "tasks.transactions"),
     ),
     # Steps for pipelines of datatrove; nothing else stands on them.
-    "datatrove": ("wording", "command_line", "data.preprocessing", "prediction"),
+    "datatrove": ("wording", "command_line", "files", "files.parts", "data.preprocessing", "prediction"),
     # What makes experiments of other people's models, and such models of experiments; nothing else stands on it.
     "interop.experiments": (
         *(*TRAINING, *MEASURED, "files.parts", "command_line", "tabular", "interop.formats", "data.preprocessing"),

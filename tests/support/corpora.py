@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nystromformer.data.dataset import Dataset, open_dataset
-from nystromformer.data.preprocessing.corpora.text import Tally
 from nystromformer.data.preprocessing.corpus import Document, write_documents
-from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name, write_corpus
+from nystromformer.data.preprocessing.unified import Tally, UnifiedCorpus, shard_name, write_corpus
 from nystromformer.data.verification import MEMORY_FILE, verify
 from nystromformer.files.parts import PARTS
 
@@ -91,14 +90,15 @@ def write_unified(
     corpora: Path, name: str, documents: Sequence[Document], with_groups: bool = True, files: int = 1
 ) -> Path:
     """A corpus in so many files, whose groups are divided by their sizes, or else by a hash."""
-    tally, folder, each = Tally(), corpora / name / "unified", -(-len(documents) // files)
+    tally = Tally(groups={} if with_groups else None)
+    folder, each = corpora / name / "unified", -(-len(documents) // files)
     for document in documents:
         tally.count(document)
     shards = {
         shard_name(number): write_documents(folder / shard_name(number), documents[number * each : (number + 1) * each])
         for number in range(files)
     }
-    write_corpus(folder, UnifiedCorpus(name=name, settings={}, shards=shards, **tally.as_dict(with_groups)))
+    write_corpus(folder, UnifiedCorpus(name=name, settings={}, shards=shards, **tally.model_dump()))
     return folder
 
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from nystromformer.data.index import FileOf, Index, PartedArray
+from nystromformer.data.index import FileOf, Index, PartedArray, open_index
 from nystromformer.data.manifest import (
     MAKE_ANEW,
     MANIFEST_FILE,
     SPLITS,
+    Dtype,
     Manifest,
+    check_sha256,
     check_size,
     index_file,
     little_endian,
@@ -24,7 +26,6 @@ from nystromformer.data.manifest import (
 )
 from nystromformer.data.tokenizer import TOKENIZER_FILE, SpecialTokens
 from nystromformer.errors import UserError
-from nystromformer.files.writing import sha256_of
 
 TOKENIZER_FOLDER = "tokenizer"
 
@@ -36,31 +37,29 @@ class Rows:
     """
 
     def __init__(self, folder: Path, split: str, manifest: Manifest) -> None:
-        self._folder, self.split = folder, split
-        self._is_in_parts = index_file(split) in manifest.split(split).files
-        self._tokens_dtype = little_endian(manifest.tokens_dtype)
-        self._splits_dtype = little_endian(manifest.splits_dtype)
-        self._shape = (manifest.split(split).rows, manifest.length)
+        self._folder, self.split, self._manifest = folder, split, manifest
 
     def __len__(self) -> int:
-        return self._shape[0]
+        return self._manifest.split(self.split).rows
 
     @cached_property
     def tokens(self) -> np.ndarray | PartedArray:
         """Token ids, (R, N), read-only."""
-        return self._map(tokens_file, self._tokens_dtype, self._shape)
+        return self._map(tokens_file, self._manifest.tokens_dtype, (len(self), self._manifest.length))
 
     @cached_property
     def splits(self) -> np.ndarray | PartedArray:
         """Index in its row of the second part's first token, (R,), read-only; 0 where there is no sentence order."""
-        return self._map(splits_file, self._splits_dtype, self._shape[:1])
+        return self._map(splits_file, self._manifest.splits_dtype, (len(self),))
 
     @cached_property
     def index(self) -> Index | None:
         """Of the parts; None where the rows are merged."""
-        return Index(self._folder / index_file(self.split)) if self._is_in_parts else None
+        name = index_file(self.split)
+        return open_index(self._folder / name) if name in self._manifest.split(self.split).files else None
 
-    def _map(self, file_of: FileOf, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray | PartedArray:
+    def _map(self, file_of: FileOf, stored: Dtype, shape: tuple[int, ...]) -> np.ndarray | PartedArray:
+        dtype = little_endian(stored)
         if not len(self):  # nothing cannot be mapped
             return np.empty(shape, dtype)
         if self.index is not None:
@@ -108,24 +107,20 @@ class Dataset:
 
 def open_dataset(folder: Path) -> Dataset:
     """Open a dataset folder. Sizes, indexes and the tokenizer are compared with the manifest, rows' content by
-    `Verification`; of rows in parts the size of each part is compared when it is first read.
+    `verify`; of rows in parts the size of each part is compared when it is first read.
 
     Raises:
         UserError: the folder or its manifest is missing, or a file does not match the manifest.
     """
     manifest = read_manifest(folder)
+    expected = {f"{TOKENIZER_FOLDER}/{TOKENIZER_FILE}": manifest.tokenizer_sha256}
     for split in SPLITS:
         for name, stamp in manifest.split(split).files.items():
             check_size(folder / name, stamp, MANIFEST_FILE, MAKE_ANEW)
-            if name == index_file(split) and sha256_of(folder / name) != stamp.sha256:
-                raise UserError(f"{folder / name}: changed since it was made. {MAKE_ANEW}")
-    tokenizer = folder / TOKENIZER_FOLDER / TOKENIZER_FILE
-    sha256 = sha256_of(tokenizer) if tokenizer.is_file() else "no such file"
-    if sha256 != manifest.tokenizer_sha256:
-        raise UserError(
-            f"{tokenizer}: another tokenizer than the rows were made with: expected SHA-256 "
-            f"{manifest.tokenizer_sha256}, found {sha256}. {MAKE_ANEW}"
-        )
+            if name == index_file(split):
+                expected[name] = stamp.sha256
+    for name, sha256 in expected.items():
+        check_sha256(folder / name, sha256)
     return Dataset(folder, manifest, Rows(folder, "train", manifest), Rows(folder, "validation", manifest))
 
 

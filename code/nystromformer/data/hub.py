@@ -1,8 +1,14 @@
-"""Data sets of the Hugging Face hub, through the datasets library."""
+"""Data sets that the datasets library loads: from the Hugging Face hub, or a folder of Parquet or JSON lines."""
 
+from __future__ import annotations
+
+import hashlib
 import importlib
 import logging
+from collections.abc import Iterator
 from typing import Any
+
+from nystromformer.errors import UserError, first_line
 
 
 def datasets_library() -> Any:
@@ -20,3 +26,54 @@ def load_split(name: str, config: str | None, split: str) -> Any:
         Exception: whatever the library's network and file system layers raise; `first_line` says it in a line.
     """
     return datasets_library().load_dataset(name, config, split=split)
+
+
+def open_corpus(name: str) -> tuple[Any, str]:
+    """The train split of NAME or NAME:CONFIG, an iterable of rows that is not held in memory.
+
+    Returns:
+        the rows, and a hash of the state of its files: the hub's revision or the times of their change.
+
+    Raises:
+        UserError: there is no network, or no such data set.
+    """
+    path, _, config = name.partition(":")
+    try:
+        builder = datasets_library().load_dataset_builder(path, config or None)
+        files = builder.config.data_files or {}
+        origins = [[str(split), list(map(str, each)), each.origin_metadata] for split, each in files.items()]
+        return builder.as_streaming_dataset(split="train"), hashlib.sha256(repr(origins).encode()).hexdigest()
+    except Exception as error:  # the library raises whatever its network and file system layers raise
+        raise UserError(
+            f"--hub {name}: cannot be loaded: {first_line(error)}. Expected NAME or NAME:CONFIG on the Hugging Face "
+            "hub, which needs a network, or a folder with parquet or JSON lines files. Without a network, put the "
+            "corpus' files in place and leave out --hub"
+        ) from error
+
+
+def corpus_rows(name: str, part: int, parts: int, text_field: str) -> Iterator[tuple[str, str]]:
+    """Names and texts of the rows of one of a data set's parts.
+
+    Raises:
+        UserError: a row has no text, or the network fails.
+    """
+    rows = iter(open_corpus(name)[0].shard(parts, part))
+    number = 0
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except Exception as error:  # as above
+            raise UserError(
+                f"--hub {name}: reading stopped: {first_line(error)}. Start the same command again: it continues with "
+                "the remaining parts"
+            ) from error
+        text, identity = row.get(text_field), row.get("id")
+        if not isinstance(text, str):
+            raise UserError(
+                f"--hub {name}: row {number} of part {part}: expected a text in {text_field!r}, found {text!r:.60}; "
+                f"the columns are {', '.join(row)}: name the text column with --text_field"
+            )
+        yield f"{part}.{number}" if identity is None else str(identity), text
+        number += 1

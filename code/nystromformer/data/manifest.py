@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from nystromformer.data.tokenizer import SpecialTokens
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import read_record, write_checked
-from nystromformer.files.writing import FileStamp
+from nystromformer.files.writing import FileStamp, sha256_of
 
 MANIFEST_FILE = "manifest.json"
 MAKE_ANEW = "Copy it again if it was copied, or make the dataset again: its preprocessing command with --overwrite."
@@ -56,11 +56,20 @@ class _Record(BaseModel):
 
 
 class Counts(_Record):
-    """What a corpus gave to a split: documents, their tokens, and rows."""
+    """What text gave to a split.
+
+    tokens: of the documents.
+    sentence_order_rows: rows with a split point.
+    padding: positions of all rows that hold no token.
+    dropped_tokens: the last tokens of each part, which filled no row.
+    """
 
     documents: int
     tokens: int
     rows: int
+    sentence_order_rows: int
+    padding: int
+    dropped_tokens: int
 
 
 class Corpus(_Record):
@@ -75,15 +84,9 @@ class Corpus(_Record):
 class SplitManifest(Counts):
     """Counts and files of one split; a dataset for validation only has an empty train split.
 
-    sentence_order_rows: rows with a split point.
-    padding: positions of all rows that hold no token.
-    dropped_tokens: the last tokens, which filled no row.
     files: of its tokens and its splits, or its index where the rows stay in parts.
     """
 
-    sentence_order_rows: int
-    padding: int
-    dropped_tokens: int
     files: dict[str, FileStamp]
 
 
@@ -144,13 +147,17 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
         UserError: the folder or the manifest is missing, or the manifest is damaged or of another version.
     """
+    how_to_make = (
+        "Make one with data-preprocessing/preprocess_data_512.py: of the paper's corpora, or of the text that every "
+        "machine has (data-preprocessing/docstrings/README.md)."
+    )
     if not folder.is_dir():
-        raise UserError(f"{folder}: expected a dataset folder, found none. {_HOW_TO_MAKE}")
-    manifest = read_record(folder / MANIFEST_FILE, Manifest, _HOW_TO_REPLACE, FORMAT_VERSION)
+        raise UserError(f"{folder}: expected a dataset folder, found none. {how_to_make}")
+    manifest = read_record(folder / MANIFEST_FILE, Manifest, MAKE_ANEW, FORMAT_VERSION)
     if manifest is None:
         raise UserError(
             f"{folder / MANIFEST_FILE}: no such file. A finished dataset has a manifest, so the folder is unfinished "
-            f"or not a dataset. {_HOW_TO_MAKE} An interrupted command continues when started again."
+            f"or not a dataset. {how_to_make} An interrupted command continues when started again."
         )
     return manifest
 
@@ -167,8 +174,12 @@ def check_size(path: Path, stamp: FileStamp, record: str, advice: str) -> None:
         raise UserError(f"{path}: {found}, expected {stamp.size} bytes as in {record}. {advice}")
 
 
-_HOW_TO_MAKE = (
-    "Make one with data-preprocessing/preprocess_data_512.py: of the paper's corpora, or of the text that every "
-    "machine has (data-preprocessing/docstrings/README.md)."
-)
-_HOW_TO_REPLACE = "Make the dataset again: its preprocessing command with --overwrite."
+def check_sha256(path: Path, expected: str) -> None:
+    """Read a file of a dataset and check that it is as it was written.
+
+    Raises:
+        UserError: it is not.
+    """
+    found = sha256_of(path) if path.is_file() else "no such file"
+    if found != expected:
+        raise UserError(f"{path}: expected SHA-256 {expected}, found {found}: changed since it was made. {MAKE_ANEW}")

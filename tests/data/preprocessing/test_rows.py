@@ -1,5 +1,6 @@
 """Encoding documents, and the files of rows."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,8 @@ def test_empty_sentences_are_no_boundary(tokenizer: Tokenizer) -> None:
 
 
 def write_rows(folder: Path, tokenizer: Tokenizer) -> RowWriter:
-    with RowWriter(folder, "train", tokenizer.get_vocab_size(), special_tokens(tokenizer), 32) as writer:
+    with ExitStack() as stack:
+        writer = RowWriter(stack, folder, "train", tokenizer.get_vocab_size(), special_tokens(tokenizer), 32)
         for tokens_T, starts in encode_documents(DOCUMENTS, tokenizer):
             writer.add(tokens_T, starts)
     return writer

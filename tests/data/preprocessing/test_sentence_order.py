@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from sentence_order import DATA, Text, cut_anywhere, encoded, naive_bayes, packed, real_documents
 
-from nystromformer.data.preprocessing.corpora.text import Tally
 from nystromformer.data.preprocessing.docstrings import (
     documents_of_modules,
     find_sources,
@@ -15,6 +14,7 @@ from nystromformer.data.preprocessing.docstrings import (
     read_modules,
 )
 from nystromformer.data.preprocessing.rows import encode_documents
+from nystromformer.data.preprocessing.unified import Tally
 from nystromformer.data.tokenizer import train_tokenizer
 
 

@@ -6,9 +6,10 @@ tokenizer makes of 2^18 characters and a sentence; the training of a tokenizer h
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,6 @@ from nystromformer import __version__
 from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
 from nystromformer.data.manifest import (
     FORMAT_VERSION,
-    MAKE_ANEW,
     MANIFEST_FILE,
     PARTS_FOLDER,
     SPLITS,
@@ -28,19 +28,18 @@ from nystromformer.data.manifest import (
     Counts,
     Manifest,
     SplitManifest,
-    check_size,
     index_file,
     splits_file,
     storage_dtype,
     tokens_file,
     write_manifest,
 )
-from nystromformer.data.preprocessing.corpus import digest_of, read_documents, stable_uniform
+from nystromformer.data.preprocessing.corpus import read_documents, stable_uniform
 from nystromformer.data.preprocessing.pool import Made, Work, make_parts
 from nystromformer.data.preprocessing.pretrained_tokenizer import PretrainedTokenizer, find_tokenizer, read_tokenizer
 from nystromformer.data.preprocessing.rows import make_part, merge_parts, write_index
 from nystromformer.data.preprocessing.settings import TRAIN, Choice, DatasetSettings
-from nystromformer.data.preprocessing.unified import CORPUS_FILE, UnifiedCorpus, read_corpus, sum_counts
+from nystromformer.data.preprocessing.unified import CORPUS_FILE, UnifiedCorpus, add_up, read_corpus
 from nystromformer.data.tokenizer import (
     TOKENIZER_FILE,
     load_tokenizer,
@@ -73,9 +72,21 @@ class _Source:
     unified: UnifiedCorpus
     choice: Choice
 
-    @property
-    def name(self) -> str:
-        return self.choice.corpus.name
+    def works(self, out: Path, length: int, tokenizer_sha256: str) -> dict[str, Work[Made]]:
+        """Its parts, by their names."""
+        return {
+            (name := f"{self.unified.name}-{number:05d}"): partial(
+                make_part,
+                folder=out,
+                name=name,
+                documents=self.folder / shard,
+                stamp=stamp,
+                tokenizer_sha256=tokenizer_sha256,
+                length=length,
+                choice=self.choice,
+            )
+            for number, (shard, stamp) in enumerate(self.unified.shards.items())
+        }
 
 
 def build_dataset(
@@ -96,11 +107,7 @@ def build_dataset(
         UserError: a corpus or the tokenizer is missing, the folder is another run's, or the text is too little.
     """
     begin = time.monotonic()
-    read = {name: read_corpus(_unified_folder(corpora, name)) for name in settings.corpora}
-    sources = [
-        _Source(_unified_folder(corpora, name), unified, choice)
-        for (name, unified), choice in zip(read.items(), settings.choices(read), strict=True)
-    ]
+    sources = _find_sources(corpora, settings)
     pretrained = _read_pretrained(settings, corpora)
     parameters = _parameters(settings, sources, pretrained)
     with open_parts(
@@ -111,20 +118,20 @@ def build_dataset(
         "refuse" if share is None else "share",
         overwrite,
     ) as parts:
-        manifest = _find_finished(out)
-        if manifest is None:
+        if (out / MANIFEST_FILE).exists():
+            manifest = open_dataset(out).manifest
+            log.info("%s: already finished, nothing to do", out)
+        else:
             tokenizer_sha256 = _make_tokenizer(parts, settings, sources, pretrained)
-            works = {source.name: _works(out, settings.length, source, tokenizer_sha256) for source in sources}
-            made = make_parts(
-                parts, {name: work for each in works.values() for name, work in each.items()}, workers, "rows", share
-            )
+            works = {name: source.works(out, settings.length, tokenizer_sha256) for name, source in sources.items()}
+            every = {name: work for each in works.values() for name, work in each.items()}
+            made = make_parts(parts, every, workers, "rows", share)
             if share is not None:
                 return None
-            manifest = _finish(parts, settings, parameters, works, made, tokenizer_sha256)
-            _log_dataset(manifest, read)
+            by_corpus = {corpus: [made[name] for name in each] for corpus, each in works.items()}
+            manifest = _finish(parts, settings, parameters, by_corpus, made, tokenizer_sha256)
+            _log_dataset(manifest, sources)
             log.info("dataset %s in %.1f seconds", manifest.fingerprint, time.monotonic() - begin)
-        else:
-            log.info("%s: already finished, nothing to do", out)
         if share is None and not settings.in_parts:
             for name in parts.names():
                 if name != _TOKENIZER:
@@ -132,14 +139,20 @@ def build_dataset(
     return manifest
 
 
-def _unified_folder(corpora: Path, name: str) -> Path:
-    folder = corpora / name
-    if not folder.is_dir():
-        there = sorted(path.parent.parent.name for path in corpora.glob(f"*/unified/{CORPUS_FILE}"))
-        raise UserError(
-            f"--corpus {name}: no folder {folder}. Unified corpora in {corpora}: {', '.join(there) or 'none'}"
-        )
-    return folder / "unified"
+def _find_sources(corpora: Path, settings: DatasetSettings) -> dict[str, _Source]:
+    read = {}
+    for name in settings.corpora:
+        if not (corpora / name).is_dir():
+            there = sorted(path.parent.parent.name for path in corpora.glob(f"*/unified/{CORPUS_FILE}"))
+            raise UserError(
+                f"--corpus {name}: no folder {corpora / name}. Unified corpora in {corpora}: "
+                f"{', '.join(there) or 'none'}"
+            )
+        read[name] = read_corpus(corpora / name / "unified")
+    return {
+        (name := choice.corpus.name): _Source(corpora / name / "unified", read[name], choice)
+        for choice in settings.choices(read)
+    }
 
 
 def _read_pretrained(settings: DatasetSettings, corpora: Path) -> PretrainedTokenizer | None:
@@ -156,43 +169,27 @@ def _read_pretrained(settings: DatasetSettings, corpora: Path) -> PretrainedToke
 
 
 def _parameters(
-    settings: DatasetSettings, sources: Sequence[_Source], pretrained: PretrainedTokenizer | None
+    settings: DatasetSettings, sources: Mapping[str, _Source], pretrained: PretrainedTokenizer | None
 ) -> dict[str, Any]:
     """What the rows depend on, without paths of the machine, so that machines with other paths can share a run."""
     if pretrained is None:
         tokenizer = {"tokenizer": TRAIN, "vocab_size": settings.trained_size}
     else:
-        tokenizer = {"tokenizer": pretrained.name, "tokenizer_state": digest_of(pretrained.tokenizer.to_str())}
+        state = hashlib.sha256(pretrained.tokenizer.to_str().encode()).hexdigest()
+        tokenizer = {"tokenizer": pretrained.name, "tokenizer_state": state}
     return {
         "length": settings.length,
-        "corpora": {source.name: str(source.choice.corpus.weight) for source in sources},
+        "corpora": {name: str(weight) for name, weight in settings.corpora.items()},
         "validation": settings.validation,
         "seed": settings.seed,
         **({"in_parts": True} if settings.in_parts else {}),
         **tokenizer,
-        CORPUS_FILE: {source.name: sha256_of(source.folder / CORPUS_FILE) for source in sources},
+        CORPUS_FILE: {name: sha256_of(source.folder / CORPUS_FILE) for name, source in sources.items()},
     }
 
 
-def _find_finished(out: Path) -> Manifest | None:
-    """The manifest of a dataset that is whole. One that has lost a file loses its manifest, and is made again."""
-    manifest = out / MANIFEST_FILE
-    if not manifest.exists():
-        return None
-    try:
-        dataset = open_dataset(out)
-        for rows in (dataset.train, dataset.validation):
-            for name, stamp in rows.index.files(rows.split) if rows.index else ():
-                check_size(out / name, stamp, MANIFEST_FILE, MAKE_ANEW)
-        return dataset.manifest
-    except UserError as error:
-        log.info("%s", error)
-        manifest.unlink(missing_ok=True)
-        return None
-
-
 def _make_tokenizer(
-    parts: Parts, settings: DatasetSettings, sources: Sequence[_Source], pretrained: PretrainedTokenizer | None
+    parts: Parts, settings: DatasetSettings, sources: Mapping[str, _Source], pretrained: PretrainedTokenizer | None
 ) -> str:
     """Train the tokenizer, or copy it, unless it is there; gives its file's SHA-256."""
     folder = parts.folder.parent / TOKENIZER_FOLDER
@@ -200,13 +197,13 @@ def _make_tokenizer(
     with parts.alone(_TOKENIZER, wait=True):
         part = parts.find(_TOKENIZER, verify=True)
         if part is None:
-            tokenizer = pretrained.tokenizer if pretrained else _train(settings, sources)
+            tokenizer = pretrained.tokenizer if pretrained else _train(settings, sources.values())
             files = {folder / file: stamp for file, stamp in save_tokenizer(tokenizer, folder).items()}
             part = parts.add(_TOKENIZER, files)
     return next(stamp.sha256 for file, stamp in part.files.items() if Path(file).name == TOKENIZER_FILE)
 
 
-def _train(settings: DatasetSettings, sources: Sequence[_Source]) -> Tokenizer:
+def _train(settings: DatasetSettings, sources: Collection[_Source]) -> Tokenizer:
     """A tokenizer of the train split, of a sample of its documents where there is more than 10^9 characters."""
     log.info("training a tokenizer of %d tokens", settings.trained_size)
     sample = min(1.0, _TRAINING_CHARACTERS / max(sum(source.unified.characters for source in sources), 1))
@@ -221,57 +218,37 @@ def _train(settings: DatasetSettings, sources: Sequence[_Source]) -> Tokenizer:
                         yield from document.sentences
 
     tokenizer = train_tokenizer(sentences(), settings.trained_size)
-    if tokenizer.get_vocab_size() < settings.trained_size:
-        log.warning(
-            "the text is too short for the full vocabulary, which now has %d of %d tokens",
-            tokenizer.get_vocab_size(),
-            settings.trained_size,
-        )
+    if (size := tokenizer.get_vocab_size()) < settings.trained_size:
+        log.warning("the text is too short for %d tokens: the tokenizer has %d", settings.trained_size, size)
     return tokenizer
-
-
-def _works(out: Path, length: int, source: _Source, tokenizer_sha256: str) -> dict[str, Work[Made]]:
-    """The parts of a corpus."""
-    return {
-        (name := f"{source.name}-{number:05d}"): partial(
-            make_part,
-            folder=out,
-            name=name,
-            documents=source.folder / shard,
-            stamp=stamp,
-            tokenizer_sha256=tokenizer_sha256,
-            length=length,
-            choice=source.choice,
-        )
-        for number, (shard, stamp) in enumerate(source.unified.shards.items())
-    }
 
 
 def _finish(
     parts: Parts,
     settings: DatasetSettings,
     parameters: dict[str, Any],
-    works: Mapping[str, Mapping[str, Any]],
+    by_corpus: Mapping[str, Sequence[Part]],
     made: Mapping[str, Part],
     tokenizer_sha256: str,
 ) -> Manifest:
+    """Merge the parts or index them, and write the manifest."""
     out = parts.folder.parent
-    totals = {split: sum_counts(part.figures[split] for part in made.values()) for split in SPLITS}
+    totals = {split: Counts(**add_up(part.figures[split] for part in made.values())) for split in SPLITS}
     for split, total in totals.items():
-        if not total["rows"] and not (split == "train" and settings.validation == 1):
+        if not total.rows and not (split == "train" and settings.validation == 1):
             raise UserError(
-                f"{out}: the {split} split has {number_of(total['tokens'], 'token')} of "
-                f"{number_of(total['documents'], 'document')}, not enough for a row of {settings.length}: use more "
+                f"{out}: the {split} split has {number_of(total.tokens, 'token')} of "
+                f"{number_of(total.documents, 'document')}, not enough for a row of {settings.length}: use more "
                 "text, a smaller --length or another --validation, and add --overwrite"
             )
     corpora = []
-    for name, weight in settings.corpora.items():
-        figures = [made[part].figures for part in works[name]]
-        sums = {split: sum_counts(each[split] for each in figures) for split in SPLITS}
-        counts = {split: Counts(**{key: sums[split][key] for key in Counts.model_fields}) for split in SPLITS}
-        corpora.append(Corpus(name=name, weight=float(weight), **counts))
+    for name, each in by_corpus.items():
+        train, validation = (Counts(**add_up(part.figures[split] for part in each)) for split in SPLITS)
+        corpora.append(Corpus(name=name, weight=float(settings.corpora[name]), train=train, validation=validation))
     place = write_index if settings.in_parts else merge_parts
-    splits = {split: SplitManifest(**totals[split], files=place(parts, split, made)) for split in SPLITS}
+    splits = {
+        split: SplitManifest(**total.model_dump(), files=place(parts, split, made)) for split, total in totals.items()
+    }
     encoder = load_tokenizer(out / TOKENIZER_FOLDER)
     manifest = Manifest(
         corpora=corpora,
@@ -291,22 +268,22 @@ def _finish(
     return manifest
 
 
-def _log_dataset(manifest: Manifest, read: Mapping[str, UnifiedCorpus]) -> None:
+def _log_dataset(manifest: Manifest, sources: Mapping[str, _Source]) -> None:
     """Say what each corpus gave, and how full the rows are."""
+
+    def contents(counts: Counts) -> str:
+        return ", ".join(number_of(getattr(counts, f"{noun}s"), noun) for noun in ("document", "token", "row"))
+
     for corpus in manifest.corpora:
-        unified = read[corpus.name]
-        dropped = counted(unified.dropped)
-        log.info("%s: %s; dropped before: %s", corpus.name, number_of(unified.documents, "document"), dropped)
+        unified = sources[corpus.name].unified
+        documents, dropped = number_of(unified.documents, "document"), counted(unified.dropped)
+        log.info("%s: %s; dropped before: %s", corpus.name, documents, dropped)
         for split in SPLITS:
-            log.info("%s, %s: %s", corpus.name, split, _contents(getattr(corpus, split)))
+            log.info("%s, %s: %s", corpus.name, split, contents(getattr(corpus, split)))
     for split in SPLITS:
         rows = manifest.split(split)
         fill, order = 100 * manifest.fill(split), 100 * manifest.sentence_order_share(split)
         log.info(
-            f"{split}: {_contents(rows)} of {manifest.length} ({fill:.1f} % text, {order:.0f} % with sentence order), "
+            f"{split}: {contents(rows)} of {manifest.length} ({fill:.1f} % text, {order:.0f} % with sentence order), "
             f"{number_of(rows.dropped_tokens, 'token')} dropped"
         )
-
-
-def _contents(counts: Counts) -> str:
-    return ", ".join(number_of(getattr(counts, key), key.removesuffix("s")) for key in Counts.model_fields)

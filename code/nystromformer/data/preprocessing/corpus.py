@@ -8,16 +8,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from nystromformer.errors import UserError
-from nystromformer.files.reading import read_lines
 from nystromformer.files.writing import FileStamp, NewFile
 
-MAX_LINE = 1 << 24
-"""Bytes of a line of text, which is held in memory."""
 _FIELDS = '{"id": text, "group": text, "sentences": [text, ...]}'
 
 
@@ -86,25 +82,20 @@ def read_documents(path: Path, stamp: FileStamp | None = None) -> Iterator[Docum
         stamp: what the file was when it was written, compared with what was read when its end is reached.
 
     Raises:
-        UserError: the file is missing, a line is too long or not a document (names the file and the line), or the file
-            was changed since it was stamped.
+        UserError: a line is not a document (names the file and the line), or the file was changed since it was
+            stamped.
     """
     digest = hashlib.sha256()
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        raise UserError(f"{path}: the corpus cannot be read: {error.strerror or error}") from error
-    with file:
-        for number, line in enumerate(read_lines(file, path, MAX_LINE), start=1):
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
             digest.update(line)
             try:
                 document = _DOCUMENT.validate_json(line, strict=True)
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
                 where = "".join(f"{key}: " for key in first["loc"])
-                cut = "" if line.endswith(b"\n") else "; the line has no end, the file may be cut off"
                 raise UserError(
-                    f"{path}, line {number}: {where}{first['msg']}{cut}. Expected one document per line: {_FIELDS}. "
+                    f"{path}, line {number}: {where}{first['msg']}. Expected one document per line: {_FIELDS}. "
                     "Make the file again with the corpus' preprocess.py."
                 ) from error
             yield document
@@ -183,11 +174,6 @@ def choose_validation_groups(sizes: Mapping[str, int], seed: int, share: float) 
 def stable_hash(seed: int, text: str) -> bytes:
     """SHA-256 of a seed and a text: the same in every process, unlike `hash`."""
     return hashlib.sha256(f"{seed}\0{text}".encode()).digest()
-
-
-def digest_of(value: Any) -> str:
-    """SHA-256 of a value that JSON can hold."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def stable_uniform(seed: int, text: str) -> float:

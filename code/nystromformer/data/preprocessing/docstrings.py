@@ -5,8 +5,6 @@ format. Duplicates are dropped, a document is a module, a group a package.
 from __future__ import annotations
 
 import ast
-import gc
-import hashlib
 import inspect
 import io
 import os
@@ -26,18 +24,12 @@ from typing import Annotated
 
 import typer
 
-from nystromformer.data.preprocessing.corpora.text import Tally, cut_document
-from nystromformer.data.preprocessing.corpora.unify import write_unified
-from nystromformer.data.preprocessing.corpus import (
-    Document,
-    in_batches,
-    split_sentences,
-    stable_hash,
-    write_documents,
-)
+from nystromformer.data.preprocessing.corpora.text import cut_document
+from nystromformer.data.preprocessing.corpus import Document, in_batches, split_sentences, stable_hash, write_documents
 from nystromformer.data.preprocessing.pool import Made, progress_bar, run_works
-from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name
+from nystromformer.data.preprocessing.unified import Tally, UnifiedCorpus, shard_name, write_unified
 from nystromformer.errors import UserError
+from nystromformer.files.reading import half_character
 from nystromformer.wording import counted, number_of
 
 # tests have few docstrings and much code; vendored packages are near-copies, which a split by package would leak
@@ -59,7 +51,9 @@ class DocstringSettings:
             "--source", help="Folder of Python packages to read instead of the installed ones; repeat it for several."
         ),
     ] = None
-    min_words: Annotated[int, typer.Option("--min_words", help="Drop modules whose docstrings have fewer words.")] = 20
+    min_words: Annotated[
+        int, typer.Option("--min_words", min=1, help="Drop modules whose docstrings have fewer words.")
+    ] = 20
     limit_mb: Annotated[
         float | None,
         typer.Option("--limit_mb", help="Stop after this many million characters, sampled from all packages."),
@@ -69,8 +63,6 @@ class DocstringSettings:
     def __post_init__(self) -> None:
         if self.limit_mb is not None and self.limit_mb <= 0:
             raise UserError(f"--limit_mb: expected more than 0, found {self.limit_mb}")
-        if self.min_words < 1:
-            raise UserError(f"--min_words: expected at least 1, found {self.min_words}")
 
 
 def unify_docstrings(
@@ -84,12 +76,7 @@ def unify_docstrings(
         UserError: no docstring is left, a source is missing, or the folder is another run's.
     """
     sources = settings.sources or []
-    described = {
-        "sources": [folder.resolve().name for folder in sources],
-        "seed": settings.seed,
-        "min_words": settings.min_words,
-        "limit_mb": settings.limit_mb,
-    }
+    described = {**vars(settings), "sources": [folder.resolve().name for folder in sources]}
     files = find_sources(sources or installed_sources())
     work = partial(_write, out=out, files=files, settings=settings, workers=workers)
     origin = {"source": [str(folder.resolve()) for folder in sources]}
@@ -98,19 +85,19 @@ def unify_docstrings(
 
 def _write(*, out: Path, files: Sequence[SourceFile], settings: DocstringSettings, workers: int) -> Made:
     modules = read_modules(files, settings.seed, settings.limit_mb, workers)
-    tally = Tally()
+    tally = Tally(groups={})
     shards = {}
     documents = documents_of_modules(modules, settings.min_words, tally)
     for number, batch in enumerate(in_batches(documents, _SHARD_CHARACTERS)):
         shard = out / shard_name(number)
-        shards[shard] = write_documents(shard, batch)
+        shards[shard] = write_documents(shard, map(tally.count, batch))
     if not tally.documents:
         # before the part counts as finished: packages that are added later are no other facts
         raise UserError(
             f"no document is left of {number_of(len(modules), 'module')}: add packages by --source, or lower "
             f"--min_words. Dropped: {counted(tally.dropped)}"
         )
-    return shards, tally.as_dict(with_groups=True)
+    return shards, tally.model_dump()
 
 
 @dataclass(frozen=True)
@@ -162,12 +149,7 @@ def find_sources(folders: Sequence[Path]) -> list[SourceFile]:
     return [files[name] for name in sorted(files)]
 
 
-def read_modules(
-    files: Sequence[SourceFile],
-    seed: int,
-    limit_mb: float | None,
-    workers: int,
-) -> list[Module]:
+def read_modules(files: Sequence[SourceFile], seed: int, limit_mb: float | None, workers: int) -> list[Module]:
     """Extract the docstrings of `files` in `workers` processes; the result does not depend on their number.
 
     Args:
@@ -180,7 +162,7 @@ def read_modules(
     order = sorted(files, key=lambda file: stable_hash(seed, file.id))
     limit = float("inf") if limit_mb is None else limit_mb * 1e6
     modules: list[Module] = []
-    seen: set[bytes] = set()
+    seen: set[str] = set()
     characters = 0
     works = [partial(_read_batch, order[at : at + _FILES_PER_BATCH]) for at in range(0, len(order), _FILES_PER_BATCH)]
     with closing(run_works(works, workers)) as results, progress_bar("docstrings", "file", len(files)) as bar:
@@ -188,9 +170,8 @@ def read_modules(
             bar.update()
             modules.append(module)
             for docstring in module.docstrings:
-                digest = text_digest(docstring)
-                if digest not in seen:
-                    seen.add(digest)
+                if (text := " ".join(docstring)) not in seen:
+                    seen.add(text)
                     characters += sum(map(len, docstring))
             if characters >= limit:
                 break
@@ -198,12 +179,7 @@ def read_modules(
 
 
 def _read_batch(files: Sequence[SourceFile]) -> list[Module]:
-    # the collector finds nothing in a tree of syntax: parsing takes a quarter less time without it
-    gc.disable()
-    try:
-        return [read_module(file) for file in files]
-    finally:
-        gc.enable()
+    return [read_module(file) for file in files]
 
 
 def read_module(file: SourceFile) -> Module:
@@ -225,48 +201,37 @@ def read_module(file: SourceFile) -> Module:
     return Module(file.id, file.group, docstrings, not_english=len(texts) - len(english))
 
 
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
 def extract_docstrings(source: str) -> list[str]:
     """Docstrings of a module, its classes and functions in source order, through `inspect.cleandoc`.
 
     Raises:
         SyntaxError, ValueError, RecursionError, MemoryError: as `ast.parse`.
     """
-    # a docstring across lines is written with three quotes: most of the files without any are data
-    if '"""' not in source and "'''" not in source:
-        return []
     docstrings: list[str] = []
-    _collect(ast.parse(source), docstrings)
-    return docstrings
 
-
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-
-
-def _collect(node: ast.AST, docstrings: list[str]) -> None:
-    if isinstance(node, _DOCUMENTED):
-        text = ast.get_docstring(node, clean=False)
-        if text:
+    def collect(node: ast.AST) -> None:
+        if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node, clean=False)):
             docstrings.append(inspect.cleandoc(text))
-    # only blocks of statements hold definitions: walking expressions too would take most of the time
-    for field in ("body", "handlers", "orelse", "finalbody", "cases"):
-        for child in getattr(node, field, ()):
-            if type(child) not in _WITHOUT_BLOCK:
-                _collect(child, docstrings)
+        # only blocks of statements hold definitions: walking expressions too would take most of the time
+        for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+            for child in getattr(node, field, ()):
+                collect(child)
 
-
-_WITHOUT_BLOCK = frozenset(
-    {ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Raise, ast.Assert, ast.Delete, ast.Pass}
-    | {ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Break, ast.Continue}
-)
+    # a docstring across lines is written with three quotes: most of the files without any are data
+    if '"""' in source or "'''" in source:
+        collect(ast.parse(source))
+    return docstrings
 
 
 def is_english(text: str) -> bool:
     """Whether a text is mostly ASCII letters: a cheap rule that drops other scripts, tables and art."""
-    compact = "".join(text.split())
-    try:
-        encoded = compact.encode()
-    except UnicodeEncodeError:
+    if half_character(text) is not None:
         return False
+    compact = "".join(text.split())
+    encoded = compact.encode()
     letters = len(encoded) - len(encoded.translate(None, _LETTERS))
     foreign = len(compact) - len(compact.encode("ascii", "ignore"))
     return letters > _MIN_LETTER_SHARE * len(compact) and foreign <= _MAX_FOREIGN_SHARE * len(compact)
@@ -326,31 +291,23 @@ def _prose_lines(lines: Sequence[str]) -> Iterator[str]:
         yield line
 
 
-def text_digest(sentences: Sequence[str]) -> bytes:
-    """Hash of a docstring's cleaned text, by which duplicates are told."""
-    return hashlib.sha256(" ".join(sentences).encode()).digest()
-
-
 def documents_of_modules(modules: Sequence[Module], min_words: int, tally: Tally) -> Iterator[Document]:
     """A document of each module that is long enough; a docstring that stands in several modules is in the first one.
 
     Args:
         modules: sorted by id.
     """
-    seen: set[bytes] = set()
+    seen: set[str] = set()
     for module in modules:
         tally.dropped["docstring not English"] += module.not_english
         if module.problem:
             tally.dropped[module.problem] += 1
         sentences: list[str] = []
         for docstring in module.docstrings:
-            digest = text_digest(docstring)
-            if digest in seen:
+            if (text := " ".join(docstring)) in seen:
                 tally.dropped["duplicate docstring"] += 1
             else:
-                seen.add(digest)
+                seen.add(text)
                 sentences += docstring
         if sentences:
-            for document in cut_document(module.id, sentences, min_words, tally, module.group):
-                tally.count(document)
-                yield document
+            yield from cut_document(module.id, sentences, min_words, tally, module.group)

@@ -55,15 +55,14 @@ def make_parts(
     mine = list(works)[share or slice(None)]
     made = {name: parts.find(name, verify) for name in mine}
     missing = [name for name in mine if made[name] is None]
-    if missing:
-        todo = [partial(_make, parts, name, works[name], share is not None) for name in missing]
-        with (
-            progress_bar(label, "part", len(mine), len(mine) - len(missing)) as bar,
-            closing(run_works(todo, workers)) as results,
-        ):
-            for name, part in zip(missing, results, strict=True):
-                made[name] = part
-                bar.update()
+    todo = [partial(_make, parts, name, works[name], share is not None) for name in missing]
+    with (
+        progress_bar(label, "part", len(mine), len(mine) - len(missing)) as bar,
+        closing(run_works(todo, workers)) as results,
+    ):
+        for name, part in zip(missing, results, strict=True):
+            made[name] = part
+            bar.update()
     if share is not None:
         log.info(
             "array index %d of %d: %d of %s done", *(share.start, share.step, len(mine)), number_of(len(works), "part")
@@ -72,10 +71,10 @@ def make_parts(
 
 
 def progress_bar(label: str, unit: str, total: int, done: int = 0) -> Any:
-    """A tqdm bar, with a line a minute where nobody watches; a single piece of work has none."""
+    """A tqdm bar, with a line a minute where nobody watches; none where at most a single piece is left."""
     seconds = 0.1 if sys.stderr.isatty() else 60
     limits = {"mininterval": seconds, "maxinterval": max(seconds, 10)}
-    return tqdm(desc=label, total=total, initial=done, unit=unit, disable=total == 1, **limits)
+    return tqdm(desc=label, total=total, initial=done, unit=unit, disable=total == 1 or done == total, **limits)
 
 
 def _make(parts: Parts, name: str, work: Work[Made], is_shared: bool) -> Part:
@@ -93,8 +92,7 @@ def run_works(works: Sequence[Work[Result]], workers: int) -> Generator[Result, 
         UserError: a process was killed; and whatever a work raises.
     """
     if workers == 1 or len(works) <= 1:
-        for work in works:
-            yield work()
+        yield from (work() for work in works)
         return
     # spawned, not forked: the tokenizers library's threads do not survive a fork
     context = get_context("spawn")
@@ -126,10 +124,10 @@ def _begin_worker(end: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The processes share the cores already.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    threading.Thread(target=_end_with, args=(end,), daemon=True).start()
 
+    def end_with_all() -> None:
+        # Nobody holds the other end any more: all shall stop, or the first process was killed.
+        end.poll(None)
+        os._exit(1)
 
-def _end_with(end: Connection) -> None:
-    """End this process once nobody holds the other end any more: all shall stop, or the first process was killed."""
-    end.poll(None)
-    os._exit(1)
+    threading.Thread(target=end_with_all, daemon=True).start()

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from nystromformer.data.tokenizer import TOKENIZER_FILE, added_tokens, row_form, special_tokens
 from nystromformer.errors import UserError, first_line
-from nystromformer.files.reading import JSON_BYTES, read_bytes, read_json
+from nystromformer.files.reading import read_json
 
 _CONFIG_FILE = "tokenizer_config.json"
 _VOCAB_FILE, _MERGES_FILE = "vocab.json", "merges.txt"
@@ -63,34 +63,33 @@ def read_tokenizer(folder: Path, name: str) -> PretrainedTokenizer:
     Raises:
         UserError: files are missing, damaged, or of another kind of tokenizer.
     """
-    here = [file for file in (TOKENIZER_FILE, _VOCAB_FILE, _MERGES_FILE) if (folder / file).is_file()]
-    files = here[:1] if here[:1] == [TOKENIZER_FILE] else here
-    if files in ([], [_VOCAB_FILE], [_MERGES_FILE]):
-        raise UserError(
-            f"{folder}: expected a tokenizer: {_VOCAB_FILE} and {_MERGES_FILE}, or {TOKENIZER_FILE}; found "
-            f"{' and '.join(here) or 'none of them'}"
-        )
+    pair = [folder / _VOCAB_FILE, folder / _MERGES_FILE]
+    is_json = (folder / TOKENIZER_FILE).is_file()
+    if not is_json and not all(path.is_file() for path in pair):
+        raise UserError(f"{folder}: expected a tokenizer: {_VOCAB_FILE} and {_MERGES_FILE}, or {TOKENIZER_FILE}")
+    limit: float = 0
+    if (path := folder / _CONFIG_FILE).is_file():
+        config = read_json(path)
+        limit = config.get("model_max_length") or config.get("max_len") or 0
     try:
-        tokenizer = _read_vocabulary(folder) if len(files) == 2 else _read_json(folder / TOKENIZER_FILE)
+        tokenizer = _read_json(folder / TOKENIZER_FILE) if is_json else _read_vocabulary(*map(str, pair))
         special_tokens(tokenizer)
         if sorted(tokenizer.get_vocab().values()) != list(range(tokenizer.get_vocab_size())):
             raise UserError("expected ids 0, 1, … without a gap")
-        limit = _limit(folder / _CONFIG_FILE)
     except Exception as error:  # the library raises nothing narrower
+        files = TOKENIZER_FILE if is_json else f"{_VOCAB_FILE} and {_MERGES_FILE}"
         raise UserError(
-            f"{folder}: the tokenizer's {' and '.join(files)} cannot be used: {error}. Get the tokenizer's files "
-            "again, all from the same source"
+            f"{folder}: the tokenizer's {files} cannot be used: {error}. Get the tokenizer's files again, all from the "
+            "same source"
         ) from error
     tokenizer.post_processor = row_form(tokenizer)
-    return PretrainedTokenizer(tokenizer, Path(name).name, limit)
+    return PretrainedTokenizer(tokenizer, Path(name).name, int(limit) if 0 < limit < _NO_LIMIT else None)
 
 
-def _read_vocabulary(folder: Path) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE.from_file(str(folder / _VOCAB_FILE), str(folder / _MERGES_FILE)))
+def _read_vocabulary(vocabulary: str, merges: str) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE.from_file(vocabulary, merges))
     # ids that the vocabulary has are kept; a token that it lacks would get one that no checkpoint knows
-    missing = [token.content for token in added_tokens() if tokenizer.token_to_id(token.content) is None]
-    if missing:
-        raise UserError(f"expected RoBERTa's special tokens, found no {', '.join(missing)}")
+    special_tokens(tokenizer)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(added_tokens())
@@ -99,7 +98,7 @@ def _read_vocabulary(folder: Path) -> Tokenizer:
 
 def _read_json(path: Path) -> Tokenizer:
     # what the library has made of the file, whose types are right
-    state = json.loads(Tokenizer.from_str(read_bytes(path, JSON_BYTES, "a tokenizer").decode()).to_str())
+    state = json.loads(Tokenizer.from_file(str(path)).to_str())
     kind = state["model"]["type"], (state["pre_tokenizer"] or {}).get("type")
     if kind == ("BPE", "ByteLevel"):
         state["model"]["dropout"] = None  # which tokenises a text differently each time
@@ -111,11 +110,3 @@ def _read_json(path: Path) -> Tokenizer:
         )
     state["truncation"] = state["padding"] = None
     return Tokenizer.from_str(json.dumps(state))
-
-
-def _limit(path: Path) -> int | None:
-    if not path.is_file():
-        return None
-    config = read_json(path)
-    limit = config.get("model_max_length", config.get("max_len"))
-    return int(limit) if isinstance(limit, int | float) and 0 < limit < _NO_LIMIT else None

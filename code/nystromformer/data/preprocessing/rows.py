@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -68,41 +67,29 @@ def encode_documents(documents: Iterable[Document], tokenizer: Tokenizer) -> Ite
 def _encode(sentences: list[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
     """Token ids of all sentences, (T,) int32, and the number of each sentence's, (S,)."""
     tokens, lengths = [np.empty(0, np.int32)], []
-    for group in _groups(sentences):
-        encodings = tokenizer.encode_batch_fast(group, add_special_tokens=False)
-        sizes = list(map(len, encodings))
-        tokens.append(np.fromiter(chain.from_iterable(one.ids for one in encodings), np.int32, sum(sizes)))
-        lengths += sizes
-    return np.concatenate(tokens), np.array(lengths, np.int64)
-
-
-def _groups(sentences: list[str]) -> Iterator[list[str]]:
-    """What the tokenizer gets at once: for a token, its result takes some hundred bytes."""
     begin = characters = 0
     for end, sentence in enumerate(sentences, start=1):
         characters += len(sentence)
+        # of a token the tokenizer's result takes some hundred bytes: a long document is encoded bit by bit
         if characters >= _BATCH_CHARACTERS or end == len(sentences):
-            yield sentences[begin:end]
+            encodings = tokenizer.encode_batch_fast(sentences[begin:end], add_special_tokens=False)
+            sizes = list(map(len, encodings))
+            tokens.append(np.fromiter(chain.from_iterable(one.ids for one in encodings), np.int32, sum(sizes)))
+            lengths += sizes
             begin, characters = end, 0
+    return np.concatenate(tokens), np.array(lengths, np.int64)
 
 
 class RowWriter:
-    """Writes `<split>.tokens.bin` and `<split>.splits.bin` as documents come; a context manager like `NewFile`."""
+    """Writes a split's rows as documents come; its files are whole once `stack` is left."""
 
-    def __init__(self, folder: Path, split: str, vocab_size: int, special: SpecialTokens, length: int) -> None:
+    def __init__(
+        self, stack: ExitStack, folder: Path, split: str, vocab_size: int, special: SpecialTokens, length: int
+    ) -> None:
         self.packer = Packer(length, special)
         self._rows = self._sentence_order_rows = 0
         self._dtypes = little_endian(storage_dtype(vocab_size)), little_endian(storage_dtype(length))
-        self._files = NewFile(folder / tokens_file(split)), NewFile(folder / splits_file(split))
-        self._stack = ExitStack()
-
-    def __enter__(self) -> RowWriter:
-        for file in self._files:
-            self._stack.enter_context(file)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._stack.__exit__(kind, error, tb)
+        self._files = [stack.enter_context(NewFile(folder / file_of(split))) for file_of in _FILES]
 
     def add(self, tokens_T: np.ndarray, sentence_starts: np.ndarray) -> None:
         """Write what rows a document completes."""
@@ -114,7 +101,7 @@ class RowWriter:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was written, as `SplitManifest` has it."""
+        """What was written, as `Counts` has it."""
         return {
             "documents": self.packer.documents,
             "tokens": self.packer.tokens,
@@ -131,14 +118,7 @@ class RowWriter:
 
 
 def make_part(
-    *,
-    folder: Path,
-    name: str,
-    documents: Path,
-    stamp: FileStamp,
-    tokenizer_sha256: str,
-    length: int,
-    choice: Choice,
+    *, folder: Path, name: str, documents: Path, stamp: FileStamp, tokenizer_sha256: str, length: int, choice: Choice
 ) -> Made:
     """Tokenise and pack one file of documents into `parts/<name>.<split>.{tokens,splits}.bin`.
 
@@ -158,7 +138,7 @@ def make_part(
 
     with ExitStack() as stack:
         writers = {
-            split: stack.enter_context(RowWriter(folder / PARTS_FOLDER, f"{name}.{split}", vocab_size, special, length))
+            split: RowWriter(stack, folder / PARTS_FOLDER, f"{name}.{split}", vocab_size, special, length)
             for split in SPLITS
         }
         for tokens_T, starts in encode_documents(chosen(), tokenizer):
@@ -175,14 +155,13 @@ def _load_once(folder: Path, sha256: str) -> Tokenizer:
 
 def write_index(parts: Parts, split: str, made: Mapping[str, Part]) -> dict[str, FileStamp]:
     """Write the index of a split whose rows stay in their parts; returns its stamp by its name."""
-    name = index_file(split)
     entries = []
-    for part_name, part in made.items():
-        tokens, splits = (part.files[file_of(f"{part_name}.{split}")] for file_of in _FILES)
-        entries.append((part_name, part.figures[split]["rows"], tokens, splits))
-    with NewFile(parts.folder.parent / name) as file:
+    for name, part in made.items():
+        tokens, splits = (part.files[file_of(f"{name}.{split}")] for file_of in _FILES)
+        entries.append((name, part.figures[split]["rows"], tokens, splits))
+    with NewFile(parts.folder.parent / index_file(split)) as file:
         file.write(index_of(entries))
-    return {name: file.stamp}
+    return {file.path.name: file.stamp}
 
 
 def merge_parts(parts: Parts, split: str, made: Mapping[str, Part]) -> dict[str, FileStamp]:
@@ -191,7 +170,7 @@ def merge_parts(parts: Parts, split: str, made: Mapping[str, Part]) -> dict[str,
     Raises:
         UserError: a part is not as it was written; it is removed.
     """
-    merged_stamps = {}
+    stamps = {}
     for file_of in _FILES:
         with NewFile(parts.folder.parent / file_of(split)) as merged:
             for name, part in made.items():
@@ -207,5 +186,5 @@ def merge_parts(parts: Parts, split: str, made: Mapping[str, Part]) -> dict[str,
                         f"{path}: changed since it was written (the SHA-256 does not match). It was removed: "
                         "start the same command again, which writes it again."
                     )
-        merged_stamps[file_of(split)] = merged.stamp
-    return merged_stamps
+        stamps[merged.path.name] = merged.stamp
+    return stamps

@@ -50,24 +50,19 @@ def parse_mixture(texts: Sequence[str]) -> tuple[WeightedCorpus, ...]:
     Raises:
         UserError: a weight is not a positive number, or a corpus comes twice.
     """
-    mixture = tuple(_parse(text) for text in texts)
-    names = [corpus.name for corpus in mixture]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UserError(f"--corpus: {', '.join(twice)} given more than once; a weight of 2 takes its text twice")
-    return mixture
-
-
-def _parse(text: str) -> WeightedCorpus:
-    name, equals, weight = text.partition("=")
-    problem = UserError(f"--corpus {text}: expected NAME or NAME=WEIGHT with a positive weight, such as wiki=1/3")
-    try:
-        value = Fraction(weight) if equals else Fraction(1)
-    except (ValueError, ZeroDivisionError):
-        raise problem from None
-    if not name or "/" in name or name.startswith(".") or not 0 < value <= _MOST:
-        raise problem
-    return WeightedCorpus(name, value)
+    mixture: dict[str, WeightedCorpus] = {}
+    for text in texts:
+        name, _, weight = text.partition("=")
+        try:
+            value = Fraction(weight) if weight else Fraction("=" not in text)
+        except (ValueError, ZeroDivisionError):
+            value = Fraction(0)
+        if not name or "/" in name or name.startswith(".") or not 0 < value <= _MOST:
+            raise UserError(f"--corpus {text}: expected NAME or NAME=WEIGHT with a positive weight, such as wiki=1/3")
+        if name in mixture:
+            raise UserError(f"--corpus: {name} given more than once; a weight of 2 takes its text twice")
+        mixture[name] = WeightedCorpus(name, value)
+    return tuple(mixture.values())
 
 
 @dataclass(frozen=True)

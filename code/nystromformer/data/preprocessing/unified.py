@@ -2,59 +2,113 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from nystromformer.data.manifest import check_size
+from nystromformer.data.preprocessing.corpus import Document
+from nystromformer.data.preprocessing.pool import Made, Work, make_parts
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import read_record, write_checked
+from nystromformer.files.parts import PARTS, InUse, Part, open_parts
 from nystromformer.files.writing import FileStamp
+from nystromformer.wording import counted, number_of
+
+log = logging.getLogger(__name__)
 
 CORPUS_FILE = "corpus.json"
 FORMAT_VERSION = 3
 """Rises when a unified folder of the version before cannot be read any more."""
+SHIPPED = ("wiki", "bookcorpus", "stories", "realnews", "docstrings")
+"""Corpora with a folder in data-preprocessing/, and with a script there."""
 
 
-class UnifiedCorpus(BaseModel):
+class Tally(BaseModel):
+    """What a corpus gave, or a part of it.
+
+    dropped: how many things were left out, by reason; cut: how many long ones were divided, by kind.
+    groups: characters of each group, of a corpus that has few large ones; None for others.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    documents: int = 0
+    sentences: int = 0
+    words: int = 0
+    characters: int = 0
+    dropped: dict[str, int] = Field(default_factory=Counter)
+    cut: dict[str, int] = Field(default_factory=Counter)
+    groups: dict[str, int] | None = None
+
+    def count(self, document: Document) -> Document:
+        """Count a document that is kept; gives it back."""
+        characters = sum(map(len, document.sentences))
+        self.documents += 1
+        self.sentences += len(document.sentences)
+        self.words += document.words
+        self.characters += characters
+        if self.groups is not None:
+            self.groups[document.group] = self.groups.get(document.group, 0) + characters
+        return document
+
+
+class UnifiedCorpus(Tally):
     """What a unified folder holds.
 
     settings: how its documents were made, without paths of the machine.
-    dropped: how many things were left out, by reason; cut: how many long ones were divided, by kind.
-    groups: characters of each group of a corpus that has few large ones; None for others.
     shards: its files in order.
     """
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     format_version: int = FORMAT_VERSION
     name: str
     settings: dict[str, Any]
-    documents: int
-    sentences: int
-    words: int
-    characters: int
-    dropped: dict[str, int]
-    cut: dict[str, int]
-    groups: dict[str, int] | None = None
     shards: dict[str, FileStamp]
 
-    @property
-    def size(self) -> int:
-        """Bytes of all shards."""
-        return sum(stamp.size for stamp in self.shards.values())
+
+def shard_name(number: int) -> str:
+    """Name of a file of documents."""
+    return f"{number:05d}.jsonl"
+
+
+def add_up(figures: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The sums of parts' figures by name, and so within mappings; sorted. None is no number."""
+    total: dict[str, Any] = {}
+    for each in figures:
+        for name, value in each.items():
+            if isinstance(value, Mapping):
+                total[name] = add_up([total.get(name) or {}, value])
+            elif value is not None:
+                total[name] = total.get(name, 0) + value
+    return dict(sorted(total.items()))
+
+
+def corpus_of(name: str, settings: Mapping[str, Any], parts: Iterable[Part]) -> UnifiedCorpus:
+    """A corpus of its parts, in their order; their figures are a `Tally`'s.
+
+    Raises:
+        UserError: it has no document.
+    """
+    parts = list(parts)
+    shards = {Path(file).name: stamp for part in parts for file, stamp in part.files.items()}
+    figures = add_up(part.figures for part in parts)
+    corpus = UnifiedCorpus(name=name, settings=dict(settings), shards=shards, **figures)
+    if not corpus.documents:
+        raise UserError(
+            f"{name}: no document is left: add text, or lower --min_words, and add --overwrite. Dropped: "
+            f"{counted(corpus.dropped)}"
+        )
+    return corpus
 
 
 def write_corpus(folder: Path, corpus: UnifiedCorpus) -> None:
     """Write `corpus.json`, which declares a folder complete."""
     write_checked(folder / CORPUS_FILE, corpus.model_dump(mode="json"))
-
-
-SHIPPED = ("wiki", "bookcorpus", "stories", "realnews", "docstrings")
-"""Corpora with a folder in data-preprocessing/, and with a script there."""
 
 
 def read_corpus(folder: Path) -> UnifiedCorpus:
@@ -75,19 +129,47 @@ def read_corpus(folder: Path) -> UnifiedCorpus:
     if corpus is None:
         found = f"no {CORPUS_FILE}: it is unfinished" if folder.is_dir() else "no folder"
         raise UserError(f"{folder}: expected a corpus in the unified format, found {found}. {how}")
-    for name, stamp in corpus.shards.items():
-        check_size(folder / name, stamp, CORPUS_FILE, how)
+    for shard, stamp in corpus.shards.items():
+        check_size(folder / shard, stamp, CORPUS_FILE, how)
     return corpus
 
 
-def shard_name(number: int) -> str:
-    """Name of a file of documents."""
-    return f"{number:05d}.jsonl"
+def write_unified(
+    out: Path,
+    name: str,
+    settings: Mapping[str, Any],
+    origin: Mapping[str, Any],
+    works: Mapping[str, Work[Made]],
+    workers: int,
+    overwrite: bool,
+    share: slice | None = None,
+) -> UnifiedCorpus | None:
+    """Make a unified folder of parts that write its files, or what an interrupted run left to do; nothing where it is
+    finished.
 
+    Args:
+        settings: all that decides its content, for `corpus.json`, which has no `origin`: paths of this machine.
+        works: by their parts' names; their figures are those of a `Tally`.
+        share: of the works, that an array job does, which leaves the rest and `corpus.json` to others.
 
-def sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The sums by name, sorted by name."""
-    total: Counter[str] = Counter()
-    for each in counts:
-        total.update(each)
-    return dict(sorted(total.items()))
+    Raises:
+        UserError: nothing is left, a part failed, or the folder is another run's.
+    """
+    begin = time.monotonic()
+    facts = {"format_version": FORMAT_VERSION, "corpus": name, **settings, **origin}
+    results = [*(out / shard_name(number) for number in range(len(works))), out / CORPUS_FILE]
+    in_use: InUse = "refuse" if share is None else "share"
+    with open_parts(out / PARTS, "preprocess.py", facts, results, in_use, overwrite) as parts:
+        made = make_parts(parts, works, workers, name, share)
+        if share is not None:
+            return None
+        corpus = corpus_of(name, settings, made.values())
+        if (out / CORPUS_FILE).exists() and read_corpus(out) == corpus:
+            log.info("%s: already finished, nothing to do", out)
+            return corpus
+        write_corpus(out, corpus)
+    sizes = [number_of(getattr(corpus, f"{noun}s"), noun) for noun in ("document", "sentence", "word")]
+    millions, files, seconds = corpus.characters / 1e6, number_of(len(corpus.shards), "file"), time.monotonic() - begin
+    log.info(f"{name}: {', '.join(sizes)}, {millions:.1f} million characters in {files}, in {seconds:.1f} seconds")
+    log.info("%s: dropped %s; cut %s", name, counted(corpus.dropped), counted(corpus.cut))
+    return corpus

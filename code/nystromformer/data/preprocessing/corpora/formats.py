@@ -6,23 +6,16 @@ import html
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from nystromformer.data.preprocessing.corpora.files import OpenFile
-from nystromformer.data.preprocessing.corpora.text import (
-    MAX_DOCUMENT,
-    MAX_SENTENCE,
-    Policy,
-    Tally,
-    cut_document,
-    decode,
-    documents_of,
-)
+from nystromformer.data.preprocessing.corpora.text import Policy, cut_document, decode, documents_of, leave_out
 from nystromformer.data.preprocessing.corpus import Document
+from nystromformer.data.preprocessing.unified import Tally
 from nystromformer.files.reading import half_character
 
 
@@ -58,10 +51,6 @@ class Rules:
         typer.Option("--hub", help="Read a dataset of the Hugging Face hub instead of files: NAME or NAME:CONFIG."),
     ] = None
 
-    def described(self) -> dict[str, Any]:
-        """What corpus.json says of them."""
-        return {**asdict(self), "max_document": MAX_DOCUMENT, "max_sentence": MAX_SENTENCE}
-
 
 def text_rows(rows: Iterable[tuple[str, str]], rules: Rules, tally: Tally) -> Iterator[Document]:
     """Documents of a data set whose rows are documents."""
@@ -88,6 +77,10 @@ class Format:
     rows: Callable[[Iterable[tuple[str, str]], Rules, Tally], Iterator[Document]] = text_rows
     cut: bool = False
     few_groups: bool = False
+
+    def tally(self) -> Tally:
+        """What a part gave, before it gave anything."""
+        return Tally(groups={} if self.few_groups else None)
 
 
 _DOC = re.compile(rb'<doc id="(?P<id>[^"]*)"(?:[^>]*? title="(?P<title>.*?)")?[^"]*>$')
@@ -154,31 +147,26 @@ def _group_documents(documents: Iterator[Document], tally: Tally, follows: bool)
     Args:
         follows: whether the text before them is in a group already.
     """
-    group, skipped = "", 1 if follows else 0
+    group, between = "", int(follows)
     while True:
-        gap = list(islice(documents, skipped))
-        members, is_enough = _take_group(documents)
-        if group and not is_enough:
-            yield from (replace(document, group=group) for document in (*gap, *members))
-            return
+        gap = list(islice(documents, between))
+        members: list[Document] = []
+        characters = 0
+        for document in documents:
+            members.append(document)
+            characters += sum(map(len, document.sentences))
+            if len(members) == DOCUMENTS_PER_GROUP or characters >= _CHARACTERS_PER_GROUP:
+                break
+        else:
+            if group:
+                yield from (replace(document, group=group) for document in (*gap, *members))
+                return
         if gap:
             tally.dropped["document between two groups"] += len(gap)
         if not members:
             return
-        group, skipped = members[0].id, 1
+        group, between = members[0].id, 1
         yield from (replace(document, group=group) for document in members)
-
-
-def _take_group(documents: Iterator[Document]) -> tuple[list[Document], bool]:
-    """The next documents, and whether they are enough for a group."""
-    members: list[Document] = []
-    characters = 0
-    for document in documents:
-        members.append(document)
-        characters += sum(map(len, document.sentences))
-        if len(members) == DOCUMENTS_PER_GROUP or characters >= _CHARACTERS_PER_GROUP:
-            return members, True
-    return members, False
 
 
 def _documents_of_lines(lines: Iterable[tuple[str, str]], rules: Rules, tally: Tally) -> Iterator[Document]:
@@ -227,18 +215,12 @@ def _paragraphs(lines: Iterator[str]) -> Iterator[str]:
     yield " ".join(parts)
 
 
-_SKIP = "Remove it, or start again with --undecodable skip --overwrite to leave such text out and count it"
-
-
 def _plain_lines(file: OpenFile, looks: str, rules: Rules, tally: Tally) -> Iterator[tuple[int, str]]:
     for offset, line in file.lines():
         if b"\0" in line:
-            if rules.undecodable == "refuse":
-                raise file.error(offset, f"expected {looks}, found binary data (a NUL byte). {_SKIP}")
-            tally.dropped["line with a NUL byte"] += 1
-            continue
-        text = decode(file, offset, line, rules.undecodable, tally)
-        if text is not None:
+            problem = f"expected {looks}, found binary data (a NUL byte)"
+            leave_out(file, offset, problem, "line with a NUL byte", rules.undecodable, tally)
+        elif (text := decode(file, offset, line, rules.undecodable, tally)) is not None:
             yield offset, text
 
 
@@ -256,9 +238,8 @@ def read_realnews(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Docume
             wanted = f'a JSON object with a text in "{rules.text_field}"'
             raise file.error(offset, f"expected {wanted}, found {_quote(line)} ({error!r:.80})") from None
         if half_character(article) is not None:
-            if rules.undecodable == "refuse":
-                raise file.error(offset, f"contains half of a surrogate pair, which is not a valid character. {_SKIP}")
-            tally.dropped["undecodable line"] += 1
+            problem = "contains half of a surrogate pair, which is not a valid character"
+            leave_out(file, offset, problem, "undecodable line", rules.undecodable, tally)
             continue
         yield from documents_of(f"{file.name}@{offset}", article.split("\n"), rules.min_words, tally)
 

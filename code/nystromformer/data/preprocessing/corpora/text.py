@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from nystromformer.data.preprocessing.corpora.files import OpenFile
 from nystromformer.data.preprocessing.corpus import Document, split_sentences
+from nystromformer.data.preprocessing.unified import Tally
 
 MAX_DOCUMENT = 1_000_000
 """Characters after which a document is cut, between two sentences."""
@@ -18,60 +17,33 @@ MAX_SENTENCE = 20_000
 Policy = Literal["refuse", "skip"]
 
 
-@dataclass
-class Tally:
-    """What a part of a corpus gave.
-
-    dropped: how many things were left out, by reason; cut: how many were divided, by kind; groups: characters of each.
-    """
-
-    documents: int = 0
-    sentences: int = 0
-    words: int = 0
-    characters: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-    cut: Counter[str] = field(default_factory=Counter)
-    groups: Counter[str] = field(default_factory=Counter)
-
-    def as_dict(self, with_groups: bool = False) -> dict[str, Any]:
-        """As JSON has it.
-
-        Args:
-            with_groups: tell the size of each group, of a corpus that has few of them.
-        """
-        plain = {**vars(self), "dropped": dict(self.dropped), "cut": dict(self.cut), "groups": dict(self.groups)}
-        if not with_groups:
-            del plain["groups"]
-        return plain
-
-    def count(self, document: Document) -> Document:
-        """Count a document that is kept; gives it back."""
-        self.documents += 1
-        self.sentences += len(document.sentences)
-        self.words += document.words
-        characters = sum(map(len, document.sentences))
-        self.characters += characters
-        self.groups[document.group] += characters
-        return document
-
-
 def decode(file: OpenFile, offset: int, line: bytes, policy: Policy, tally: Tally) -> str | None:
     """A line's text; None where it is not UTF-8 and such lines are skipped.
 
     Raises:
-        UserError: it is not UTF-8, and such lines are refused.
+        UserError: as of `leave_out`.
     """
     try:
         return line.decode()
     except UnicodeDecodeError as error:
-        if policy == "refuse":
-            raise file.error(
-                offset,
-                f"not UTF-8 at byte {error.start + 1} of the line. Convert the file, or start again with "
-                "--undecodable skip --overwrite to leave such lines out and count them",
-            ) from None
-    tally.dropped["undecodable line"] += 1
-    return None
+        problem = f"not UTF-8 at byte {error.start + 1} of the line"
+        leave_out(file, offset, problem, "undecodable line", policy, tally)
+        return None
+
+
+def leave_out(file: OpenFile, offset: int, problem: str, reason: str, policy: Policy, tally: Tally) -> None:
+    """Count a line that is no text, where such lines are skipped.
+
+    Raises:
+        UserError: they are refused.
+    """
+    if policy == "refuse":
+        raise file.error(
+            offset,
+            f"{problem}. Convert the file, or start again with --undecodable skip --overwrite to leave such lines out "
+            "and count them",
+        )
+    tally.dropped[reason] += 1
 
 
 def documents_of(
@@ -93,19 +65,19 @@ def cut_document(
 ) -> Iterator[Document]:
     """`documents_of` for text that is divided into sentences already."""
     group = name if group is None else group
-    pieces = 0
+    pieces = 1
     kept: list[str] = []
     characters = 0
     for sentence in sentences:
         for part in _cut_sentence(sentence, tally):
             if characters + len(part) > MAX_DOCUMENT:
+                yield Document(name if pieces == 1 else f"{name}#{pieces}", group, tuple(kept))
                 pieces += 1
-                yield Document(_piece(name, pieces), group, tuple(kept))
                 kept, characters = [], 0
             kept.append(part)
             characters += len(part)
-    document = Document(_piece(name, pieces + 1), group, tuple(kept))
-    if pieces:
+    document = Document(name if pieces == 1 else f"{name}#{pieces}", group, tuple(kept))
+    if pieces > 1:
         tally.cut["document over 10^6 characters"] += 1
         yield document
     elif not kept:
@@ -114,10 +86,6 @@ def cut_document(
         tally.dropped[f"document under {min_words} words"] += 1
     else:
         yield document
-
-
-def _piece(name: str, number: int) -> str:
-    return name if number == 1 else f"{name}#{number}"
 
 
 def _cut_sentence(sentence: str, tally: Tally) -> Iterator[str]:
