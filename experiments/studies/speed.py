@@ -50,13 +50,13 @@ def picture(out: Annotated[Path, typer.Option(help="PNG file.")] = PROJECT / "do
     axis.grid(alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
     for method, (name, colour, width, side, above) in LINES.items():
-        rows = [row for row in data["rows"] if row["method"] == method]
+        rows = [row for row in data["records"] if row["method"] == method]
         lengths, times = [row["length"] for row in rows], [row["both"]["median"] for row in rows]
         axis.loglog(lengths, times, "o-", color=colour, linewidth=width, markersize=4)
         place = {"xytext": (7 if side == "left" else -8, above), "textcoords": "offset points", "va": "center"}
         weight = "bold" if method == "nystrom" else "normal"
         axis.annotate(name, (lengths[-1], times[-1]), ha=side, fontsize=10.5, fontweight=weight, color=colour, **place)
-    lengths = sorted({row["length"] for row in data["rows"]})
+    lengths = sorted({row["length"] for row in data["records"]})
     axis.set_xlim(lengths[0] / 1.15, lengths[-1] * 3)
     axis.set_xticks(lengths, map(str, lengths))
     axis.minorticks_off()

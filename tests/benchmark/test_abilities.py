@@ -1,18 +1,16 @@
 """Small tasks: that their answers are right, that nothing gives them away, what a run keeps, and what is refused."""
 
-import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from nystromformer.benchmark.abilities.learning import Cell, Setting, learn
-from nystromformer.benchmark.abilities.measure import list_combinations, measure_abilities, read_cells
-from nystromformer.benchmark.abilities.report import tabulate, to_read
-from nystromformer.benchmark.abilities.tasks import KINDS, NO_ANSWER, TASKS, VALUES, Rows
+from nystromformer.benchmark.abilities import Cell, blocks, learn, list_cells, measure_abilities
+from nystromformer.benchmark.ability_tasks import KINDS, NO_ANSWER, TASKS, VALUES, Rows
+from nystromformer.benchmark.findings import Findings, Record
 from nystromformer.benchmark.questions.abilities import Abilities
 from nystromformer.config import ATTENTIONS
 from nystromformer.errors import UserError
@@ -102,55 +100,63 @@ def test_values_are_asked_for_their_keys_in_training_alone() -> None:
 
 
 def test_softmax_learns_and_one_landmark_does_not() -> None:
-    def reached(seconds: float, **attention: object) -> Cell:
-        return learn(Setting("shift_1", 16, None, dict(attention), 0, seconds), "here")
+    def reached(seconds: float, **attention: object) -> Record:
+        (record,) = learn(Cell("shift_1", 16, None, dict(attention), 0, seconds), "here")
+        return record
 
     softmax, single = reached(120.0, name="softmax"), reached(1.0, name="nystrom", num_landmarks=1)
-    assert softmax.solved
-    assert softmax.accuracy > 0.97
-    assert not single.solved
-    assert single.accuracy < 0.9
-    assert 1 / VALUES < softmax.guessing < 0.5
+    assert softmax["solved"]
+    assert softmax["accuracy"] > 0.97
+    assert not single["solved"]
+    assert single["accuracy"] < 0.9
+    assert 1 / VALUES < softmax["guessing"] < 0.5
 
 
 @pytest.mark.slow
 def test_finished_cells_stay_and_more_time_begins_anew_what_did_not_get_there(tmp_path: Path) -> None:
     asked = {"tasks": ("needle",), "attentions": ("softmax", "local,block_size=2/4"), "lengths": (16,), "workers": 1}
-    measure_abilities(Abilities(**asked, seconds=0.05), tmp_path, "first")
-    first, *_ = read_cells(tmp_path / "abilities.json")
-    text = measure_abilities(Abilities(**asked, seconds=0.05), tmp_path, "second")
-    again, commands, _ = read_cells(tmp_path / "abilities.json")
+
+    def measure(seconds: float, command: str) -> Findings:
+        assert "needle" in measure_abilities(Abilities(**asked, seconds=seconds), tmp_path, command)
+        found = Findings.read(tmp_path / "abilities.json")
+        assert found is not None
+        return found
+
+    first, again = measure(0.05, "first"), measure(0.05, "second")
     assert again == first
-    assert len(first) == 3
-    assert "needle" in text
-    measure_abilities(Abilities(**asked, seconds=0.1), tmp_path, "third")
-    more, commands, _ = read_cells(tmp_path / "abilities.json")
-    assert {cell.setting.seconds for cell in more} == {0.1}
-    assert commands == ["first", "third"]
-    assert json.loads((tmp_path / "abilities.json").read_text())["machine"]["processor"]
+    assert len(first.records) == 3
+    more = measure(0.1, "third")
+    assert {record["limit"] for record in more.records} == {0.1}
+    assert more.commands == ["first", "third"]
+    assert more.machine["processor"]
     assert (tmp_path / "abilities.png").read_bytes().startswith(b"\x89PNG")
-    (tmp_path / "abilities.json").write_text("{}")
-    with pytest.raises(UserError, match="Move the file away"):
-        read_cells(tmp_path / "abilities.json")
 
 
-def cell(landmarks: int, solved: bool, seed: int = 0, taps: int | None = None) -> Cell:
+def test_a_damaged_file_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "abilities.json").write_text('{"records": []}')
+    with pytest.raises(UserError, match=r"abilities\.json: expected the file of a benchmark"):
+        measure_abilities(Abilities(), tmp_path, "a command")
+
+
+def record(landmarks: int, solved: bool, seed: int = 0, taps: int | None = None, **others: object) -> Record:
     attention = {"name": "nystrom", "num_landmarks": landmarks} | ({} if taps is None else {"conv_kernel_size": taps})
-    setting = Setting("lookup", 64, 8, attention, seed, 120.0)
-    return Cell(setting, 0.995 if solved else 0.5, 0.1, solved, 100, 3.0, "learned", "abc")
+    reached = {"accuracy": 0.995 if solved else 0.5, "guessing": 0.1, "solved": solved, "steps": 100, "seconds": 3.0}
+    return asdict(Cell("lookup", 64, 8, attention, seed, 120.0)) | reached | {"commit": "abc"} | others
 
 
 def test_the_table_has_means_spreads_and_who_got_there() -> None:
-    cells = [cell(8, True), cell(8, False, 1), cell(32, True), cell(32, True, 1)]
-    page = to_read(tabulate([*cells, cell(32, True, taps=9)]), "here", ["a command"])
-    for part in ("| 74.8 (50.0 to 99.5) |", "**99.5 (99.5 to 99.5)** (3 s)", "commits abc", "convolution of 9 taps"):
+    records = [record(8, True), record(8, False, 1), record(32, True), record(32, True, 1), record(32, True, taps=9)]
+    longer = record(8, True, task="copy", pairs=None, limit=30.0)
+    page = "\n".join(blocks(Findings("abilities", {}, [], records=[*records, longer])))
+    shown = ("74.8 (50.0 to 99.5) |", "**99.5 (99.5 to 99.5)** (3 s)", "Commits abc")
+    for part in (*shown, "convolution of 9 taps", "after 30 or 120 seconds"):
         assert part in page
-    longer = replace(cells[0], setting=replace(cells[0].setting, task="copy", pairs=None, seconds=30.0))
-    assert "after 30 or 120 seconds" in to_read(tabulate([*cells, longer]), "here", ["a command"])
 
 
 def test_default_has_every_attention_and_slashes_give_several_values() -> None:
-    settings = list_combinations(Abilities(tasks=["needle"]))
-    assert {setting.attention["name"] for setting in settings} == set(ATTENTIONS)
-    grid = list_combinations(Abilities(["lookup"], ["local,block_size=4/8,neighbours=1/2"], (32,), (4, 8), (0, 9), 2))
+    cells = list_cells(Abilities(tasks=["needle"]))
+    assert {cell.attention["name"] for cell in cells} == set(ATTENTIONS)
+    near_far = next(cell.attention for cell in cells if cell.attention.get("num_blocks") == 1)
+    assert near_far == {"name": "near_far", "block_size": 8, "num_landmarks": 8, "num_selected": 4, "num_blocks": 1}
+    grid = list_cells(Abilities(["lookup"], ["local,block_size=4/8,neighbours=1/2"], (32,), (4, 8), (0, 9), 2))
     assert len(grid) == 2 * 2 * 2 * 2 * 2

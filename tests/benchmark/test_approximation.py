@@ -1,17 +1,17 @@
 """How far attentions are from softmax: the figures, what is left out, the command and its mistakes."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from small import run_here
 
 from nystromformer.attention import AttentionMask, reference
-from nystromformer.benchmark.approximation.candidates import choose_candidates, why_not
-from nystromformer.benchmark.approximation.compare import output_errors
-from nystromformer.benchmark.checkpoints import Inputs
+from nystromformer.benchmark.approximation import Inputs, choose_candidates, output_errors, why_not
 from nystromformer.config import ATTENTIONS, attention_config
 from nystromformer.errors import UserError
 
@@ -23,9 +23,10 @@ def inputs(length: int = 24, masked: int = 3) -> Inputs:
 
 
 def test_an_attention_that_is_exact_has_no_error() -> None:
-    found, missing = choose_candidates(["nystrom,num_landmarks=8", "local,block_size=24"], (), 25)
+    found, missing = choose_candidates(["nystrom,num_landmarks=8", "local,block_size=24"], 25)
     assert not missing
-    nystrom, local = output_errors(found, inputs()).values()
+    softmax, nystrom, local = output_errors(found, inputs()).values()
+    assert softmax == 0
     assert local < 1e-6, "one block of all tokens and its neighbour"
     assert nystrom > 0.05
 
@@ -43,17 +44,12 @@ def test_errors_are_those_of_the_oracle() -> None:
 
 
 def test_what_has_learned_parts_cannot_stand_in() -> None:
-    found, missing = choose_candidates((), (8, 16), 512)
-    names = {config.name for config in found.values()}
-    assert names | set(missing) | {"softmax"} == set(ATTENTIONS)
+    found, missing = choose_candidates((), 512)
+    assert {config.name for config in found.values()} | set(missing) == set(ATTENTIONS)
     assert {"linformer", "conv_linformer", "synthesizer", "reformer"} <= set(missing)
-    assert {"nystrom 8", "nystrom, strided 16", "mra 4"} <= set(found)
+    assert {"nystrom (num_landmarks N/8)", "nystrom (landmarks strided, num_landmarks 16)"} <= set(found)
     assert "tied" in missing["reformer"]
     assert "learned" in str(why_not(attention_config("longformer", global_projections=True)))
-    with pytest.raises(UserError, match="--attention reformer: it cannot replace softmax"):
-        choose_candidates(["reformer"], (8,), 512)
-    with pytest.raises(UserError, match="none of the attentions accepts rows of 8 tokens"):
-        choose_candidates(["local"], (8,), 8)
 
 
 @pytest.fixture(scope="module")
@@ -61,26 +57,15 @@ def trained(train_for_two_steps: Callable[..., Path]) -> Path:
     return train_for_two_steps("softmax", model__attn_type="softmax", model__num_landmarks=None)
 
 
-FEW = "--rows 2 --landmarks 4,8 --score_rows 4 --repeats 1 --threads 1"
-RULES = ("", ", strided", ", kmeans")
-SOME = ("--attention", "nystrom", "--attention", "linear")
+FEW = "--rows 2 --score_rows 4 --repeats 1 --threads 1 --attention nystrom,num_landmarks=4/8 --attention linear"
+NAMES = ["softmax", "nystrom (num_landmarks 4)", "nystrom (num_landmarks 8)", "linear"]
 
 
-@pytest.mark.slow
-def test_the_command_computes_and_writes(
-    trained: Path, dataset_folder: Path, tmp_path: Path, run_benchmark: Callable[..., str]
-) -> None:
-    place = ("--model", trained, "--dataset", dataset_folder, "--out", tmp_path)
-    words = ("approximation", *place, *FEW.split(), *SOME)
-    assert "| nystrom, kmeans 8 |" in run_benchmark(*words)
-    data = json.loads((tmp_path / "approximation.json").read_text())
-    assert set(data["errors"]) == {"softmax", "linear", *(f"nystrom{r} {n}" for r in RULES for n in (4, 8))}
-    assert list(data["errors"]["linear"]) == ["layer 0", "layer 1", "random"]
-    assert [each["method"] for each in data["losses"]] == list(data["errors"])
-    assert "run_benchmark.py approximation" in (tmp_path / "approximation.md").read_text()
+def records(folder: Path) -> Mapping[str, Any]:
+    return {each["method"]: each for each in json.loads((folder / "approximation.json").read_text())["records"]}
 
 
-def test_softmax_in_its_own_place_changes_nothing(
+def test_a_checkpoints_errors_and_losses(
     trained: Path,
     dataset_folder: Path,
     tmp_path: Path,
@@ -90,33 +75,70 @@ def test_softmax_in_its_own_place_changes_nothing(
     place = ("--model", trained, "--dataset", dataset_folder)
     assert run_here(monkeypatch, "code/run_validation.py", *place, "--rows", 4) == 0
     scored = json.loads((trained / "model" / "validation.json").read_text())["scores"][-1]
-    flags = (*FEW.split(), "--attention", "linear", "--parts", "loss", "--out", tmp_path)
-    run_benchmark("approximation", *place, *flags)
-    softmax, linear = json.loads((tmp_path / "approximation.json").read_text())["losses"]
-    assert softmax["mlm_loss"] == pytest.approx(scored.get("mlm_loss", scored["loss"]), rel=1e-6)
-    assert linear["mlm_loss"] != softmax["mlm_loss"]
+    assert "| nystrom (num_landmarks 8) |" in run_benchmark("approximation", *place, "--out", tmp_path, *FEW.split())
+    found = records(tmp_path)
+    assert list(found) == NAMES
+    assert list(found["linear"]["errors"]) == ["layer 0", "layer 1", "random"]
+    # Softmax in its own place changes nothing.
+    assert found["softmax"]["loss"] == pytest.approx(scored.get("mlm_loss", scored["loss"]), rel=1e-6)
+    assert found["linear"]["loss"] != found["softmax"]["loss"]
+    assert "run_benchmark.py approximation" in (tmp_path / "approximation.md").read_text()
 
 
-@pytest.mark.slow
-def test_settings_that_are_asked_for_are_told_apart(
-    trained: Path, dataset_folder: Path, tmp_path: Path, run_benchmark: Callable[..., str]
+def test_tensors_of_a_file(tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
+    seen, masked = inputs(masked=0), inputs()
+    assert masked.mask is not None
+    save_file({name: getattr(seen, name) for name in "qkv"}, tmp_path / "one.safetensors")
+    both = {f"layer {n}.{name}": getattr(each, name) for n, each in enumerate((seen, masked)) for name in "qkv"}
+    save_file(both | {"layer 1.mask": masked.mask.keep_BN}, tmp_path / "two.safetensors")
+    files = [word for name in ("one", "two") for word in ("--tensors", tmp_path / f"{name}.safetensors")]
+    text = run_benchmark("approximation", *files, "--out", tmp_path, *FEW.split())
+    assert "**one, 24 tokens**" in text
+    one, two = (
+        [
+            each
+            for each in json.loads((tmp_path / "approximation.json").read_text())["records"]
+            if each["source"] == name
+        ]
+        for name in ("one", "two")
+    )
+    assert [each["method"] for each in one] == [each["method"] for each in two] == NAMES
+    chosen, _ = choose_candidates(["nystrom,num_landmarks=8"], 24)
+    for layer, each in (("layer 0", seen), ("layer 1", masked)):
+        expected = output_errors(chosen, each)["nystrom (num_landmarks 8)"]
+        assert two[2]["errors"][layer] == pytest.approx(expected, rel=1e-5)
+    assert one[2]["errors"]["one"] == two[2]["errors"]["layer 0"]
+    assert "loss" not in one[0]
+    assert (tmp_path / "approximation.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("wrong", ["no file", "no k", "another shape", "three dimensions", "a mask of heads"])
+def test_files_that_hold_something_else_are_refused(
+    wrong: str, tmp_path: Path, run_benchmark: Callable[..., str]
 ) -> None:
-    asked = ("--attention", "nystrom,num_landmarks=4", "--attention", "nystrom,num_landmarks=8")
-    place = ("--model", trained, "--dataset", dataset_folder, "--out", tmp_path, *FEW.split())
-    run_benchmark("approximation", *place, *asked)
-    data = json.loads((tmp_path / "approximation.json").read_text())
-    names = {"nystrom (num_landmarks 4)", "nystrom (num_landmarks 8)"}
-    assert set(data["errors"]) == {"softmax", *names}
-    assert {each["method"] for each in data["losses"]} == {"softmax", *names}
+    tensors = {name: torch.ones(2, 2, 24, 8) for name in "qkv"}
+    if wrong == "no k":
+        del tensors["k"]
+    elif wrong == "another shape":
+        tensors["k"] = torch.ones(2, 2, 16, 8)
+    elif wrong == "three dimensions":
+        tensors = {name: torch.ones(2, 24, 8) for name in "qkv"}
+    elif wrong == "a mask of heads":
+        tensors["mask"] = torch.ones(2, 2, 24)
+    path = tmp_path / "wrong.safetensors"
+    if wrong != "no file":
+        save_file(tensors, path)
+    told = run_benchmark("approximation", "--tensors", path, "--out", tmp_path / "out", status=2)
+    assert f"--tensors {path}: expected" in told
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--attention", "reformer"], "it cannot replace softmax without training"),
+        (["--attention", "reformer"], "it cannot replace softmax without training: its queries and keys are tied"),
         (["--parts", "error"], "'--parts': expected one or more of errors,loss, found 'error'"),
-        (["--landmarks", "8,x"], "'--landmarks': expected numbers separated by commas"),
-        (["--landmarks", "8,100000"], "--landmarks: expected fewer than the"),
+        (["--attention", "nystrom,num_landmarks=100000"], "num_landmarks: expected fewer landmarks than"),
         (["--set", "model.attn_type=linear", "--parts", "loss"], "expected softmax in all layers"),
         (["--checkpoint", "7"], "expected --checkpoint last"),
         (["--checkpoint", "all"], "--checkpoint: expected last or an epoch's number"),
@@ -126,6 +148,10 @@ def test_mistakes(
     flags: list[str], words: str, trained: Path, dataset_folder: Path, tmp_path: Path, run_benchmark: Callable[..., str]
 ) -> None:
     place = ("--model", trained, "--dataset", dataset_folder, "--out", tmp_path / "out")
-    small = () if "--landmarks" in flags else ("--landmarks", "4")
-    assert words in run_benchmark("approximation", *place, *small, *flags, status=2)
+    assert words in run_benchmark("approximation", *place, *flags, status=2)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_attention_that_fits_nowhere_is_refused() -> None:
+    with pytest.raises(UserError, match="--attention nystrom at 8 tokens: num_landmarks"):
+        choose_candidates(["nystrom"], 8)

@@ -32,17 +32,20 @@ MISTAKES: list[tuple[tuple[str, ...], str, str]] = [
     (("abilities",), "--attention linear,num_landmarks=8/16", "num_landmarks"),
     (("abilities",), "--pairs 100 --length 64 --task recall", "expected numbers from 1 to 31 for recall"),
     (("abilities",), "--conv_kernel_size 4", "odd numbers"),
+    (("again", __file__), "", "expected the file of a benchmark"),
+    (("again", "none.json"), "", "none.json: no such file"),
     (("span",), "", "expected at least one --model"),
-    *((STEP, f"--sizes {sizes}", "expected TOKENSxROWS") for sizes in ("128", "64x2", "100x1", "128x0,256x1")),
-    (STEP, "--pad_to 200", "--pad_to: expected a multiple of the 64 landmarks, found 200"),
-    (STEP, "--width 100", "--width: expected a multiple of the heads' 64, found 100"),
+    (STEP, "--lengths 64", "'--lengths': expected numbers from 128"),
+    (STEP, "--lengths 128,200", "--lengths: expected multiples of 64, its landmarks"),
+    (STEP, "--pad_to 200", "--pad_to: expected multiples of 64"),
+    (STEP, "--width 100", "--width: expected multiples of 64, the heads' width; found [100]"),
     (
         STEP,
-        "--attention linformer,projected_length=4096 --sizes 128x1",
+        "--attention linformer,projected_length=4096 --lengths 128",
         "--attention linformer,projected_length=4096 for",
     ),
     (STEP, "--precision int8", "'int8' is not one of 'float32', 'bf16', 'fp16'"),
-    (GPU, "--sections check,speed", "'--sections': expected one or more of check,ceilings,attention"),
+    (GPU, "--sections check,all", "'--sections': expected one or more of check,speed,training"),
     (GPU, "--sections=", "expected a value that is not empty"),
     (GPU, "--minutes 0", "Invalid value for '--minutes'"),
     (GPU, "--minutes inf", "expected a finite number"),
@@ -55,6 +58,7 @@ MISTAKES: list[tuple[tuple[str, ...], str, str]] = [
 def test_mistakes(
     command: tuple[str, ...], flags: str, words: str, tmp_path: Path, run_benchmark: Callable[..., str]
 ) -> None:
-    given = (*command, *flags.split(), "--out", tmp_path / "out")
+    out = () if command[0] == "again" else ("--out", tmp_path / "out")
+    given = (*command, *flags.split(), *out)
     assert words in run_benchmark(*given, status=2)
     assert not list(tmp_path.glob("out/*"))

@@ -12,7 +12,6 @@ from nystromformer.benchmark.peers import (
     NystromAttentionPackage,
     Shape,
     WrittenOutSoftmax,
-    fused_softmax,
     is_installed,
     transformers_nystrom,
 )
@@ -23,6 +22,7 @@ SHAPE = Shape(num_heads=2, head_dim=8, num_landmarks=8, conv_kernel_size=5, leng
 
 
 def qkv() -> list[Tensor]:
+    torch.manual_seed(0)
     return [torch.randn(1, 64, 2, 8, dtype=torch.float64).transpose(1, 2) for _ in range(3)]
 
 
@@ -48,7 +48,7 @@ def test_peers_are_the_same_attention(name: str) -> None:
     torch.testing.assert_close(out, ours.double()(*x), rtol=1e-5, atol=1e-6)
 
 
-INSTALLED = [(name, one) for name, ones in IMPLEMENTATIONS.items() for one in ones if one.is_installed]
+INSTALLED = [(name, one) for name, ones in IMPLEMENTATIONS.items() for one in ones if is_installed(one.package)]
 SMALL = {
     "local": {"block_size": 8},
     "linformer": {"projected_length": 8, "sharing": "layer"},
@@ -73,12 +73,8 @@ def test_an_implementation_takes_what_ours_takes(name: str, implementation: Impl
         torch.testing.assert_close(out, create_attention(config, num_heads=4, head_dim=16)(*x), rtol=1e-4, atol=1e-4)
 
 
-def test_softmax_peers() -> None:
-    x = qkv()
-    for peer in (WrittenOutSoftmax(), fused_softmax):
-        torch.testing.assert_close(peer(*x), reference.softmax_attention(*x))
-    keep = torch.arange(64)[None] < 50
-    torch.testing.assert_close(fused_softmax(*x, keep)[:, :, :50], reference.softmax_attention(*x, keep)[:, :, :50])
+def test_softmax_written_out_is_softmax() -> None:
+    torch.testing.assert_close(WrittenOutSoftmax()(*qkv()), reference.softmax_attention(*qkv()))
 
 
 def test_peak_memory_counts_what_lives_together() -> None:

@@ -9,9 +9,7 @@ import torch
 from small import small_data
 
 from nystromformer.attention import AttentionMask, create_attention
-from nystromformer.benchmark.span import RowSpan, mean_distance, spans_of_rows, watch_spans
-from nystromformer.config import ModelConfig
-from nystromformer.model import Encoder
+from nystromformer.benchmark.span import RowSpan, mean_distance, spans_of_rows
 
 
 def test_the_span_is_the_mean_distance_by_weight() -> None:
@@ -53,18 +51,6 @@ def test_windows_reach_no_further_than_they_are() -> None:
         assert row.span > 0
 
 
-def test_an_encoder_is_watched_layer_by_layer() -> None:
-    config = small_data()["model"] | {"num_layers": 2}
-    encoder = Encoder(ModelConfig.model_validate(config)).eval()
-    tokens = torch.randint(5, 50, (3, 12))
-    with watch_spans(encoder) as found, torch.no_grad():
-        encoder(tokens)
-    assert [each.layer for each in found] == [0, 0, 0, 1, 1, 1]
-    with torch.no_grad():
-        encoder(tokens)
-    assert len(found) == 6, "no longer"
-
-
 @pytest.fixture(scope="module")
 def trained(train_for_two_steps: Callable[..., Path]) -> Path:
     return train_for_two_steps("nystrom")
@@ -74,7 +60,7 @@ def test_the_command_looks_at_pretrained_models(
     trained: Path, dataset_folder: Path, tmp_path: Path, run_benchmark: Callable[..., str]
 ) -> None:
     run_benchmark("span", "--model", trained, "--dataset", dataset_folder, "--rows", 4, "--out", tmp_path)
-    (found,) = json.loads((tmp_path / "span.json").read_text())["spans"]
+    (found,) = json.loads((tmp_path / "span.json").read_text())["records"]
     assert 0 < found["span"] < found["tokens"]
     assert len(found["layers"]) == small_data()["model"]["num_layers"]
     assert found["rows"] == 4

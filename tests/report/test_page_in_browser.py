@@ -7,7 +7,7 @@ import pytest
 from browser import BROWSER, open_browser
 from small import ROOT
 
-from nystromformer.benchmark.results import new_figure
+from nystromformer.benchmark.findings import new_figure
 from nystromformer.files.writing import write_figure
 from nystromformer.report.demo import render_page
 from nystromformer.tasks.pretraining.guess import Guess

@@ -85,8 +85,8 @@ def test_the_demos_table_is_what_was_measured() -> None:
 def test_the_first_pages_table_is_what_was_measured() -> None:
     cells = {
         cell["method"]: (cell["both"]["median"], cell["memory"])
-        for cell in measured("efficiency/efficiency.json")["cells"]
-        if cell["part"] == "attention" and cell["length"] == 8192
+        for cell in measured("efficiency/efficiency.json")["records"]
+        if cell["length"] == 8192
     }
     encoders = measured("pretraining/pretraining.json")["encoders"]
     learned = {
@@ -104,7 +104,7 @@ def test_the_first_pages_table_is_what_was_measured() -> None:
 
 
 def test_the_attentions_table_is_what_was_measured() -> None:
-    rows = {(row["length"], row["method"]): row for row in measured("attention-cpu/attention.json")["rows"]}
+    rows = {(row["length"], row["method"]): row for row in measured("attention-cpu/attention.json")["records"]}
     page = docs("results/speed.md")
     table = re.findall(r"^\| (\d+) \| (yes)? ?\| ([\d.]+) \([^|]*\| (?:([\d.]+) \()?", page, re.MULTILINE)
     assert len(table) == 12
@@ -132,7 +132,7 @@ def test_the_table_of_the_other_attentions_is_what_was_measured() -> None:
     table = re.findall(row, docs("results/speed.md"), re.MULTILINE)
     assert len(table) == 8
     for name, time, memory, of_time, of_memory in table:
-        rows = [each for each in measured(f"attention-cpu/attention-{name}.json")["rows"] if each["length"] == 4096]
+        rows = [each for each in measured(f"attention-cpu/attention-{name}.json")["records"] if each["length"] == 4096]
         (ours,) = (each for each in rows if each["method"] == name)
         others = [each for each in rows if each["method"] not in (name, "softmax (SDPA)", "elementwise control")]
         median, peak = (min(key(each) for each in others) for key in (median_of, peak_of))

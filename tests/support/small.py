@@ -126,7 +126,7 @@ def command(script: str, *flags: object) -> list[str]:
     return [sys.executable, str(ROOT / script), *last_values(flags)]
 
 
-REPEATABLE = ("--set", "--attention", "--model", "--run", "--corpus", "--mount", "--task", "--package")
+REPEATABLE = ("--set", "--attention", "--model", "--run", "--corpus", "--mount", "--task", "--package", "--tensors")
 
 
 def last_values(flags: Sequence[object]) -> list[str]:

@@ -1,7 +1,7 @@
 # ruff: noqa: RUF009  # what is called in the place of a default gives a field
 """Flags of the benchmarks, declared as the fields of their settings. Imports no torch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,9 @@ import typer
 
 from nystromformer.config.ranges import MOST
 
-MOST_REPEATS = 10**6
-MOST_PROCESSES = 1024
 ATTENTIONS = (
-    "An attention, with parameters after commas, such as nystrom,num_landmarks=32; may be given several times. "
-    "Default: all."
+    "An attention, with parameters after commas, such as nystrom,num_landmarks=16/32 (two, one of each) or "
+    "num_landmarks=N/8 (an eighth of the length); may be given several times. Default: all."
 )
 REPEATS = "Measurements of each method at up to 2048 tokens; fewer above."
 CHECKPOINT = "Which weights: last, or an epoch's number."
@@ -39,32 +37,35 @@ def flag(
     return field(default=default, metadata={"option": option})
 
 
-def numbers(
-    default: Sequence[float], text: str, least: float = 1, most: float = MOST, name: str = "", kind: type = int
-) -> Any:
-    """A flag of numbers separated by commas: each once, in order."""
+def count(default: int, text: str, least: int = 1, most: int = MOST, name: str = "") -> Any:
+    """A flag of a whole number."""
+    return flag(default, text, least, most, name)
 
-    def parse(given: Any) -> Any:
-        if not isinstance(given, str):  # the default
-            return given
+
+def threads() -> Any:
+    """The flag of the threads that PyTorch computes with."""
+    return count(2, "CPU threads that PyTorch computes with.", most=1024)
+
+
+def numbers(default: Sequence[int], text: str, least: int = 1, name: str = "") -> Any:
+    """A flag of whole numbers separated by commas: each once, in order."""
+
+    def parse(given: str) -> Sequence[int]:
         try:
-            found = sorted({kind(part) for part in given.split(",")})
+            found = sorted({int(part) for part in given.split(",")})
         except ValueError:
             raise typer.BadParameter(f"expected numbers separated by commas, found {given[:60]!r}") from None
-        if wrong := [each for each in found if not least <= each <= most]:
-            form = "," if kind is int else "g"
-            raise typer.BadParameter(f"expected numbers from {least:{form}} to {most:{form}}, found {wrong}")
+        if wrong := [each for each in found if not least <= each <= MOST]:
+            raise typer.BadParameter(f"expected numbers from {least:,} to {MOST:,}, found {wrong}")
         return tuple(found)
 
-    return flag(tuple(default), text, name=name, parser=parse, metavar="NUMBERS")
+    return _several(default, text, parse, name, "NUMBERS")
 
 
 def names(allowed: Sequence[str], text: str) -> Any:
     """A flag of names separated by commas: each once, in the order of those that are allowed. Default: all."""
 
-    def parse(given: Any) -> Any:
-        if not isinstance(given, str):
-            return given
+    def parse(given: str) -> Sequence[str]:
         found = [part.strip() for part in given.split(",")]
         if wrong := [part for part in found if part not in allowed]:
             raise typer.BadParameter(
@@ -72,12 +73,13 @@ def names(allowed: Sequence[str], text: str) -> Any:
             )
         return tuple(each for each in allowed if each in found)
 
-    return flag(tuple(allowed), text, parser=parse, metavar="NAMES")
+    return _several(allowed, text, parse, "", "NAMES")
 
 
-def threads() -> Any:
-    """The flag of the threads that PyTorch computes with."""
-    return flag(2, "CPU threads that PyTorch computes with.", 1, MOST_PROCESSES)
+def _several(default: Sequence[Any], text: str, parse: Callable[[str], Any], name: str, metavar: str) -> Any:
+    # The parser gets the default, too.
+    parser: Callable[[Any], Any] = lambda given: parse(given) if isinstance(given, str) else given  # noqa: E731
+    return flag(tuple(default), text, name=name, parser=parser, metavar=metavar)
 
 
 @dataclass(frozen=True)

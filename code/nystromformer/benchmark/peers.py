@@ -72,18 +72,6 @@ class MaterialisedNystrom(nn.Module):
         return z
 
 
-class SharedQueryKey(nn.Module):
-    """An attention that makes its keys of the queries, given other ones."""
-
-    def __init__(self, core: nn.Module) -> None:
-        super().__init__()
-        self.core = core
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out: Tensor = self.core(q, q, v)
-        return out
-
-
 class _Placeholder(nn.Module):
     """Stands where a peer's module has a projection and returns what it was given."""
 
@@ -150,22 +138,8 @@ class NystromAttentionPackage(nn.Module):
         self.core.to_qkv, self.core.to_out = nn.Identity(), nn.Identity()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return self.joined(torch.cat([x.transpose(1, 2).flatten(2) for x in (q, k, v)], dim=-1))
-
-    def joined(self, qkv: Tensor) -> Tensor:
-        """On Q, K and V beside each other in one (B, N, 3·H·D) tensor, as its projection gives them."""
-        out: Tensor = self.core(qkv)
+        out: Tensor = self.core(torch.cat([x.transpose(1, 2).flatten(2) for x in (q, k, v)], dim=-1))
         return out
-
-
-def elementwise(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """A control: it reads its input, writes as much, and is linear in the length beyond doubt."""
-    return q * k + v
-
-
-def fused_softmax(q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None) -> Tensor:
-    """PyTorch's own kernel for eq. 2, with the padding as a mask of the keys."""
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=None if keep_BN is None else keep_BN[:, None, None])
 
 
 def is_installed(package: str) -> bool:
@@ -188,10 +162,6 @@ class Implementation:
     package: str
     build: Callable[[Any, int, int, int], Peer]
     """Of the attention's config, the number of heads, their width, and the length."""
-
-    @property
-    def is_installed(self) -> bool:
-        return is_installed(self.package)
 
 
 def _linear(config: AttentionConfig, heads: int, head_dim: int, length: int) -> Peer:

@@ -12,28 +12,26 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from nystromformer.benchmark.findings import Record
+
 logger = logging.getLogger(__name__)
 
-MEASURED, FAILED, LEFT_OUT = "measured", "failed", "left out"
 GRACE = 10.0
-"""Seconds past its section's end after which a running piece is stopped."""
+"""Seconds past its end after which a running piece is stopped."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a measurement: a process of its own can do it."""
+    """A part of a measurement, which a process of its own can do."""
 
-    section: str
     title: str
-    seconds: float
+    work: Callable[[], list[Record]]
+    seconds: float = 0.0
     """What it takes about: with less time left it is not begun."""
-    work: Callable[..., Sequence[Any]]
-    """Of the settings and of `arguments`: rows, each a dataclass."""
-    arguments: tuple[Any, ...] = ()
 
 
 class LeftOut(Exception):
@@ -42,65 +40,46 @@ class LeftOut(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a piece."""
+    """What became of a piece; two texts, of which one or none is there."""
 
-    section: str
     title: str
-    status: str
-    """MEASURED, FAILED or LEFT_OUT."""
-    reason: str = ""
-    """Why it failed or was left out."""
-    seconds: float = 0.0
-    rows: Sequence[Any] = ()
-
-    def __str__(self) -> str:
-        return f"{self.section}, {self.title}: {self.status} {self.reason} ({self.seconds:.1f} s)"
+    records: list[Record] = field(default_factory=list)
+    failed: str = ""
+    left_out: str = ""
 
 
-SecondsLeft = Callable[[str], float]
-"""Seconds until a section must end."""
+def run_pieces(pieces: Sequence[Piece], processes: int, until: float = math.inf) -> Iterator[Outcome]:
+    """The pieces, begun in order; outcomes as they come.
 
-
-def measure_here(pieces: Sequence[Piece], settings: Any, seconds_left: SecondsLeft) -> Iterator[Outcome]:
-    """The pieces in this process, one after another."""
-    for piece in pieces:
-        yield _refuse(piece, seconds_left) or _measure(piece, settings)
-
-
-def measure_in_processes(
-    pieces: Sequence[Piece], settings: Any, count: int, seconds_left: SecondsLeft = lambda section: math.inf
-) -> Iterator[Outcome]:
-    """The pieces in `count` processes, begun in order; outcomes as they come."""
-    waiting = deque(pieces)
-    idle: list[_Worker] = []
+    Args:
+        processes: side by side; 0: in this one.
+        until: on the monotonic clock: a piece that would end later is left out.
+    """
+    waiting, idle = deque(pieces), list[_Worker]()
     busy: dict[Connection, tuple[_Worker, Piece]] = {}
     try:
         while waiting or busy:
-            while waiting and len(busy) < count:
+            while waiting and len(busy) < max(1, processes):
                 piece = waiting.popleft()
-                if (refused := _refuse(piece, seconds_left)) is not None:
-                    yield refused
-                    continue
-                worker = idle.pop() if idle else _Worker(settings)
-                worker.connection.send(piece)
-                busy[worker.connection] = worker, piece
+                if (left := until - time.monotonic()) < piece.seconds:
+                    limit = f"the time limit: {max(0.0, left):.0f} s are left, this takes about {piece.seconds:.0f} s"
+                    yield Outcome(piece.title, left_out=limit)
+                elif not processes:
+                    yield _measure(piece)
+                else:
+                    worker = idle.pop() if idle else _Worker()
+                    worker.connection.send(piece)
+                    busy[worker.connection] = worker, piece
             if not busy:
-                break
-            limit = min(seconds_left(piece.section) + GRACE for _, piece in busy.values())
-            ready = wait(list(busy), None if limit == math.inf else max(0.0, limit))
-            for connection, (worker, piece) in list(busy.items()):
-                if connection in ready:
-                    outcome = worker.answer(piece)
-                elif not ready and seconds_left(piece.section) + GRACE <= 0:
-                    outcome = Outcome(piece.section, piece.title, FAILED, "stopped: its section's time was over")
-                else:
-                    continue
-                del busy[connection]
+                continue
+            ready: list[Any] = wait(
+                list(busy), None if until == math.inf else max(0.0, until + GRACE - time.monotonic())
+            )
+            for connection in ready or list(busy):
+                worker, piece = busy.pop(connection)
+                outcome = worker.answer(piece) if ready else Outcome(piece.title, failed="stopped: the time was over")
                 # After a kernel's illegal access everything fails until the process ends.
-                if outcome.status == FAILED:
-                    worker.end()
-                else:
-                    idle.append(worker)
+                worker.end() if outcome.failed else idle.append(worker)
                 yield outcome
     finally:
         for worker in (*idle, *(worker for worker, _ in busy.values())):
@@ -110,13 +89,13 @@ def measure_in_processes(
 class _Worker:
     """A process that measures one piece after another."""
 
-    def __init__(self, settings: Any) -> None:
+    def __init__(self) -> None:
         # Of a process that compiles layers; by default as many as there are cores, and several compile at once.
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
         # A process that is forked could not use the device.
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, settings))
+        self._process = context.Process(target=_serve, args=(theirs,))
         self._process.start()
         theirs.close()
 
@@ -126,8 +105,7 @@ class _Worker:
             outcome: Outcome = self.connection.recv()
         except (EOFError, OSError):
             self._process.join(5)
-            reason = f"its process ended with status {self._process.exitcode}"
-            return Outcome(piece.section, piece.title, FAILED, reason)
+            return Outcome(piece.title, failed=f"its process ended with status {self._process.exitcode}")
         return outcome
 
     def end(self) -> None:
@@ -136,50 +114,35 @@ class _Worker:
         self.connection.close()
 
 
-def _serve(connection: Connection, settings: Any) -> None:
+def _serve(connection: Connection) -> None:
     """Measure what comes until nothing can come any more."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     # Ctrl-C reaches every process of a terminal: the first one ends the others, and none outlives it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    try:
-        while True:
-            connection.send(_measure(connection.recv(), settings))
-    except (EOFError, OSError):
-        return
+    while True:
+        connection.send(_measure(connection.recv()))
 
 
 def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
-def _measure(piece: Piece, settings: Any) -> Outcome:
+def _measure(piece: Piece) -> Outcome:
     """The piece's outcome, whatever happens within it."""
-    begin = time.perf_counter()
-    status, reason = MEASURED, ""
-    rows: Sequence[Any] = ()
     try:
-        rows = piece.work(settings, *piece.arguments)
-    except LeftOut as left_out:
-        status, reason = LEFT_OUT, str(left_out)
+        return Outcome(piece.title, piece.work())
+    except LeftOut as reason:
+        return Outcome(piece.title, left_out=str(reason))
     except Exception as error:
         # Whatever it is, the others are worth their time; the outcome names it and the command fails at its end.
-        logger.info("%s, %s", piece.section, piece.title, exc_info=True)
-        status, reason = FAILED, describe_error(error)
-    gc.collect()
-    return Outcome(piece.section, piece.title, status, reason, time.perf_counter() - begin, rows)
-
-
-def _refuse(piece: Piece, seconds_left: SecondsLeft) -> Outcome | None:
-    """What stands for a piece that is not begun; None where there is time for it."""
-    left = seconds_left(piece.section)
-    if left >= piece.seconds:
-        return None
-    reason = f"of {piece.section}'s time {max(0.0, left):.0f} s are left, this takes about {piece.seconds:.0f} s"
-    return Outcome(piece.section, piece.title, LEFT_OUT, f"the time limit: {reason}")
+        logger.info("%s", piece.title, exc_info=True)
+        return Outcome(piece.title, failed=describe_error(error))
+    finally:
+        gc.collect()
 
 
 def describe_error(error: Exception) -> str:

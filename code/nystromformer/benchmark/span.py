@@ -6,9 +6,8 @@ Shapes: B rows, H heads, N tokens.
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,9 @@ from torch import Tensor
 
 from nystromformer.attention import Attention, AttentionMask, NystromAttention, create_attention
 from nystromformer.benchmark.checkpoints import encode_validation_rows, open_one_checkpoint, watch_attention
+from nystromformer.benchmark.findings import Findings, Record
 from nystromformer.benchmark.questions.span import Span
-from nystromformer.benchmark.results import on_one_line, with_place
 from nystromformer.errors import UserError
-from nystromformer.files.writing import write_json, write_text
-from nystromformer.machine import machine_facts
-from nystromformer.model import Encoder
 from nystromformer.tables import markdown
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.pretraining.validation import load_checkpoint
@@ -60,6 +56,7 @@ def mean_distance(weights_HNN: Tensor) -> float:
     return float(((size * distance).sum(-1) / size.sum(-1).clamp(min=torch.finfo(size.dtype).tiny)).mean())
 
 
+@torch.no_grad()
 def spans_of_rows(core: Attention, q: Tensor, k: Tensor, mask: AttentionMask | None, layer: int) -> Iterator[RowSpan]:
     """Of each row of a batch, q and k (B, H, N, D), by its valid tokens alone.
 
@@ -69,7 +66,7 @@ def spans_of_rows(core: Attention, q: Tensor, k: Tensor, mask: AttentionMask | N
     softmax = create_attention("softmax", num_heads=q.shape[1], head_dim=q.shape[3])
     for row in range(len(q)):
         keep_N = slice(None) if mask is None else mask.keep_BN[row]
-        own_q, own_k = (x[row : row + 1, :, keep_N] for x in (q, k))
+        own_q, own_k = (x[row : row + 1, :, keep_N].float() for x in (q, k))
         own_k = own_q if core.needs.shared_query_key else own_k
         count = own_q.shape[2]
         if not count:
@@ -88,58 +85,17 @@ def spans_of_rows(core: Attention, q: Tensor, k: Tensor, mask: AttentionMask | N
         yield RowSpan(layer, count, mean_distance(weights), negative, mean_distance(exact))
 
 
-@contextmanager
-def watch_spans(encoder: Encoder) -> Iterator[list[RowSpan]]:
-    """Collects the spans of all that an encoder attends to while the context lasts."""
-    found: list[RowSpan] = []
-
-    def see(layer: int, core: Attention, arguments: tuple[Any, ...]) -> None:
-        q, k, _, mask = arguments
-        with torch.no_grad():
-            found.extend(spans_of_rows(core, q.float(), k.float(), mask, layer))
-
-    with watch_attention(encoder, see):
-        yield found
-
-
-@dataclass(frozen=True)
-class Spans:
-    """Of one model: means over the rows, each row the mean over heads and queries."""
-
-    name: str
-    attention: str
-    rows: int
-    tokens: float
-    """Of a row, on average."""
-    span: float
-    span_error: float | None
-    """Standard error over the rows; None of one."""
-    softmax: float
-    negative: float
-    even: float
-    """Where each token attends to all alike."""
-    layers: list[dict[str, float]]
-    """Of each layer span, softmax and negative."""
-
-
-def summarise(name: str, attention: str, found: Sequence[RowSpan]) -> Spans:
-    """What a model's rows amount to."""
+def summarise(name: str, attention: str, found: Sequence[RowSpan]) -> Record:
+    """What a model's rows amount to: means over the rows, and of each layer."""
     table = pd.DataFrame([vars(each) | {"even": each.even} for each in found])
     layers = table.groupby("layer")
     # A row's layers follow each other in batches, alike in each layer: so the same row is at the same place.
-    of_rows = table.groupby(layers.cumcount())[["tokens", "even", "span"]].mean()
-    return Spans(
-        name,
-        attention,
-        len(of_rows),
-        float(of_rows.tokens.mean()),
-        float(of_rows.span.mean()),
-        float(of_rows.span.sem()) if len(of_rows) > 1 else None,
-        float(table.softmax.mean()),
-        float(table.negative.mean()),
-        float(of_rows.even.mean()),
-        layers[["span", "softmax", "negative"]].mean().to_dict("records"),
-    )
+    rows = table.groupby(layers.cumcount())[["tokens", "even", "span"]].mean()
+    means = {key: float(rows[key].mean()) for key in rows}
+    error = float(rows.span.sem()) if len(rows) > 1 else None
+    means |= {key: float(table[key].mean()) for key in ("softmax", "negative")}
+    own = layers[["span", "softmax", "negative"]].mean().to_dict("records")
+    return {"name": name, "attention": attention, "rows": len(rows), **means, "span_error": error, "layers": own}
 
 
 def measure_spans(settings: Span, dataset: Path | None, device: Device, folder: Path, command: str) -> str:
@@ -147,47 +103,49 @@ def measure_spans(settings: Span, dataset: Path | None, device: Device, folder: 
 
     Args:
         dataset: rows of the models; None: each config.json's `data_folder`.
-        command: what repeats it.
 
     Raises:
         UserError: nothing was asked for; no such checkpoint or rows; an attention that has no weights.
     """
     if not settings.models:
         raise UserError("expected at least one --model: the pretrained models to measure")
-    facts = machine_facts()
-    found: list[Spans] = []
+    records = []
     for each in settings.models:
         experiment = open_experiment(each)
         opened = open_one_checkpoint(experiment, dataset, device, settings.checkpoint)
         model, _ = load_checkpoint(opened, opened.checkpoints[0])
-        name = each.resolve().name
-        with watch_spans(model.encoder) as seen, torch.no_grad(), device.autocast():
+        name, seen = each.resolve().name, list[RowSpan]()
+
+        def see(layer: int, core: Attention, arguments: tuple[Any, ...], seen: list[RowSpan] = seen) -> None:
+            q, k, _, mask = arguments
+            seen += spans_of_rows(core, q, k, mask, layer)
+
+        with watch_attention(model.encoder, see):
             try:
                 deque(encode_validation_rows(opened, model.encoder, settings.rows), maxlen=0)
             except ValueError as error:
                 raise UserError(f"{name}: {error}") from None
         attention = ", ".join(dict.fromkeys(layer.name for layer in experiment.config.model.attentions))
-        found.append(summarise(name, attention, seen))
-        logger.info("%s: %d rows", name, found[-1].rows)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "span.json", {"machine": facts, "command": command, "spans": [asdict(each) for each in found]})
-    text = (
-        "# How far attention reaches\n\nThe mean distance, in tokens, between a token and those that it attends to, "
-        "weighted by the absolute values of the weights, each query's divided by their sum; means over queries, heads, "
-        "layers and rows of validation data, ± the standard error over rows. Of all alike: the span where each token "
-        f"attends to all of its row alike. The convolution is left out. {on_one_line(facts)}.\n\n{table(found)}\n\n"
-        f"`{command}`\n"
-    )
-    write_text(folder / "span.md", text)
-    return with_place(f"{table(found)}\n", folder)
+        records.append(summarise(name, attention, seen))
+        logger.info("%s measured", name)
+    found = Findings.begin("span", settings, command, folder)
+    found.records += records
+    return found.publish(folder / "span.json")
 
 
-def table(found: Iterable[Spans]) -> str:
-    """Markdown, a row for each model."""
+def blocks(found: Findings) -> list[str]:
+    """A row for each model."""
     header = ["model", "attention", "rows", "tokens of a row", "span", "softmax's, same Q and K", "of all alike"]
     lines = []
-    for each in found:
-        span = f"{each.span:.1f}" + ("" if each.span_error is None else f" ± {each.span_error:.1f}")
-        figures = [str(each.rows), f"{each.tokens:.0f}", span, f"{each.softmax:.1f}", f"{each.even:.1f}"]
-        lines.append([each.name, each.attention, *figures, f"{100 * each.negative:.1f}"])
-    return markdown([*header, "negative weight, %"], lines)
+    for each in found.records:
+        span = f"{each['span']:.1f}" + ("" if each["span_error"] is None else f" ± {each['span_error']:.1f}")
+        figures = [str(each["rows"]), f"{each['tokens']:.0f}", span, f"{each['softmax']:.1f}", f"{each['even']:.1f}"]
+        lines.append([each["name"], each["attention"], *figures, f"{100 * each['negative']:.1f}"])
+    return [
+        "How far attention reaches",
+        "The mean distance, in tokens, between a token and those that it attends to, weighted by the absolute values "
+        "of the weights, each query's divided by their sum; means over queries, heads, layers and rows of validation "
+        "data, ± the standard error over rows. Of all alike: the span where each token attends to all of its row "
+        "alike. The convolution is left out.",
+        markdown([*header, "negative weight, %"], lines),
+    ]

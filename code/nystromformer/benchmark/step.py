@@ -3,7 +3,6 @@
 Shapes: B rows, N tokens, K masked positions, E width.
 """
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,52 +12,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nystromformer.benchmark.efficiency.methods import parse_method
-from nystromformer.benchmark.models import (
-    PAD,
-    made_up_batch,
-    masked_lm_step,
-    mean_loss,
-    new_optimizer,
-    step_memory,
-    training_step,
-)
+from nystromformer.benchmark.findings import Findings, Record
+from nystromformer.benchmark.methods import expand, parse_at
 from nystromformer.benchmark.questions.step import HEAD_DIM, LANDMARKS, Step
-from nystromformer.benchmark.results import measure_and_write
-from nystromformer.benchmark.timing import Timing, Work, time_side_by_side
+from nystromformer.benchmark.timing import Timing, Work, peak_memory, quartiles, time_side_by_side
 from nystromformer.config import ModelConfig
+from nystromformer.data.masking import IGNORED_LABEL, predictions_per_row
 from nystromformer.errors import UserError
 from nystromformer.model import ClassificationModel, MaskedLMHead, PretrainingModel
 from nystromformer.model.layers import at_positions
 from nystromformer.tables import markdown
 from nystromformer.training.device import Device, choose_device
 
-logger = logging.getLogger(__name__)
-
 PRETRAINING, FINETUNING = "pretraining", "fine-tuning"
 PEER, SPARSE = "transformers", "transformers, our head"
 """The latter is its encoder under our head and loss: logits at the masked positions alone."""
 BY_LENGTH, PADDED, PADDED_PEER = "nystromformer, by length", "nystromformer, padded", "transformers, padded"
-_POOL = 50
-"""Batches by length are cut from the sorted examples of so many."""
-_TAPS = 33
-_DROPOUT = 0.1
+PAD = 1
+_POOL, _BATCHES = 50, 16
+"""Batches by length are cut from the sorted examples of so many, and so many of them are measured."""
+_TAPS, _DROPOUT, _MASK_PROB = 33, 0.1, 0.15
 NYSTROM = f"nystrom,num_landmarks={LANDMARKS},conv_kernel_size={_TAPS}"
-
-
-@dataclass(frozen=True)
-class StepRow:
-    """One way to make a step."""
-
-    task: str
-    rows: int
-    tokens: float
-    """Of a row, padding included."""
-    method: str
-    time: Timing
-    """Of one step."""
-    memory: float
-    """MiB at the peak of a step, of the longest batch, weights and optimizer included."""
 
 
 @dataclass(frozen=True)
@@ -69,53 +43,55 @@ class Way:
     steps: Sequence[Work]
     """The last one has the longest batch."""
     tokens: float
-    """Of a row."""
+    """Of a row, padding included."""
 
     def run(self) -> None:
         for step in self.steps:
             step()
 
 
-def measure_step(settings: Step, folder: Path) -> str:
-    """Measure, write `step.json` and `step.md`, and return what to print.
+def measure_step(settings: Step, folder: Path, command: str) -> str:
+    """Measure, write `step.json` and `.md`, and return what to print.
 
     Raises:
-        UserError: an attention that is unknown, or that such a model cannot have.
+        UserError: an unknown attention, or one that does not take such rows.
     """
-    for text in settings.attentions:
-        for length, _ in settings.sizes:
+    for length in settings.lengths:
+        for text in expand(settings.attentions):
             our_config(settings, length, text)
     torch.set_num_threads(settings.threads)
     device = choose_device("auto", False if settings.precision == "float32" else settings.precision)
-    return measure_and_write(folder, "step", lambda: _measure(settings, device), table, asdict(settings))
+    found = Findings.begin("step", settings, command, folder)
+    for length in settings.lengths:
+        found.records += measure_pretraining(settings, length, device)
+    found.records += _time(FINETUNING, settings.batch, finetuning_ways(settings, device), settings.repeats)
+    return found.publish(folder / "step.json")
 
 
-def _measure(settings: Step, device: Device) -> list[StepRow]:
-    """All ways to make a step, side by side at each size."""
-    rows = []
-    for length, count in settings.sizes:
-        rows += _time(PRETRAINING, count, pretraining_ways(settings, length, count, device), settings.repeats)
-    return rows + _time(FINETUNING, settings.batch, finetuning_ways(settings, device), settings.repeats)
-
-
-def _time(task: str, rows: int, ways: Mapping[str, Way], repeats: int) -> list[StepRow]:
+def _time(task: str, rows: int, ways: Mapping[str, Way], repeats: int) -> list[Record]:
+    """All ways to make a step, side by side; memory is of the longest batch."""
     times = time_side_by_side({name: way.run for name, way in ways.items()}, repeats, warmup=1)
     found = []
     for name, way in ways.items():
+        time: Timing = times[name] / len(way.steps)
         memory = step_memory(way.model, way.steps[-1])
-        found.append(StepRow(task, rows, way.tokens, name, times[name] / len(way.steps), memory))
-    logger.info("%s, batches of %d measured", task, rows)
+        found.append(
+            {"task": task, "rows": rows, "tokens": way.tokens, "method": name, "time": asdict(time), "memory": memory}
+        )
     return found
 
 
-def pretraining_ways(settings: Step, length: int, rows: int, device: Device) -> dict[str, Way]:
-    """Steps on one batch."""
-    torch.manual_seed(0)
+def step_memory(model: nn.Module, step: Work) -> float:
+    """MiB at the peak of a step, weights and Adam's two moments included."""
+    model.zero_grad(set_to_none=True)  # what a step makes anew is the step's
+    return 3 * sum(p.numel() * p.element_size() for p in model.parameters()) / 2**20 + peak_memory(step)
+
+
+def measure_pretraining(settings: Step, length: int, device: Device) -> list[Record]:
+    """Steps on one batch, ours and transformers'."""
+    rows = max(1, settings.tokens // length)
+    ways = our_ways(settings, length, device)
     batch = made_up_batch(settings.vocab_size, length, rows, device.device)
-    ways: dict[str, Way] = {}
-    for text in settings.attentions or (NYSTROM, "softmax"):
-        model = PretrainingModel(our_config(settings, length, text), ["mlm"]).to(device.device)
-        ways[parse_method(text).name] = Way(model, [masked_lm_step(model, batch, device)], length)
     peer = peer_model(settings, length, "NystromformerForMaskedLM").to(device.device)
     sparse = SparseHead(peer, our_config(settings, length)).to(device.device)
 
@@ -124,18 +100,81 @@ def pretraining_ways(settings: Step, length: int, rows: int, device: Device) -> 
         return loss
 
     def sparse_loss() -> Tensor:
-        return mean_loss(sparse(batch["tokens_BN"], batch["positions_BK"], batch["labels_BK"]))
+        return _mean_loss(sparse(batch["tokens_BN"], batch["positions_BK"], batch["labels_BK"]))
 
     ways[PEER] = Way(peer, [training_step(peer, peer_loss, device)], length)
     ways[SPARSE] = Way(sparse, [training_step(sparse, sparse_loss, device)], length)
+    return _time(PRETRAINING, rows, ways, settings.repeats)
+
+
+def our_ways(settings: Step, length: int, device: Device) -> dict[str, Way]:
+    """Steps of ours on one batch, with each attention."""
+    batch = made_up_batch(settings.vocab_size, length, max(1, settings.tokens // length), device.device)
+    ways: dict[str, Way] = {}
+    for text in expand(settings.attentions or (NYSTROM, "softmax")):
+        for compiled in (False, True) if settings.compiled else (False,):
+            model = PretrainingModel(our_config(settings, length, text), ["mlm"]).to(device.device).train()
+            for layer in model.encoder.layers if compiled else ():
+                layer.compile()
+
+            def loss(model: PretrainingModel = model) -> Tensor:
+                out = model(batch["tokens_BN"], batch["positions_BK"], labels_BK=batch["labels_BK"])
+                assert out.mlm_sums is not None, "labels were given"
+                return _mean_loss(out.mlm_sums)
+
+            name = parse_at(text, length)[2] + (", compiled layers" if compiled else "")
+            ways[name] = Way(model, [training_step(model, loss, device)], length)
     return ways
+
+
+def made_up_batch(vocab_size: int, length: int, rows: int, device: torch.device) -> dict[str, Tensor]:
+    """Random tokens, as many masked positions a row as in pretraining; labels for ours and for transformers'."""
+    torch.manual_seed(0)
+    tokens_BN = torch.randint(5, vocab_size - 1, (rows, length))
+    count = predictions_per_row(length, _MASK_PROB)
+    positions_BK = torch.stack([torch.randperm(length)[:count].sort().values for _ in range(rows)])
+    labels_BK = tokens_BN.gather(1, positions_BK)
+    labels_BN = torch.full_like(tokens_BN, IGNORED_LABEL).scatter(1, positions_BK, labels_BK)
+    batch = {"tokens_BN": tokens_BN, "positions_BK": positions_BK, "labels_BK": labels_BK, "labels_BN": labels_BN}
+    return {name: tensor.to(device) for name, tensor in batch.items()}
+
+
+def _mean_loss(sums: Tensor) -> Tensor:
+    """Of `MaskedLMHead.sums`, (3,)."""
+    mean: Tensor = sums[0] / sums[2].detach()
+    return mean
+
+
+def training_step(
+    model: nn.Module, loss: Callable[[], Tensor], device: Device, optimizer: torch.optim.Optimizer | None = None
+) -> Work:
+    """Steps on what the loss is computed from: forward, backward, clipping, fused AdamW.
+
+    Args:
+        optimizer: that several steps of the model share; None: one of its own.
+    """
+    adamw = optimizer or _new_optimizer(model)
+
+    def step() -> None:
+        adamw.zero_grad(set_to_none=True)
+        with device.autocast():
+            value = loss()
+        value.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        adamw.step()
+
+    return step
+
+
+def _new_optimizer(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
 
 
 def finetuning_ways(settings: Step, device: Device) -> dict[str, Way]:
     """Steps on short texts: batches of similar length, made as in training, and padded ones, as transformers needs."""
     torch.manual_seed(0)
     lengths = made_up_lengths(_POOL * settings.batch).sort().values.view(_POOL, settings.batch)
-    spread = torch.linspace(0, _POOL - 1, settings.batches).long()
+    spread = torch.linspace(0, _POOL - 1, _BATCHES).long()
     by_length = [_texts(settings, each, int(each.max()), device.device) for each in lengths[spread]]
     padded = [_texts(settings, lengths[_POOL // 2], settings.pad_to, device.device)]
     ways = {}
@@ -144,7 +183,7 @@ def finetuning_ways(settings: Step, device: Device) -> dict[str, Way]:
         if name == PADDED_PEER:
             model = peer_model(settings, settings.pad_to, "NystromformerForSequenceClassification")
         model.to(device.device).train()
-        optimizer = new_optimizer(model)
+        optimizer = _new_optimizer(model)
         losses = [_classifying_loss(model, batch, is_peer=name == PADDED_PEER) for batch in batches]
         steps = [training_step(model, loss, device, optimizer) for loss in losses]
         ways[name] = Way(model, steps, sum(batch["tokens_BN"].shape[1] for batch in batches) / len(batches))
@@ -197,7 +236,7 @@ def our_config(settings: Step, length: int, attention: str = NYSTROM) -> ModelCo
             dropout_prob=_DROPOUT,
             num_head=settings.width // HEAD_DIM,
             head_dim=HEAD_DIM,
-            attn_type=parse_method(attention).config,
+            attn_type=parse_at(attention, length)[0],
         )
     except ValueError as error:
         raise UserError(f"--attention {attention} for rows of {length} tokens: {error}") from None
@@ -245,19 +284,25 @@ class SparseHead(nn.Module):
         return self.mlm.sums(hidden_BKE, self.encoder.embeddings.word_embeddings.weight, labels_BK)
 
 
-def table(rows: Sequence[StepRow]) -> str:
+def blocks(found: Findings) -> list[str]:
+    """What was measured, and its table."""
+    settings = ", ".join(f"{key} {value}" for key, value in found.settings.items())
+    return ["A step of training", f"{settings}.", table(found.records)]
+
+
+def table(records: Sequence[Record]) -> str:
     """Times, memory, and ratios to transformers' model on the same rows."""
-    bases = {_size_of(row): row for row in rows if row.method in (PEER, PADDED_PEER)}
+
+    def size(record: Record) -> tuple[str, float]:
+        # Of fine-tuning, batches by length have another number of tokens.
+        return record["task"], record["tokens"] if record["task"] == PRETRAINING else 0
+
+    bases = {size(record): record for record in records if record["method"] in (PEER, PADDED_PEER)}
     lines = []
-    for row in rows:
-        base = bases[_size_of(row)]
-        figures = [f"{row.time:.1f}", f"{row.time.median / base.time.median:.2f}"]
-        figures += [f"{row.memory:.0f}", f"{row.memory / base.memory:.2f}"]
-        lines.append([row.task, f"{row.rows} x {row.tokens:g}", row.method, *figures])
+    for record in records:
+        base, place = bases[size(record)], f"{record['rows']} x {record['tokens']:g}"
+        times = [quartiles(record["time"], ".1f"), f"{record['time']['median'] / base['time']['median']:.2f}"]
+        memory = [f"{record['memory']:.0f}", f"{record['memory'] / base['memory']:.2f}"]
+        lines.append([record["task"], place, record["method"], *times, *memory])
     header = ["", "rows x tokens", "step", "ms (quartiles)", "/ transformers", "peak memory, MiB", "/ transformers"]
     return markdown(header, lines)
-
-
-def _size_of(row: StepRow) -> tuple[int, float]:
-    """What rows that are compared have in common: of fine-tuning batches by length, no number of tokens."""
-    return row.rows, row.tokens if row.task == PRETRAINING else 0

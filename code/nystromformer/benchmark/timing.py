@@ -1,4 +1,7 @@
-"""Timing side by side in one process, and the peak of memory."""
+"""Timing side by side in one process, and the peak of memory.
+
+Shapes: B batch, H heads, N tokens, D head dim.
+"""
 
 import gc
 import random
@@ -25,22 +28,18 @@ class Timing:
     high: float
     """The third quartile."""
 
-    def __format__(self, form: str) -> str:
-        """Median and quartiles, each in this form; hundredths by default."""
-        return "{:{form}} ({:{form}}-{:{form}})".format(self.median, self.low, self.high, form=form or ".2f")
-
-    def __str__(self) -> str:
-        return format(self)
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Timing":
+        return cls(*map(float, np.percentile(values, (50, 25, 75))))
 
     def __truediv__(self, count: int) -> "Timing":
         """Of one of so many that were timed together."""
         return Timing(self.median / count, self.low / count, self.high / count)
 
 
-def figure(record: object, name: str) -> float:
-    """A record's figure by its name; of a `Timing` the median."""
-    value = getattr(record, name)
-    return float(value.median if isinstance(value, Timing) else value)
+def quartiles(timing: Mapping[str, float], form: str = ".2f") -> str:
+    """What a record has of a `Timing`, for a table."""
+    return "{median:{form}} ({low:{form}}-{high:{form}})".format(**timing, form=form)
 
 
 def time_side_by_side(works: Mapping[str, Work], repeats: int, warmup: int = 2) -> dict[str, Timing]:
@@ -64,7 +63,7 @@ def time_side_by_side(works: Mapping[str, Work], repeats: int, warmup: int = 2) 
                 samples[name].append(1e3 * (time.perf_counter() - begin))
     finally:
         gc.enable()
-    return {name: summarise(values) for name, values in samples.items()}
+    return {name: Timing.of(values) for name, values in samples.items()}
 
 
 def time_repeatedly(work: Work, seconds: float) -> Timing:
@@ -76,7 +75,7 @@ def time_repeatedly(work: Work, seconds: float) -> Timing:
     """
     work()
     timer = Timer("work()", globals={"work": work}, num_threads=torch.get_num_threads())
-    return summarise([1e3 * each for each in timer.blocked_autorange(min_run_time=seconds).times])
+    return Timing.of([1e3 * each for each in timer.blocked_autorange(min_run_time=seconds).times])
 
 
 def repeats_at(length: int, repeats: int) -> int:
@@ -86,24 +85,12 @@ def repeats_at(length: int, repeats: int) -> int:
     return max(min(3, repeats), repeats * 2048 // max(length, 2048))
 
 
-@dataclass(frozen=True)
-class AttentionInputs:
-    """What all methods of a measurement attend to: tensors that get gradients, and a gradient of the output.
-
-    Args:
-        leaves: queries, keys and values, (B, H, N, D), in the layout in which an encoder's projections give them.
-    """
-
-    leaves: Sequence[Tensor]
-    upstream_BHND: Tensor
-
-    @staticmethod
-    def draw(
-        size: tuple[int, int, int, int], device: torch.device, dtype: torch.dtype = torch.float32
-    ) -> "AttentionInputs":
-        """Standard normal ones of this batch, length, number of heads and head dim."""
-        q, k, v, upstream = (torch.randn(size, device=device, dtype=dtype).transpose(1, 2) for _ in range(4))
-        return AttentionInputs([each.requires_grad_() for each in (q, k, v)], upstream)
+def draw_inputs(
+    size_BNHD: tuple[int, int, int, int], device: torch.device, dtype: torch.dtype = torch.float32
+) -> list[Tensor]:
+    """Q, K, V and a gradient of the output, each (B, H, N, D): standard normal, laid out as projections give them."""
+    torch.manual_seed(0)
+    return [torch.randn(size_BNHD, device=device, dtype=dtype).transpose(1, 2) for _ in range(4)]
 
 
 @dataclass(frozen=True)
@@ -118,40 +105,31 @@ class Passes:
 
 def attention_passes(
     method: Callable[..., Tensor],
-    inputs: AttentionInputs,
-    parameters: Iterable[nn.Parameter],
+    inputs: Sequence[Tensor],
+    parameters: Iterable[nn.Parameter] = (),
     context: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Passes:
     """Calls of a method, which gives (B, H, N, D) or (B, N, H·D).
 
     Args:
+        inputs: as `draw_inputs` gives them.
         context: of the forward pass, such as an autocast.
     """
-    wanted = [*inputs.leaves, *(each for each in parameters if each.requires_grad)]
+    *leaves, upstream_BHND = inputs
+    leaves = [x.detach().requires_grad_() for x in leaves]
+    wanted = [*leaves, *(each for each in parameters if each.requires_grad)]
 
     def attend() -> Tensor:
         with context():
-            return method(*inputs.leaves)
+            return method(*leaves)
 
     def both() -> object:
         out = attend()
-        upstream = inputs.upstream_BHND if out.ndim == 4 else inputs.upstream_BHND.transpose(1, 2).flatten(2)
+        upstream = upstream_BHND if out.ndim == 4 else upstream_BHND.transpose(1, 2).flatten(2)
         # What makes its keys of the queries has no use for k.
         return torch.autograd.grad(out, wanted, upstream.to(out.dtype), allow_unused=True)
 
     return Passes(torch.no_grad()(attend), both)
-
-
-def passes_side_by_side(
-    methods: Mapping[str, Callable[..., Tensor]], size: tuple[int, int, int, int], device: torch.device
-) -> dict[str, Passes]:
-    """Of each method, a module or a function, on inputs of this size that all share."""
-    torch.manual_seed(0)
-    inputs = AttentionInputs.draw(size, device)
-    return {
-        name: attention_passes(call, inputs, call.to(device).parameters() if isinstance(call, nn.Module) else ())
-        for name, call in methods.items()
-    }
 
 
 def peak_memory(work: Work) -> float:
@@ -168,16 +146,7 @@ def peak_memory(work: Work) -> float:
     kineto = profile.profiler.kineto_results if profile.profiler is not None else None
     assert kineto is not None, "the profiler ran"
     changes = [(event.start_ns(), event.nbytes()) for event in kineto.events() if event.name() == "[memory]"]
-    now = peak = 0
-    for _, change in sorted(changes, key=lambda item: item[0]):
-        now += change
-        peak = max(peak, now)
-    return peak / 2**20
-
-
-def summarise(values: list[float]) -> Timing:
-    """Median and quartiles."""
-    return Timing(*map(float, np.percentile(values, (50, 25, 75))))
+    return float(np.cumsum([0, *(change for _, change in sorted(changes, key=lambda each: each[0]))]).max()) / 2**20
 
 
 def wait_for_device() -> None:

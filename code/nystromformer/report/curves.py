@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nystromformer.benchmark.results import new_figure
+from nystromformer.benchmark.findings import new_figure
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_figure
 from nystromformer.tasks.experiment.folder import read_experiment

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nystromformer.benchmark.flags import Results, flag, numbers
-from nystromformer.config.ranges import MOST
+from nystromformer.benchmark.flags import ATTENTIONS, Results, count, flag, numbers
 from nystromformer.runs.call import this_call
 
 
@@ -13,12 +12,7 @@ class Abilities:
     """Every combination of tasks, lengths, pairs, attentions, convolutions and seeds."""
 
     tasks: list[str] = flag([], "A task; may be given several times. Default: all.", name="task")
-    attentions: list[str] = flag(
-        [],
-        "An attention, with parameters after commas and several values of one separated by /, such as "
-        "nystrom,num_landmarks=8/16; may be given several times. Default: all, with about a quarter of the keys.",
-        name="attention",
-    )
+    attentions: list[str] = flag([], f"{ATTENTIONS} With about a quarter of the keys unless told.", name="attention")
     lengths: Sequence[int] = numbers(
         (128,), "Tokens of a row, several numbers separated by commas.", least=16, name="length"
     )
@@ -33,9 +27,9 @@ class Abilities:
         least=0,
         name="conv_kernel_size",
     )
-    seeds: int = flag(1, "Runs of each, with seeds from 0 on.", 1, MOST)
+    seeds: int = count(1, "Runs of each, with seeds from 0 on.")
     seconds: float = flag(120.0, "Seconds on one core after which a run ends that has not learned its task.", 1)
-    workers: int = flag(2, "Runs at once, a process and a core each.", 1)
+    workers: int = count(2, "Runs at once, a process and a core each.")
 
 
 def abilities(settings: Abilities, results: Results) -> str:
@@ -43,6 +37,6 @@ def abilities(settings: Abilities, results: Results) -> str:
 
     It resumes when it is started again; another command with the same --out adds to its tables.
     """
-    from nystromformer.benchmark.abilities.measure import measure_abilities
+    from nystromformer.benchmark.abilities import measure_abilities
 
     return measure_abilities(settings, results.out, str(this_call()))

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nystromformer.benchmark.flags import ATTENTIONS, MOST_REPEATS, REPEATS, Results, flag, numbers, threads
-from nystromformer.config.ranges import MOST
+from nystromformer.benchmark.flags import ATTENTIONS, REPEATS, Results, count, flag, numbers, threads
 from nystromformer.runs.call import this_call
 
 
@@ -16,17 +15,19 @@ class Efficiency:
     lengths: Sequence[int] = numbers(
         (512, 1024, 2048, 4096, 8192, 16384), "Sequence lengths in tokens, separated by commas."
     )
-    batch: int = flag(1, "Sequences that are computed together.", 1, MOST)
-    heads: int = flag(12, "Heads of the attention.", 1, MOST)
-    head_dim: int = flag(64, "Width of each head.", 1, MOST)
-    repeats: int = flag(9, REPEATS, 1, MOST_REPEATS)
+    batch: int = count(1, "Sequences that are computed together.")
+    heads: int = count(12, "Heads of the attention.")
+    head_dim: int = count(64, "Width of each head.")
+    repeats: int = count(9, REPEATS)
     threads: int = threads()
-    budget: float = flag(1800.0, "Time limit in seconds; measurements that do not fit are left out and listed.", 0)
+    budget: float = flag(
+        1800.0, "Time limit in seconds; what does not fit is left out and listed, the reference (SDPA) last.", 0
+    )
     peers: bool = flag(False, "Also measure the installed public implementations of each attention, and padded rows.")
 
 
 def efficiency(settings: Efficiency, results: Results) -> str:
     """Time and memory of every attention over the length, beside softmax."""
-    from nystromformer.benchmark.efficiency.measure import measure_efficiency
+    from nystromformer.benchmark.efficiency import measure_efficiency
 
     return measure_efficiency(settings, results.out, str(this_call()))

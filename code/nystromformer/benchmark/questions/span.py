@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from nystromformer.benchmark.flags import CHECKPOINT, Results, flag
+from nystromformer.benchmark.flags import CHECKPOINT, Results, count, flag
 from nystromformer.command_line.flags import DatasetFolder, DeviceName
-from nystromformer.config.ranges import MOST
 from nystromformer.files.paths import experiment_folder
 from nystromformer.runs.call import this_call
 
@@ -22,7 +21,7 @@ class Span:
         metavar="DIRECTORY",
     )
     checkpoint: str = flag("last", CHECKPOINT)
-    rows: int = flag(1000, "Rows of validation data, drawn once and for all.", 1, MOST)
+    rows: int = count(1000, "Rows of validation data, drawn once and for all.")
 
 
 def span(settings: Span, results: Results, dataset: DatasetFolder = None, device: DeviceName = "auto") -> str:

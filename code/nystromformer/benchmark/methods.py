@@ -3,9 +3,12 @@
 Shapes: B batch, H heads, N tokens, D head dim.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +20,7 @@ from nystromformer.benchmark.peers import (
     NystromAttentionPackage,
     Peer,
     Shape,
-    SharedQueryKey,
     WrittenOutSoftmax,
-    elementwise,
     is_installed,
     transformers_nystrom,
 )
@@ -27,16 +28,51 @@ from nystromformer.config import ATTENTIONS, AttentionConfig, NystromConfig, att
 from nystromformer.config.attention_text import parse_attention
 
 SDPA, WRITTEN_OUT, CONTROL = "softmax (SDPA)", "softmax, written out", "elementwise control"
-BASELINES = (SDPA, WRITTEN_OUT)
-"""What times and memory are divided by."""
 MASKED = ", padding mask"
 """Behind a method's name where the last tenth of the tokens is padding."""
-AUTHORS = "authors' formulation"
-_PAPERS = {"nystrom": ("nystrom,num_landmarks=32",), "longformer": ("longformer,window=256",)}
-"""Behind an attention with its defaults, others of the paper's Table 1."""
+EQUAL_KEYS = (
+    *("near_far,num_landmarks=16,num_blocks=2", "local,block_size=64", "longformer,window=192"),
+    *("bigbird,block_size=32,num_random_blocks=1", "nystrom", "nystrom,num_landmarks=N/8"),
+)
+"""Attentions of 192 keys per query, and Nyström's beside them."""
+_PAPERS = ("nystrom,num_landmarks=32", "longformer,window=256")
+"""Further ones of the paper's Table 1."""
 
-Build = Callable[[int, int, int], Peer]
-"""An attention of so many heads, of their width, for rows of so many tokens."""
+
+def expand(texts: Iterable[str]) -> list[str]:
+    """`local,block_size=4/8` is `local,block_size=4` and `local,block_size=8`; `N/8` stays."""
+    found = []
+    for text in texts:
+        if text.startswith("{"):
+            found.append(text)
+            continue
+        parts = []
+        for part in text.split(","):
+            key, sign, values = part.partition("=")
+            parts.append([f"{key}={value}" for value in re.split("(?<!N)/", values)] if sign else [part])
+        found += [",".join(chosen) for chosen in itertools.product(*parts)]
+    return found
+
+
+def parse_at(text: str, length: int) -> tuple[AttentionConfig, Mapping[str, Any], str]:
+    """An attention as `--attention` names it, at a length, of which `N/8` is an eighth; what the text tells of its
+    parameters; and its name in a table.
+
+    Raises:
+        UserError: as `parse_attention`.
+    """
+    share = r"(\w+)=N/([1-9]\d*)"
+    config, parameters = parse_attention(
+        re.sub(share, lambda found: f"{found[1]}={max(1, length // int(found[2]))}", text)
+    )
+    shown = {**parameters, **{key: f"N/{divisor}" for key, divisor in re.findall(share, text)}}
+    return config, parameters, label_attention(config.name, shown)
+
+
+def label_attention(name: str, parameters: Mapping[str, object]) -> str:
+    """Such as `local (block_size 4)`."""
+    shown = ", ".join(f"{key} {value}" for key, value in parameters.items())
+    return f"{name} ({shown})" if shown else name
 
 
 @dataclass(frozen=True)
@@ -46,7 +82,8 @@ class Method:
     name: str
     config: AttentionConfig | None
     """None: one that no config.json names."""
-    build: Build
+    build: Callable[[int, int, int], Peer]
+    """An attention of so many heads, of their width, for rows of so many tokens."""
     multiple_of: int = 1
     """What the length has to be."""
 
@@ -55,12 +92,10 @@ class Method:
         if self.config is None:
             wrong = self.multiple_of > 1 and (length % self.multiple_of or length == self.multiple_of)
             return f"expected a multiple of {self.multiple_of} landmarks, larger than it" if wrong else None
-        if reason := self.config.why_not_length(length):
-            return reason
-        return next((text for _, text in self.config.impossible_at(length)), None)
+        return self.config.why_not_length(length) or next((t for _, t in self.config.impossible_at(length)), None)
 
 
-def choose_methods(attentions: Sequence[str], peers: bool = False) -> list[Method]:
+def choose_methods(attentions: Sequence[str], peers: bool, length: int) -> list[Method]:
     """The methods that `--attention` asks for, all where it does not, behind the two softmaxes; the control is last.
 
     Args:
@@ -70,29 +105,14 @@ def choose_methods(attentions: Sequence[str], peers: bool = False) -> list[Metho
         UserError: an unknown attention, or parameters that it does not take.
     """
     softmax = _method(SDPA, attention_config("softmax"))
-    found = [softmax, Method(WRITTEN_OUT, None, lambda heads, head_dim, length: WrittenOutSoftmax())]
+    found = [softmax, Method(WRITTEN_OUT, None, lambda *shape: WrittenOutSoftmax())]
     found += [_padded(softmax)] if peers else []
-    for text in attentions or [text for name in ATTENTIONS for text in (name, *_PAPERS.get(name, ()))]:
-        method = parse_method(text)
-        if method.config not in [other.config for other in found]:
+    for text in dict.fromkeys(expand(attentions or sorted({*ATTENTIONS, *EQUAL_KEYS, *_PAPERS}))):
+        config, _, name = parse_at(text, length)
+        if config != softmax.config:
+            method = _method(name, config)
             found += [method, *(_peers_of(method) if peers else ())]
-    return [*found, Method(CONTROL, None, lambda heads, head_dim, length: elementwise)]
-
-
-def parse_method(text: str) -> Method:
-    """An attention and its parameters, as `parse_attention` takes them.
-
-    Raises:
-        UserError: as `choose_methods`.
-    """
-    config, parameters = parse_attention(text)
-    return _method(label_attention(config.name, parameters), config)
-
-
-def label_attention(name: str, parameters: Mapping[str, object]) -> str:
-    """Such as `local (block_size 4)`."""
-    shown = ", ".join(f"{key} {value}" for key, value in parameters.items())
-    return f"{name} ({shown})" if shown else name
+    return [*found, Method(CONTROL, None, lambda *shape: lambda q, k, v: q * k + v)]
 
 
 def _method(name: str, config: AttentionConfig) -> Method:
@@ -103,15 +123,20 @@ def _method(name: str, config: AttentionConfig) -> Method:
     return Method(name, config, build)
 
 
-def _padded(method: Method) -> Method:
-    """The attention alone, with padding, whose mask is made in each call, as in an encoder of one layer."""
-    return replace(
-        method, name=f"{method.name}{MASKED}", config=None, build=lambda *shape: Padded(method.build(*shape))
-    )
+class SharedQueryKey(nn.Module):
+    """An attention that makes its keys of the queries, given other ones."""
+
+    def __init__(self, core: nn.Module) -> None:
+        super().__init__()
+        self.core = core
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out: Tensor = self.core(q, q, v)
+        return out
 
 
 class Padded(nn.Module):
-    """An attention to rows whose last tenth is padding."""
+    """An attention to rows whose last tenth is padding; each call makes the mask, as in an encoder of one layer."""
 
     def __init__(self, core: Callable[..., Tensor]) -> None:
         super().__init__()
@@ -123,16 +148,21 @@ class Padded(nn.Module):
         return self.core(q, k, v, AttentionMask(keep_BN))
 
 
+def _padded(method: Method) -> Method:
+    name = f"{method.name}{MASKED}"
+    return replace(method, name=name, config=None, build=lambda *shape: Padded(method.build(*shape)))
+
+
 def _peers_of(method: Method) -> Iterator[Method]:
     config = method.config
     assert config is not None
     if not isinstance(config, NystromConfig):
         for one in IMPLEMENTATIONS.get(config.name, ()):
-            if one.is_installed:
+            if is_installed(one.package):
                 yield Method(one.name, None, partial(one.build, config))
         return
     yield _padded(method)
-    names: dict[str, Callable[[Shape], Peer]] = {AUTHORS: MaterialisedNystrom}
+    names: dict[str, Callable[[Shape], Peer]] = {"authors' formulation": MaterialisedNystrom}
     if config.conv_kernel_size is not None:  # that of transformers always has a convolution
         names["transformers"] = transformers_nystrom
     if is_installed("nystrom_attention"):
@@ -141,7 +171,7 @@ def _peers_of(method: Method) -> Iterator[Method]:
         yield Method(f"{name}, {config.num_landmarks}", None, _nystrom_peer(peer, config), config.num_landmarks)
 
 
-def _nystrom_peer(peer: Callable[[Shape], Peer], config: NystromConfig) -> Build:
+def _nystrom_peer(peer: Callable[[Shape], Peer], config: NystromConfig) -> Callable[[int, int, int], Peer]:
     return lambda heads, head_dim, length: peer(
         Shape(heads, head_dim, config.num_landmarks, config.conv_kernel_size, length)
     )

@@ -1,0 +1,350 @@
+"""`run_benchmark.py abilities`: what a small encoder learns of synthetic tasks with each attention, in processes side
+by side; each cell is written as soon as it is measured.
+
+Shapes: R rows, N tokens, E width.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nystromformer.benchmark.ability_tasks import MOST_PAIRS, NO_ANSWER, TASKS, Rows, Task
+from nystromformer.benchmark.findings import Findings, Record, new_figure
+from nystromformer.benchmark.methods import expand, label_attention, parse_at
+from nystromformer.benchmark.pieces import Piece, run_pieces
+from nystromformer.benchmark.questions.abilities import Abilities
+from nystromformer.config import ATTENTIONS, ModelConfig, attention_config
+from nystromformer.errors import UserError
+from nystromformer.machine import commit_of, machine_facts
+from nystromformer.model.encoder import Encoder
+from nystromformer.tables import markdown
+
+logger = logging.getLogger(__name__)
+
+LAYERS, WIDTH, HEADS = 2, 64, 2
+ROWS, RATE, WARM_UP = 32, 3e-3, 100
+"""Of a step: its rows, and its learning rate, which rises over so many steps and stays."""
+SOLVED = 0.99
+_EVERY = 100
+"""Steps between two looks at how far it is."""
+_LEAST_ANSWERS = 2048
+"""Of the rows that accuracy is of."""
+USUAL = {
+    "bigbird": "block_size=N/16,num_random_blocks=1,num_global_blocks=1",
+    "conv_linformer": "stride=4",
+    "linformer": "projected_length=N/4",
+    "local": "block_size=N/16",
+    "longformer": "window=N/4",
+    "mra": "block_size=N/16,num_blocks=4",
+    "near_far": "block_size=N/16,num_landmarks=N/16,num_selected=N/32",
+    "nystrom": "num_landmarks=N/4",
+    "performer": "num_features=N/1",
+    "reformer": "chunk_length=N/8",
+    "sinkhorn": "block_size=N/8",
+    "sparse": "stride=N/8",
+}
+"""Parameters that an attention has unless it is given others, by which a query meets about a quarter of the keys, or as
+many means of them.
+"""
+_OTHERS = ("near_far,num_blocks=1", "nystrom,num_landmarks=1")
+"""Measured, too, where no attention is asked for: one of near_far's keys by search, and a single landmark."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is learned, and with what."""
+
+    task: str
+    """Of TASKS."""
+    length: int
+    pairs: int | None
+    attention: dict[str, Any]
+    """Its name and what it is told."""
+    seed: int
+    limit: float
+    """Seconds of one core."""
+
+    @property
+    def taps(self) -> int:
+        """Of the convolution; 0: none."""
+        return int(self.attention.get("conv_kernel_size", 0))
+
+    @property
+    def label(self) -> str:
+        """Of the attention, without its convolution."""
+        parameters = {key: value for key, value in self.attention.items() if key not in ("name", "conv_kernel_size")}
+        return label_attention(self.attention["name"], parameters)
+
+    @property
+    def column(self) -> str:
+        """The task, such as `lookup, 8 pairs`."""
+        return self.task if self.pairs is None else f"{self.task}, {self.pairs} pairs"
+
+    @property
+    def key(self) -> str:
+        """All but the time that it may take."""
+        return json.dumps({**asdict(self), "limit": None}, sort_keys=True)
+
+    def __str__(self) -> str:
+        taps = f", convolution {self.taps}" if self.taps else ""
+        return f"{self.column}, at {self.length} tokens, {self.label}{taps}, seed {self.seed}"
+
+
+def cell_of(record: Record) -> Cell:
+    """The cell that a record is of."""
+    return Cell(**{name: record[name] for name in Cell.__dataclass_fields__})
+
+
+def measure_abilities(flags: Abilities, folder: Path, command: str) -> str:
+    """Measure what the folder does not have yet, and write `abilities.json`, `.md` and a picture of all that it has.
+
+    Raises:
+        UserError: as of `list_cells`; `abilities.json` is damaged; a cell failed.
+    """
+    cells = list_cells(flags)
+    path = folder / "abilities.json"
+    fresh = Findings.begin("abilities", flags, command, folder)
+    found = Findings.read(path) or fresh
+    done = {cell_of(each).key for each in found.records if each["solved"] or each["limit"] >= flags.seconds}
+    if missing := [cell for cell in cells if cell.key not in done]:
+        found.machine, found.settings = machine_facts(), fresh.settings
+        found.commands = list(dict.fromkeys([*found.commands, command]))
+    logger.info("%d of %d cells are already measured", len(cells) - len(missing), len(cells))
+    commit = commit_of(Path(__file__).parent)
+    failed = []
+    pieces = [Piece(str(cell), partial(learn, cell, commit)) for cell in missing]
+    for outcome in run_pieces(pieces, flags.workers):
+        if outcome.failed:
+            failed.append(f"{outcome.title}: {outcome.failed}")
+            continue
+        (record,) = outcome.records
+        # One that was given less time before makes room.
+        found.records = [each for each in found.records if cell_of(each).key != cell_of(record).key] + [record]
+        found.write(path)
+        result = f"{100 * record['accuracy']:.1f} % after {record['steps']} steps, {record['seconds']:.0f} s"
+        logger.info("%s: %s", outcome.title, result)
+    if failed:
+        raise UserError("\n".join([*failed, "Start the command again: it goes on"]))
+    return found.publish(path)
+
+
+def list_cells(flags: Abilities) -> list[Cell]:
+    """Each once: all attentions of a task before the next task, all of a seed before the next seed.
+
+    Raises:
+        UserError: an unknown task or attention; a parameter that the attention does not have; a length or a number of
+            pairs that one of them refuses.
+    """
+    for task in flags.tasks:
+        if task not in TASKS:
+            raise UserError(f"--task: expected one or more of {', '.join(TASKS)}, found {task!r}")
+    for taps in flags.taps:
+        if taps and not taps % 2:
+            raise UserError(f"--conv_kernel_size: expected 0 for no convolution, or odd numbers, found {taps}")
+    found = [
+        Cell(task, length, pairs, _parameters_at(text, length, taps), seed, flags.seconds)
+        for seed in range(flags.seeds)
+        for length in flags.lengths
+        for task in flags.tasks or TASKS
+        for pairs in _pairs(flags, task, length)
+        for text in expand(flags.attentions or (*ATTENTIONS, *_OTHERS))
+        for taps in flags.taps
+    ]
+    return list({one.key: one for one in found}.values())
+
+
+def _pairs(flags: Abilities, task: str, length: int) -> Sequence[int | None]:
+    if task not in MOST_PAIRS or not flags.pairs:
+        return [None]
+    most = MOST_PAIRS[task](length)
+    if wrong := [each for each in flags.pairs if each > most]:
+        raise UserError(f"--pairs: expected numbers from 1 to {most} for {task} at {length} tokens, found {wrong}")
+    return flags.pairs
+
+
+def _parameters_at(text: str, length: int, taps: int) -> dict[str, Any]:
+    """The attention's name, and what it is parameters at the length."""
+    given, told, _ = parse_at(text, length)
+    usual = parse_at(f"{given.name},{USUAL[given.name]}", length)[1] if given.name in USUAL else {}
+    parameters = {**usual, **dict(sorted(told.items())), **({"conv_kernel_size": taps} if taps else {})}
+    try:
+        config = attention_config(given.name, **parameters)
+    except ValueError as error:
+        raise UserError(f"--attention {text} at {length} tokens: {error}") from None
+    if reason := config.why_not_length(length):
+        raise UserError(f"--attention {text}: {given.name} does not accept inputs of {length} tokens: {reason}")
+    for key, problem in (*config.impossible_at(length), *config.impossible_with(HEADS)):
+        wrong = problem.replace("max_seq_len", "--length").replace("num_head ", "the encoder's heads ")
+        raise UserError(f"--attention {text} at {length} tokens: {key}: {wrong}")
+    return {"name": given.name, **parameters}
+
+
+def learn(cell: Cell, commit: str) -> list[Record]:
+    """Train until it can or its time is over, and measure; the same cell takes the same steps, and on a slower machine
+    fewer of them.
+
+    Returns:
+        The cell, and `accuracy` over rows that it was never shown or stopped by; `guessing`, that of the task's rule;
+        whether it is `solved`: reached SOLVED on other rows in time; `steps`; `seconds` of one core; `positions`;
+        `commit` of the code.
+    """
+    torch.set_num_threads(1)
+    begin = time.process_time()
+    torch.manual_seed(cell.seed)
+    task = TASKS[cell.task](cell.length, cell.pairs)
+    model = _Answering(task, cell)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01, fused=True)
+    drawn, looked_at, tested = (torch.Generator().manual_seed(3 * cell.seed + number) for number in range(3))
+    check = _rows(task, looked_at)
+    step, solved = 0, False
+    while not solved and time.process_time() - begin < cell.limit:
+        rate = RATE * min(1, (step + 1) / WARM_UP)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        rows = task.draw(drawn, ROWS, True)
+        logits_RNA = model(rows.tokens_RN, rows.marks_RN)
+        loss = F.cross_entropy(logits_RNA.flatten(0, 1), rows.answers_RN.flatten(), ignore_index=NO_ANSWER)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        step += 1
+        solved = step % _EVERY == 0 and _accuracy(model, check) >= SOLVED
+    seconds = time.process_time() - begin
+    test = _rows(task, tested)
+    has_answer = test.answers_RN != NO_ANSWER
+    guessing = (test.guesses_RN == test.answers_RN)[has_answer].float().mean().item()
+    reached = {"accuracy": _accuracy(model, test), "guessing": guessing, "solved": solved, "steps": step}
+    return [asdict(cell) | reached | {"seconds": seconds, "positions": model.positions, "commit": commit}]
+
+
+class _Answering(nn.Module):
+    """The encoder and a linear map to the answers."""
+
+    def __init__(self, task: Task, cell: Cell) -> None:
+        super().__init__()
+        attention = attention_config(**cell.attention)
+        is_rotary = task.rotary and attention.compares_queries_and_keys
+        self.positions = "rotary" if is_rotary else "learned"
+        config = ModelConfig(
+            vocab_size=task.vocab_size,
+            num_sen_type=task.marks,
+            max_seq_len=cell.length,
+            embedding_dim=WIDTH,
+            transformer_dim=WIDTH,
+            transformer_hidden_dim=2 * WIDTH,
+            num_layers=LAYERS,
+            dropout_prob=0.0,
+            num_head=HEADS,
+            head_dim=WIDTH // HEADS,
+            attn_type=attention,
+            norm="pre",
+            positions="rotary" if is_rotary else "learned",
+        )
+        self.encoder = Encoder(config)
+        self.answer = nn.Linear(WIDTH, task.answers)
+
+    def forward(self, tokens_RN: Tensor, marks_RN: Tensor) -> Tensor:
+        logits_RNA: Tensor = self.answer(self.encoder(tokens_RN, None, marks_RN))
+        return logits_RNA
+
+
+def _rows(task: Task, generator: torch.Generator) -> Rows:
+    """Rows to measure on, with enough answers for a standard error below 1.1 points, and 0.22 at 99 %."""
+    few = task.draw(generator, ROWS, False)
+    answers = max(1, int((few.answers_RN != NO_ANSWER).sum()) // ROWS)
+    return task.draw(generator, max(4 * ROWS, -(-_LEAST_ANSWERS // answers)), False)
+
+
+@torch.no_grad()
+def _accuracy(model: _Answering, rows: Rows) -> float:
+    model.eval()
+    right = answers_in_all = 0
+    for tokens, marks, answers, _ in zip(*(torch.split(each, 256) for each in rows), strict=True):
+        counts = answers != NO_ANSWER
+        right += int((model(tokens, marks).argmax(2) == answers)[counts].sum())
+        answers_in_all += int(counts.sum())
+    model.train()
+    return right / answers_in_all
+
+
+def _panels(found: Findings) -> Iterator[tuple[str, pd.DataFrame]]:
+    """What one table shows: the records of a length and a convolution, and its title."""
+    frame = pd.DataFrame(found.records)
+    cells = [cell_of(record) for record in found.records]
+    frame["taps"], frame["label"], frame["column"] = zip(*((c.taps, c.label, c.column) for c in cells), strict=True)
+    frame["place"] = [(list(TASKS).index(cell.task), cell.pairs or 0) for cell in cells]
+    frame[["accuracy", "guessing"]] *= 100
+    frame = frame.sort_values(["length", "taps", "place"], kind="stable")
+    for (length, taps), rows in frame.groupby(["length", "taps"]):
+        yield f"{length} tokens, " + (f"convolution of {taps} taps" if taps else "no convolution"), rows
+
+
+def _labels(rows: pd.DataFrame) -> list[str]:
+    """Attentions in order, softmax first."""
+    return sorted(rows.label.unique(), key=lambda label: (label != "softmax", label))
+
+
+def blocks(found: Findings) -> list[str]:
+    """How to read it, and a table for each length and convolution."""
+    frame = pd.DataFrame(found.records)
+    limits = " or ".join(f"{seconds:g}" for seconds in sorted(frame.limit.unique()))
+    parts = [
+        "Which attention can do what",
+        f"An encoder of {LAYERS} layers of width {WIDTH} with {HEADS} heads learns a task from fresh rows, {ROWS} a "
+        f"step, at a learning rate of {RATE:g}. It stops when it gives {SOLVED:.0%} of the answers of other rows "
+        f"(bold, with the seconds that this took), or after {limits} seconds of one core. The table shows the "
+        "accuracy in % on further rows, with at least 2,048 answers: its standard error is at most 1.1 points, and "
+        "0.22 at 99 %. With several seeds it shows the mean, and the least and the greatest in brackets. Positions are "
+        "learned; those of recall are rotary, except for synthesizer, which compares no queries with keys. "
+        "*guessing* is the accuracy of the task's simplest rule, without any learning: "
+        + "; ".join(f"{name}, {task(64, None).rule}" for name, task in TASKS.items())
+        + f". Commits {', '.join(sorted(frame.commit.unique()))}; {frame.seconds.sum() / 3600:.1f} core-hours.",
+    ]
+    for title, rows in _panels(found):
+        names = rows.column.unique()
+        shown = {place: _text(own) for place, own in rows.groupby(["label", "column"])}
+        lines = [[f"`{label}`", *(shown.get((label, name), "") for name in names)] for label in _labels(rows)]
+        guessing = rows.groupby("column").guessing.mean()
+        lines.append(["*guessing*", *(f"{guessing[name]:.1f}" for name in names)])
+        parts += [f"## {title[0].upper()}{title[1:]}", markdown(["attention", *names], lines)]
+    return parts
+
+
+def _text(rows: pd.DataFrame) -> str:
+    text = f"{rows.accuracy.mean():.1f}"
+    if len(rows) > 1:
+        text += f" ({rows.accuracy.min():.1f} to {rows.accuracy.max():.1f})"
+    return f"**{text}** ({rows.seconds.mean():.0f} s)" if rows.solved.all() else text
+
+
+def draw(found: Findings) -> Any:
+    """A field for each attention and task, as dark as accuracy is high; a panel for each length and convolution."""
+    panels = list(_panels(found))
+    labels = _labels(pd.concat([rows for _, rows in panels]))
+    widths = [rows.column.nunique() for _, rows in panels]
+    picture = new_figure(4.2 + 0.62 * sum(widths), 1.9 + 0.27 * len(labels))
+    axes = picture.subplots(1, len(panels), squeeze=False, width_ratios=widths)[0]
+    for number, (axis, (title, rows)) in enumerate(zip(axes, panels, strict=True)):
+        names = rows.column.unique()
+        means = rows.pivot_table(index="label", columns="column", values="accuracy").reindex(labels)[names].to_numpy()
+        axis.imshow(means, vmin=0, vmax=100, cmap="Blues", aspect="auto")
+        for row, values in enumerate(means):
+            for place, value in enumerate(values):
+                if value == value:
+                    colour = "white" if value > 60 else "black"
+                    axis.text(place, row, f"{value:.0f}", ha="center", va="center", fontsize=7, color=colour)
+        axis.set_xticks(range(len(names)), names, rotation=40, ha="right", fontsize=7)
+        axis.set_yticks(range(len(labels)), labels if number == 0 else [""] * len(labels), fontsize=7)
+        axis.set_title(f"{title}: accuracy in %", fontsize=8)
+    return picture

@@ -1,1 +1,0 @@
-"""Small synthetic tasks that tell attentions apart."""

@@ -1,0 +1,250 @@
+"""`run_benchmark.py efficiency`: time and memory of every attention, one length after the other, all methods of a
+length in turn.
+"""
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from nystromformer.benchmark.findings import Findings, Record, draw_lines, new_figure
+from nystromformer.benchmark.methods import CONTROL, SDPA, WRITTEN_OUT, Method, choose_methods
+from nystromformer.benchmark.questions.efficiency import Efficiency
+from nystromformer.benchmark.timing import (
+    attention_passes,
+    draw_inputs,
+    peak_memory,
+    repeats_at,
+    time_side_by_side,
+)
+from nystromformer.tables import markdown
+
+logger = logging.getLogger(__name__)
+
+FROM = 2048
+"""Tokens from which on exponents are fitted: below, what a call costs whatever its length counts, too."""
+HEADINGS = {
+    "forward.median": "Forward, ms",
+    "both.median": "Forward and backward, ms",
+    "forward_memory": "Peak memory of forward, MiB",
+    "memory": "Peak memory of forward and backward, MiB",
+}
+"""Of each figure's table."""
+_ORDER = {SDPA: 0, WRITTEN_OUT: 1, CONTROL: 3}
+_OWN = {SDPA: "black", WRITTEN_OUT: "dimgray", CONTROL: "lightgray", "nystrom": "crimson"}
+"""Colours that are no other's."""
+
+
+def measure_efficiency(settings: Efficiency, folder: Path, command: str) -> str:
+    """Measure, write `efficiency.json`, `.md` and `.png` after each length, and return what to print.
+
+    Raises:
+        UserError: an unknown attention.
+    """
+    methods = {length: choose_methods(settings.attentions, settings.peers, length) for length in settings.lengths}
+    torch.set_num_threads(settings.threads)
+    found, text = Findings.begin("efficiency", settings, command, folder), ""
+    until = time.monotonic() + settings.budget
+    for length, chosen in methods.items():
+        measure_at(settings, chosen, length, until, found)
+        text = found.publish(folder / "efficiency.json")
+        logger.info("%d tokens measured", length)
+    return text
+
+
+def measure_at(settings: Efficiency, methods: Sequence[Method], length: int, until: float, found: Findings) -> None:
+    """Measure a length and add it to what was found at shorter ones.
+
+    Args:
+        until: on the monotonic clock. What the time does not allow is left out, see `leave_out`; of a method of which
+            nothing is known, nothing is.
+    """
+    repeats = repeats_at(length, settings.repeats)
+    known = costs(found.records, "both.median") if found.records else pd.DataFrame()
+    seconds: dict[str, float] = {}
+    possible: dict[str, Method] = {}
+    for method in methods:
+        if why := method.why_not(length) or _too_large(method, settings, length):
+            found.left_out.append(f"{method.name}, {length} tokens: {why}")
+            continue
+        possible[method.name] = method
+        # Beside its measurements, those forward alone, which take about a third, those of the memory, and one more.
+        step = carry_on(known.loc[method.name].dropna(), length) / 1e3 if method.name in known.index else 0.0
+        seconds[method.name] = step * (repeats * 4 / 3 + 4)
+    left = max(0.0, until - time.monotonic())
+    for name in leave_out(seconds, left):
+        del possible[name]
+        found.left_out.append(f"{name}, {length} tokens: budget: some {seconds[name]:,.0f} s, {left:,.0f} were left")
+    torch.manual_seed(0)  # of the methods' own parameters
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    inputs = draw_inputs((settings.batch, length, settings.heads, settings.head_dim), device)
+    calls = {name: method.build(settings.heads, settings.head_dim, length) for name, method in possible.items()}
+    found.records += [{"length": length, **record} for record in side_by_side(calls, inputs, repeats)]
+
+
+def side_by_side(
+    methods: Mapping[str, Callable[..., Tensor]],
+    inputs: Sequence[Tensor],
+    repeats: int,
+    context: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> list[Record]:
+    """Time and memory of each method, a module or a function, on the same inputs.
+
+    Args:
+        inputs, context: as of `attention_passes`.
+    """
+    passes = {}
+    for name, call in methods.items():
+        module = call.to(inputs[0].device) if isinstance(call, nn.Module) else None
+        passes[name] = attention_passes(call, inputs, module.parameters() if module else (), context)
+    forward = time_side_by_side({name: each.forward for name, each in passes.items()}, repeats, warmup=1)
+    both = time_side_by_side({name: each.both for name, each in passes.items()}, repeats, warmup=1)
+    records = []
+    for name, each in passes.items():
+        memory = {"memory": peak_memory(each.both), "forward_memory": peak_memory(each.forward)}
+        records.append({"method": name, "forward": asdict(forward[name]), "both": asdict(both[name]), **memory})
+    return records
+
+
+def leave_out(seconds: dict[str, float], left: float) -> list[str]:
+    """Which methods are too much for the time that is left, by their seconds: the costliest first, but SDPA, to which
+    the others are compared, last unless it alone is too much.
+    """
+    kept, names = dict(seconds), []
+    while sum(kept.values()) > left:
+        name = max(kept, key=lambda name: (name != SDPA or kept[name] > left, kept[name]))
+        del kept[name]
+        names.append(name)
+    return names
+
+
+def _too_large(method: Method, settings: Efficiency, length: int) -> str | None:
+    """What stands in the way of softmax written out: a system without memory kills who asks for it."""
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if torch.cuda.is_available():
+        there = torch.cuda.get_device_properties(0).total_memory
+    needed = 3 * 4 * settings.batch * settings.heads * length**2
+    if method.name != WRITTEN_OUT or needed < 0.7 * there:
+        return None
+    return f"memory: its N x N matrices take {needed / 2**30:,.1f} GiB of {there / 2**30:,.1f}"
+
+
+def costs(records: Sequence[Record], name: str) -> pd.DataFrame:
+    """A figure of methods, both softmaxes first and the control last, over the lengths."""
+    table = pd.json_normalize(list(records)).pivot(index="method", columns="length", values=name)
+    return table.loc[sorted(table.index, key=lambda method: (_ORDER.get(method, 2), method))]
+
+
+def carry_on(known: pd.Series, length: int) -> float:
+    """A cost at a length from those at shorter ones, at least one: along the line through the last two on logarithmic
+    axes, no flatter than proportional and no steeper than with the square; with the square from one alone.
+    """
+    *before, last = known.index
+    growth = 2.0
+    if before:
+        growth = min(2.0, max(1.0, math.log(known[last] / known[before[-1]]) / math.log(last / before[-1])))
+    return float(known[last] * (length / last) ** growth)
+
+
+def exponent(known: pd.Series, least: int = FROM) -> float | None:
+    """p of cost ~ N^p: the slope of the least-squares line on logarithmic axes, over the lengths from `least` on; None
+    where fewer than two are there.
+    """
+    points = known[(known.index >= least) & (known > 0)]
+    return None if len(points) < 2 else float(np.polyfit(np.log(points.index), np.log(points.to_numpy()), 1)[0])
+
+
+def crossover(ratios: pd.Series) -> float | None:
+    """The length from which on a ratio stays below 1, between the measured lengths along straight lines on logarithmic
+    axes. The shortest measured length where it is below at all; None where it is not at the longest.
+    """
+    logs = np.log(ratios.to_numpy())
+    lengths = list(ratios.index)
+    if not lengths or logs[-1] >= 0:
+        return None
+    behind = np.flatnonzero(logs >= 0)
+    if not len(behind):
+        return float(lengths[0])
+    at = behind[-1]
+    return float(np.exp(np.interp(0.0, [-logs[at], -logs[at + 1]], np.log(lengths[at : at + 2]))))
+
+
+def _crossing(ratios: pd.Series) -> str:
+    """`from 700`, `from 512 or less`, `not up to 4096`."""
+    crossing = crossover(ratios)
+    if crossing is None:
+        return f"not up to {ratios.index[-1]}" if len(ratios) else "-"
+    least = ratios.index[0]
+    return f"from {least} or less" if crossing <= least else f"from {crossing:,.0f}"
+
+
+def blocks(found: Findings) -> list[str]:
+    """What was measured, and a table of each figure."""
+    settings = ", ".join(f"{key} {value}" for key, value in found.settings.items() if key not in ("out", "attentions"))
+    return [
+        "What every attention costs",
+        f"float32; an attention's settings are its defaults, without a convolution, unless named. {settings}. Medians "
+        "of up to as many measurements as repeats say, all methods of a length in turn in one process.",
+        *tables(found.records),
+    ]
+
+
+def tables(records: Sequence[Record]) -> list[str]:
+    """A table for each figure, methods below and lengths beside each other."""
+    how_to_read = (
+        "In brackets: over softmax through PyTorch's fused kernels (SDPA), then over softmax written out. exponent: p "
+        f"of cost ~ N^p, over the lengths from {FROM} tokens on that were measured. less than SDPA: from which length "
+        "on."
+    )
+    known = {name: heading for name, heading in HEADINGS.items() if name.partition(".")[0] in records[0]}
+    pairs = ((f"**{heading}**", _pivot(costs(records, name))) for name, heading in known.items())
+    return [how_to_read, *(block for pair in pairs for block in pair)]
+
+
+def _pivot(table: pd.DataFrame) -> str:
+    missing = pd.Series(dtype=float)
+    fused, plain = (table.loc[name] if name in table.index else missing for name in (SDPA, WRITTEN_OUT))
+    rows = []
+    for method, mine in table.iterrows():
+        cells = [_cell(cost, fused.get(length, np.nan), plain.get(length, np.nan)) for length, cost in mine.items()]
+        grows = exponent(mine.dropna())
+        crossing = "" if method in (SDPA, CONTROL) else _crossing((mine / fused).dropna())
+        rows.append([str(method), *cells, "" if grows is None else f"{grows:.2f}", crossing])
+    return markdown(["attention", *map(str, table.columns), "exponent", "less than SDPA"], rows)
+
+
+def _cell(cost: float, *baselines: float) -> str:
+    if math.isnan(cost):
+        return "left out"
+    shares = ", ".join("–" if math.isnan(other) else f"{cost / other:.2f}" for other in baselines)
+    return f"{cost:,.0f} ({shares})" if cost >= 100 else f"{cost:.3g} ({shares})"
+
+
+def draw(found: Findings) -> Any:
+    """Time and memory over the length."""
+    return draw_costs(found.records)
+
+
+def draw_costs(records: Sequence[Record]) -> Any:
+    """Time and memory of methods over the length, on logarithmic axes."""
+    picture = new_figure(13, 5.6)
+    for axis, name in zip(picture.subplots(1, 2), ("both.median", "memory"), strict=True):
+        table = costs(records, name)
+        lines = ((method, row.dropna().index, row.dropna()) for method, row in table.iterrows())
+        draw_lines(axis, lines, _OWN)
+        axis.set_xticks(table.columns, map(str, table.columns))
+        axis.minorticks_off()
+        axis.set(xlabel="tokens", title=HEADINGS[name])
+    handles, labels = picture.axes[0].get_legend_handles_labels()
+    picture.legend(handles, labels, loc="outside right center", fontsize=8, frameon=False)
+    return picture

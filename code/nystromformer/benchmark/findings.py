@@ -1,0 +1,132 @@
+"""What a question of `run_benchmark.py` has found: records in a file, and the tables and the picture made of them.
+
+A question writes `NAME.json` as it measures. Its module, `benchmark/NAME.py` or `benchmark/questions/NAME.py`, makes
+paragraphs and tables of that file alone (`blocks`) and, where it has one, a picture (`draw`); `run_benchmark.py again`
+makes both anew from a file.
+"""
+
+import importlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from nystromformer.errors import UserError
+from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
+from nystromformer.files.writing import write_figure, write_text
+from nystromformer.machine import machine_facts
+
+Record = dict[str, Any]
+"""A row of what was measured, plain data."""
+
+
+@dataclass
+class Findings:
+    """All that is known of a question so far."""
+
+    __pydantic_config__ = STRICT
+
+    question: str
+    settings: dict[str, Any]
+    commands: list[str]
+    """What makes the records again."""
+    machine: dict[str, Any] = field(default_factory=machine_facts)
+    records: list[Record] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    """What was not measured, and why."""
+    failed: list[str] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, question: str, settings: Any, command: str, folder: Path) -> "Findings":
+        """Of a new measurement with these settings, a dataclass; makes the folder, before the minutes that it takes."""
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(question, json.loads(json.dumps(asdict(settings), default=str)), [command])
+
+    @classmethod
+    def read(cls, path: Path) -> "Findings | None":
+        """Of a file; None where none is.
+
+        Raises:
+            UserError: it is damaged, or none of a benchmark.
+        """
+        try:
+            return None if (data := read_checked(path)) is None else checked(cls, data)
+        except ValueError as error:
+            raise UserError(f"{path}: expected the file of a benchmark, found something else ({error})") from None
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row for each record; of what a record holds by names, a column for each, such as `both.median`."""
+        return pd.json_normalize(self.records)
+
+    @property
+    def facts(self) -> str:
+        """The machine on one line, for above a table or a picture."""
+        return ", ".join(f"{key} {value}" for key, value in self.machine.items())
+
+    def write(self, path: Path) -> None:
+        write_checked(path, asdict(self))
+
+    def publish(self, path: Path) -> str:
+        """Write the file, and what is made of it beside it; returns what to print."""
+        self.write(path)
+        module = _module(self.question)
+        title, *blocks = module.blocks(self)
+        for heading, lines in (("Left out", self.left_out), ("Failed", self.failed)):
+            blocks += [f"**{heading}**:\n\n" + "\n".join(f"- {line}" for line in lines)] if lines else []
+        commands = "\n".join(f"`{command}`" for command in self.commands)
+        write_text(path.with_suffix(".md"), "\n\n".join([f"# {title}", f"{self.facts}.", commands, *blocks]) + "\n")
+        if (picture := module.draw(self) if hasattr(module, "draw") and self.records else None) is not None:
+            picture.suptitle(self.facts, fontsize=8)
+            write_figure(path.with_suffix(".png"), picture, dpi=110)
+        return "\n\n".join([*blocks, f"results: {path.parent}"])
+
+
+def publish_again(path: Path) -> str:
+    """The tables and the picture of a file, made anew.
+
+    Raises:
+        UserError: the file is not there, is damaged, or none of a benchmark.
+    """
+    if (found := Findings.read(path)) is None:
+        raise UserError(f"{path}: no such file")
+    return found.publish(path)
+
+
+def _module(question: str) -> Any:
+    places = (f"nystromformer.benchmark.{question}", f"nystromformer.benchmark.questions.{question}")
+    return importlib.import_module(next(place for place in places if find_spec(place)))
+
+
+def new_figure(width: float, height: float) -> Any:
+    """A picture of so many inches, for `files.write_figure`."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def draw_lines(
+    axis: Any, lines: Iterable[tuple[str, Sequence[float], Sequence[float]]], own: Mapping[str, str]
+) -> None:
+    """Names, xs and ys as lines on logarithmic axes, each in a colour and style of its own.
+
+    Args:
+        own: colours of those that stand out, by name.
+    """
+    for number, (name, x, y) in enumerate(lines):
+        style: dict[str, Any] = {
+            "color": f"C{number % 10}",
+            "linestyle": ("-", "--", ":")[number // 10 % 3],
+            "linewidth": 1.3,
+        }
+        if name in own:
+            style = {"color": own[name], "linewidth": 2.4}
+        axis.plot(x, y, marker="o", markersize=3, label=name, **style)
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.grid(alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)

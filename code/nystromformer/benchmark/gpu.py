@@ -1,0 +1,355 @@
+"""`run_benchmark.py gpu`: Nyström's kernels against float64, attention over the length, and steps of training, within a
+time limit. What fails costs itself alone; `--dry_run` goes through all of it on a CPU, in tiny sizes.
+
+Shapes: B batch, H heads, N tokens, M landmarks, D head dim.
+"""
+
+import gc
+import itertools
+import logging
+import math
+import os
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from nystromformer.attention import comparison, create_attention
+from nystromformer.attention.kernels import IS_INSTALLED, interprets, why_not
+from nystromformer.attention.kernels.plan import HEAD_DIMS, LANDMARKS
+from nystromformer.benchmark import efficiency, step
+from nystromformer.benchmark.findings import Findings, Record
+from nystromformer.benchmark.methods import SDPA
+from nystromformer.benchmark.pieces import LeftOut, Piece, run_pieces
+from nystromformer.benchmark.questions.gpu import Gpu
+from nystromformer.benchmark.questions.step import Step
+from nystromformer.benchmark.timing import attention_passes, draw_inputs
+from nystromformer.errors import UserError
+from nystromformer.tables import markdown
+from nystromformer.training.device import Device, missing_compiler
+
+logger = logging.getLogger(__name__)
+
+FACTOR = 2.0
+"""How many times the error of tensor operations the kernels' may be."""
+FLOAT32_FLOOR = 1e-5
+"""A relative error that is no mistake in float32 even where tensor operations are more exact: a third of what the tests
+allow."""
+SHARES = {"compile": 0.2, "check": 0.3, "speed": 0.3, "training": 0.2}
+"""Of the time, by section. What a section leaves over goes to those behind it; compiling comes unasked."""
+KERNELS, COMPILED = "nystrom, kernels", ", compiled"
+TO_COMPILE = ("nystrom", "near_far", "mra")
+_SEVERAL, _MEMORY = 12, 16 << 30
+"""Processes that compile and compare at once, and bytes that each may take; what is timed has the device for itself."""
+_POISON_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured. A case of the comparison is a dtype, M, D, B, H, N and whether tokens are masked."""
+
+    dtypes: tuple[str, ...] = ("bfloat16", "float16", "float32")
+    landmarks: tuple[tuple[int, int], ...] = tuple(itertools.product(LANDMARKS, HEAD_DIMS))
+    """M and D of the comparisons in every dtype, each at one of the lengths."""
+    places: tuple[tuple[int, int], ...] = ((1000, 24), (4096, 2), (333, 24), (4097, 2))
+    """Lengths and the heads of a row: work of few heads is cut otherwise than that of many."""
+    large: tuple[tuple[int, int, int], ...] = ((32, 12, 4096), (1, 12, 131072), (1, 1, (1 << 20) + 3))
+    """B, H and N of single comparisons in the dtype that is timed."""
+    heads: int = 12
+    head_dim: int = 64
+    num_landmarks: int = 64
+    taps: int = 33
+    """Of the convolution."""
+    tokens: int = 65536
+    """Of a batch, whatever its length."""
+    lengths: tuple[int, ...] = (4096, 512, 1024, 2048, 8192, 16384)
+    training: Step = Step(  # noqa: RUF009
+        attentions=[step.NYSTROM, "near_far", "softmax"],
+        lengths=(512, 4096),
+        tokens=32768,
+        num_layers=12,
+        width=768,
+        precision="bf16",
+        compiled=True,
+    )
+    repeats: int = 15
+    device: str = "cuda"
+    implementation: str = "triton"
+    """What computes the kernels' row: in a dry run without Triton's interpreter, tensor operations stand in."""
+
+
+TINY = Sizes(
+    # In Triton's interpreter bfloat16 has no arithmetic, and on most CPUs it is slow.
+    *(("float32",), ((32, 32),), ((40, 1),), ()),
+    *(1, 32, 32, 5),
+    tokens=64,
+    lengths=(64,),
+    training=Step([step.NYSTROM], lengths=(128,), tokens=128, num_layers=1, width=64, vocab_size=300, repeats=1),
+    repeats=1,
+    device="cpu",
+)
+
+
+def measure_on_gpu(flags: Gpu, folder: Path, command: str) -> tuple[str, bool]:
+    """Measure, and write `gpu.json` after every piece, and its tables and picture after every section; returns what to
+    print, and whether all went well and agreed with float64.
+
+    Raises:
+        UserError: a machine that cannot run this.
+    """
+    sizes = _choose_sizes(flags)
+    seed = secrets.randbits(31) if flags.seed is None else flags.seed
+    found = Findings.begin("gpu", replace(flags, seed=seed), command, folder)
+    if flags.dry_run:
+        ours = "the kernels in Triton's interpreter" if sizes.implementation == "triton" else "tensor operations"
+        found.machine["note"] = f"dry run, figures mean nothing; kernels: {ours}"
+    pieces = {
+        "compile": list(_to_compile(sizes, flags.sections)) if not flags.dry_run else [],
+        "check": [_check_piece(sizes, case, seed + number) for number, case in enumerate(cases(sizes))],
+        "speed": [Piece(f"speed at {n} tokens", partial(measure_speed, sizes, n), 15.0) for n in sizes.lengths],
+        "training": [
+            Piece(f"training at {length} tokens", partial(measure_training, sizes, length), 40.0)
+            for length in sizes.training.lengths
+        ],
+    }
+    sections = ("compile", *flags.sections)
+    shares = list(itertools.accumulate(SHARES[name] for name in sections))
+    begin, text = time.monotonic(), ""
+    for name, share in zip(sections, shares, strict=True):
+        at_once = 0 if flags.dry_run else _processes() if name in ("compile", "check") else 1
+        for outcome in run_pieces(pieces[name], at_once, begin + 60 * flags.minutes * share / shares[-1]):
+            found.records += [{"section": name, **record} for record in outcome.records]
+            found.left_out += [f"{outcome.title}: {outcome.left_out}"] if outcome.left_out else []
+            found.failed += [f"{outcome.title}: {outcome.failed}"] if outcome.failed else []
+            found.failed += [f"{outcome.title}: {wrong}" for each in outcome.records for wrong in each.get("wrong", [])]
+            found.write(folder / "gpu.json")
+            logger.info("%s: %s", outcome.title, outcome.failed or outcome.left_out or "measured")
+        text = found.publish(folder / "gpu.json")
+    return text, not found.failed
+
+
+def _choose_sizes(flags: Gpu) -> Sizes:
+    if flags.dry_run:
+        return replace(TINY, implementation="triton" if IS_INSTALLED and interprets() else "torch")
+    if not torch.cuda.is_available():
+        raise UserError("no CUDA device was found; --dry_run goes through everything on the CPU, in tiny sizes")
+    if not IS_INSTALLED:
+        raise UserError("the kernels need triton (pip install triton)")
+    if interprets():
+        raise UserError("TRITON_INTERPRET=1 is set, which runs kernels on the CPU: unset it, or use --dry_run")
+    return Sizes()
+
+
+def _processes() -> int:
+    _, memory = torch.cuda.mem_get_info()
+    return max(1, min(_SEVERAL, (os.cpu_count() or 1) - 2, memory // _MEMORY))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A comparison of the kernels with float64."""
+
+    dtype: str
+    num_landmarks: int
+    head_dim: int
+    rows: int
+    heads: int
+    length: int
+    taps: int | None
+    masked: bool
+
+
+def cases(sizes: Sizes) -> Iterator[Case]:
+    """First what takes longest, then every size in every dtype, with and without a mask."""
+    for rows, heads, length in sizes.large:
+        yield Case("bfloat16", sizes.num_landmarks, sizes.head_dim, rows, heads, length, sizes.taps, False)
+    filters = itertools.cycle((sizes.taps, 65, None, 9, sizes.taps))
+    for dtype in sizes.dtypes:
+        for (landmarks, head_dim), (length, heads) in zip(sizes.landmarks, itertools.cycle(sizes.places)):
+            for masked in (True, False):
+                rows = len(comparison.MASKS)
+                yield Case(dtype, landmarks, head_dim, rows, heads, length, next(filters), masked)
+
+
+def _check_piece(sizes: Sizes, case: Case, seed: int) -> Piece:
+    size = f"M {case.num_landmarks}, D {case.head_dim}, {case.rows} x {case.heads} heads of N {case.length}"
+    title = f"check of {case.dtype}, {size}, {'masked' if case.masked else 'all tokens'}"
+    # Nearly all of its time is compiling: nine kernels or more.
+    return Piece(title, partial(compare, sizes, case, seed), 20.0)
+
+
+def compare(sizes: Sizes, case: Case, seed: int) -> list[Record]:
+    """The kernels and tensor operations with float64, on inputs of a seed of their own. Errors are ‖out − reference‖ /
+    ‖reference‖ of the output and of the gradients.
+    """
+    # Convolutions of float32 numbers by tensor operations would be inexact.
+    torch.backends.cudnn.allow_tf32 = False
+    device, dtype = torch.device(sizes.device), getattr(torch, case.dtype)
+    generator = torch.Generator(device).manual_seed(seed)
+    keep = comparison.masks_of_all_kinds(case.length, case.num_landmarks, generator) if case.masked else None
+    # Neighbours have something in common, and what stands at masked tokens must not matter.
+    size = (case.rows, case.length, case.heads, case.head_dim)
+    inputs = comparison.draw_inputs(size, dtype, generator, alike=16, keep_BN=keep, masked=1e4)
+    if sizes.implementation == "triton" and (reason := why_not(inputs[0], case.num_landmarks, case.taps)):
+        raise LeftOut(reason)
+    parameters: dict[str, Any] = {"num_heads": case.heads, "head_dim": case.head_dim}
+    parameters |= {"num_landmarks": case.num_landmarks, "conv_kernel_size": case.taps}
+    module, plain = (
+        comparison.build(seed, device, **parameters, implementation=each) for each in (sizes.implementation, "torch")
+    )
+    with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+        _poison(device)
+        ours = comparison.results(module, inputs, keep)
+        _poison(device)
+        again = comparison.results(module, inputs, keep)
+        usual = comparison.results(plain, inputs, keep)
+    expected = comparison.by_tensor_operations(plain, inputs, keep)
+    errors, plain_errors = comparison.errors(ours, expected), comparison.errors(usual, expected)
+    wrong = find_wrong(case.dtype, errors, plain_errors)
+    if not all(torch.equal(value, again[name]) for name, value in ours.items()):
+        wrong.append("a second run gave other bits")
+    if keep is not None:
+        masked = ~keep[:, None, :, None]
+        if any(bool(ours[name].masked_select(masked).any()) for name in ("out", "q", "k", "v")):
+            wrong.append("masked tokens got other values than zero")
+    ratios = {name: _ratio(error, plain_errors[name]) for name, error in errors.items()}
+    return [vars(case) | {"seed": seed, "errors": _finite(errors), "ratios": _finite(ratios), "wrong": wrong}]
+
+
+def find_wrong(dtype: str, errors: dict[str, float], plain: dict[str, float]) -> list[str]:
+    """Errors that are too large beside those of tensor operations; nothing where all is well."""
+    floor = FLOAT32_FLOOR if dtype == "float32" else 0.0
+    return [
+        f"{name}: error {error:.2e}, tensor operations {plain[name]:.2e}"
+        for name, error in errors.items()
+        # Written so that NaN fails.
+        if not (error <= FACTOR * plain[name] or error <= floor)
+    ]
+
+
+def _ratio(error: float, plain: float) -> float:
+    return error / plain if plain else (math.inf if error else 1.0)
+
+
+def _finite(figures: dict[str, float]) -> dict[str, float | None]:
+    """JSON has no others: None for NaN and infinity, which `wrong` names."""
+    return {name: value if math.isfinite(value) else None for name, value in figures.items()}
+
+
+def _poison(device: torch.device) -> None:
+    """Fill the memory that the allocator will give next with NaN: of every dtype, all bits set are one."""
+    if device.type == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
+        # Blocks of up to a mebibyte come from a pool of their own.
+        sizes = [_POISON_BYTES] + [1 << 20] * 64
+        blocks = [torch.empty(each, dtype=torch.uint8, device=device).fill_(255) for each in sizes]
+        del blocks
+
+
+def speed_methods(sizes: Sizes, length: int) -> dict[str, Any]:
+    """Nyström attention by kernels, SDPA, and what runs as tensor operations, as they are and compiled."""
+    nystrom = {"num_landmarks": sizes.num_landmarks, "conv_kernel_size": sizes.taps}
+    shape: dict[str, Any] = {"num_heads": sizes.heads, "head_dim": sizes.head_dim, "max_length": length}
+    found: dict[str, Any] = {
+        KERNELS: create_attention("nystrom", **shape, **nystrom, implementation=sizes.implementation),
+        SDPA: create_attention("softmax", **shape),
+        "nystrom": create_attention("nystrom", **shape, **nystrom, implementation="torch"),
+        **{name: create_attention(name, **shape) for name in ("near_far", "mra")},
+    }
+    if sizes.device == "cuda" and missing_compiler(torch.device(sizes.device)) is None:
+        found |= {f"{name}{COMPILED}": torch.compile(found[name], dynamic=False) for name in TO_COMPILE}
+    return {name: module.to(sizes.device) for name, module in found.items()}
+
+
+def _precision(sizes: Sizes) -> Device:
+    """bfloat16 under autocast, parameters in float32, as in training."""
+    device = torch.device(sizes.device)
+    return Device(device, torch.bfloat16 if device.type == "cuda" else None)
+
+
+def _inputs(sizes: Sizes, length: int) -> list[Tensor]:
+    size, at = (max(1, sizes.tokens // length), length, sizes.heads, sizes.head_dim), _precision(sizes)
+    return draw_inputs(size, at.device, at.autocast_dtype or torch.float32)
+
+
+def measure_speed(sizes: Sizes, length: int) -> list[Record]:
+    """All methods at a length, side by side."""
+    inputs, context = _inputs(sizes, length), _precision(sizes).autocast
+    records = efficiency.side_by_side(speed_methods(sizes, length), inputs, sizes.repeats, context)
+    return [{"length": length, "rows": len(inputs[0]), **record} for record in records]
+
+
+def measure_training(sizes: Sizes, length: int) -> list[Record]:
+    """Steps of pretraining, side by side."""
+    return step.measure_pretraining(sizes.training, length, _precision(sizes))
+
+
+def _to_compile(sizes: Sizes, sections: Sequence[str]) -> Iterator[Piece]:
+    """What the others will run, for what it leaves in the caches: the slowest to compile first."""
+    for length, text in itertools.product(sizes.training.lengths, sizes.training.attentions):
+        if "training" in sections:
+            # All layers are alike: two compile to what twelve do.
+            few = replace(sizes.training, num_layers=2, attentions=[text])
+            yield Piece(
+                f"compiling layers with {text}", partial(_run_steps, replace(sizes, training=few), length), 30.0
+            )
+    for length, name in itertools.product(sizes.lengths, (KERNELS, *(f"{each}{COMPILED}" for each in TO_COMPILE))):
+        if "speed" in sections:
+            yield Piece(f"compiling {name} for {length} tokens", partial(_run_method, sizes, length, name), 25.0)
+
+
+def _run_steps(sizes: Sizes, length: int) -> list[Record]:
+    for way in step.our_ways(sizes.training, length, _precision(sizes)).values():
+        way.run()
+    return []
+
+
+def _run_method(sizes: Sizes, length: int, name: str) -> list[Record]:
+    methods = speed_methods(sizes, length)
+    if name not in methods:
+        raise LeftOut(str(missing_compiler(torch.device(sizes.device))))
+    context = _precision(sizes).autocast
+    attention_passes(methods[name], _inputs(sizes, length), methods[name].parameters(), context).both()
+    return []
+
+
+def blocks(found: Findings) -> list[str]:
+    """Tables of each section."""
+    parts = ["Measured on a GPU"]
+    sections = {name: [r for r in found.records if r["section"] == name] for name in SHARES}
+    if rows := sections["check"]:
+        frame = pd.json_normalize(rows)
+        ratios = [name for name in frame if name.startswith("ratios.")]
+        frame["wrong"] = frame.wrong.map(len).gt(0)
+        table = frame.fillna(dict.fromkeys(ratios, math.nan)).groupby(["dtype", "num_landmarks", "head_dim"])
+        lines = [
+            [*map(str, key), str(len(own)), str(own.wrong.sum()), *(f"{own[name].max():.2f}" for name in ratios)]
+            for key, own in table
+        ]
+        header = ["dtype", "landmarks", "head dim", "cases", "wrong", *(n.removeprefix("ratios.") for n in ratios)]
+        parts += [
+            "## Correctness",
+            "Errors of the output and of gradients, ‖out − reference‖ / ‖reference‖ against tensor operations in "
+            "float64, over those of tensor operations in the same precision: the largest of the cases. Seeds from "
+            f"{found.settings['seed']} on.",
+            markdown(header, lines),
+        ]
+    if rows := sections["speed"]:
+        parts += ["## Attention", "bfloat16 under autocast; in brackets: over SDPA.", *efficiency.tables(rows)]
+    if rows := sections["training"]:
+        parts += ["## A step of pretraining", step.table(rows)]
+    return parts
+
+
+def draw(found: Findings) -> Any:
+    """Time and memory over the length."""
+    speed = [record for record in found.records if record["section"] == "speed"]
+    return efficiency.draw_costs(speed) if speed else None
