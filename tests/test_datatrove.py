@@ -86,7 +86,7 @@ def test_vectors(finished: Path) -> None:
     predictor = Predictor(finished, "cpu", embed=True)
     found = list(DocumentPredictor(predictor, batch_size=5)(iter(documents())))
     assert same((each.metadata for each in found), predictor(TEXTS))
-    assert list(found[0].metadata) == ["vector"]
+    assert list(found[0].metadata) == ["vector", "cut", "unknown_share"]
 
 
 def test_batches_are_streamed_and_counted(finished: Path) -> None:
@@ -114,7 +114,7 @@ def test_documents_without_text(finished: Path, embed: bool) -> None:
         list(DocumentPredictor(Predictor(finished, "cpu", embed=embed))(iter(documents(texts[1:]))))
     step = DocumentPredictor(Predictor(finished, "cpu", embed=embed, skip_empty=True))
     first, *some, last = step(iter(documents(texts)))
-    assert set(first.metadata.values()) == set(last.metadata.values()) == {None}
+    assert set(first.metadata.values()) == set(last.metadata.values()) == {None, False}
     assert same((each.metadata for each in some), Predictor(finished, "cpu", embed=embed)(TEXTS[:2]))
     assert step.stats["empty"].total == 2
 

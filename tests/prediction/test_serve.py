@@ -51,7 +51,13 @@ def client(model: FakeModel) -> Iterator[TestClient]:
 
 def test_a_text_and_several(client: TestClient) -> None:
     found = client.post("/predict", json={"text": "four"}).json()
-    answer = {"choices": [{"label": "4", "probability": 0.75}], "tokens": 1, "rows": 1, "cut": False}
+    answer = {
+        "choices": [{"label": "4", "probability": 0.75}],
+        "tokens": 1,
+        "rows": 1,
+        "cut": False,
+        "unknown_share": 0,
+    }
     assert found.pop("seconds") >= 0
     assert found == {"answers": [answer]}
     found = client.post("/predict", json={"texts": ["a", "bb", "ccc"]}).json()

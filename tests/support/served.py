@@ -29,7 +29,7 @@ class FakeModel:
             raise RuntimeError("out of order")
         self.sizes.append(len(texts))
         choices = [[Choice(label=str(len(text)), probability=0.75)] for text in texts]
-        return [Answer(choices=each, tokens=1, rows=1, cut=False) for each in choices]
+        return [Answer(choices=each, tokens=1, rows=1, cut=False, unknown_share=0) for each in choices]
 
     def explain(self, text: str) -> str:
         if len(text) > 50:

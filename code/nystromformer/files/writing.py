@@ -49,6 +49,8 @@ class NewFile:
         return self
 
     def write(self, data: bytes) -> None:
+        if self.closed:  # an error has removed it, and a library still writes its end
+            return
         with writing(self.path):
             self._file.write(data)
         self._hash.update(data)
@@ -73,7 +75,7 @@ class NewFile:
             raise
 
     @property
-    def is_closed(self) -> bool:
+    def closed(self) -> bool:
         """Whether it is complete, or an error has removed it."""
         return self._file.closed
 

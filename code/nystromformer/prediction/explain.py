@@ -95,9 +95,9 @@ def explain_text(predictor: Predictor, texts: Sequence[str], label: str | None =
         )
     check_texts(texts)
     encoded = predictor.encode([tuple(texts)], [False])
-    told, *chances = predictor.results(run.scores(encoded).numpy(), [False]).values()
+    told, chances = predictor.told(predictor.results(predictor.scores(encoded, [False]), [False]), 0)
     # Of ordered classes the middle one of the chances is predicted, which need not be the likeliest.
-    wanted = told[0] if label is None and answer.kind == "ordered" else label
+    wanted = told if label is None and answer.kind == "ordered" else label
     classes_I = None if wanted is None else torch.tensor([answer.names.index(wanted)], device=run.device.device)
     batch = {name: each.to(run.device.device) for name, each in encoded.batch(np.array([0]), run.pad_to).items()}
     rows = max(TOKENS_AT_A_TIME[run.device.device.type] // batch["tokens_BN"].shape[1], 1)
@@ -111,10 +111,10 @@ def explain_text(predictor: Predictor, texts: Sequence[str], label: str | None =
     for row, at in enumerate(encoded.places_of(0)):
         attention_LN[:, at] += found.attention_BLN[row, :, : len(at)].float().cpu().numpy()
         steepness_N[at] += found.steepness_BN[row, : len(at)].cpu().numpy()
-    facts = {"predicted": as_text(told[0], ", ") or "none"}
+    facts = {"predicted": as_text(told, ", ") or "none"}
     if chances:
-        likeliest = sorted(zip(chances, answer.names, strict=True), key=lambda each: -each[0][0])[:5]
-        facts["probabilities"] = ", ".join(f"{name} {100 * chance[0]:.1f} %" for chance, name in likeliest)
+        likeliest = sorted(chances.items(), key=lambda each: -each[1])[:5]
+        facts["probabilities"] = ", ".join(f"{name} {100 * chance:.1f} %" for name, chance in likeliest)
         facts["explained"] = answer.names[int(found.classes_I[0])]
     if encoded.rows[0] > 1:
         facts["windows"] = f"{encoded.rows[0]:,}, whose pooled vectors' mean is classified; each token's sum over them"

@@ -20,7 +20,7 @@ _INHERITED = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """How OpenMP waits, which commands set."""
 
 
-def _told(work: Callable[[int], None], number: int) -> str:
+def _told(work: Callable[[int], object], number: int) -> str:
     """What a user is told of why there is no part: an error that Ray raises again has a traceback in it."""
     try:
         work(number)
@@ -29,7 +29,7 @@ def _told(work: Callable[[int], None], number: int) -> str:
     return ""
 
 
-def each_on_ray(work: Callable[[int], None], places: Mapping[int, str], device: str) -> Iterator[int]:
+def each_on_ray(work: Callable[[int], object], places: Mapping[int, str], device: str) -> Iterator[int]:
     """Have work done on a Ray cluster: the one of RAY_ADDRESS, or one on this machine that ends with it.
 
     Args:

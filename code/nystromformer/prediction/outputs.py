@@ -63,6 +63,8 @@ class _Csv(Output):
                     cells[f"v_{number}"] = [f"{value:.7g}" for value in column]
             elif name == "prediction":
                 cells[name] = ["" if each is None else as_text(each, self.recipe.separator) for each in values.tolist()]
+            elif name == "cut":
+                cells[name] = ["true" if value else "false" for value in values]
             else:
                 cells[name] = [f"{value:.{_DIGITS}f}" for value in values.tolist()]
         text = io.StringIO()
@@ -83,34 +85,18 @@ class _JsonLines(Output):
     def write(self, ids: Sequence[str], columns: Mapping[str, Any], empty: Sequence[bool]) -> None:
         cells = {name: values.tolist() for name, values in columns.items()}
         for number, (key, is_empty) in enumerate(zip(ids, empty, strict=True)):
-            row = {name: values[number] for name, values in cells.items()}
             record: dict[str, Any] = {}
-            if "vector" in row:
-                record["vector"] = [float(f"{value:.7g}") for value in row["vector"]]
-            else:
-                record["prediction"] = row.pop("prediction")
-                if row:
-                    record["probabilities"] = {name[2:]: round(value, _DIGITS) for name, value in row.items()}
+            for name, values in cells.items():
+                value = values[number]
+                if name == "vector":
+                    record[name] = [float(f"{each:.7g}") for each in value]
+                elif name.startswith("p_"):
+                    record.setdefault("probabilities", {})[name[2:]] = round(value, _DIGITS)
+                else:
+                    record[name] = round(value, _DIGITS) if name == "unknown_share" else value
             if is_empty:
                 record = dict.fromkeys(record)
             self.file.write((json.dumps({"id": key, **record}, ensure_ascii=False) + "\n").encode())
-
-
-class _Sink(io.RawIOBase):
-    """A new file to the library that writes Parquet."""
-
-    def __init__(self, file: NewFile) -> None:
-        self._file = file
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        content = bytes(data)
-        # The library writes its end even after an error, once its writer is collected.
-        if not self._file.is_closed:
-            self._file.write(content)
-        return len(content)
 
 
 class _Parquet(Output):
@@ -121,22 +107,22 @@ class _Parquet(Output):
     _writer: Any = None
 
     def write(self, ids: Sequence[str], columns: Mapping[str, Any], empty: Sequence[bool]) -> None:
-        arrow = importlib.import_module("pyarrow")
-        # By what the run learned, and not by these rows, of which there may be none.
-        texts = arrow.list_(arrow.string()) if self.recipe.answer.kind == "several" else arrow.string()
+        arrow, mask = importlib.import_module("pyarrow"), np.asarray(empty, dtype=bool)
         cells = {"id": arrow.array(ids, arrow.string())}
         for name, values in columns.items():
             if name == "vector":
                 rows = [None if is_empty else row for row, is_empty in zip(values, empty, strict=True)]
                 cells[name] = arrow.array(rows, arrow.list_(arrow.float32()))
             elif values.dtype == object:
-                cells[name] = arrow.array(values.tolist(), texts)
+                # By what the run learned, and not by these rows, of which there may be none.
+                several = self.recipe.answer.kind == "several"
+                cells[name] = arrow.array(values.tolist(), arrow.list_(arrow.string()) if several else arrow.string())
             else:
-                cells[name] = arrow.array(values, mask=np.asarray(empty, dtype=bool))
+                cells[name] = arrow.array(values, mask=mask)
         table = arrow.table(cells)
         if self._writer is None:
             parquet = importlib.import_module("pyarrow.parquet")
-            self._writer = parquet.ParquetWriter(arrow.PythonFile(_Sink(self.file), mode="w"), table.schema)
+            self._writer = parquet.ParquetWriter(arrow.PythonFile(self.file, mode="w"), table.schema)
         self._writer.write_table(table)
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ import importlib
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -20,14 +21,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
-
 from nystromformer.errors import UserError, first_line
 from nystromformer.files.parts import MARK, PARTS, Parts, open_parts
 from nystromformer.files.writing import NewFile, write_json
 from nystromformer.prediction.on_ray import each_on_ray
 from nystromformer.prediction.outputs import KINDS, output_kind
-from nystromformer.prediction.predictor import Predictor
+from nystromformer.prediction.predictor import Predictor, tell
 from nystromformer.prediction.tables import COMMAND, Job, job_of, predict_table, progress_bar
 from nystromformer.tabular.formats import parquet_refusal, parquet_table
 from nystromformer.tabular.reading import Reading
@@ -41,8 +40,6 @@ logger = logging.getLogger(__name__)
 REMOTE = "s3://"
 MANIFEST = "_manifest.json"
 """What reads a folder of Parquet files passes over names that begin so."""
-FORMAT = 2
-"""Of the manifest."""
 _AT_ONCE = 16
 """Files whose ends are read: of an object store each takes a few round trips."""
 
@@ -113,8 +110,17 @@ class ParquetFolder:
         Raises:
             UserError: one is no Parquet file, or has other columns than the first one.
         """
+        arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+
+        def footer(name: str) -> tuple[int, Any, Any]:
+            try:
+                with self._open(name) as file, parquet.ParquetFile(file) as content:
+                    return file.size(), content.schema_arrow, content.metadata
+            except (arrow.ArrowException, OSError) as error:
+                raise parquet_refusal(self.where(name), error) from None
+
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            footers = list(pool.map(self._footer, self.names))
+            footers = list(pool.map(footer, self.names))
         expected: list[str] = []
         digest = hashlib.sha256()
         for name, (size, schema, metadata) in zip(self.names, footers, strict=True):
@@ -127,15 +133,6 @@ class ParquetFolder:
                 )
             digest.update(json.dumps([name, size, metadata.to_dict()], default=str).encode())
         return [metadata.num_rows for _, _, metadata in footers], digest.hexdigest()
-
-    def _footer(self, name: str) -> tuple[int, Any, Any]:
-        """Size, schema and metadata of a file; nothing else of it is read."""
-        arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-        try:
-            with self._open(name) as file, parquet.ParquetFile(file) as content:
-                return file.size(), content.schema_arrow, content.metadata
-        except (arrow.ArrowException, OSError) as error:
-            raise parquet_refusal(self.where(name), error) from None
 
     def _open(self, name: str) -> Any:
         files, base = _files_of(self.place)
@@ -230,8 +227,10 @@ def predict_folder(
         if not manifest.exists():
             job = FolderJob(predictor, first.text, first.id, source, out, parts)
             with progress_bar(sum(rows[number] for number in numbers)) as bar:
-                for number in _on_ray(job, numbers) if on_ray else _here(job, numbers):
+                for number in _on_ray(job, numbers) if on_ray else map(partial(predict_part, job), numbers):
                     bar.update(rows[number])
+            made = {name: found for name in source.names if (found := parts.find(name)) is not None}
+            tell(found.figures for found in made.values())
         if part is not None:
             logger.info(
                 "predictions: %s of %d in %s; without --array_index and --array_size the command finishes the folder",
@@ -239,37 +238,28 @@ def predict_folder(
             )
             return
         if not manifest.exists():
+            files = [
+                {"name": name, **found.figures, "bytes": stamp.size, "sha256": stamp.sha256}
+                for name, found in made.items()
+                for stamp in found.files.values()
+            ]
             columns = ["id", *predictor.columns]
-            described = {"format": FORMAT, "command": COMMAND, **facts, "columns": columns, "rows": sum(rows)}
-            write_json(manifest, described | {"parts": [_described(parts, name) for name in source.names]})
+            write_json(manifest, {"command": COMMAND, **facts, "columns": columns, "rows": sum(rows), "parts": files})
         parts.remove()
     logger.info("predictions: %s in %s", number_of(len(source.names), "part"), out)
 
 
-def _here(job: FolderJob, numbers: Sequence[int]) -> Iterator[int]:
-    for number in numbers:
-        predict_part(job, number)
-        yield number
-
-
 def _on_ray(job: FolderJob, numbers: Sequence[int]) -> Iterator[int]:
     # A worker takes the device that Ray gives it, of the kind that was found here.
-    kind, own = job.predictor.opened.facts.get("device", "cpu"), job.predictor
-    predictor = Predictor(own.folder, kind, own.embed, own.baseline, skip_empty=own.skip_empty)
+    kind = job.predictor.opened.facts.get("device", "cpu")
     places = {number: job.source.where(job.source.names[number]) for number in numbers}
-    return each_on_ray(partial(predict_part, replace(job, predictor=predictor)), places, kind)
+    own = replace(job, predictor=replace(job.predictor, device=kind))
+    return each_on_ray(partial(predict_part, own), places, kind)
 
 
-def _described(parts: Parts, name: str) -> dict[str, Any]:
-    """A part as the manifest has it."""
-    part = parts.find(name)
-    assert part is not None, "it was computed, and nobody else has the folder"
-    (stamp,) = part.files.values()
-    return {"name": name, **part.figures, "bytes": stamp.size, "sha256": stamp.sha256}
-
-
-def predict_part(job: FolderJob, number: int) -> None:
-    """Predict a part, unless it is finished; one that is damaged is computed again, and the log says so.
+def predict_part(job: FolderJob, number: int) -> int:
+    """Predict a part, unless it is finished; one that is damaged is computed again, and the log says so. Gives its
+    number.
 
     Raises:
         UserError: the file or a text is invalid, texts are empty, or a file that this command did not write has the
@@ -279,21 +269,20 @@ def predict_part(job: FolderJob, number: int) -> None:
     target = job.out / name
     with job.parts.alone(name, wait=True):
         if job.parts.find(name, verify=True) is not None:
-            return
+            return number
         if os.path.lexists(target):
             if name not in job.parts.names():
                 raise UserError(f"{target}: is there already, and this command did not write it: move it away")
             target.unlink()
-        table, own, rows = job.source.table(name), job.predictor, 0
+        table, own, counts = job.source.table(name), job.predictor, Counter[str]()
         with NewFile(job.parts.folder / name) as file:
             output = output_kind(target)(file, own.opened.recipe)
-            for window, columns in job.predict(job.windows(table)):
+            for _, window, found in job.score(((name, each) for each in job.windows(table)), independent=True):
                 if not own.skip_empty and any(window.empty):
-                    row = rows + window.empty.index(True) + 1
+                    row = counts["rows"] + window.empty.index(True) + 1
                     raise UserError(f"{table.place(row)}: the text is empty: fill it in, or add --skip_empty")
-                output.write(window.ids, columns, window.empty)
-                rows += len(window.ids)
-            if not rows:  # it has columns all the same
-                output.write([], own.results(np.zeros((0, own.opened.outputs), np.float32), []), [])
+                output.write(window.ids, own.results(found, window.empty), window.empty)
+                counts.update(found.counts)
             output.close()
-        job.parts.finish(name, file, target, rows=rows)
+        job.parts.finish(name, file, target, **counts)
+    return number

@@ -5,10 +5,11 @@ Shapes: n texts, E the encoder's width.
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ from nystromformer.tasks.documents.targets import names_of, predicted, probabili
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.experiment.start import ENCODER, open_pretrained
 from nystromformer.tasks.experiment.tokenizer import find_tokenizer
-from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.encoded import EncodedTexts, say_unknown, warn_of_unknown
 from nystromformer.tasks.finetuning.examples import Ints, Texts
 from nystromformer.tasks.finetuning.objective import decided
 from nystromformer.tasks.finetuning.plan import fit_to_budget
@@ -43,10 +44,12 @@ from nystromformer.training import Device, choose_device
 from nystromformer.training.checkpoint import epoch_name, load_weights, read_checkpoint, stated_checksum
 from nystromformer.training.distributed import take_gpu
 from nystromformer.training.prefetch import prefetch_batches
-from nystromformer.wording import first_names
+from nystromformer.wording import first_names, number_of
 
 if TYPE_CHECKING:
     from nystromformer.tasks.finetuning.linear import Words
+
+logger = logging.getLogger(__name__)
 
 Column = Sequence[Any] | NDArray[Any]
 Flags = Sequence[bool] | NDArray[np.bool_]
@@ -55,6 +58,8 @@ TOKENS_AT_A_TIME = {"cpu": 2048, "cuda": 8192}
 large that each is fetched from the system anew: rows of 512 at BERT-small's size take a fifth to two fifths longer."""
 INDEPENDENT_TOKENS_AT_A_TIME = {"cpu": 512, "cuda": 8192}
 """Where batches are filled up: on a CPU few enough that one short text does not take long."""
+UNREAD = ("cut", "unknown_share")
+"""Columns of results that say what a network could not read of a text."""
 _LENGTHS_APART = 32
 """So that shapes come again, for a few per cent more tokens."""
 
@@ -64,7 +69,6 @@ class Network:
     """An encoder with a head; its model is built when it is first asked.
 
     Args:
-        name: of the run's task, or of the experiment.
         recipe: what its texts are, and what it learned of them.
         length: tokens that are read of a text.
         pad_to: tokens of every row; None: by its length.
@@ -74,7 +78,6 @@ class Network:
         source: the file that they were read from.
     """
 
-    name: str
     recipe: Recipe
     config: ExperimentConfig
     tokenizer: Tokenizer
@@ -125,8 +128,8 @@ class Network:
         """In the examples' order, (n, outputs) float32 on the CPU.
 
         Args:
-            independent: compute them so that a text's scores do not depend on the others: every batch has one of a few
-                shapes. Few texts take longer then, as batches are filled up.
+            independent: whether no bit of a text's scores may depend on the others, for which every batch has one of a
+                few shapes. Few texts take longer then, as batches are filled up.
         """
         total = torch.zeros(len(examples), self.outputs)
         width = self.config.model.transformer_dim
@@ -148,10 +151,10 @@ class Network:
 
         Each is some examples, to how many they are filled up by repetition, and how many tokens their rows have; None:
         as many as the longest. The last bits of a product of float32 matrices depend on their shapes. So an example of
-        several rows is a batch of its own in the second case, and so is every example for an attention that mixes the
-        rows of a batch.
+        several rows is a batch of its own in the second case, and so is, in both, every example for an attention that
+        mixes the rows of a batch.
         """
-        if not independent:
+        if not independent and self.has_rows_apart:
             parts = fit_to_budget(np.arange(len(examples)), examples.lengths, examples.rows, budget, 1, self.pad_to)
             longest = [int(examples.lengths[part].max()) for part in parts]
             lengths = [self._rounded(most) if are_fast else self.pad_to for most in longest]
@@ -187,6 +190,38 @@ class Network:
 
 
 @dataclass(frozen=True)
+class Scored:
+    """Scores of n texts, (n, outputs), and of each whether it was cut, its tokens that were read, and how many of these
+    are unknown; NaN, False and 0 of empty texts.
+    """
+
+    scores: NDArray[np.float32]
+    cut: NDArray[np.bool_]
+    tokens: Ints
+    unknown: Ints
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Of all together."""
+        each = {"cut": self.cut, "tokens": self.tokens, "unknown": self.unknown}
+        return {"rows": len(self.cut), **{name: int(values.sum()) for name, values in each.items()}}
+
+
+def tell(each: Iterable[Mapping[str, int]]) -> Counter[str]:
+    """Add up counts as `Scored` has them, and log what of the texts could not be read."""
+    counts = Counter[str]()
+    for one in each:
+        counts.update(one)
+    if counts["cut"]:
+        logger.info("%s of %s cut: longer than what is read", f"{counts['cut']:,}", number_of(counts["rows"], "text"))
+    if warned := warn_of_unknown("texts", counts["unknown"], counts["tokens"]):
+        logger.warning(*warned)
+    elif said := say_unknown(counts["unknown"], counts["tokens"]):
+        logger.info(said)
+    return counts
+
+
+@dataclass(frozen=True)
 class WordModel:
     """The regression on words that is kept beside a run; as `Network`."""
 
@@ -205,6 +240,7 @@ class WordModel:
         return torch.from_numpy(self.words.scores(examples))
 
 
+@dataclass(eq=False)
 class Predictor:
     """Predicts texts with a finished run of run_classify.py, run_glue.py or run_imdb.py, after the epoch that was best
     on the validation data, or embeds them: with such a run's encoder, or an experiment's.
@@ -228,34 +264,25 @@ class Predictor:
         ValueError: both embed and baseline, or more than two text columns.
     """
 
-    def __init__(
-        self,
-        folder: str | Path,
-        device: str = "auto",
-        embed: bool = False,
-        baseline: bool = False,
-        *,
-        text: Sequence[str] | None = None,
-        id: str = "id",
-        skip_empty: bool = False,
-    ) -> None:
-        if baseline and embed:
+    folder: str | Path
+    device: str = "auto"
+    embed: bool = False
+    baseline: bool = False
+    text: Sequence[str] | None = None
+    id: str = "id"
+    skip_empty: bool = False
+
+    def __post_init__(self) -> None:
+        if self.baseline and self.embed:
             raise ValueError("baseline=True: expected no embed=True with it: it has no encoder")
-        names = (text,) if isinstance(text, str) else None if text is None else tuple(text)
-        if names is not None and not 1 <= len(names) <= 2:
-            raise ValueError(f"text: expected one column or two, found {len(names)}")
-        # Another process may have another working folder.
-        self.folder = Path(folder).absolute()
-        self.device = device
-        self.embed = embed
-        self.baseline = baseline
-        self.text = names
-        self.id = id
-        self.skip_empty = skip_empty
+        if self.text is not None:
+            self.text = (self.text,) if isinstance(self.text, str) else tuple(self.text)
+            if not 1 <= len(self.text) <= 2:
+                raise ValueError(f"text: expected one column or two, found {len(self.text)}")
+        self.folder = Path(self.folder).absolute()  # another process may have another working folder
 
     def __reduce__(self) -> tuple[Any, ...]:
-        given = (self.folder, self.device, self.embed, self.baseline, self.text, self.id, self.skip_empty)
-        return _unpickled, given
+        return _unpickled, tuple(getattr(self, each.name) for each in fields(self))
 
     @cached_property
     def run(self) -> Run | None:
@@ -264,9 +291,8 @@ class Predictor:
         Raises:
             UserError: no finished run is there.
         """
-        if self.embed and (self.folder / "config.json").is_file():
-            return None
-        return open_run(self.folder)
+        folder = Path(self.folder)
+        return None if self.embed and (folder / "config.json").is_file() else open_run(folder)
 
     @cached_property
     def opened(self) -> Network | WordModel:
@@ -277,8 +303,8 @@ class Predictor:
                 of the experiment, or weights that are not of config.json's model; or no baseline.
         """
         if self.run is None:
-            return _open_experiment(self.folder, self.device)
-        recipe = recipe_in(self.run.texts, self.folder)
+            return _open_experiment(Path(self.folder), self.device)
+        recipe = recipe_in(self.run.texts, self.run.folder)
         return _open_words(self.run, recipe) if self.baseline else _open_run(self.run, recipe, self.device, self.embed)
 
     @property
@@ -290,9 +316,12 @@ class Predictor:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of a result, without the id."""
-        if self.embed:
-            return ("vector",)
-        return ("prediction", *(f"p_{name}" for name in self.opened.recipe.answer.names))
+        told = ("vector",) if self.embed else ("prediction", *self._chances)
+        return told if self.baseline else (*told, *UNREAD)
+
+    @property
+    def _chances(self) -> list[str]:
+        return [f"p_{name}" for name in self.opened.recipe.answer.names]
 
     def __call__(self, texts: Sequence[str] | Mapping[str, Column]) -> dict[str, Any]:
         """Columns of results, in the texts' order.
@@ -304,6 +333,8 @@ class Predictor:
         Returns:
             The id, where a table has it; `prediction` (n,): names of classes, lists of names for several labels, or
             values; of classes and labels `p_NAME` (n,) float32 for each name. With `embed`, `vector` (n, E) float32.
+            But for a baseline, `cut` (n,) bool: whether a text is longer than what is read of it; and `unknown_share`
+            (n,) float32: of its tokens, those that the tokenizer does not know.
 
         Raises:
             UserError: a table without the columns, or texts where the run learned from pairs, or the other way round.
@@ -328,7 +359,9 @@ class Predictor:
         for column in columns:
             check_texts(column, empty)
         examples = self.encode(list(zip(*columns, strict=True)), empty)
-        return found | self.results(self.scores(examples, empty, independent=True), empty)
+        scored = self.scores(examples, empty, independent=True)
+        tell([scored.counts])
+        return found | self.results(scored, empty)
 
     def encode(self, texts: Sequence[tuple[str, ...]], empty: Flags) -> Any:
         """What the model reads of texts, or pairs, that are not empty; None where all are.
@@ -344,29 +377,42 @@ class Predictor:
             raise UserError(f"{self.folder}: expected {learned}, as in the run's training data, found {found}")
         return self.opened.encode(*map(list, zip(*chosen, strict=True)))
 
-    def scores(self, examples: Any, empty: Flags, independent: bool) -> NDArray[np.float32]:
-        """(n, outputs), NaN of texts that are empty; as `Network.scores`."""
-        scores = np.full((len(empty), self.opened.outputs), np.nan, dtype=np.float32)
+    def scores(self, examples: Any, empty: Flags, independent: bool = False) -> Scored:
+        """What `encode` gave, scored; as `Network.scores`."""
+        is_there, count = ~np.asarray(empty, dtype=bool), len(empty)
+        scores = np.full((count, self.opened.outputs), np.nan, dtype=np.float32)
+        found = Scored(scores, np.zeros(count, bool), np.zeros(count, np.int64), np.zeros(count, np.int64))
         if examples is not None:
-            scores[~np.asarray(empty)] = self.opened.scores(examples, independent).numpy()
-        return scores
+            scores[is_there] = self.opened.scores(examples, independent).numpy()
+        if isinstance(examples, EncodedTexts):
+            found.cut[is_there] = examples.is_cut
+            found.tokens[is_there], found.unknown[is_there] = examples.own_tokens, examples.unknown
+        return found
 
-    def results(self, scores: NDArray[np.float32], empty: Flags) -> dict[str, Any]:
-        """What scores (n, outputs) say, as `__call__` returns it; each row's results depend on its scores alone."""
+    def results(self, found: Scored, empty: Flags) -> dict[str, Any]:
+        """What scores say, as `__call__` returns it; each row's results depend on its scores alone."""
+        shares = np.where(empty, np.nan, found.unknown / np.maximum(found.tokens, 1)).astype(np.float32)
+        unread = {} if self.baseline else dict(zip(UNREAD, (found.cut, shares), strict=True))
         if self.embed:
-            return {"vector": scores}
-        answer, tensor = self.opened.recipe.answer, torch.from_numpy(scores)
-        found = names_of(answer, predicted(answer, tensor))
+            return {"vector": found.scores, **unread}
+        answer, tensor = self.opened.recipe.answer, torch.from_numpy(found.scores)
+        names = names_of(answer, predicted(answer, tensor))
         if answer.kind == "value":
-            return {"prediction": np.asarray(found, dtype=np.float64)}
+            return {"prediction": np.asarray(names, dtype=np.float64), **unread}
         # Filled one by one: numpy would make lists of equal lengths a matrix.
-        labels = np.empty(len(found), dtype=object)
-        for number, label in enumerate(found):
+        labels = np.empty(len(names), dtype=object)
+        for number, label in enumerate(names):
             labels[number] = None if empty[number] else label
         # The last bit of an exponential depends on where it stands in a tensor: the processor computes several at once.
         chances_nC = torch.cat([probabilities(answer, row) for row in torch.split(tensor, 1)]).numpy()
-        chances = {f"p_{name}": chance.copy() for name, chance in zip(answer.names, chances_nC.T, strict=True)}
-        return {"prediction": labels, **chances}
+        chances = {name: chance.copy() for name, chance in zip(self._chances, chances_nC.T, strict=True)}
+        return {"prediction": labels, **chances, **unread}
+
+    def told(self, results: Mapping[str, Any], number: int) -> tuple[Any, dict[str, Any]]:
+        """Of one row of results what is predicted, and the chance of each class or label."""
+        names = self.opened.recipe.answer.names
+        chances = {name: results[column][number] for name, column in zip(names, self._chances, strict=True)}
+        return results["prediction"][number], chances
 
     def _texts_of(self, table: Mapping[str, Column]) -> list[list[Any]]:
         names = self.text or self.opened.recipe.text
@@ -379,11 +425,9 @@ class Predictor:
 
 
 @lru_cache(maxsize=1)
-def _unpickled(
-    folder: Path, device: str, embed: bool, baseline: bool, text: tuple[str, ...] | None, id: str, skip_empty: bool
-) -> Predictor:
+def _unpickled(*given: Any) -> Predictor:
     """Kept for the next one that is equal: Spark and Ray unpickle one for each of a process's tasks."""
-    return Predictor(folder, device, embed, baseline, text=text, id=id, skip_empty=skip_empty)
+    return Predictor(*given)
 
 
 def is_empty(text: Any) -> bool:
@@ -421,7 +465,6 @@ def _open_run(run: Run, recipe: Recipe, device: str, embed: bool) -> Network:
     content = read_checkpoint(path)
     config = experiment_config(content["config"], str(path))
     return Network(
-        run.task,
         recipe,
         config,
         load_tokenizer(run.tokenizer),
@@ -443,7 +486,6 @@ def _open_experiment(folder: Path, device: str) -> Network:
     # Of config.json, which may change; a run's own is in the file of its weights.
     model = config.model.model_dump(mode="json", by_alias=True)
     return Network(
-        experiment.name,
         Recipe(Answer("value"), ("text",), ()),
         config,
         find_tokenizer(experiment, opened.tokenizer_sha256),

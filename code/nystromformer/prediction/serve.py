@@ -25,7 +25,6 @@ import nystromformer
 from nystromformer.errors import UserError
 from nystromformer.prediction.explain import explain_text
 from nystromformer.prediction.predictor import Predictor, check_texts
-from nystromformer.tasks.finetuning.encoded import literal
 
 MOST_BYTES = 1 << 20
 """Of a request's body."""
@@ -72,7 +71,8 @@ class Answer(BaseModel):
     """What a model says of a text: its choices, the likeliest first; what it predicts; and what it read.
 
     predicted: the class (of ordered classes the median), or all labels that hold; absent for a value. tokens: that were
-    read, in so many rows. cut: whether the text was longer than that.
+    read, in so many rows. cut: whether the text was longer than that. unknown_share: of its tokens, those that the
+    tokenizer does not know.
     """
 
     choices: list[Choice]
@@ -80,6 +80,7 @@ class Answer(BaseModel):
     tokens: int
     rows: int
     cut: bool
+    unknown_share: float
 
 
 class Prediction(BaseModel):
@@ -98,34 +99,35 @@ class ServedModel:
 
     def __init__(self, folder: Path, device: str) -> None:
         self.predictor = Predictor(folder, device)
-        self._network = network = self.predictor.network
+        network = self.predictor.network
         if network.recipe.is_of_pairs:
             raise UserError(f"{folder}: it was trained on pairs of texts, and the service takes single texts")
         assert self.predictor.run is not None
+        assert network.model  # read now
         self.folder = folder
-        self.name = f"{self.predictor.run.experiment}, {network.name}"
+        self.name = f"{self.predictor.run.experiment}, {self.predictor.run.task}"
         names = network.recipe.answer.names
         predicted = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
         self.does = f"It predicts {predicted or 'a value'}, and reads up to {network.length:,} tokens."
-        self._tokenizer = literal(network.tokenizer)
-        self._tokenizer.no_truncation()
-        self._one_by_one = not network.has_rows_apart
 
     def answer(self, texts: Sequence[str]) -> list[Answer]:
         """Of each text, in their order."""
-        if self._one_by_one and len(texts) > 1:
-            return [answer for text in texts for answer in self.answer([text])]
-        network = self._network
-        examples = network.encode(texts)
-        found = self.predictor.results(network.scores(examples).numpy(), [False] * len(texts))
+        own, none_empty = self.predictor, [False] * len(texts)
+        examples = own.encode([(text,) for text in texts], none_empty)
+        found = own.results(own.scores(examples, none_empty), none_empty)
         answers = []
-        for number, text in enumerate(texts):
-            told, *chances = (column[number] for column in found.values())
-            choices, predicted = answer_of(told, dict(zip(network.recipe.answer.names, chances, strict=True)))
-            tokens, rows = int(examples.tokens[number]), int(examples.rows[number])
-            whole = len(self._tokenizer.encode(network.recipe.cleaned(text)).ids)
-            cut = network.recipe.cut.rule != "windows" and whole > tokens
-            answers.append(Answer(choices=choices, predicted=predicted, tokens=tokens, rows=rows, cut=cut))
+        for number in range(len(texts)):
+            choices, predicted = answer_of(*own.told(found, number))
+            answers.append(
+                Answer(
+                    choices=choices,
+                    predicted=predicted,
+                    tokens=int(examples.tokens[number]),
+                    rows=int(examples.rows[number]),
+                    cut=bool(found["cut"][number]),
+                    unknown_share=round(float(found["unknown_share"][number]), 6),
+                )
+            )
         return answers
 
     def explain(self, text: str) -> str:

@@ -7,6 +7,8 @@ until that is written. So it does not matter in how many starts a table was pred
 from __future__ import annotations
 
 import hashlib
+import io
+import json
 import logging
 import sys
 from collections.abc import Iterable, Iterator
@@ -20,10 +22,10 @@ import numpy as np
 from tqdm import tqdm
 
 from nystromformer.errors import UserError
-from nystromformer.files.parts import WHOLE, Parts, open_parts
+from nystromformer.files.parts import WHOLE, Part, Parts, open_parts
 from nystromformer.files.writing import NewFile, check_new_file
 from nystromformer.prediction.outputs import output_kind
-from nystromformer.prediction.predictor import Predictor
+from nystromformer.prediction.predictor import UNREAD, Predictor, Scored, tell
 from nystromformer.tabular.cells import empty_texts, id_of, text_of
 from nystromformer.tabular.table import Table, column_named, columns_named
 from nystromformer.training.prefetch import prefetched
@@ -77,12 +79,12 @@ class Job:
         return [*self.text, *filter(None, [self.id])]
 
     def windows(self, table: Table) -> Iterator[Window]:
-        """The rows of a table.
+        """The rows of a table; an empty window where it has none.
 
         Raises:
             UserError: a row or a text is invalid.
         """
-        window, characters = Window([], []), 0
+        window, characters, number = Window([], []), 0, 0
         for number, cells in enumerate(table.rows(self.columns), start=1):
             # An id may follow the texts.
             texts = tuple(text_of(table, number, *each) for each in zip(self.text, cells, strict=False))
@@ -92,33 +94,19 @@ class Job:
             if len(window.texts) == WINDOW_ROWS or characters >= WINDOW_CHARACTERS:
                 yield window
                 window, characters = Window([], []), 0
-        if window.texts:
+        if window.texts or not number:
             yield window
 
-    def predict(self, given: Iterable[Window], parts: Parts | None = None) -> Iterator[tuple[Window, dict[str, Any]]]:
-        """Each window with its rows' results; the next one is read and tokenised while one is computed.
+    def score(self, windows: Iterable[tuple[str, Window]], independent: bool) -> Iterator[tuple[str, Window, Scored]]:
+        """Named windows with their scores; the next one is read and tokenised while one is computed.
 
         Args:
-            parts: where the scores of each window are kept, or are from an earlier start; None: nowhere, and each row's
-                scores are independent of the others.
+            independent: as of `Network.scores`.
         """
         own = self.predictor
-
-        def prepare(numbered: tuple[int, Window]) -> tuple[str, Window, bytes | None, Any]:
-            number, window = numbered
-            name = f"{number:08d}"
-            content = None if parts is None else parts.read(name)
-            return name, window, content, own.encode(window.texts, window.empty) if content is None else None
-
-        for name, window, content, examples in prefetched(map(prepare, enumerate(given)), depth=1):
-            if content is not None:
-                scores = np.frombuffer(content, dtype="<f4").astype(np.float32).reshape(len(window.ids), -1)
-            else:
-                scores = own.scores(examples, window.empty, independent=parts is None)
-                if parts is not None:
-                    with parts.write(name) as file:
-                        file.write(scores.astype("<f4").tobytes())
-            yield window, own.results(scores, window.empty)
+        encoded = ((name, window, own.encode(window.texts, window.empty)) for name, window in windows)
+        for name, window, examples in prefetched(encoded, depth=1):
+            yield name, window, own.scores(examples, window.empty, independent)
 
 
 def job_of(predictor: Predictor, table: Table, text: str | None, id_column: str | None) -> Job:
@@ -155,25 +143,59 @@ def predict_table(predictor: Predictor, table: Table, out: Path, text: str | Non
         UserError: the table or a text is invalid; texts are empty; the file is there; or parts of another prediction,
             or files of anybody else, are where the parts go.
     """
-    kind = output_kind(out)
+    write_as = output_kind(out)
     folder = out.with_name(f"{out.name}.parts")
     if not folder.exists():
         check_new_file("--out", out)
     job = job_of(predictor, table, text, id_column)
-    rows, digest, given = _checked(job, table)
+    rows, digest, windows = _checked(job, table)
     with open_parts(folder, COMMAND, {"table": digest, **job.facts}, advice="name another file with --out") as parts:
         # The record of an output that an earlier start has finished; without it, a file there is somebody else's.
         if parts.find(WHOLE, verify=True) is None:
             check_new_file("--out", out)
-            with NewFile(folder / out.name) as file, progress_bar(rows) as bar:
-                output = kind(file, predictor.opened.recipe)
-                for window, columns in job.predict(given, parts):
-                    output.write(window.ids, columns, window.empty)
-                    bar.update(len(window.ids))
+            made = _score(job, windows, rows, parts)
+            counts = tell(part.figures for part in made.values())
+            absent = {column for column, kind in zip(UNREAD, ("cut", "unknown"), strict=True) if not counts[kind]}
+            with NewFile(folder / out.name) as file:
+                output = write_as(file, predictor.opened.recipe)
+                for name in sorted(made):
+                    ids, empty, found = _unpacked(parts.read(name) or b"")
+                    results = predictor.results(found, empty)
+                    output.write(ids, {column: results[column] for column in results if column not in absent}, empty)
                 output.close()
             parts.finish(WHOLE, file, out)
         parts.remove()
     logger.info("%s: %s", "vectors" if predictor.embed else "predictions", out)
+
+
+def _score(job: Job, windows: Iterable[Window], rows: int, parts: Parts) -> dict[str, Part]:
+    """A part for each window of a table of so many rows, by its name; those that are finished are kept."""
+    made: dict[str, Part] = {}
+    with progress_bar(rows) as bar:
+
+        def missing() -> Iterator[tuple[str, Window]]:
+            for number, window in enumerate(windows):
+                name = f"{number:08d}"
+                if (part := parts.find(name, verify=True)) is None:
+                    yield name, window
+                else:
+                    made[name] = part
+                    bar.update(len(window.ids))
+
+        for name, window, found in job.score(missing(), independent=False):
+            ids, content = np.frombuffer(json.dumps(window.ids).encode(), dtype=np.uint8), io.BytesIO()
+            np.savez(content, ids=ids, empty=window.empty, **vars(found))
+            with NewFile(parts.folder / name) as file:
+                file.write(content.getvalue())
+            made[name] = parts.add(name, {file.path: file.stamp}, found.counts)
+            bar.update(len(window.ids))
+    return made
+
+
+def _unpacked(content: bytes) -> tuple[list[str], list[bool], Scored]:
+    """Ids, which rows are empty, and scores of a window, as `_score` kept them."""
+    arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
+    return json.loads(arrays.pop("ids").tobytes()), arrays.pop("empty").tolist(), Scored(**arrays)
 
 
 def progress_bar(rows: int) -> Any:
