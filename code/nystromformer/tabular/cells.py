@@ -22,13 +22,14 @@ MISSING = {
     *("N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null", "?"),
 }
 """pandas' own words for a missing value, and that of UCI's tables."""
+_INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
 _WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))(?:\.0+)?", re.ASCII)
 
 
 def is_missing(cell: Cell, keep_na: bool = True) -> bool:
     """Whether a cell has nothing in it or, unless such words are kept, a word that says so."""
     if isinstance(cell, str):
-        text = cell.strip()
+        text = cell.strip().strip(_INVISIBLE)
         return not text or (not keep_na and text in MISSING)
     return cell is None or (isinstance(cell, float) and cell != cell)
 

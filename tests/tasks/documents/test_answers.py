@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.documents.answer import Answer, answer_of, numbers_of
-from nystromformer.tasks.documents.label_cells import LabelCells
+from nystromformer.tasks.documents.answer import Answer
+from nystromformer.tasks.documents.labels import LabelCells, look_at, numbers_of
 from nystromformer.tasks.documents.question import kind_of, name_of, weights_of
 
 
 def cells(*labels: Any, columns: tuple[str, ...] = ("label",)) -> LabelCells:
     rows = [each if len(columns) > 1 else (each,) for each in labels]
     return LabelCells("t.csv", columns, ";", [3 * number + 1 for number in range(len(rows))], rows)
+
+
+def answer_of(labels: LabelCells, wanted: Any, order: tuple[str, ...] = ()) -> Answer:
+    return look_at(labels, wanted, order).answer
 
 
 @pytest.mark.parametrize(
@@ -30,6 +34,11 @@ def cells(*labels: Any, columns: tuple[str, ...] = ("label",)) -> LabelCells:
         (("0.5", "1", "2"), "value", ()),
         (tuple(range(21)), "value", ()),
         ((["b", "a"], [], ["b"]), "several", ("a", "b")),
+        (("['b', 'a']", "[]", '["b"]', "('b',)"), "several", ("a", "b")),
+        (("[b, a c]", "[1, 2.5]"), "several", ("1", "2.5", "a c", "b")),
+        (("pos", "pos\u200b", "neg"), "classes", ("neg", "pos")),
+        (("café", "café", "cafe\u0301", "b"), "classes", ("b", "café")),
+        (("1.2.3", "1.2.4", "1.2.3"), "classes", ("1.2.3", "1.2.4")),
     ],
 )
 def test_the_kind_that_labels_tell(labels: tuple[Any, ...], kind: str, names: tuple[str, ...]) -> None:
@@ -54,8 +63,8 @@ def test_what_is_spelt_otherwise_is_another_class(labels: tuple[Any, ...], names
 @pytest.mark.parametrize(
     ("train", "order", "other"),
     [
-        (("1.0", "2.0", "n/a"), (), ("1.0", "2.0")),
-        (("1.0", "2.0", "n/a"), (), (1, 2.0)),
+        (("1.0", "2.0", "other"), (), ("1.0", "2.0")),
+        (("1.0", "2.0", "other"), (), (1, 2.0)),
         (("1", "2", "2"), (), ("1.0", "2.00")),
         (("1", "2", "3"), ("1.0", "2.0", "3.0"), ("1", 2)),
         (("01", "02", "02"), ("01", "02"), ("01", "02")),
@@ -101,17 +110,41 @@ def test_numbers_of_each_kind() -> None:
         (cells("1", "1"), "value", "expected different values to learn, found 1 in every row"),
         (cells("a", "a"), "several", "that some rows have and others do not, found a in every row"),
         (cells("", ""), "several", "found none in any row"),
-        (cells("a", "", "b", None), None, "no|found none in 2 of 4 rows, the first of them row 4"),
+        (cells("a", "", "b", None), None, "found none in 2 of 4 rows, the first of them row 4"),
         (cells("a", float("nan")), None, "found none in 1 of 2 rows, the first of them row 4"),
+        (
+            cells("1", "NA", "0", "?"),
+            None,
+            r"none in 2 of 4 .* row 4 \('NA'\): .*--skip_empty .*--keep_na takes \?, NA as",
+        ),
+        (cells("1", "\u200b"), None, "found none in 1 of 2 rows"),
+        *(
+            (cells("a", "b", each), None, "found none in 1 of 3 rows")
+            for each in ("nan", "NULL", "None", "#N/A", "<NA>")
+        ),
+        (cells(*map(str, range(60)), "tbd"), None, "expected a number as in most rows of label, found 'tbd'"),
+        *(
+            (cells(each, "4", "5"), None, "row 1: expected plain numbers in label, such as 1234.5, found")
+            for each in ("3,5", "1,234", "1.234,5", "45 %", "€5", "(3)", "1 000")
+        ),
+        (cells("3,5", "4"), "value", "expected a number .*, such as 3.5, found '3,5'"),
+        *(
+            (cells(*each), None, "expected one word for yes and one for no in label, found")
+            for each in ((True, 1, 0), ("yes", "1", "no"), ("no", "0", "1"), ("True", "true", "false"))
+        ),
+        *(
+            (cells(each, "x"), None, r"expected a list of labels such as \['a', 'b'\] .*, found")
+            for each in ("['a', 'b']", "['a' 'b']", "array(['a'])", '{"a": 1}', "{'a', 'b'}", "[a, b]", "[1, 0]")
+        ),
+        (cells("['a', 'b']", "['a']"), "classes", "row 1: expected one label, found a list or an object written"),
         (cells("1", {"x": 1}), None, "row 4: expected a label that is a number or text, found an object"),
         (cells("1", ["x"]), "classes", "row 4: expected a label that is a number or text, found a list"),
-        (cells("0.5", "1.5", "n/a"), None, "row 7: expected a number as in most rows of label, found 'n/a'"),
+        (cells("0.5", "1.5", "other"), None, "row 7: expected a number as in most rows of label, found 'other'"),
         (cells(["a;b"], ["c"]), None, "expected labels without ';', .* found 'a;b': name another one"),
         (cells("1", 1j), None, "row 4: expected a label that is a number or text, found 1j"),
-        (cells("1", "x"), "value", r"row 4: expected a number \(--kind value\), found 'x'"),
+        (cells("1", "x"), "value", r"row 4: expected a number \(--kind value\), such as 3.5, found 'x'"),
         (cells("1", "x\ud800"), None, "row 4: expected text in utf-8"),
-        (cells('["a", "b"]', "[]"), "several", r"row 1: expected labels with ';' .*, found a list written as text"),
-        (cells("a", "[]"), "several", "row 4: .* found a list written as text"),
+        (cells("a", "['a' 'b']"), "several", "row 4: .* found a list or an object written as text"),
         (cells("low", "high"), "ordered", "expected ordered,order=LOW/…/HIGH"),
         (cells(*(f"id-{number}" for number in range(30))), None, "another label in each of its 30 rows"),
         (cells(("1", "2"), columns=("x", "y")), None, "row 1: expected 0 or 1 in y, found '2'"),
@@ -121,6 +154,46 @@ def test_numbers_of_each_kind() -> None:
 def test_labels_to_refuse(labels: LabelCells, kind: Any, said: str) -> None:
     with pytest.raises(UserError, match=said):
         answer_of(labels, kind)
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (("Pos", "pos", "b"), "'Pos' (1 row), 'pos' (1 row) differ only in case"),
+        (("not spam", "not_spam", "b"), "differ only in case, quotes or what is between words"),
+        (("pos", "\uff50os", "b"), "differ only in case"),
+        (("pos", "pos", "pos\u200b", "b"), "'pos\\u200b' (1 row) is read as 'pos': they differ in invisible"),
+        (("pos", "neg", "unsup"), "'unsup' (1 row) may say that there is no label"),
+        ((-1, 0, 1), "'-1' (1 row) may say that there is no label"),
+        (("label", "a", "b"), "'label' (1 row) may be the column's name in a header"),
+        (("a", "b", "a,b"), "'a,b' (1 row) may be several labels (--kind several)"),
+        (("true", "1", "maybe"), "'true' (1 row), '1' (1 row) say the same"),
+        (("0", "1", "maybe"), "'maybe' (1 row) are no numbers, as most labels are"),
+    ],
+)
+def test_what_is_doubtful_is_named(labels: tuple[Any, ...], said: str) -> None:
+    assert any(said in doubt for doubt in look_at(cells(*labels), None).doubts)
+    assert look_at(cells("neg", "pos", "neg"), None).doubts == []
+    assert look_at(cells(-1, 1, 1), None).doubts == []
+
+
+def test_what_labels_were_taken_for_is_a_table() -> None:
+    assert [line.split() for line in look_at(cells("b", "a", "b"), None).lines] == [
+        ["label", "rows"],
+        ["a", "1"],
+        ["b", "2"],
+    ]
+    many = look_at(cells(*(f"c{number % 30}" for number in range(95))), None).lines
+    assert (len(many), many[1].split(), many[-1]) == (22, ["c0", "4"], "… and 10 more")
+    (line,) = look_at(cells("1.5", "3", "8"), None).lines
+    assert line == "label: 3 different values from 1.5 to 8, 4.16667 on average"
+
+
+def test_a_label_in_one_row_cannot_be_divided() -> None:
+    labels = cells("a", "b", "a", "c")
+    assert look_at(labels, None).answer.names == ("a", "b", "c")
+    with pytest.raises(UserError, match=r"expected each label in two rows or more.*in only one row: b, c: add rows"):
+        look_at(labels, None, (), divided=True)
 
 
 def test_labels_that_were_not_learned() -> None:

@@ -26,7 +26,7 @@ ROWS: list[tuple[Any, ...]] = [
         ("--group nothing", "found no nothing; it has the columns body, label, day"),
         ("--time nothing", "--time nothing: expected columns of"),
         ("--id nothing", "--id nothing: expected columns of"),
-        ("--kind value", "row 1: expected a number (--kind value), found 'no'"),
+        ("--kind value", "row 1: expected a number (--kind value), such as 3.5, found 'no'"),
         ("--test other.csv", "other.csv: expected labels that the training table has (no, yes), found others:"),
         ("--validation other.csv", "'maybe' in 1 row, first in row 7"),
         ("--validation 2", "--validation 2: expected a table, or a share between 0 and 1"),
@@ -49,7 +49,7 @@ ROWS: list[tuple[Any, ...]] = [
         ("--validation 0", "--validation 0: expected a table, or a share between 0 and 1"),
         ("--validation nothing.csv", "nothing.csv: expected rows with text, found 0 rows"),
         ("--validation 0.01 --kind value --label number", "--validation 0.01 of 20 rows leaves none to choose by"),
-        ("--label day", "--validation: reviews train has too few texts to divide: 20"),
+        ("--label day", "in only one row: 2026-01-01, 2026-01-02"),
     ],
 )
 def test_one_message_and_nothing_written(

@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nystromformer.data.tokenizer import train_tokenizer
-from nystromformer.tasks.documents.answer import Answer, warn_of_rare_labels
+from nystromformer.errors import UserError
+from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.cut import Cut, Rule
 from nystromformer.tasks.documents.divide import Division, divide, warn_of_few_rows, warn_of_few_test_rows
+from nystromformer.tasks.documents.labels import warn_of_rare_labels
 from nystromformer.tasks.documents.metrics import MAIN
 from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.task import Documents
@@ -63,16 +65,14 @@ def test_labels_without_rows_and_with_one_row(rows: list[tuple[int, bool]]) -> N
 
 
 def test_a_label_in_one_row_of_the_table(loading: Loading, tmp_path: Path) -> None:
-    """It is told once: where the row is trained on as such, and where it is held out as a label without training."""
     rows = [(f"text {number}", "xy"[number % 2]) for number in range(20)]
     train = write_table(
         tmp_path / "t.csv", ("body", "label"), [*rows, ("a text", "once"), ("b", "twice"), ("c", "twice")]
     )
-    single = f"{train}: the label once is in only one row, which cannot be both trained on and validated; add rows"
-    assert len(about(load(loading, train).warnings, single)) == 1
-    assert not about(load(loading, train).warnings, "twice")
     of_file = load(loading, train, division=Division(str(train))).warnings
-    assert len(about(of_file, "once is in only one row, which is too little to learn from; add rows")) == 1
+    assert len(about(of_file, "once is in only one row, which is too little to learn from")) == 1
+    with pytest.raises(UserError, match="in only one row: once: add rows"):
+        load(loading, train)
 
 
 def split_of(rows: int, name: str = "t test") -> Texts:

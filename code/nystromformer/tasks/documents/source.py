@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nystromformer.errors import UserError
 from nystromformer.tabular.cells import Cell, empty_texts, id_of, is_missing, text_of
 from nystromformer.tabular.table import Table, column_named, columns_named
-from nystromformer.tasks.documents.label_cells import LabelCells
+from nystromformer.tasks.documents.labels import LabelCells
 from nystromformer.wording import number_of
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
     others: dict[str, list[Cell]] = {"--id": [], "--group": [], "--time": []}
     empty: list[int] = []
     count = unlabelled = 0
+    keep_na = table.reading.keep_na
     for count, cells in enumerate(table.rows((*text_columns, *label_names, *extra_names.values())), start=1):
         left = iter(cells)
         row = tuple(text_of(table, count, name, next(left)) for name in text_columns)
@@ -78,14 +79,14 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
             continue
         if question.kind != "several":  # whose commas are between labels
             own_labels = tuple(_number(table, cell) for cell in own_labels)
-        if question.skip_empty and label_names and all(map(is_missing, own_labels)):
+        if question.skip_empty and label_names and all(is_missing(cell, keep_na) for cell in own_labels):
             unlabelled += 1
             continue
         texts.append(row)
         numbers.append(count)
         label_cells.append(own_labels)
         for flag, cell in zip(extra_names, left, strict=True):
-            if is_missing(cell) and flag != "--id":
+            if is_missing(cell, keep_na) and flag != "--id":
                 raise UserError(f"{flag}: {table.place(count)}: expected a value, found an empty cell")
             if flag == "--id":
                 cell = id_of(table, count, extra_names[flag], cell)
@@ -94,9 +95,11 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
         raise UserError(empty_texts(table, len(empty), count, empty[0]))
     if not texts:
         raise UserError(f"{table.name}: expected rows with text, found {number_of(count, 'row')} and none with text")
-    if not labelled and all(is_missing(cell) for cells in label_cells for cell in cells):
+    if not labelled and all(is_missing(cell, keep_na) for cells in label_cells for cell in cells):
         label_names = ()  # as tables to be predicted have it
-    labels = LabelCells(table.name, label_names, question.separator, numbers, label_cells) if label_names else None
+    labels = None
+    if label_names:
+        labels = LabelCells(table.name, label_names, question.separator, numbers, label_cells, keep_na)
     ids = [str(each) for each in others["--id"] or numbers]
     left_out = len(empty) + unlabelled
     return Rows(table, text_columns, labels, texts, ids, numbers, others["--group"], others["--time"], left_out)

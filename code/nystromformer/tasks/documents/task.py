@@ -21,9 +21,10 @@ from nystromformer.config.ranges import MOST
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.tabular.table import open_place
-from nystromformer.tasks.documents.answer import Answer, answer_of, numbers_of, warn_of_rare_labels
+from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.cut import Cut, Rule, encode_cut
 from nystromformer.tasks.documents.divide import divide, warn_of_few_rows, warn_of_few_test_rows
+from nystromformer.tasks.documents.labels import Look, look_at, numbers_of, warn_of_rare_labels
 from nystromformer.tasks.documents.metrics import MAIN, score
 from nystromformer.tasks.documents.predictions import write_split
 from nystromformer.tasks.documents.question import Question
@@ -71,9 +72,11 @@ class Tables:
         return None if test is None else self._read(test, "test", labelled=False)
 
     @cached_property
-    def answer(self) -> Answer:
+    def look(self) -> Look:
+        """What its labels are."""
         assert self.rows.labels is not None
-        return answer_of(self.rows.labels, self.question.kind, self.question.order)
+        question = self.question
+        return look_at(self.rows.labels, question.kind, question.order, question.division.file is None)
 
     @cached_property
     def tested(self) -> Texts | None:
@@ -86,7 +89,7 @@ class Tables:
         Raises:
             UserError: their labels are not those of the training table.
         """
-        labels = None if rows.labels is None else numbers_of(self.answer, rows.labels)
+        labels = None if rows.labels is None else numbers_of(self.look.answer, rows.labels)
         second = [texts[1] for texts in rows.texts] if len(rows.text_columns) > 1 else None
         return Texts(f"{self.question.name} {split}", [texts[0] for texts in rows.texts], second, labels, rows.ids)
 
@@ -153,7 +156,7 @@ class Documents(Definition):
 
     @property
     def answer(self) -> Answer:
-        return self.tables.answer
+        return self.tables.look.answer
 
     @property
     def main_metric(self) -> str:  # type: ignore[override]  # known once the labels are
@@ -251,6 +254,7 @@ class Documents(Definition):
         told = "" if self.question.kind else " (another kind is asked for by --kind)"
         rows, tested = self.tables.rows, self.tables.test_rows
         notes = [f"{rows.table.name}: {number_of(len(rows), 'row')}; what is learned is {what}{told}"]
+        notes += [f"  {line}" for line in self.tables.look.lines]
         tables = [each for each in (rows, tested) if each is not None and each.left_out]
         notes += [f"{each.table.name}: {number_of(each.left_out, 'row')} left out (--skip_empty)" for each in tables]
         if tested is not None and tested.labels is None:
@@ -267,6 +271,7 @@ class Documents(Definition):
         read = [tables.rows] if tables.validation_rows is None else [tables.rows, tables.validation_rows]
         of_table = [all_rows.labels] if question.division.file else [all_rows.labels, held_out.labels]
         return [
+            *(f"{tables.rows.table.name}: {doubt}" for doubt in tables.look.doubts),
             *warn_of_rare_labels(self.answer, tables.rows.table.name, train.labels, of_table),
             *(warning for rows in read for warning in warn_of_repeated_ids(rows, question.id)),
             *_warn_of_cut_texts(encoded, loading.length, self.cut.rule),
