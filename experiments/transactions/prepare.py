@@ -26,7 +26,7 @@ from nystromformer.tasks.transactions.tables import (
 
 Out = Annotated[Path, typer.Option(help="Folder for the prepared data.")]
 Source = Annotated[Path, typer.Option(help="File, or folder of files.")]
-Events = Annotated[Path, typer.Option(help="A .csv or .parquet file of events, or a folder of such files.")]
+Events = Annotated[Path, typer.Option(help="A .csv, .tsv or .parquet file of events, or a folder of such files.")]
 Sort = Annotated[bool, typer.Option("--sort", help="Sort each client's events by time instead of stopping.")]
 
 
@@ -76,8 +76,7 @@ class TableFlags:
         reader = TableReader(source, roles, UNITS[self.time_unit])
         of_clients = (self.client, self.target, self.date, self.split, self.truth)
         known = read_clients(clients, *of_clients, None if reader.has_dates else reader.unit)
-        batches = reader.nested(skip_empty=self.skip_empty) if nested else reader.long()
-        return Plan(batches, reader, known, division, self.sort, self.skip_empty, self.cut_after_date)
+        return Plan(reader, nested, known, division, self.sort, self.skip_empty, self.cut_after_date)
 
 
 @with_flag_groups
@@ -113,9 +112,9 @@ def new(
     sort: Sort = False,
 ) -> None:
     """Events of other clients, without labels, for run_predict.py."""
-    reader, manifest = reader_like(open_source(events), open_stored(like))
-    batches = reader.nested() if lists else reader.long()
-    plan = Plan(batches, reader, Clients(), Division(), sort=sort, like=manifest)
+    known = open_stored(like)
+    reader = reader_like(open_source(events), known)
+    plan = Plan(reader, lists, Clients(), Division(), sort=sort, like=known.manifest)
     _prepare("new", plan, out, [events, like])
 
 
@@ -125,8 +124,8 @@ def uci(source: Source, out: Out, *, division: Division) -> None:
     last rows are tested on."""
     from nystromformer.tasks.transactions.formats import read_uci
 
-    reader, tables, known = read_uci(source)
-    _prepare("uci", Plan(reader.nested(tables), reader, known, division), out, [source])
+    reader, known = read_uci(source)
+    _prepare("uci", Plan(reader, True, known, division), out, [source])
 
 
 @with_flag_groups
@@ -134,8 +133,7 @@ def tabformer(source: Source, out: Out, *, division: Division) -> None:
     """TabFormer's card_transaction.v1.csv: whether a card has a fraud."""
     from nystromformer.tasks.transactions.formats import read_tabformer
 
-    reader = read_tabformer(source)
-    _prepare("tabformer", Plan(reader.long(), reader, Clients(), division, sort=True), out, [source])
+    _prepare("tabformer", Plan(read_tabformer(source), False, Clients(), division, sort=True), out, [source])
 
 
 @with_flag_groups
@@ -143,8 +141,7 @@ def sparkov(source: Source, out: Out, *, division: Division) -> None:
     """Sparkov's generated card transactions: whether a card has a fraud."""
     from nystromformer.tasks.transactions.formats import read_sparkov
 
-    reader = read_sparkov(source)
-    _prepare("sparkov", Plan(reader.long(), reader, Clients(), division, sort=True), out, [source])
+    _prepare("sparkov", Plan(read_sparkov(source), False, Clients(), division, sort=True), out, [source])
 
 
 def draw(

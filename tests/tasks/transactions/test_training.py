@@ -269,12 +269,9 @@ def test_other_ways_to_train(flags: tuple[object, ...], stored: Stored, tmp_path
     ("flags", "expected"),
     [
         (("--architecture", "cnn"), "is not one of 'encoder', 'lstm', 'gru'"),
-        (("--architecture", "lstm", "--attention", "linear"), "expected no --attention"),
         (("--pretrain_epoch", 1, "--lr", "1e-3,2e-3"), "expected one --batch_size and one --lr"),
         (("--from_run", "nowhere", "--pretrain_epoch", 1), "expected no --pretrain_epoch"),
-        (("--from_run", "nowhere"), "nowhere"),
         (("--task", "other"), "expected one value, found 2"),
-        (("--attention", "synthesizer", "--set", "model.positions=rotary"), "rotary"),
     ],
 )
 def test_bad_flags(
@@ -288,11 +285,6 @@ def test_bad_flags(
     said = capsys.readouterr().err
     assert expected in " ".join(said.split())
     assert "Traceback" not in said
-
-
-def test_no_prepared_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(SCRIPT, "--model", experiment(tmp_path / "e"), "--data", tmp_path, "--device", "cpu") == 2
-    assert "no prepared clients" in capsys.readouterr().err
 
 
 def test_a_report_puts_runs_beside_the_lecture_and_the_lstm(

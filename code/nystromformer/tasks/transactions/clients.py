@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time
@@ -16,13 +15,13 @@ from numpy.typing import NDArray
 from nystromformer.config.ranges import MOST_SEED
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
+from nystromformer.tabular.cells import is_missing, whole_number
 from nystromformer.tabular.table import open_table
 from nystromformer.tasks.transactions.batches import DAY
 from nystromformer.tasks.transactions.store import NO_LABEL, SPLITS
 from nystromformer.wording import first_names
 
 _STREAM = 41
-_WHOLE = re.compile(r"^(-?[0-9]+)\.0+$")
 
 
 @dataclass
@@ -85,8 +84,9 @@ def read_clients(
     found = Clients(place=str(path), columns=[client, target, date_column, split, truth])
     seen: set[str] = set()
     for number, cells in enumerate(table.rows(wanted), start=1):
-        row = {name: None if cell == "" else cell for name, cell in zip(wanted, cells, strict=True)}
-        place, name = table.place(number), _name(row[client])
+        row = {key: None if is_missing(cell, keep_na=False) else cell for key, cell in zip(wanted, cells, strict=True)}
+        # Who is 1 and not 1.0 where a table has numbers.
+        place, name = table.place(number), whole_number(str(row[client])) or str(row[client])
         if name in seen:
             raise UserError(f"{place}: client {name}: expected one row of each client, found a second one")
         seen.add(name)
@@ -106,11 +106,6 @@ def read_clients(
             if not 0 <= found.truth[name] <= 1:
                 raise UserError(f"{place}: {truth}: expected a number from 0 to 1, found {row[truth]!r:.40}")
     return found
-
-
-def _name(cell: Any) -> str:
-    """A client's, who is 1 and not 1.0 where a table has numbers."""
-    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else _WHOLE.sub(r"\1", str(cell))
 
 
 def _number(cell: Any, place: str) -> float:

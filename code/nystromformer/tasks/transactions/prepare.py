@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import write_checked
 from nystromformer.files.parts import PARTS, open_parts
-from nystromformer.files.writing import NewFile
+from nystromformer.files.writing import FileStamp, NewFile
 from nystromformer.tasks.transactions.batches import (
     DAY,
     GAP,
@@ -55,13 +55,13 @@ _WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 class Plan:
     """What is prepared from, and how.
 
-    skip_empty: leave out clients without events, or without those that are kept, instead of stopping; cut_after_date:
-    the same of events after a client's date; like: of a folder whose columns, vocabularies and scales these clients
-    get, who are all of the test split.
+    nested: whether a row of the tables is a client's; skip_empty: leave out clients without events, or without those
+    that are kept, instead of stopping; cut_after_date: the same of events after a client's date; like: of a folder
+    whose columns, vocabularies and scales these clients get, who are all of the test split.
     """
 
-    batches: Iterable[Batch]
     reader: TableReader
+    nested: bool
     clients: Clients
     division: Division
     sort: bool = False
@@ -77,7 +77,7 @@ class Plan:
     @property
     def settings(self) -> dict[str, Any]:
         """All that decides what is written, beside the tables."""
-        roles, clients = self.reader.roles, self.clients
+        roles = self.reader.roles
         return {
             "client": roles.client,
             "time": roles.time,
@@ -85,7 +85,7 @@ class Plan:
             "has_dates": self.reader.has_dates,
             "categorical": list(roles.categorical),
             "numerical": [list(each) for each in roles.numerical],
-            "of_clients": clients.columns,
+            "of_clients": self.clients.columns,
             **asdict(self.division),
             **{name: getattr(self, name) for name in ("sort", "skip_empty", "cut_after_date")},
         }
@@ -102,7 +102,6 @@ def prepare(folder: Path, command: str, origin: Mapping[str, Any], plan: Plan) -
         UserError: the folder is not free, or the tables are none; nothing is left then.
     """
     settings = {**origin, **plan.settings}
-
     results = [*(file_of(folder, kind) for kind in DTYPES), folder / MANIFEST_FILE]
     with open_parts(folder / PARTS, command, settings, results) as parts:
         if not results[-1].exists():
@@ -112,14 +111,58 @@ def prepare(folder: Path, command: str, origin: Mapping[str, Any], plan: Plan) -
 
 
 def _write(folder: Path, settings: Mapping[str, Any], plan: Plan) -> Manifest:
-    roles, clients, notes = plan.reader.roles, plan.clients, list[str]()
+    stamps, names, ends, last_events = _write_events(folder, plan)
+    labels, splits, notes = _divide(names, last_events, plan)
+    arrays: dict[str, NDArray[Any]] = {"ends": ends, "labels": labels, "splits": splits}
+    if truth := plan.clients.truth:
+        arrays["truth"] = np.array([truth.get(name, np.nan) for name in names])
+    contents = {kind: values.astype(DTYPES[kind]).tobytes() for kind, values in arrays.items()}
+    contents["clients"] = "".join(f"{name}\n" for name in names).encode()
+    for kind, content in contents.items():
+        with NewFile(file_of(folder, kind)) as file:
+            file.write(content)
+        stamps[kind] = file.stamp
+    values_of = {values.name: list(values.numbers) for values in plan.reader.values}
+    values_of |= {HOUR: _HOURS, WEEKDAY: _WEEKDAYS} if plan.reader.has_dates else {}
+    if plan.like is None:
+        categories = fit_categories(folder, ends, splits == 0, values_of)
+        numbers = fit_numbers(folder, ends, splits == 0, [*plan.reader.roles.numerical, (GAP, "log")])
+    else:
+        numbers = plan.like.numbers
+        categories = [
+            Category(each.name, values, [*each.ids, *[UNKNOWN] * (len(values) - len(each.values))])
+            for each, values in zip(plan.like.categories, values_of.values(), strict=True)
+        ]
+    facts, ceiling, lengths = {}, {}, np.diff(ends, prepend=0)
+    for number, split in enumerate(SPLITS):
+        chosen = splits == number
+        own, labelled = lengths[chosen], chosen & (labels != NO_LABEL)
+        facts[split] = SplitFacts(
+            clients=int(chosen.sum()),
+            labelled=int(labelled.sum()),
+            positives=int((labels[chosen] == 1).sum()),
+            events=int(own.sum()),
+            shortest=int(own.min(initial=own.max(initial=0))),
+            longest=int(own.max(initial=0)),
+        )
+        if truth and plan.like is None:
+            ceiling[split] = gini(arrays["truth"][labelled], labels[labelled].astype(np.int64))
+    return Manifest(plan.source, dict(settings), categories, numbers, facts, stamps, ceiling, notes)
+
+
+def _write_events(
+    folder: Path, plan: Plan
+) -> tuple[dict[str, FileStamp], list[str], NDArray[np.int64], NDArray[np.float64]]:
+    """Write categories and numbers; gives their stamps, and of each client the name, its events' end, and when the last
+    one was. Marked events make labels.
+    """
     names: list[str] = []
     seen: set[str] = set()
     ends, last_events = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
     total = 0
     with ExitStack() as stack:
         files = {kind: stack.enter_context(NewFile(file_of(folder, kind))) for kind in ("categories", "numbers")}
-        for batch in whole_clients(plan.batches):
+        for batch in whole_clients(plan.reader.batches(plan.nested, plan.skip_empty)):
             for name in batch.clients:
                 if name in seen:
                     raise UserError(
@@ -141,76 +184,37 @@ def _write(folder: Path, settings: Mapping[str, Any], plan: Plan) -> Manifest:
             total += len(ordered.times)
             if ordered.marks is not None:
                 marked = np.maximum.reduceat(ordered.marks, np.concatenate([[0], ordered.ends[:-1]]))
-                clients.labels |= dict(zip(ordered.clients, map(int, marked), strict=True))
+                plan.clients.labels |= dict(zip(ordered.clients, map(int, marked), strict=True))
     if not names:
         raise UserError(f"{plan.source}: expected events, found none")
-    present = set(names)
-    if missing := [name for name in clients.labels if name not in present]:
+    stamps = {kind: file.stamp for kind, file in files.items()}
+    return stamps, names, np.concatenate(ends), np.concatenate(last_events)
+
+
+def _divide(
+    names: list[str], last_events: NDArray[np.float64], plan: Plan
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8], list[str]]:
+    """Labels and splits of the clients with events, and what people should know of them."""
+    notes, clients, test = [], plan.clients, SPLITS.index("test")
+    if missing := list(clients.labels.keys() - set(names)):
         if not plan.skip_empty:
             raise UserError(
                 f"{clients.place}: expected events of each client in {plan.source}, found none of "
-                f"{number_of(len(missing), 'client')}: {first_names(missing)}; add --skip_empty to leave such out"
+                f"{number_of(len(missing), 'client')}: {first_names(sorted(missing))}; add --skip_empty to leave such "
+                "out"
             )
         notes.append(f"{number_of(len(missing), 'client')} without events left out")
-    all_ends, labels = np.concatenate(ends), labels_of(names, clients)
+    labels = labels_of(names, clients)
     if plan.like is None:
-        splits = divide(names, np.concatenate(last_events), clients, plan.division)
-        late = (labels == NO_LABEL) & (splits == SPLITS.index("test"))
-        if late.any():
-            notes.append(
-                f"{number_of(int(late.sum()), 'client')} without a label, but with events of the test's time, not used"
-            )
+        splits = divide(names, last_events, clients, plan.division)
+        if late := int(((labels == NO_LABEL) & (splits == test)).sum()):
+            notes.append(f"{number_of(late, 'client')} without a label, but with events of the test's time, not used")
     else:
-        splits = np.full(len(names), SPLITS.index("test"), dtype=np.uint8)
+        splits = np.full(len(names), test, dtype=np.uint8)
     if unlabelled := int(((labels == NO_LABEL) & ((splits == 0) | (plan.like is not None))).sum()):
         use = "for pretraining alone" if plan.like is None else "to be predicted"
         notes.append(f"{number_of(unlabelled, 'client')} without a label: {use}")
-    arrays: dict[str, NDArray[Any]] = {"ends": all_ends, "labels": labels, "splits": splits}
-    if clients.truth:
-        arrays["truth"] = np.array([clients.truth.get(name, np.nan) for name in names])
-    for kind, values in arrays.items():
-        with NewFile(file_of(folder, kind)) as file:
-            file.write(values.astype(DTYPES[kind]).tobytes())
-        files[kind] = file
-    with NewFile(file_of(folder, "clients")) as file:
-        file.write("".join(f"{name}\n" for name in names).encode())
-    files["clients"] = file
-    trained = splits == 0
-    values_of = {values.name: list(values.numbers) for values in plan.reader.values}
-    values_of |= {HOUR: _HOURS, WEEKDAY: _WEEKDAYS} if plan.reader.has_dates else {}
-    if plan.like is None:
-        categories = fit_categories(folder, all_ends, trained, values_of)
-        fitted = fit_numbers(folder, all_ends, trained, [*roles.numerical, (GAP, "log")])
-    else:
-        fitted = plan.like.numbers
-        categories = [
-            Category(each.name, values, [*each.ids, *[UNKNOWN] * (len(values) - len(each.values))])
-            for each, values in zip(plan.like.categories, values_of.values(), strict=True)
-        ]
-    facts, ceiling = {}, {}
-    for number, split in enumerate(SPLITS):
-        chosen = splits == number
-        own, labelled = np.diff(all_ends, prepend=0)[chosen], chosen & (labels != NO_LABEL)
-        facts[split] = SplitFacts(
-            clients=int(chosen.sum()),
-            labelled=int(labelled.sum()),
-            positives=int((labels[chosen] == 1).sum()),
-            events=int(own.sum()),
-            shortest=int(own.min(initial=own.max(initial=0))),
-            longest=int(own.max(initial=0)),
-        )
-        if "truth" in arrays and plan.like is None:
-            ceiling[split] = gini(arrays["truth"][labelled], labels[labelled].astype(np.int64))
-    return Manifest(
-        source=plan.source,
-        settings=dict(settings),
-        categories=categories,
-        numbers=fitted,
-        splits=facts,
-        files={kind: file.stamp for kind, file in files.items()},
-        ceiling=ceiling,
-        notes=notes,
-    )
+    return labels, splits, notes
 
 
 def _until_date(batch: Batch, plan: Plan) -> Batch:
@@ -221,8 +225,7 @@ def _until_date(batch: Batch, plan: Plan) -> Batch:
             left out. Names the client.
     """
     limits = [plan.clients.dates.get(name, np.inf) for name in batch.clients]
-    lengths = np.diff(batch.ends, prepend=0)
-    kept = batch.times <= np.repeat(limits, lengths)
+    kept = batch.times <= np.repeat(limits, np.diff(batch.ends, prepend=0))
     if kept.all():
         return batch
     number = int(np.searchsorted(batch.ends, np.flatnonzero(~kept)[0], side="right"))

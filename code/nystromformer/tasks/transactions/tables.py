@@ -1,11 +1,11 @@
-"""Tables of events, CSV or Parquet, read a piece at a time: a row an event (long), or a row a client (nested)."""
+"""Tables of events, read a piece at a time: a row an event (long), or a row a client (nested); and what columns are."""
 
 from __future__ import annotations
 
 import importlib
 import logging
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nystromformer.errors import UserError, first_line
+from nystromformer.tabular.table import open_table
 from nystromformer.tasks.transactions.batches import DAY, MADE, Batch, Roles, Values
-from nystromformer.tasks.transactions.store import Form, Manifest, Stored
+from nystromformer.tasks.transactions.store import Form, Stored
 from nystromformer.wording import first_names, number_of
 
 UNITS = {"seconds": 1.0, "milliseconds": 1e-3, "days": float(DAY)}
 """Of times that are numbers, in seconds."""
-_BLOCK_BYTES = 8 << 20
-_PARQUET_ROWS = 1 << 16
 FEW = 200
-"""Integers with at most so many different values among the first ones are taken for categories."""
+"""Whole numbers with at most so many different values among the first ones are taken for categories."""
 Kind = Literal["categorical", "numerical"]
 _ENOUGH = 1000
 """Values of which it can be said that nearly all differ."""
@@ -33,85 +32,68 @@ _AMOUNT = r"^\s*[-+(]?\s*[$€£¥]?\s*[-+]?[0-9]+([., '][0-9]{3})*([.,][0-9]+)?
 """A number as people write it, who mean no category unless all of it is digits, as of a code."""
 _ROW_NUMBERS = re.compile(r"__index_level_\d+__|Unnamed: 0|")
 _CHOOSE = "name it in --categorical, --numerical or --ignore"
+_ENDINGS = (".csv", ".tsv", ".parquet")
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Source:
-    """Tables in one or several files of the same columns."""
-
-    name: str
-    """As messages call it."""
-    columns: Mapping[str, Any]
-    """Their types of pyarrow's, by name."""
-    first: Any
-    """The first record batch, to infer from."""
-    read: Callable[..., Iterator[tuple[str, Any]]]
-    """Record batches of the columns to read, of which some as text and some as numbers; each with its file's name."""
-
-
-def open_source(place: Path, delimiter: str = ",", is_wanted: Callable[[Path], bool] = lambda path: True) -> Source:
-    """A CSV or Parquet file, or a folder of files of one of these kinds, read in the order of their names.
+    """Tables of the same columns, or what a format makes of them.
 
     Args:
-        is_wanted: of a file in a folder.
+        name: as messages call it.
+        columns: their types of pyarrow's.
+        first: the first record batch, to infer from.
+        is_typed: whether the tables say of which type a column is, as CSV does not.
+        read: gives record batches of the named columns, each with its file's name; of a CSV file those in a mapping
+            are of the given types.
+    """
+
+    name: str
+    columns: Mapping[str, Any]
+    first: Any
+    is_typed: bool
+    read: Callable[[Sequence[str], Mapping[str, Any]], Iterator[tuple[str, Any]]]
+
+    def check(self, expected: Sequence[str]) -> None:
+        """Check that it has some columns.
+
+        Raises:
+            UserError: one is not there; lists those that are.
+        """
+        if missing := [name for name in expected if name not in self.columns]:
+            raise UserError(
+                f"{self.name}: expected the columns {first_names(missing)}, found none of that name; it has "
+                f"{first_names(list(self.columns))}"
+            )
+
+
+def open_source(place: Path, column: str | None = None) -> Source:
+    """A CSV, TSV or Parquet file, or a folder of files of one of these kinds, read in the order of their names.
+
+    Args:
+        column: that a folder's files have; others are left alone.
 
     Raises:
         UserError: there is no such file, or it is no table.
     """
-    arrow = importlib.import_module("pyarrow")
-    everything = sorted(place.rglob("*")) if place.is_dir() else [place]
-    tables = [path for path in everything if path.is_file() and path.suffix.lower() in (".csv", ".parquet")]
-    paths = [path for path in tables if path == place or is_wanted(path)]
-    endings = {path.suffix.lower() for path in paths}
-    if len(endings) != 1:
-        raise UserError(
-            f"{place}: expected a .csv or .parquet file, or a folder of files of one of these kinds, found "
-            f"{' and '.join(sorted(endings)) or 'none'}"
-        )
-    opener = _parquet_batches if ".parquet" in endings else _csv_batches
-    logger.info("%s: %s", place, number_of(len(paths), "file"))
+    paths = (
+        [path for path in sorted(place.rglob("*")) if path.suffix.lower() in _ENDINGS] if place.is_dir() else [place]
+    )
+    tables = [table for table in map(open_table, paths) if column is None or column in table.columns]
+    if len(endings := {path.suffix.lower() for path in paths}) != 1 or not tables:
+        found = " and ".join(sorted(endings)) or "none"
+        raise UserError(f"{place}: expected files that end in one of {', '.join(_ENDINGS)}, found {found}")
+    logger.info("%s: %s", place, number_of(len(tables), "file"))
 
-    def read(wanted: Sequence[str] | None, texts: Sequence[str] = (), numbers: Sequence[str] = ()) -> Iterator[Any]:
-        for path in paths:
-            try:
-                for batch in opener(path, wanted, texts, numbers, delimiter):
-                    if batch.num_rows:
-                        yield str(path), batch
-            except (arrow.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
-                raise UserError(f"{path}: expected a table: {first_line(error)}") from None
+    def read(wanted: Sequence[str], kinds: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        return ((table.name, batch) for table in tables for batch in table.batches(wanted, kinds) if batch.num_rows)
 
-    _, first = next(read(None), ("", None))
+    _, first = next(read(tables[0].columns, {}), ("", None))
     if first is None:
         raise UserError(f"{place}: expected a header and rows, found none")
     columns = dict(zip(first.schema.names, first.schema.types, strict=True))
-    return Source(str(place), columns, first, read)
-
-
-def _csv_batches(
-    path: Path, wanted: Sequence[str] | None, texts: Sequence[str], numbers: Sequence[str], delimiter: str
-) -> Iterator[Any]:
-    arrow, csv = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.csv")
-    # An empty cell is missing; "NA" may be a country, and "nan" is not to pass for a number that is missing.
-    convert = csv.ConvertOptions(
-        include_columns=list(wanted) if wanted is not None else None,
-        column_types={name: arrow.string() for name in texts} | {name: arrow.float64() for name in numbers},
-        null_values=[""],
-        strings_can_be_null=True,
-    )
-    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    with csv.open_csv(path, csv.ReadOptions(block_size=_BLOCK_BYTES), parse, convert) as reader:
-        yield from reader
-
-
-def _parquet_batches(
-    path: Path, wanted: Sequence[str] | None, texts: Sequence[str], numbers: Sequence[str], delimiter: str
-) -> Iterator[Any]:
-    parquet = importlib.import_module("pyarrow.parquet")
-    with parquet.ParquetFile(path) as file:
-        if wanted is not None and (missing := [name for name in wanted if name not in file.schema_arrow.names]):
-            raise KeyError(f"no {first_names(missing)}")
-        yield from file.iter_batches(_PARQUET_ROWS, columns=None if wanted is None else list(wanted))
+    return Source(str(place), columns, first, ".parquet" in endings, read)
 
 
 def choose_roles(
@@ -125,10 +107,8 @@ def choose_roles(
     nested: bool,
     of_clients: Sequence[str] = (),
 ) -> Roles:
-    """Which columns are what: as they are named, and the others by what they hold.
-
-    Texts and truth values are categories, and so are integers with at most FEW different values among the first rows;
-    other numbers are numerical. Row numbers, as pandas writes them, are left out.
+    """Which columns are what: as they are named, and the others by what they hold, see `_kind_of`. Row numbers, as
+    pandas writes them, are left out.
 
     Args:
         form: of numerical columns that are not named.
@@ -140,7 +120,7 @@ def choose_roles(
             clear; or there is none of events.
     """
     named = [client, time, *categorical, *numerical, *ignored]
-    check_columns(source, named)
+    source.check(named)
     if twice := [name for name in dict.fromkeys(named) if named.count(name) > 1]:
         raise UserError(f"{first_names(twice)}: expected each column in only one of the flags, found it in several")
     found: dict[str, Kind] = dict.fromkeys(categorical, "categorical")
@@ -157,7 +137,7 @@ def choose_roles(
                 "it to --ignore, or to --categorical or --numerical if it is one of each event"
             )
         column = source.first.column(name)
-        found[name] = _kind_of(f"{source.name}: column {name}", column.flatten() if has_lists else column)
+        found[name] = _kind_of(source, name, column.flatten() if has_lists else column)
     if not found:
         raise UserError(f"{source.name}: expected columns that describe events beside {client} and {time}, found none")
     ordered = [name for name in source.columns if name in found]
@@ -169,37 +149,31 @@ def choose_roles(
     )
 
 
-def check_columns(source: Source, expected: Sequence[str]) -> None:
-    """Check that a source has some columns.
-
-    Raises:
-        UserError: one is not there; lists those that are.
-    """
-    if missing := [name for name in expected if name not in source.columns]:
-        raise UserError(
-            f"{source.name}: expected the columns {first_names(missing)}, found none of that name; it has "
-            f"{first_names(list(source.columns))}"
-        )
-
-
 def is_list(kind: Any) -> bool:
     """Whether a type of pyarrow's is one of lists."""
     types = importlib.import_module("pyarrow.types")
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _kind_of(place: str, column: Any) -> Kind:
-    """What a column that no flag names is taken for.
+def _kind_of(source: Source, name: str, column: Any) -> Kind:
+    """What a column that no flag names is taken for: texts, truth values and codes are categories.
+
+    Codes are whole numbers of at most FEW different values among the first rows. pandas writes them as 5411.0 into CSV
+    files, and makes floating numbers of them where some are missing; other floating numbers of a file that has types
+    were meant as such.
 
     Raises:
         UserError: it may be something else.
     """
-    types, compute = (importlib.import_module(f"pyarrow.{name}") for name in ("types", "compute"))
-    kind = column.type
-    if types.is_floating(kind) or types.is_decimal(kind):
-        return "numerical"
-    if types.is_integer(kind):
-        return "numerical" if compute.count_distinct(column).as_py() > FEW else "categorical"
+    types, compute = (importlib.import_module(f"pyarrow.{module}") for module in ("types", "compute"))
+    kind, place = column.type, f"{source.name}: column {name}"
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        may_be_codes = types.is_integer(kind) or (
+            types.is_floating(kind)
+            and (not source.is_typed or 0 < column.null_count < len(column))
+            and compute.all(compute.equal(compute.floor(column), column)).as_py()
+        )
+        return "categorical" if may_be_codes and compute.count_distinct(column).as_py() <= FEW else "numerical"
     if types.is_boolean(kind):
         return "categorical"
     texts = (column.dictionary_decode() if types.is_dictionary(kind) else column).drop_null()
@@ -243,135 +217,112 @@ class TableReader:
         self.has_dates = self._has_times
         """Whether times are dates, which have hours and days of the week."""
 
-    @property
-    def _columns(self) -> list[str]:
-        roles, marked = self.roles, [self.marks[0]] if self.marks else []
-        return [roles.client, roles.time, *roles.categorical, *roles.numbers, *marked]
-
-    def long(self) -> Iterator[Batch]:
-        """Of a table with a row for each event.
-
-        Raises:
-            UserError: a cell is missing or none of its column's kind; names file and column.
-        """
-        texts = [self.roles.client, *self.roles.categorical, *([self.marks[0]] if self.marks else [])]
-        # What the first rows of a CSV file show of dates, such as whole days, need not be true of all.
-        texts += [self.roles.time] if self._has_times else []
-        floating = importlib.import_module("pyarrow.types").is_floating
-        numbers = {name for name in self.source.columns.keys() & texts if floating(self.source.columns[name])}
-        for file, batch in self.source.read(self._columns, texts, self.roles.numbers):
-            table = _Cells(file, batch, numbers)
-            encoded = table.text(self.roles.client, required=True).dictionary_encode()
-            client_n = encoded.indices.to_numpy()
-            ends = np.append(np.flatnonzero(np.diff(client_n)) + 1, len(client_n))
-            names = encoded.dictionary.to_pylist()
-            clients = [names[number] for number in client_n[ends - 1].tolist()]
-            yield self._batch(table, clients, ends)
-
-    def nested(self, tables: Iterator[tuple[str, Any]] | None = None, skip_empty: bool = False) -> Iterator[Batch]:
-        """Of a table with a row for each client, whose events are lists of equal length.
+    def batches(self, nested: bool, skip_empty: bool = False) -> Iterator[Batch]:
+        """The events.
 
         Args:
-            tables: in the place of the source's.
+            nested: whether a row is a client's, with lists of equal length, and not an event's.
             skip_empty: leave out rows with empty lists.
 
         Raises:
-            UserError: as `long`; or a row's lists differ in length, or are empty and not to be left out.
+            UserError: a cell is missing or none of its column's kind; or a row's lists differ in length, or are empty
+                and not to be left out. Names file and column.
         """
-        for file, batch in tables or self.source.read(self._columns):
-            flat, lengths_n = _flattened(batch, file)
-            names = _Cells(file, batch).text(self.roles.client, required=True).to_pylist()
-            if not skip_empty and len(empty := np.flatnonzero(lengths_n == 0)):
-                raise UserError(f"{file}: client {names[empty[0]]}: expected events, found none")
-            if clients := [name for name, length in zip(names, lengths_n, strict=True) if length]:
-                yield self._batch(_Cells(file, flat), clients, np.cumsum(lengths_n[lengths_n > 0]))
+        arrow = importlib.import_module("pyarrow")
+        roles, marked = self.roles, [self.marks[0]] if self.marks else []
+        texts = [roles.client, *roles.categorical, *marked]
+        # What the first rows of a CSV file show of dates, such as whole days, need not be true of all.
+        kinds = dict.fromkeys([*texts, *([roles.time] if self._has_times else [])], arrow.string())
+        kinds |= dict.fromkeys(roles.numbers, arrow.float64())
+        columns = [roles.client, roles.time, *roles.categorical, *roles.numbers, *marked]
+        for file, batch in self.source.read(columns, {} if nested else kinds):
+            clients = self._texts(file, batch, roles.client, required=True)
+            if nested:
+                flat, lengths_n = _flattened(batch, file)
+                names = clients.to_pylist()
+                if not skip_empty and len(empty := np.flatnonzero(lengths_n == 0)):
+                    raise UserError(f"{file}: client {names[empty[0]]}: expected events, found none")
+                names = [name for name, length in zip(names, lengths_n, strict=True) if length]
+                ends = np.cumsum(lengths_n[lengths_n > 0])
+            else:
+                flat, encoded = batch, clients.dictionary_encode()
+                client_n, known = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+                ends = np.append(np.flatnonzero(np.diff(client_n)) + 1, len(client_n))
+                names = [known[number] for number in client_n[ends - 1].tolist()]
+            if names:
+                yield self._batch(file, flat, names, ends)
 
-    def _batch(self, table: _Cells, clients: list[str], ends: NDArray[np.int64]) -> Batch:
-        roles = self.roles
-        codes = [values.number(table.text(values.name)) for values in self.values]
-        numbers = [table.numbers(name) for name in roles.numbers]
+    def _batch(self, file: str, batch: Any, clients: list[str], ends: NDArray[np.int64]) -> Batch:
+        codes = [values.number(self._texts(file, batch, values.name)) for values in self.values]
+        numbers = [self._numbers(file, batch, name) for name in self.roles.numbers]
         count = int(ends[-1])
         marks = None
         if self.marks is not None:
-            texts = table.text(self.marks[0], required=True).to_pylist()
-            marks = np.array([text in self.marks[1] for text in texts])
+            texts = self._texts(file, batch, self.marks[0], required=True).to_pylist()
+            marks = np.array([text in self.marks[1] for text in texts], dtype=np.bool_)
         return Batch(
             clients,
             ends,
-            table.seconds(roles.time, self.unit),
-            np.stack(codes, 1) if codes else np.zeros((count, 0), np.int32),
-            np.stack(numbers, 1) if numbers else np.zeros((count, 0), np.float32),
+            self._seconds(file, batch),
+            np.stack(codes, 1) if codes else np.zeros((count, 0), dtype=np.int32),
+            np.stack(numbers, 1) if numbers else np.zeros((count, 0), dtype=np.float32),
             marks,
         )
 
-
-class _Cells:
-    """The columns of a record batch.
-
-    Args:
-        numbers: columns with texts of numbers, of which whole ones are integers: 1 where pandas writes 1.0, as it does
-            if one is missing.
-    """
-
-    def __init__(self, file: str, batch: Any, numbers: Container[str] = ()) -> None:
-        self._file, self._batch, self._numbers = file, batch, numbers
-        self._compute = importlib.import_module("pyarrow.compute")
-        self._arrow = importlib.import_module("pyarrow")
-
-    def text(self, name: str, required: bool = False) -> Any:
-        """A column as pyarrow's strings."""
-        column, types, compute = self._batch.column(name), self._arrow.types, self._compute
+    def _texts(self, file: str, batch: Any, name: str, required: bool = False) -> Any:
+        """A column as pyarrow's strings, in which a whole number has no point."""
+        arrow, compute = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.compute")
+        column, types = batch.column(name), arrow.types
         if types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if types.is_floating(column.type):
             whole = compute.and_(compute.equal(compute.floor(column), column), compute.less(compute.abs(column), 1e18))
-            integers = compute.if_else(whole, column, 0.0).cast(self._arrow.int64()).cast(self._arrow.string())
-            column = compute.if_else(whole, integers, column.cast(self._arrow.string()))
+            integers = compute.if_else(whole, column, 0.0).cast(arrow.int64()).cast(arrow.string())
+            column = compute.if_else(whole, integers, column.cast(arrow.string()))
         elif not types.is_string(column.type):
-            column = self._cast(name, column, self._arrow.string())
-        elif name in self._numbers:
+            column = _cast(file, name, column, arrow.string())
+        elif types.is_floating(self.source.columns[name]):
             column = compute.replace_substring_regex(column, r"^\s*(-?[0-9]+)\.0*\s*$", r"\1")
         column = compute.if_else(compute.equal(column, ""), None, column)
         if required and column.null_count:
-            raise self._refusal(name, "a value in each row, found an empty cell")
+            raise UserError(f"{file}: {name}: expected a value in each row, found an empty cell")
         return column
 
-    def numbers(self, name: str) -> NDArray[np.float32]:
+    def _numbers(self, file: str, batch: Any, name: str) -> NDArray[np.float32]:
         """A numerical column; NaN where a cell is empty."""
-        column = self._cast(name, self._batch.column(name), self._arrow.float64())
+        column = _cast(file, name, batch.column(name), importlib.import_module("pyarrow").float64())
         with np.errstate(over="ignore"):
             found: NDArray[np.float32] = column.to_numpy(zero_copy_only=False).astype(np.float32)
         if np.isinf(found).any() or np.isnan(found).sum() > column.null_count:
-            raise self._refusal(name, "numbers up to 3e38 or empty cells, found NaN, infinity or a larger number")
+            raise UserError(
+                f"{file}: {name}: expected numbers up to 3e38 or empty cells, found NaN, infinity or a larger number"
+            )
         return found
 
-    def seconds(self, name: str, unit: float) -> NDArray[np.float64]:
-        """A column of times."""
-        column, types = self._batch.column(name), self._arrow.types
+    def _seconds(self, file: str, batch: Any) -> NDArray[np.float64]:
+        """The times."""
+        arrow, name = importlib.import_module("pyarrow"), self.roles.time
+        column = batch.column(name)
         if column.null_count:
-            raise self._refusal(name, "a time in each row, found an empty cell")
-        if types.is_integer(column.type) or types.is_floating(column.type):
-            values = self._cast(name, column, self._arrow.float64()).to_numpy(zero_copy_only=False) * unit
+            raise UserError(f"{file}: {name}: expected a time in each row, found an empty cell")
+        if arrow.types.is_integer(column.type) or arrow.types.is_floating(column.type):
+            values = _cast(file, name, column, arrow.float64()).to_numpy(zero_copy_only=False) * self.unit
             if not np.isfinite(values).all():
-                raise self._refusal(name, "times, found NaN or infinity")
+                raise UserError(f"{file}: {name}: expected times, found NaN or infinity")
             return np.asarray(values)
-        for zone in (None, "UTC"):
-            with suppress(self._arrow.ArrowException):
-                stamps = self._compute.cast(column, self._arrow.timestamp("us", zone), safe=False)
-                break
-        else:
-            stamps = self._cast(name, column, self._arrow.timestamp("us"))  # which says what is wrong
-        found: NDArray[np.float64] = stamps.cast(self._arrow.int64()).to_numpy(zero_copy_only=False) / 1e6
+        stamps = None
+        with suppress(arrow.ArrowException):  # which have no zone, or one
+            stamps = column.cast(arrow.timestamp("us", "UTC"), safe=False)
+        stamps = _cast(file, name, column, arrow.timestamp("us")) if stamps is None else stamps
+        found: NDArray[np.float64] = stamps.cast(arrow.int64()).to_numpy(zero_copy_only=False) / 1e6
         return found
 
-    def _cast(self, name: str, column: Any, kind: Any) -> Any:
-        try:
-            return self._compute.cast(column, kind, safe=False)
-        except self._arrow.ArrowException as error:
-            raise self._refusal(name, f"{kind}: {first_line(error)}") from None
 
-    def _refusal(self, name: str, text: str) -> UserError:
-        return UserError(f"{self._file}: {name}: expected {text}")
+def _cast(file: str, name: str, column: Any, kind: Any) -> Any:
+    try:
+        return column.cast(kind, safe=False)
+    except importlib.import_module("pyarrow").ArrowException as error:
+        raise UserError(f"{file}: {name}: expected {kind}: {first_line(error)}") from None
 
 
 def _flattened(batch: Any, file: str) -> tuple[Any, NDArray[np.int64]]:
@@ -409,20 +360,19 @@ def describe_columns(reader: TableReader) -> str:
     return "\n".join(lines)
 
 
-def reader_like(source: Source, stored: Stored) -> tuple[TableReader, Manifest]:
+def reader_like(source: Source, stored: Stored) -> TableReader:
     """A reader of other clients' events that gives the columns of a prepared folder.
 
     Raises:
         UserError: a column is not there, or times are of another kind.
     """
-    manifest = stored.manifest
-    settings = manifest.settings
+    manifest, settings = stored.manifest, stored.manifest.settings
     known = {each.name: each.values for each in manifest.categories if each.name not in MADE}
     numbers = {each.name: each.form for each in manifest.numbers if each.name not in MADE}
     roles = Roles(settings["client"], settings["time"], tuple(known), tuple(numbers.items()))
-    check_columns(source, (roles.client, roles.time, *known, *numbers))
+    source.check((roles.client, roles.time, *known, *numbers))
     reader = TableReader(source, roles, settings["unit"], known=known)
     if reader.has_dates != settings["has_dates"]:
         expected = "dates" if settings["has_dates"] else "numbers"
         raise UserError(f"{source.name}: {roles.time}: expected {expected}, as in {stored.folder}")
-    return reader, manifest
+    return reader
