@@ -17,7 +17,7 @@ def import_(
     source: Annotated[
         Path,
         typer.Argument(
-            help="Folder saved by transformers or sentence-transformers (Nystromformer, BERT, RoBERTa or "
+            help="Folder saved by transformers or sentence-transformers (Nystromformer, BERT, RoBERTa, DistilBERT or "
             "ModernBERT), its name on the Hugging Face hub, or a .model or .cp file of the authors' code."
         ),
     ],

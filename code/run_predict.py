@@ -54,6 +54,9 @@ def predict(
             "--embed", help="Write each text's vector (what the encoder gives the head) instead of a prediction."
         ),
     ] = False,
+    length: Annotated[
+        int | None, typer.Option("--length", help="With --embed: tokens to read of each text. Default: all it takes.")
+    ] = None,
     baseline: Annotated[
         bool,
         typer.Option(
@@ -79,11 +82,13 @@ def predict(
     if embed and baseline:
         raise UserError("--baseline: expected no --embed with it: the baseline has no encoder")
 
+    if length is not None and not embed:
+        raise UserError("--length: expected --embed with it: a run predicts with the length of its training")
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.prediction.predict import run_predict
     from nystromformer.prediction.predictor import Predictor
 
-    predictor = Predictor(run, device, embed, baseline, skip_empty=skip_empty)
+    predictor = Predictor(run, device, embed, baseline, skip_empty=skip_empty, length=length)
     run_predict(predictor, input, out, text, id, reading, engine == "ray", part)
 
 

@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "tabular": (*PLAIN, "data"),
     "tasks.declaration": ("errors",),
     # What a run keeps in its folder.
-    "runs": (*PLAIN, "files.checked_json", "command_line", "config", "machine"),
+    "runs": (*PLAIN, "files.checked_json", "command_line", "config"),
     # Tasks: what all experiments share; pretraining and fine-tuning side by side; each data set by itself.
     "tasks.experiment": (*TRAINING, "interop.formats"),
     "tasks.pretraining": (
@@ -81,7 +81,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "tasks.wikihop": (*TRAINING, "files.parts", "tasks.declaration", "tasks.finetuning"),
     # Finished runs of the tasks on text, on new texts.
     "prediction": (
-        *(*TRAINING, "files.parts", "tabular", "runs"),
+        *(*TRAINING, "interop.formats", "files.parts", "tabular", "runs"),
         *("tasks.experiment", "tasks.finetuning", "tasks.documents", "tasks.glue", "tasks.imdb", "tasks.transactions"),
     ),
     # Steps for pipelines of datatrove; nothing else stands on them.

@@ -116,7 +116,7 @@ def extend(name: str, steps: str = STEPS) -> Line:
 
 
 STAGES = {
-    "original": Stage([Line("softmax", "code/run_export.py import {data}/minilm {here} --attention softmax")]),
+    "original": Stage([Line("softmax", "code/run_export.py import {data}/minilm {here}")]),
     "reviews": Stage([Line("all", ARCHIVE)]),
     "words": Stage(
         [Line(f"tf-idf, {each} tokens", f"{WORDS} {each} {{here}}") for each in (256, 512, 1024, 4096)],

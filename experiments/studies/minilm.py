@@ -74,7 +74,7 @@ PREPARE, ARCHIVE = "data-preprocessing/preprocess_data_512.py", "{data}/imdb/acl
 SPAN = "code/run_benchmark.py span --model {out}/original/softmax --dataset {here} --rows 500 --out {results}/span"
 STAGES = {
     "reviews": Stage([Line("reviews", f"experiments/studies/minilm.py reviews {ARCHIVE} {{out}}/reviews")]),
-    "original": Stage([Line("softmax", "code/run_export.py import {data}/minilm {here} --attention softmax")]),
+    "original": Stage([Line("softmax", "code/run_export.py import {data}/minilm {here}")]),
     "untrained": Stage([Line(each, convert(each, "--steps 0")) for each in UNTRAINED], **MEASURED),
     "converted": Stage([Line(name, convert(each)) for name, each in CONVERTED.items()], **MEASURED),
     "corpora": text_stages()["corpora"],

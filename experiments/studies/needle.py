@@ -98,7 +98,7 @@ def learn(name: str, length: int, start: str, config: Mapping[str, Any]) -> Stag
 WINDOWS = Line("windows of 512", ask(2048, COUNTED, "--length 512 --cut windows"), "parent/encoder")
 STAGES = {
     "corpus": Stage([Line("wiki", "data-preprocessing/wiki/preprocess.py --source {data}/wiki --out {here}/unified")]),
-    "original": Stage([Line("softmax", "code/run_export.py import {data}/minilm {here} --attention softmax")]),
+    "original": Stage([Line("softmax", "code/run_export.py import {data}/minilm {here}")]),
     "rows": Stage([draw(40, "--facts 2 --train 3600"), draw(128, "--train 1600"), draw(512), draw(2048)]),
     "two-facts": learn("two-facts", 40, "original/softmax", FIRST),
     "parent": learn("parent", 128, "two-facts/encoder", {}),

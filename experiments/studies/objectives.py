@@ -56,7 +56,7 @@ def stage(metric: str, methods: Sequence[str], command: str, start: str, stratif
 STAGES = {
     "tables": Stage([Line("drawn", "experiments/studies/objectives.py draw {here}")]),
     "clients": Stage([Line("drawn", f"experiments/transactions/prepare.py long {TABLES} {COLUMNS} --out {{here}}")]),
-    "original": Stage([Line("softmax", "code/run_export.py import {data}/minilm {here} --attention softmax")]),
+    "original": Stage([Line("softmax", "code/run_export.py import {data}/minilm {here}")]),
     "pictures": Stage([
         Line(
             "drawn",

@@ -9,7 +9,7 @@ from small import LENGTH, VOCABULARY, small_config
 from torch import Tensor
 from transformers import BertConfig, BertModel, NystromformerConfig, NystromformerForMaskedLM
 
-from nystromformer.interop.formats.names import NYSTROMFORMER
+from nystromformer.interop.formats.table import NYSTROMFORMER
 from nystromformer.model import (
     ClassificationHead,
     Encoder,

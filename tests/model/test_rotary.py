@@ -15,7 +15,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 from nystromformer.attention import create_attention
 from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
-from nystromformer.interop.formats.names import BERT
+from nystromformer.interop.formats.table import BERT
 from nystromformer.model import Encoder, PretrainingModel, rotary
 from nystromformer.model.rotary import Rotary, rotated
 

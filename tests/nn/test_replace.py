@@ -4,6 +4,7 @@ Shapes: B batch, H heads, N tokens, E width.
 """
 
 import copy
+import pickle
 import re
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations, prune
 
 from nystromformer.attention import Attention
 from nystromformer.config import ATTENTIONS, NystromConfig
@@ -192,6 +194,60 @@ def test_every_attention_with_keys_of_its_own(attention: str) -> None:
     assert model(tokens(), src_key_padding_mask=~KEEP_BN)[KEEP_BN].isfinite().all()
 
 
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("attention", ["nystrom", "near_far", "softmax"])
+def test_equal_tensors_need_not_be_one(attention: str, batch_first: bool) -> None:
+    """As casts of FSDP, DataParallel and traces make of them; and keys and values may be others of the same tokens."""
+    ours = replace_attention(multihead(batch_first=batch_first), attention)
+    x, y = tokens(batch_first), tokens(batch_first).flip(0)
+    one, _ = ours(x, x, x, key_padding_mask=~KEEP_BN, need_weights=False)
+    other, _ = ours(x, x.clone(), x.clone(), key_padding_mask=~KEEP_BN, need_weights=False)
+    torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-5)
+    if attention == "softmax":
+        theirs, _ = multihead(batch_first=batch_first)(x, y, x)
+        torch.testing.assert_close(ours(x, y, x, need_weights=False)[0], theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_hooks_attributes_and_buffers_go_along() -> None:
+    old, seen = multihead(), []
+    old.register_forward_pre_hook(lambda *call: seen.append("before"))
+    old.register_forward_hook(lambda *call, **_: seen.append("after"), with_kwargs=True)
+    handle = old.register_full_backward_hook(lambda *call: seen.append("backward"))
+    old.register_state_dict_post_hook(lambda *call: seen.append("state"))
+    old.register_buffer("steps", torch.tensor(3))
+    old.mine = "kept"
+    ours = replace_attention(old, "nystrom", num_landmarks=4)
+    x = tokens().requires_grad_()
+    ours(x, x, x, need_weights=False)[0].sum().backward()
+    assert list(ours.state_dict()) == list(old.state_dict())
+    assert seen == ["before", "after", "backward", "state", "state"]
+    assert (ours.mine, int(ours.steps)) == ("kept", 3)
+    assert "core" not in dict(old.named_modules())
+    handle.remove()
+    seen.clear()
+    ours(x, x, x, need_weights=False)[0].sum().backward()
+    assert seen == ["before", "after"]
+
+
+COPIES: dict[str, Callable[[nn.Module], Callable[..., Any]]] = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda model: pickle.loads(pickle.dumps(model)),  # noqa: S301  # our own
+    "compile": lambda model: torch.compile(model, backend="aot_eager", fullgraph=True),
+    "trace": lambda model: torch.jit.trace(model, tokens(), check_trace=False),
+    "half": lambda model: lambda x: copy.deepcopy(model).bfloat16()(x.bfloat16()).float(),
+}
+
+
+@pytest.mark.parametrize("way", COPIES)
+@pytest.mark.parametrize("attention", ["nystrom", "near_far"])
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_a_copy_computes_the_same(attention: str, way: str) -> None:
+    model = replace_attention(encoder(), attention)
+    with torch.no_grad():
+        error = 0.1 if way == "half" else 1e-5
+        torch.testing.assert_close(COPIES[way](model)(tokens()), model(tokens()), rtol=error, atol=error)
+
+
 def test_one_module_in_two_places_stays_one() -> None:
     shared = multihead()
     model = replace_attention(nn.ModuleList([nn.ModuleDict({"a": shared}), nn.ModuleDict({"b": shared})]))
@@ -205,8 +261,8 @@ def test_one_module_in_two_places_stays_one() -> None:
         ({"attn_mask": torch.zeros(N, N)}, "attn_mask and is_causal are refused"),
         ({"is_causal": True}, "attn_mask and is_causal are refused"),
         ({"need_weights": True}, "need_weights=True asks for the N x N weights"),
-        ({"key": tokens().clone()}, "key must be query itself"),
-        ({"value": tokens()[:, :5]}, "query and value must have one shape"),
+        ({"key": tokens()[:, :5]}, "what attends to other tokens is cross-attention"),
+        ({"value": tokens()[:, :5]}, "must have query's shape"),
         ({"key_padding_mask": KEEP_BN.long()}, "key_padding_mask must be bool"),
         ({"key_padding_mask": torch.full((B, N), 0.5)}, "biases of the scores cannot be added"),
         ({"key_padding_mask": KEEP_BN[:, :4]}, "mask must have the shape (batch, tokens)"),
@@ -265,6 +321,12 @@ class OwnKind(nn.MultiheadAttention):
     pass
 
 
+def computed(make: Callable[..., object], *arguments: object) -> nn.MultiheadAttention:
+    module = multihead()
+    make(module, *arguments)
+    return module
+
+
 @pytest.mark.parametrize(
     ("module", "options", "words"),
     [
@@ -275,6 +337,9 @@ class OwnKind(nn.MultiheadAttention):
         (nn.MultiheadAttention(E, H, add_bias_kv=True), {}, "add_bias_kv and add_zero_attn"),
         (nn.MultiheadAttention(E, H, add_zero_attn=True), {}, "add_bias_kv and add_zero_attn"),
         (OwnKind(E, H), {}, "OwnKind is a class of its own"),
+        (computed(prune.l1_unstructured, "in_proj_weight", 0.3), {}, "parametrised or pruned"),
+        (computed(prune.l1_unstructured, "in_proj_bias", 0.3), {}, "parametrised or pruned"),
+        (computed(parametrizations.weight_norm, "in_proj_weight"), {}, "parametrised or pruned"),
         (multihead(), {"attention": "reformer"}, "it makes its keys of the queries"),
         (multihead(), {"attention": "synthesizer", "max_length": 9}, "it does not look at the keys"),
         (multihead(), {"attention": "linformer"}, "expected max_length"),

@@ -17,6 +17,8 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertTokenizer,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
     ModernBertConfig,
     ModernBertForMaskedLM,
     NystromformerConfig,
@@ -68,6 +70,14 @@ def roberta(size: str = "narrow", **changes: Any) -> PreTrainedModel:
     return _random(RobertaForMaskedLM, RobertaConfig, size, **keys | changes)
 
 
+def distilbert(size: str = "narrow", **changes: Any) -> PreTrainedModel:
+    sizes = SIZES[size]
+    keys = {"dim": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers"}
+    keys |= {"hidden_dim": "intermediate_size"}
+    own = {ours: sizes[theirs] for ours, theirs in keys.items()} | {"max_position_embeddings": LENGTH}
+    return _random(DistilBertForMaskedLM, DistilBertConfig, None, **own | changes)
+
+
 def modernbert(size: str = "narrow", **changes: Any) -> PreTrainedModel:
     """Windows of 3 tokens on either side, and two bases of angles that matter at this length."""
     keys = {"max_position_embeddings": LENGTH, "local_attention": 6, "num_hidden_layers": 4}
@@ -76,9 +86,10 @@ def modernbert(size: str = "narrow", **changes: Any) -> PreTrainedModel:
     return _random(ModernBertForMaskedLM, ModernBertConfig, size, **keys | {"rope_parameters": rope} | changes)
 
 
-def _random(kind: Any, config: Any, size: str, **keys: Any) -> PreTrainedModel:
+def _random(kind: Any, config: Any, size: str | None, **keys: Any) -> PreTrainedModel:
     torch.manual_seed(0)
-    model: PreTrainedModel = kind(config(**SIZES[size] | {"vocab_size": VOCABULARY} | keys))
+    sizes = {} if size is None else SIZES[size]
+    model: PreTrainedModel = kind(config(**sizes | {"vocab_size": VOCABULARY} | keys))
     randomize(model)
     return model.eval()
 

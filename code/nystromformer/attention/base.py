@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.skip import ConvolutionSkip
+from nystromformer.attention.tracing import without_autocast
 from nystromformer.attention.weights import chosen, columns_of, mean_row_of, rows_of, without_graph
 from nystromformer.config.attention import AttentionConfig
 
@@ -168,7 +169,7 @@ class Attention(nn.Module, ABC):
         q, k, mask = self._ready_for_weights(q, k, mask)
         if (queries is None) == (keys is None):
             raise ValueError("expected either queries or keys: the positions of the tokens whose weights to return")
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             if queries is not None:
                 rows = chosen(queries, "queries", q.shape[2])
                 if not len(q):
@@ -196,7 +197,7 @@ class Attention(nn.Module, ABC):
             share_BN = mask.keep_BN.to(q.dtype) / mask.lengths_B.clamp(min=1)[:, None]
         if not len(q):
             return q.new_zeros(q.shape[:3])
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             return mean_row_of(lambda v: self._masked(q, k, v, mask), q, share_BN)
 
     def _ready_for_weights(
@@ -261,6 +262,8 @@ class Attention(nn.Module, ABC):
                 "is_causal=True is refused: the method mixes information over the whole row before a token sees it, "
                 "so a causal mask cannot hide the future. Use a decoder's attention instead."
             )
+        if q.is_nested:
+            raise ValueError("nested tensors are refused: pass padded ones and a mask")
         if q.ndim != 4 or q.shape[1] != self.num_heads or q.shape[3] != self.head_dim:
             raise ValueError(
                 f"q must have the shape (batch, {self.num_heads}, tokens, {self.head_dim}), found {tuple(q.shape)}"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention.hashing import Sorted, chunk_count
-from nystromformer.attention.tracing import is_plain, once_differentiable
+from nystromformer.attention.tracing import is_plain, once_differentiable, without_autocast
 
 _SELF = -1e5
 """A token's score with itself (Appendix A): beside any other it weighs nothing."""
@@ -129,7 +129,7 @@ class _Chunks(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         q, k, v, out_MD, sums_M1, *rest = ctx.saved_tensors
         places, (size, before) = Sorted(*rest), ctx.sizes
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             mean_M1 = (grad * out_MD).sum(1, keepdim=True)
             totals: list[Tensor] = []
             for number in range(len(places.codes_RP)):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nystromformer.attention.base import Attention
 from nystromformer.attention.mask import AttentionMask
-from nystromformer.attention.tracing import is_plain
+from nystromformer.attention.tracing import is_plain, without_autocast
 
 _FEW, _PIECE = 1 << 20, 1 << 17
 """Numbers that are computed whole on a CPU, and in a piece of what is more."""
@@ -25,7 +25,7 @@ class LinearAttention(Attention):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         dtype = torch.promote_types(q.dtype, torch.float32)
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             queries_BHND, keys_BHND = (_elu_plus_one(x.to(dtype)) for x in (q, k))
             if mask is not None:
                 # φ(0) is 1: a masked key has a weight unless it is taken away.

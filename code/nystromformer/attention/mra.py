@@ -17,6 +17,7 @@ from nystromformer.attention.decisions import decided
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.rows import RowsAttention
 from nystromformer.attention.tiles import Coarse, Tiles, attend_to_tiles
+from nystromformer.attention.tracing import without_autocast
 from nystromformer.config.attention.mra import MraConfig
 
 
@@ -41,7 +42,7 @@ class MraAttention(RowsAttention):
 
     def attend_rows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
         by_query = self.config.choice == "query"
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             grid = Grid(k, None if lengths_B is None else lengths_B.clamp(min=1), self.config.block_size)
             means_BHCD = grid.means(k)
             queries = q.to(means_BHCD.dtype) if by_query else grid.means(q)

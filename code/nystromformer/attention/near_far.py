@@ -26,7 +26,7 @@ from nystromformer.attention.grid import Grid
 from nystromformer.attention.landmarks import Segments, segment_means
 from nystromformer.attention.parts import Keys, attend_to_parts
 from nystromformer.attention.rows import RowsAttention, valid
-from nystromformer.attention.tracing import is_exporting
+from nystromformer.attention.tracing import is_exporting, without_autocast
 from nystromformer.config.attention.near_far import NearFarConfig
 
 Part = Literal["near", "selected", "far"]
@@ -74,7 +74,7 @@ class NearFarAttention(RowsAttention):
 
     def attend_rows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
         N = q.shape[2]
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             if is_exporting() or self._only is not None or (self.config.neighbours + 1) * self.config.block_size < N:
                 return self._attend(q, k, v, lengths_B)
             there_BN = valid(None if lengths_B is None else lengths_B.clamp(min=1), N)

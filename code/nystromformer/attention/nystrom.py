@@ -25,7 +25,7 @@ from nystromformer.attention.landmarks import (
 )
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.pinv import STABLE_ITERATIONS, iterative_pinv, pinv_residual, ridge_inverse
-from nystromformer.attention.tracing import is_exporting
+from nystromformer.attention.tracing import is_exporting, without_autocast
 from nystromformer.config.attention.nystrom import NystromConfig
 
 _FUSED_ON = ("cuda",)
@@ -153,7 +153,7 @@ class NystromAttention(Attention):
         landmarks = self._landmarks(q, k, mask)
         key_bias = None if mask is None else mask.bias(q.dtype)
         context_BHMD = F.scaled_dot_product_attention(landmarks.q_BHMD.to(q.dtype), k, v, attn_mask=key_bias)
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             _, inverse_BHMM = self._inverse(landmarks)
             values_BHMD = inverse_BHMM @ context_BHMD.to(inverse_BHMM.dtype)
         values_BHMD = values_BHMD.to(q.dtype)
@@ -181,7 +181,7 @@ class NystromAttention(Attention):
         """
         self._check(q, k, q, is_causal=False)
         mask = self._applied(mask, q) or _all_tokens(q)
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             q, k = (x if x.dtype == torch.float64 else x.float() for x in (q, k))
             keep_B1N1 = mask.multiplier(q.dtype)
             if self.zeroes_masked_query_key:
@@ -226,7 +226,7 @@ class NystromAttention(Attention):
         mask = self._applied(mask, q) or _all_tokens(q)
         if self.zeroes_masked_query_key:
             q, k = mask.zeroed(q), mask.zeroed(k)
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             return pinv_residual(*self._inverse(self._landmarks(q, k, mask), exact_inverse))
 
     def _every_row_is_exact(self, length: int) -> bool:
@@ -259,7 +259,7 @@ class NystromAttention(Attention):
         means = fixed_segment_means(x, self.config.num_landmarks) if segments is None else segment_means(x, segments)
         if self.config.landmarks == "segment_means":
             return means
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             centres = lloyd_centres(x, means, None if mask is None else mask.keep_BN, self.config.lloyd_iterations)
         short = None if segments is None else segments.short
         # Tokens that are equal up to rounding would become one.

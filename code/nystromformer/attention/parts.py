@@ -20,7 +20,7 @@ from torch import Tensor
 from nystromformer.attention.base import default_scale, written_out
 from nystromformer.attention.bias import never
 from nystromformer.attention.grid import Grid
-from nystromformer.attention.tracing import is_exporting, is_plain, once_differentiable
+from nystromformer.attention.tracing import is_exporting, is_plain, is_under_autocast, once_differentiable
 
 _PIECE = 1 << 20
 """Scores that are computed at a time, so that what they need stays in a cache."""
@@ -86,8 +86,7 @@ def _by_blocks(
     grid = Grid(q, None, size)
     others = [part for part in (shared, own) if part is not None]
     bias = torch.cat([x.expand(B, -1, -1, -1, -1) for x in _alike(around_bias, *(x.bias for x in others))], 4)
-    device = q.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else q.dtype
+    dtype = torch.get_autocast_dtype(q.device.type) if is_under_autocast(q) else q.dtype
     # Not -inf in half precision: a softmax over nothing is no number, and neither is its gradient.
     bias_BHCQK = bias.clamp(min=never(dtype)).to(dtype)
     keys, values = [part.k for part in others], [part.v for part in others]

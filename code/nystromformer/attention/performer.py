@@ -15,6 +15,7 @@ from nystromformer.attention.linear import kernelised
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.randomness import generator_of
 from nystromformer.attention.redrawn import RedrawnAttention
+from nystromformer.attention.tracing import without_autocast
 from nystromformer.config.attention.performer import PerformerConfig
 
 _RELU_LEAST = 1e-3
@@ -48,7 +49,7 @@ class PerformerAttention(RedrawnAttention):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         dtype = torch.promote_types(q.dtype, torch.float32)
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             queries_BHNM, keys_BHNM = self._features(q.to(dtype), k.to(dtype), mask)
             return kernelised(queries_BHNM, keys_BHNM, v.to(dtype)).to(q.dtype)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from nystromformer.attention.tracing import is_transforming, once_differentiable
+from nystromformer.attention.tracing import is_transforming, once_differentiable, without_autocast
 
 PinvStart = Literal["matrix", "batch"]
 STABLE_ITERATIONS = 12
@@ -34,7 +34,7 @@ def iterative_pinv(a: Tensor, iterations: int = 6, start: PinvStart = "matrix") 
     """
     if a.dtype in (torch.bfloat16, torch.float16):
         raise ValueError(f"the iteration overflows in 16 bits: expected float32 or float64, found {a.dtype}")
-    with torch.autocast(a.device.type, enabled=False):
+    with without_autocast(a):
         flat = a.reshape(-1, *a.shape[-2:])
         if iterations > STABLE_ITERATIONS:
             flat = flat.double()
@@ -60,7 +60,7 @@ def ridge_inverse(a: Tensor, ridge: float) -> Tensor:
     Returns:
         (…, M, M), as precise as `a`.
     """
-    with torch.autocast(a.device.type, enabled=False):
+    with without_autocast(a):
         wide = a.double()
         gram = wide.mT @ wide + ridge * torch.eye(a.shape[-1], dtype=wide.dtype, device=a.device)
         # Its check of success would wait for the device; λ keeps the matrix positive definite.
@@ -79,7 +79,7 @@ def start_value(a: Tensor, start: PinvStart = "matrix") -> Tensor:
 
 def pinv_residual(a: Tensor, z: Tensor) -> Tensor:
     """‖A Z A − A‖ / ‖A‖ (Frobenius) of each matrix: zero for a pseudo-inverse. (…, M, M) twice -> (…)."""
-    with torch.autocast(a.device.type, enabled=False):
+    with without_autocast(a):
         return torch.linalg.matrix_norm(a @ z @ a - a) / torch.linalg.matrix_norm(a)
 
 
@@ -132,5 +132,5 @@ class _Iterations(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_z: Tensor) -> tuple[Tensor, Tensor, None]:
         # A caller may run backward under autocast; the iterations stay as precise as they were forward.
-        with torch.autocast(grad_z.device.type, enabled=False):
+        with without_autocast(grad_z):
             return *iteration_gradients(grad_z, *ctx.saved_tensors), None

@@ -16,6 +16,7 @@ from nystromformer.attention.joined_rounds import attend_in_joined_rounds, bucke
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.randomness import generator_of
 from nystromformer.attention.redrawn import RedrawnAttention
+from nystromformer.attention.tracing import without_autocast
 from nystromformer.config.attention.reformer import ReformerConfig
 
 
@@ -56,9 +57,9 @@ class ReformerAttention(RedrawnAttention):
         B, _, N, _ = q.shape
         dtype = torch.promote_types(q.dtype, torch.float32)
         if self.config.as_in_table3:
-            with torch.autocast(q.device.type, enabled=False):
+            with without_autocast(q):
                 return self._attend_as_in_table3(q.to(dtype), v.to(dtype), mask).to(q.dtype)
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             with torch.no_grad():
                 lengths_B = torch.full((B,), N, device=q.device) if mask is None else mask.lengths_B
                 chunks, _ = chunk_count(N, self.config.chunk_length)

@@ -10,7 +10,7 @@ from torch import Tensor
 from nystromformer.attention.base import default_scale
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.rows import RowsAttention
-from nystromformer.attention.tracing import is_exporting
+from nystromformer.attention.tracing import is_exporting, without_autocast
 from nystromformer.config.attention.sinkhorn import SinkhornConfig
 
 
@@ -42,7 +42,7 @@ class SinkhornAttention(RowsAttention):
         places = None
         if lengths_B is not None or is_exporting() or N % grid.size:
             places = _Places(grid.ends_B[:, None].expand(B, H).flatten(), grid.num_blocks, grid.size)
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             logs_XCC = self._sorting(q_XCSD, k_XCSD, places)
             sorting_XCC = logs_XCC.exp().to(q.dtype)
             keys_XCJD, values_XCJD = (_beside(sorting_XCC, x) for x in (k_XCSD, v_XCSD))

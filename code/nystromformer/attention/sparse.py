@@ -16,6 +16,7 @@ from nystromformer.attention.bias import infinite_bias
 from nystromformer.attention.blocks import attend_to_neighbours
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.rows import RowsAttention
+from nystromformer.attention.tracing import is_under_autocast
 from nystromformer.config.attention.sparse import SparseConfig
 
 
@@ -122,7 +123,7 @@ def _merged(first: _Part, second: _Part, there: Callable[[Tensor], Tensor], back
     near, far = near.sub_(top).exp_(), far.sub_(there(top)).exp_()
     total = near.sum(-1, keepdim=True) + back(far.sum(-1, keepdim=True))
     values = first.values.dtype
-    if values == dtype and not torch.is_autocast_enabled(first.queries.device.type):
+    if values == dtype and not is_under_autocast(first.queries):
         return (near @ first.values + back(far @ second.values)) / total
     # The sums would be beyond float16: their shares are multiplied.
     return (near / total).to(values) @ first.values + back((far / there(total)).to(values) @ second.values)

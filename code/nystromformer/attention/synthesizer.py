@@ -14,7 +14,7 @@ from nystromformer.attention.base import Holds, Needs
 from nystromformer.attention.bias import infinite_bias
 from nystromformer.attention.linear import unless_nothing
 from nystromformer.attention.rows import RowsAttention, valid
-from nystromformer.attention.tracing import is_exporting
+from nystromformer.attention.tracing import is_exporting, without_autocast
 from nystromformer.config.attention.synthesizer import SynthesizerConfig, factor_of, rank_of
 
 
@@ -86,7 +86,7 @@ class SynthesizerAttention(RowsAttention):
         if self.config.kind == "dense":
             keys_BHND = _first(self.weight_HLD, 1, length).to(q.dtype).expand(q.shape[0], -1, -1, -1)
             return F.scaled_dot_product_attention(q.relu(), keys_BHND, v, attn_mask=_bias(lengths_B, v), scale=1.0)
-        with torch.autocast(v.device.type, enabled=False):
+        with without_autocast(v):
             if self.config.kind == "factorized_dense":
                 return self._by_factors(q.relu(), v, lengths_B)
             if self.config.kind == "random":

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -20,7 +21,18 @@ def is_transforming() -> bool:
 
 def is_plain() -> bool:
     """Whether a graph is traced or torch.func transforms: then all operations must be PyTorch's own."""
-    return torch.compiler.is_compiling() or is_transforming()
+    return torch.compiler.is_compiling() or torch._C._is_tracing() or is_transforming()
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[object]:
+    """Within the block, products of the tensor's device are computed in their operands' own precision."""
+    # The device meta has no autocast, and raises where it is named.
+    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
+
+
+def is_under_autocast(x: Tensor) -> bool:
+    """Whether products of the tensor's device are computed in fewer bits."""
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
 
 
 def has_own_weights(module: nn.Module) -> bool:

@@ -32,7 +32,8 @@ def read_bytes(path: Path, limit: int, what: str, advice: str = "") -> bytes:
     """
     if (size := path.stat().st_size) > limit:
         raise UserError(_sentence(too_large(path, what, size, limit), advice))
-    return path.read_bytes()
+    with reading(path):
+        return path.read_bytes()
 
 
 def read_text(path: Path, limit: int, what: str) -> str:

@@ -88,7 +88,6 @@ def warm_up_steps(steps: int) -> int:
     return max(1, round(0.05 * steps))
 
 
-def _vectors(output: Any) -> Tensor:
+def _vectors(output: Tensor | tuple[Tensor, ...]) -> Tensor:
     """The attention's output among all that a layer's module returns."""
-    found: Tensor = output if isinstance(output, Tensor) else output[0]
-    return found
+    return output if isinstance(output, Tensor) else output[0]

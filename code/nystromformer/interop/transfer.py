@@ -2,20 +2,23 @@
 
 What may differ: the positions, the sentence types, the convolution and everything else of the attentions' own, and the
 heads. The rest of the encoder must fit exactly: where it does not, the checkpoint is most likely the wrong one.
+
+Shapes: P positions, E width, H heads, K taps, T sentence types.
 """
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from nystromformer.config import Positions, Resize
 from nystromformer.config.attention import what_decides
 from nystromformer.config.network import SHAPE_KEYS
-from nystromformer.interop.positions import fit_kernel, fit_positions, repeat_rows
 
 _POSITIONS = "encoder.embeddings.position.weight"
 _SENTENCE_TYPES = "encoder.embeddings.sentence_type.weight"
@@ -30,16 +33,9 @@ _FIXED = (
     *("reversible", "positions"),
 )
 """Keys of the config that must be alike: on them it depends which weights there are, or what they mean."""
-_INTERPOLATED = "interpolated"
 _MENTIONED = (
-    "attn_type",
-    "num_landmarks",
-    "rope_theta",
-    "rope_theta_local",
-    "activation",
-    "layer_norm_eps",
-    "position_offset",
-    "pooling",
+    *("attn_type", "num_landmarks", "rope_theta", "rope_theta_local", "activation", "layer_norm_eps"),
+    *("position_offset", "pooling"),
 )
 
 
@@ -105,32 +101,27 @@ def transfer_weights(
     ]:
         raise DoesNotFit(differing)
     result = Transfer()
-    missing, unexpected, misfits, resized = [], [], [], []
+    offsets = source_config.get("position_offset", config["position_offset"]), config["position_offset"]
+    missing, unexpected, misfits, resized = (list[tuple[str, str]]() for _ in range(4))
     for name, target in initial.items():
-        if name not in source:
-            if _is_optional(name):
-                missing.append((name, ""))
-                result.weights[name] = target
-            else:
-                misfits.append((name, "missing from the checkpoint"))
-            continue
-        offsets = source_config.get("position_offset", config["position_offset"]), config["position_offset"]
-        change = _change(name, source[name], target, offsets, way)
-        forbidden = _forbidden(name, source[name], target, change, resize)
-        fitted = None if forbidden else _fit(name, source[name], target, offsets, way)
-        if fitted is None:
-            shapes = f"the model has {tuple(target.shape)}, the checkpoint {tuple(source[name].shape)}"
-            misfits.append((name, shapes + forbidden))
-            continue
-        result.weights[name] = fitted
-        if change:
-            resized.append((name, change))
+        if name in source:
+            fitted, change, why_not = _fit(name, source[name], target, offsets, resize, way)
+            if fitted is None:
+                shapes = f"the model has {tuple(target.shape)}, the checkpoint {tuple(source[name].shape)}"
+                misfits.append((name, shapes + why_not))
+                continue
+            result.weights[name] = fitted
+            resized += [(name, change)] if change else []
+        elif _is_optional(name):
+            missing.append((name, ""))
+            result.weights[name] = target
+        else:
+            misfits.append((name, "missing from the checkpoint"))
     for name in source:
         if name not in initial:
-            if _is_optional(name):
-                unexpected.append((name, ""))
-            else:
-                misfits.append((name, "not in the model"))
+            (unexpected if _is_optional(name) else misfits).append(
+                (name, "" if _is_optional(name) else "not in the model")
+            )
     if misfits:
         raise DoesNotFit(grouped(misfits))
     result.resized, result.initial, result.left_out = grouped(resized), grouped(missing), grouped(unexpected)
@@ -167,50 +158,100 @@ def _is_optional(name: str) -> bool:
     return not name.startswith("encoder.") or _OF_THE_ATTENTION.match(name) is not None
 
 
-def _change(name: str, source: Tensor, target: Tensor, offsets: tuple[int, int], way: Positions) -> str:
-    """How the one size of a weight that may differ does, whatever the others are; empty where it does not.
-
-    Positions that start at another row of the table count as a difference.
+def _fit(
+    name: str, source: Tensor, target: Tensor, offsets: tuple[int, int], resize: Resize, way: Positions
+) -> tuple[Tensor | None, str, str]:
+    """The source in the target's shape, or None where that cannot be; what was done; and why not, to be read after the
+    shapes. Positions that start at another row of the table count as a difference.
     """
-    if source.ndim != target.ndim:
-        return ""
-    if name == _POSITIONS:
-        before, now = (len(table) - offset for table, offset in zip((source, target), offsets, strict=True))
-        if before < 1 or (before == now and offsets[0] == offsets[1]):
-            return ""
-        moved = "" if offsets[0] == offsets[1] else f", from row {offsets[1]} of the table"
-        return _filled(before, now, "positions", way) + moved
-    if name == _SENTENCE_TYPES and len(source) != len(target):
-        return _filled(len(source), len(target), "sentence types")
-    if _KERNEL.fullmatch(name) and source.ndim == 4 and source.shape[2] != target.shape[2]:
-        before, now = source.shape[2], target.shape[2]
-        return f"{before} taps amid {now}, zeros around them" if now > before else f"the middle {now} of {before} taps"
-    return ""
-
-
-def _forbidden(name: str, source: Tensor, target: Tensor, change: str, resize: Resize) -> str:
-    """Why `resize` does not allow that change, to be read after the shapes; empty where it does."""
-    if change and resize == "none":
-        return f'; from_cp_resize "none" refuses {change}'
-    if _INTERPOLATED in change and resize != "lossy":
-        return f'; from_cp_resize "{resize}" refuses {change}, "lossy" takes it'
-    if change and _KERNEL.fullmatch(name) and target.shape[2] < source.shape[2] and resize != "lossy":
-        return ': taps would be lost; from_cp_resize "lossy" keeps the middle ones'
-    return ""
-
-
-def _fit(name: str, source: Tensor, target: Tensor, offsets: tuple[int, int], way: Positions) -> Tensor | None:
-    """The source in the target's shape; None where that cannot be."""
     same = source.shape == target.shape
     if name == _POSITIONS and source.shape[1:] == target.shape[1:] and not (same and offsets[0] == offsets[1]):
-        return fit_positions(source, offsets[0], target, offsets[1], way) if len(source) > offsets[0] else None
-    if same:
-        return source
-    if name == _SENTENCE_TYPES and source.shape[1:] == target.shape[1:]:
-        return repeat_rows(source, len(target))
-    if _KERNEL.fullmatch(name) and len(source) == len(target) and source.ndim == target.ndim == 4:
-        return fit_kernel(source, target.shape[2])
-    return None
+        before, now = (len(table) - offset for table, offset in zip((source, target), offsets, strict=True))
+        if before < 1:
+            return None, "", ""
+        moved = "" if offsets[0] == offsets[1] else f", from row {offsets[1]} of the table"
+        change = _filled(before, now, "positions", way) + moved
+        if way == "interpolate" and now > before and resize == "lossless":
+            return None, "", f'; from_cp_resize "lossless" refuses {change}, "lossy" takes it'
+        fitted = None if resize == "none" else fit_positions(source, offsets[0], target, offsets[1], way)
+    elif same:
+        return source, "", ""
+    elif name == _SENTENCE_TYPES and source.shape[1:] == target.shape[1:]:
+        change = _filled(len(source), len(target), "sentence types")
+        fitted = None if resize == "none" else repeat_rows(source, len(target))
+    elif _KERNEL.fullmatch(name) and source.ndim == target.ndim == 4 and len(source) == len(target):
+        before, now = source.shape[2], target.shape[2]
+        change = (
+            f"{before} taps amid {now}, zeros around them" if now > before else f"the middle {now} of {before} taps"
+        )
+        if now < before and resize == "lossless":
+            return None, "", ': taps would be lost; from_cp_resize "lossy" keeps the middle ones'
+        fitted = None if resize == "none" else fit_kernel(source, now)
+    else:
+        return None, "", ""
+    return fitted, change, f'; from_cp_resize "none" refuses {change}'
+
+
+def fit_positions(
+    source_PE: Tensor, source_offset: int, table_PE: Tensor, offset: int, way: Positions = "repeat"
+) -> Tensor:
+    """The source's positions made to fill a longer table, or cut to a shorter one, of the same width.
+
+    - "repeat" (Beltagy et al. 2020, section 5): position n is position n mod length of the source, so that input which
+      the source takes is embedded as by the source.
+    - "continue": the source's stay where they are, and those beyond begin with the table's initial values.
+    - "interpolate": the source's are spread over the table, and what is between two of them is their mean, weighted by
+      how near they are (Chen et al. 2023, arXiv 2306.15595, of rotary positions): all input is embedded otherwise. A
+      shorter table is cut, as by the others.
+
+    The rows before the offset, which no token takes, come from the source where both have them.
+
+    Args:
+        source_PE: (source_offset + length, E).
+        source_offset: rows of it that no token takes.
+        table_PE: the new model's initial table, (offset + its length, E).
+        offset: rows of it that no token takes.
+        way: how.
+
+    Returns:
+        A new table of `table_PE`'s shape.
+    """
+    unused = min(source_offset, offset)
+    result_PE = table_PE.clone()
+    result_PE[:unused] = source_PE[:unused]
+    learned_PE, count = source_PE[source_offset:], len(table_PE) - offset
+    if way == "interpolate" and count > len(learned_PE):
+        result_PE[offset:] = _interpolated(learned_PE, count)
+    elif way == "continue":
+        result_PE[offset : offset + len(learned_PE)] = learned_PE[:count]
+    else:
+        result_PE[offset:] = repeat_rows(learned_PE, count)
+    return result_PE
+
+
+def _interpolated(source_PE: Tensor, count: int) -> Tensor:
+    """(count, E): the first and last row stay first and last."""
+    places_C = torch.linspace(0, len(source_PE) - 1, count, dtype=torch.float64, device=source_PE.device)
+    before_C = places_C.floor().long()
+    after_C = (before_C + 1).clamp(max=len(source_PE) - 1)
+    share_C1 = (places_C - before_C)[:, None]
+    return ((1 - share_C1) * source_PE[before_C] + share_C1 * source_PE[after_C]).to(source_PE.dtype)
+
+
+def repeat_rows(source_TE: Tensor, count: int) -> Tensor:
+    """(count, E): the rows over and over, the first ones where there are more than `count`."""
+    return source_TE[torch.arange(count, device=source_TE.device) % len(source_TE)]
+
+
+def fit_kernel(source_H1K1: Tensor, size: int) -> Tensor:
+    """Convolution kernels of odd numbers of taps with zeros around them, or without their outer taps; (H, 1, size, 1).
+
+    More taps leave the convolution the same function; fewer do not.
+    """
+    margin = abs(size - source_H1K1.shape[2]) // 2
+    if size <= source_H1K1.shape[2]:
+        return source_H1K1[:, :, margin : margin + size].clone()
+    return torch.nn.functional.pad(source_H1K1, (0, 0, margin, margin))
 
 
 def _filled(before: int, now: int, what: str, way: Positions = "repeat") -> str:
@@ -218,19 +259,16 @@ def _filled(before: int, now: int, what: str, way: Positions = "repeat") -> str:
         return f"{what}: {now}"
     if now < before:
         return f"{what}: the first {now} of {before}"
-    words = {"repeat": "repeated", "continue": "with initial values beyond them", "interpolate": _INTERPOLATED}
+    words = {"repeat": "repeated", "continue": "with initial values beyond them", "interpolate": "interpolated"}
     return f"{what}: {before} {words[way]} to {now}"
 
 
 def _ranges(numbers: Sequence[int]) -> str:
     """0-3,5 for 0, 1, 2, 3, 5."""
-    parts: list[tuple[int, int]] = []
-    for number in sorted(numbers):
-        if parts and number == parts[-1][1] + 1:
-            parts[-1] = (parts[-1][0], number)
-        else:
-            parts.append((number, number))
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+    ordered = sorted(numbers)
+    gaps = [place for place, (one, other) in enumerate(pairwise(ordered), start=1) if other != one + 1]
+    parts = [ordered[begin:end] for begin, end in pairwise([0, *gaps, len(ordered)]) if ordered]
+    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
 def _json(value: object) -> str:

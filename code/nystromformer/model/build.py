@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nystromformer.attention import AttentionMask
 from nystromformer.config import ModelConfig
-from nystromformer.model.encoder import Encoder
+from nystromformer.model.encoder import Encoder, first_of_rows
 from nystromformer.model.heads import ClassificationHead, MaskedLMHead
 from nystromformer.model.layers import at_positions
 
@@ -109,7 +108,8 @@ class PretrainingModel(nn.Module):
         if not any(head.of == "rows" for head in self.heads.values()):
             return self.encoder(tokens_BN, mask, types_BN, positions_BK), None
         if self.encoder.pooling == "first":
-            hidden = self.encoder(tokens_BN, mask, types_BN, F.pad(positions_BK, (1, 0)))
+            wanted = torch.cat([first_of_rows(tokens_BN, mask), positions_BK], dim=1)
+            hidden = self.encoder(tokens_BN, mask, types_BN, wanted)
             return hidden[:, 1:], hidden[:, 0]
         hidden_BNE = self.encoder(tokens_BN, mask, types_BN)
         return at_positions(hidden_BNE, positions_BK), self.encoder.pool(hidden_BNE, mask)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from nystromformer.attention import Attention, AttentionMask
 from nystromformer.config import AttentionConfig, ModelConfig
 from nystromformer.model.embeddings import Embeddings
-from nystromformer.model.layers import Layer
+from nystromformer.model.layers import Layer, at_positions
 from nystromformer.model.norm import build_norm
 from nystromformer.model.reversible import run_reversibly
 from nystromformer.model.rotary import Rotary, Rotation
@@ -114,12 +114,26 @@ class Encoder(LayerStack):
     def pool(
         self, hidden_BNE: Tensor, mask: Tensor | AttentionMask | None = None, over_padding: bool = False
     ) -> Tensor:
-        """One vector per row: its first token, or the mean of its valid tokens, as `pooling` says; (B, E).
+        """One vector per row: its first valid token, or the mean of them, as `pooling` says; (B, E).
 
         Args:
             over_padding: let the mean count masked positions, as zeros: it is then of N tokens.
         """
-        return hidden_BNE[:, 0] if self.pooling == "first" else mean_of_rows(hidden_BNE, mask, over_padding)
+        if self.pooling == "first":
+            return at_positions(hidden_BNE, first_of_rows(hidden_BNE, mask))[:, 0]
+        return mean_of_rows(hidden_BNE, mask, over_padding)
+
+
+def first_of_rows(rows: Tensor, mask: Tensor | AttentionMask | None) -> Tensor:
+    """The position of each row's first valid token, (B, 1) int64: not 0 where padding stands before it.
+
+    Args:
+        rows: of any kind, (B, …).
+    """
+    if mask is None:
+        return torch.zeros(len(rows), 1, dtype=torch.int64, device=rows.device)
+    keep_BN = mask.keep_BN if isinstance(mask, AttentionMask) else mask
+    return keep_BN.to(torch.uint8).argmax(1, keepdim=True)
 
 
 def mean_of_rows(hidden_BNE: Tensor, mask: Tensor | AttentionMask | None = None, over_padding: bool = False) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.attention import Attention, AttentionMask
-from nystromformer.model.encoder import Encoder
+from nystromformer.model.encoder import Encoder, first_of_rows
 from nystromformer.model.finetuning import ClassificationModel
 from nystromformer.model.layers import Layer
 
@@ -149,7 +149,10 @@ def _watched(encoder: Encoder) -> Iterator[_Seen]:
 def _pooled(call: _Call, pooling: str) -> Tensor:
     """(B, N): what the pooled tokens attend to, mean over the heads."""
     if pooling == "first":
-        weights_BHN = call.core.weights(call.q_BHND, call.k_BHND, call.mask, queries=[0])[:, :, 0]
+        first_B1 = first_of_rows(call.q_BHND, call.mask)
+        queries, which_B1 = torch.unique(first_B1, return_inverse=True)
+        weights_BHQN = call.core.weights(call.q_BHND, call.k_BHND, call.mask, queries=queries.tolist())
+        weights_BHN = weights_BHQN[torch.arange(len(which_B1)), :, which_B1[:, 0]]
     else:
         weights_BHN = call.core.mean_weights(call.q_BHND, call.k_BHND, call.mask)
     return weights_BHN.float().mean(1)

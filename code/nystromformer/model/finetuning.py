@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from nystromformer.attention import AttentionMask
 from nystromformer.config import ModelConfig
-from nystromformer.model.encoder import Encoder
+from nystromformer.model.encoder import Encoder, first_of_rows
 from nystromformer.model.heads import (
     IGNORED,
     CandidateHead,
@@ -62,8 +62,7 @@ class ClassificationModel(nn.Module):
     ) -> Tensor:
         """What the head gets of each row, (B, E); arguments as for Encoder."""
         if self.encoder.pooling == "first":
-            first_B1 = tokens_BN.new_zeros(tokens_BN.shape[0], 1)
-            pooled_BE: Tensor = self.encoder(tokens_BN, mask, types_BN, first_B1)[:, 0]
+            pooled_BE: Tensor = self.encoder(tokens_BN, mask, types_BN, first_of_rows(tokens_BN, mask))[:, 0]
             return pooled_BE
         return self.encoder.pool(self.encoder(tokens_BN, mask, types_BN), mask)
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nystromformer.attention.tracing import is_under_autocast, without_autocast
 from nystromformer.config import ModelConfig
 from nystromformer.model.encoder import initialize
 from nystromformer.model.layers import activation
@@ -24,8 +25,7 @@ def unrounded(linear: nn.Linear, x: Tensor) -> Tensor:
     """Scores in the precision of the layer's weights also under autocast, by which many rows would have the same score:
     bfloat16 has 256 numbers from 1 to 2.
     """
-    kind = x.device.type
-    with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
+    with without_autocast(x) if is_under_autocast(x) else nullcontext():
         scores: Tensor = linear(x.to(linear.weight.dtype))
     return scores
 

@@ -83,6 +83,8 @@ class NystromAttention(nn.Module):
         Raises:
             ValueError: another shape, or a mask that does not fit.
         """
+        if x.is_nested:
+            raise ValueError("nested tensors are refused: pass padded ones and a mask")
         if x.ndim != 3 or x.shape[2] != self.dim:
             raise ValueError(f"x must have the shape (batch, tokens, {self.dim}), found {tuple(x.shape)}")
         mask = AttentionMask.wrap(mask, x[:, None])

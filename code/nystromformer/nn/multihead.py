@@ -3,6 +3,7 @@
 Shapes: B batch, H heads, N tokens, D head dim, E width, F = 3 E.
 """
 
+from copy import copy
 from typing import Literal, NoReturn
 
 import torch
@@ -15,6 +16,8 @@ from nystromformer.config import AttentionConfig
 from nystromformer.nn.lengths import check_max_length
 
 NeedWeights = Literal["refuse", "none"]
+_JOINT = ("in_proj_weight", "in_proj_bias")
+"""Parameters that are read here; a pruned or parametrised `out_proj` is called, and computes its own."""
 
 
 class MultiheadAttention(nn.MultiheadAttention):
@@ -49,25 +52,19 @@ class MultiheadAttention(nn.MultiheadAttention):
             raise ValueError(f"{config.name} cannot take the place of {type(replaced).__name__}: {reason}")
         check_max_length([config], max_length)
         nn.Module.__init__(self)
+        # Its attributes and hooks too; the dicts of its parts are copies, to which the attention is added.
+        own = {"_parameters", "_buffers", "_modules"}
+        self.__dict__.update({key: copy(x) if key in own else x for key, x in replaced.__dict__.items()})
         # With True nn.TransformerEncoderLayer would not call this module in evaluation but compute softmax itself, from
         # the weights, and nn.TransformerEncoder would hand it nested tensors. The instance's: copies restore it so.
         self._qkv_same_embed_dim = False
-        self.embed_dim = self.kdim = self.vdim = replaced.embed_dim
-        self.num_heads, self.head_dim = replaced.num_heads, replaced.head_dim
-        self.batch_first, self.dropout, self.add_zero_attn = replaced.batch_first, replaced.dropout, False
         self.attention_dropout, self.need_weights = attention_dropout, need_weights
-        self.register_parameter("in_proj_weight", replaced.in_proj_weight)
-        for name in ("q_proj_weight", "k_proj_weight", "v_proj_weight"):
-            self.register_parameter(name, None)
-        self.register_parameter("in_proj_bias", replaced.in_proj_bias)
-        self.out_proj = replaced.out_proj
-        self.bias_k = self.bias_v = None
         weight_FE = replaced.in_proj_weight
         core = create_attention(config, num_heads=self.num_heads, head_dim=self.head_dim, max_length=max_length)
         self.core = core.to(device=weight_FE.device, dtype=weight_FE.dtype)
         # Without it NaN at masked positions would reach the gradients of the projections.
         self.zeroes_masked = core.holds.masking
-        self.train(replaced.training)
+        self.core.train(replaced.training)
 
     def _reset_parameters(self) -> None:
         """nn's, whose own depends on `_qkv_same_embed_dim`."""
@@ -91,8 +88,7 @@ class MultiheadAttention(nn.MultiheadAttention):
 
         Args:
             query: (B, N, E) where `batch_first`, else (N, B, E); (N, E) of one row.
-            key: `query` itself: other keys are cross-attention.
-            value: of the same shape.
+            key, value: of query's shape: they are of the same tokens, and the mask is of all three.
             key_padding_mask: (B, N), or (N,) of one row: True where a token does not count; or numbers, zero and -inf.
             need_weights: to be False, unless the module was made with need_weights="none".
             attn_mask: refused: a mask for each pair of tokens.
@@ -107,33 +103,31 @@ class MultiheadAttention(nn.MultiheadAttention):
         """
         self._check(query, key, value, need_weights, attn_mask, is_causal)
         rows = query.ndim == 3
+        # Mostly one tensor, which is projected once.
+        given = [query] if key is query and value is query else [query, key, value]
         if not rows:
-            query, value = query[None], (query if value is query else value)[None]
+            given = [x[None] for x in given]
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         elif not self.batch_first:
-            same = value is query
-            query = query.transpose(0, 1)
-            value = query if same else value.transpose(0, 1)
-        mask = None if key_padding_mask is None else AttentionMask.wrap(_kept(key_padding_mask), query[:, None])
+            given = [x.transpose(0, 1) for x in given]
+        mask = None if key_padding_mask is None else AttentionMask.wrap(_kept(key_padding_mask), given[0][:, None])
         if mask is not None and self.zeroes_masked:
-            own = value is query
-            query = mask.zeroed_tokens(query)
-            value = query if own else mask.zeroed_tokens(value)
-        q_BHND, k_BHND, v_BHND = self._projected(query, value)
+            given = [mask.zeroed_tokens(x) for x in given]
+        q_BHND, k_BHND, v_BHND = self._projected(given)
         out_BHND: Tensor = self.core(q_BHND, k_BHND, v_BHND, mask)
         out: Tensor = self.out_proj(out_BHND.transpose(1, 2).flatten(2))
         if not rows:
             return out[0], None
         return (out if self.batch_first else out.transpose(0, 1)), None
 
-    def _projected(self, query_BNE: Tensor, value_BNE: Tensor) -> tuple[Tensor, ...]:
-        weight_FE, bias_F, E = self.in_proj_weight, self.in_proj_bias, self.embed_dim
-        if value_BNE is query_BNE:
-            parts = F.linear(query_BNE, weight_FE, bias_F).chunk(3, dim=2)
+    def _projected(self, given: list[Tensor]) -> tuple[Tensor, ...]:
+        """Queries, keys and values of one tensor (B, N, E), or of three."""
+        weight_FE, bias_F = self.in_proj_weight, self.in_proj_bias
+        if len(given) == 1:
+            parts = F.linear(given[0], weight_FE, bias_F).chunk(3, dim=2)
         else:
-            first, last = (None, None) if bias_F is None else (bias_F[: 2 * E], bias_F[2 * E :])
-            both = F.linear(query_BNE, weight_FE[: 2 * E], first).chunk(2, dim=2)
-            parts = (*both, F.linear(value_BNE, weight_FE[2 * E :], last))
+            biases = [None] * 3 if bias_F is None else bias_F.chunk(3)
+            parts = tuple(map(F.linear, given, weight_FE.chunk(3), biases))
         return tuple(part.view(*part.shape[:2], self.num_heads, self.head_dim).transpose(1, 2) for part in parts)
 
     def _check(
@@ -150,14 +144,14 @@ class MultiheadAttention(nn.MultiheadAttention):
                 "attn_mask and is_causal are refused: the N x N scores that they would hide are never formed, and no "
                 "landmark can hide what follows from a token. Pass key_padding_mask for padding."
             )
-        if key is not query:
-            _refuse("key must be query itself: keys of other tokens are cross-attention, which stays nn's own")
-        if query.is_nested:
+        if any(x.is_nested for x in (query, key, value)):
             _refuse("nested tensors are refused: pass padded ones and key_padding_mask")
-        if query.ndim not in (2, 3) or query.shape[-1] != self.embed_dim or value.shape != query.shape:
+        if query.ndim not in (2, 3) or query.shape[-1] != self.embed_dim:
+            _refuse(f"query must be 2-D or 3-D with {self.embed_dim} last, found {tuple(query.shape)}")
+        if not key.shape == value.shape == query.shape:
             _refuse(
-                f"query and value must have one shape, 2-D or 3-D with {self.embed_dim} last, found "
-                f"{tuple(query.shape)} and {tuple(value.shape)}"
+                f"key {tuple(key.shape)} and value {tuple(value.shape)} must have query's shape {tuple(query.shape)}: "
+                "what attends to other tokens is cross-attention, which stays nn's own"
             )
         if need_weights and self.need_weights == "refuse":
             _refuse(
@@ -174,9 +168,17 @@ class MultiheadAttention(nn.MultiheadAttention):
 
 def why_not(module: nn.MultiheadAttention) -> str | None:
     """Why a module's place cannot be taken; None where it can."""
+    if any(isinstance(getattr(module, name), Tensor) and module._parameters.get(name) is None for name in _JOINT):
+        return (
+            "its weights are parametrised or pruned, computed from others before each call: make them parameters "
+            "first, by torch.nn.utils.prune.remove or parametrize.remove_parametrizations"
+        )
     if type(module) not in (nn.MultiheadAttention, MultiheadAttention):
         return f"{type(module).__name__} is a class of its own, whose calls may mean something else"
-    if module.in_proj_weight is None or (module.kdim, module.vdim) != (module.embed_dim, module.embed_dim):
+    if module.in_proj_weight is None or (module.kdim, module.vdim) != (
+        module.embed_dim,
+        module.embed_dim,
+    ):
         return (
             f"its keys and values have the widths {module.kdim} and {module.vdim}, its queries {module.embed_dim}: "
             "cross-attention"

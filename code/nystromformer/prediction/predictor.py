@@ -9,7 +9,7 @@ import logging
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +22,11 @@ from torch import Tensor
 
 from nystromformer.attention import Attention
 from nystromformer.config import ExperimentConfig, experiment_config
+from nystromformer.data.dataset import TOKENIZER_FOLDER
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.files.reading import half_character
+from nystromformer.interop.formats.sentences import kept_sentences
 from nystromformer.model import ClassificationModel
 from nystromformer.model.finetuning import mean_over
 from nystromformer.runs.record import Run, open_run
@@ -33,7 +35,8 @@ from nystromformer.tasks.documents.cut import encode_cut
 from nystromformer.tasks.documents.recipe import Recipe, recipe_in
 from nystromformer.tasks.documents.targets import names_of, predicted, probabilities, target_of
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.tasks.experiment.start import ENCODER, find_tokenizer, open_pretrained
+from nystromformer.tasks.experiment.start import ENCODER, open_pretrained
+from nystromformer.tasks.experiment.tokenizer import find_tokenizer
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, say_unknown, warn_of_unknown
 from nystromformer.tasks.finetuning.examples import Ints, Texts
 from nystromformer.tasks.finetuning.objective import decided
@@ -75,6 +78,7 @@ class Network:
         origin: what decides its scores beside the weights' checksum, its texts and what is here.
         weights: of the whole model, or of its encoder alone, whose names then have no such beginning.
         source: the file that they were read from.
+        prefix: what stands before each text, as sentence-transformers' default prompt.
     """
 
     recipe: Recipe
@@ -87,11 +91,13 @@ class Network:
     origin: Mapping[str, Any]
     weights: Mapping[str, Tensor]
     source: Path
+    prefix: str = ""
 
     @property
     def facts(self) -> dict[str, Any]:
         """What decides its scores beside the texts."""
         facts = {"length": self.length, "pad_to": self.pad_to, "cut": str(self.recipe.cut)}
+        facts |= {"prefix": self.prefix} if self.prefix else {}
         precision = {"precision": self.device.precision, "device": self.device.device.type}
         return {**self.origin, **facts, **precision, **({"embed": True} if self.embeds else {})}
 
@@ -121,6 +127,7 @@ class Network:
     def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> EncodedTexts:
         """Texts as it reads them."""
         types = self.config.model.num_sen_type > 1
+        texts = [self.prefix + text for text in texts] if self.prefix else texts
         return encode_cut(self.recipe.texts_of(texts, second), self.tokenizer, self.length, types, self.recipe.cut)
 
     def scores(self, examples: EncodedTexts, independent: bool = False) -> Tensor:
@@ -258,6 +265,8 @@ class Predictor:
             experiment `text`.
         id: the column of tables that is passed through where they have it.
         skip_empty: give texts that are empty or missing None and NaN, instead of raising.
+        length: tokens that are read of a text; with `embed` alone. None: as many as the run reads, the model takes, or
+            sentence-transformers reads where the model came from there.
 
     Raises:
         ValueError: both embed and baseline, or more than two text columns.
@@ -270,10 +279,13 @@ class Predictor:
     text: Sequence[str] | None = None
     id: str = "id"
     skip_empty: bool = False
+    length: int | None = None
 
     def __post_init__(self) -> None:
         if self.baseline and self.embed:
             raise ValueError("baseline=True: expected no embed=True with it: it has no encoder")
+        if self.length is not None and not self.embed:
+            raise ValueError("length: expected embed=True with it: a run predicts with the length of its training")
         if self.text is not None:
             self.text = (self.text,) if isinstance(self.text, str) else tuple(self.text)
             if not 1 <= len(self.text) <= 2:
@@ -302,9 +314,18 @@ class Predictor:
                 of the experiment, or weights that are not of config.json's model; or no baseline.
         """
         if self.run is None:
-            return _open_experiment(Path(self.folder), self.device)
-        recipe = recipe_in(self.run.texts, self.run.folder)
-        return _open_words(self.run, recipe) if self.baseline else _open_run(self.run, recipe, self.device, self.embed)
+            network = _open_experiment(Path(self.folder), self.device)
+        else:
+            recipe = recipe_in(self.run.texts, self.run.folder)
+            if self.baseline:
+                return _open_words(self.run, recipe)
+            network = _open_run(self.run, recipe, self.device, self.embed)
+        if self.length is None:
+            return network
+        longest = network.config.model.max_seq_len
+        if not 3 <= self.length <= longest:
+            raise UserError(f"--length {self.length}: expected from 3 to {longest} tokens, those that the model takes")
+        return replace(network, length=self.length)
 
     @property
     def network(self) -> Network:
@@ -478,23 +499,27 @@ def _open_run(run: Run, recipe: Recipe, device: str, embed: bool) -> Network:
 
 
 def _open_experiment(folder: Path, device: str) -> Network:
-    """The encoder of an experiment after its last epoch, as it pools; texts are read up to the model's length."""
+    """The encoder of an experiment after its last epoch, as it pools; texts are read up to the model's length, or as
+    sentence-transformers reads them where the model came from there."""
     experiment = open_experiment(folder)
     opened = open_pretrained(experiment, "last")
     config = experiment.config
     # Of config.json, which may change; a run's own is in the file of its weights.
     model = config.model.model_dump(mode="json", by_alias=True)
+    sentences = kept_sentences(experiment.checkpoints / TOKENIZER_FOLDER)
+    longest = config.model.max_seq_len
     return Network(
         Recipe(Answer("value"), ("text",), ()),
         config,
         find_tokenizer(experiment, opened.tokenizer_sha256),
         choose_device(device, config.model.mixed_precision),
-        length=config.model.max_seq_len,
+        length=min(longest, sentences.length or longest) if sentences else longest,
         pad_to=config.model.fixed_length,
         embeds=True,
         origin={"run": experiment.name, "weights": opened.sha256, "model": model},
         weights={name.removeprefix(ENCODER): weight for name, weight in opened.encoder.items()},
         source=opened.path,
+        prefix=sentences.prefix if sentences else "",
     )
 
 

@@ -21,10 +21,9 @@ import torch
 from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
-from nystromformer.errors import UserError, first_line
+from nystromformer.errors import UserError, first_line, reading
 from nystromformer.files.writing import NewFile
 from nystromformer.training.distributed import laid_out_like
-from nystromformer.training.group import Group
 from nystromformer.wording import listed
 
 logger = logging.getLogger(__name__)
@@ -72,7 +71,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         UserError: missing, not of this project, of another format, or with code in it (refused).
     """
     try:
-        with path.open("rb") as file:
+        with reading(path), path.open("rb") as file:
             digest = hashlib.sha256()
             left = max(0, os.fstat(file.fileno()).st_size - _TRAILER_BYTES)
             while left > 0 and (chunk := file.read(min(_CHUNK_BYTES, left))):
@@ -105,7 +104,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 def stated_checksum(path: Path) -> str:
     """The SHA-256 at a checkpoint's end, unverified; empty where there is none."""
-    with path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TRAILER_BYTES))
         found = _TRAILER.fullmatch(file.read())
     return found[1].decode() if found else ""
@@ -128,9 +127,8 @@ def write_weights(content: Mapping[str, Any], path: Path) -> None:
 
 
 @contextmanager
-def hold_folder(folder: Path, group: Group = Group()) -> Iterator[None]:  # noqa: B008  # immutable
-    """Holds a folder for one command, until the process ends however it ends; processes that it forked hold nothing. Of
-    a group the main process holds it.
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Holds a folder for one command, until the process ends however it ends; processes that it forked hold nothing.
 
     Raises:
         UserError: another command holds it, or the folder cannot be written.
@@ -138,19 +136,15 @@ def hold_folder(folder: Path, group: Group = Group()) -> Iterator[None]:  # noqa
     path = folder / "run.lock"
     # Where the disk has no locks, the soft one would be a file that a killed run leaves behind for good.
     lock = FileLock(path, blocking=False, fallback_to_soft=False)
-
-    def acquire() -> None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            lock.acquire()
-        except Timeout as error:
-            raise UserError(
-                f"{folder}: a run is active here already. Wait for it, stop it, or use the folder of another experiment"
-            ) from error
-        except OSError as error:
-            raise UserError(f"{path}: cannot be written or locked: {error.strerror or error}") from error
-
-    group.on_main(acquire)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout as error:
+        raise UserError(
+            f"{folder}: a run is active here already. Wait for it, stop it, or use the folder of another experiment"
+        ) from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written or locked: {error.strerror or error}") from error
     try:
         yield
     finally:

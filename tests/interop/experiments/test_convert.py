@@ -3,7 +3,6 @@
 import fcntl
 import json
 import random
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from nystromformer.data.tokenizer import special_names, special_tokens
 from nystromformer.files.parts import MARK
 from nystromformer.interop.conversion import squares
 from nystromformer.interop.experiments.convert import RECORD, read_rows
-from nystromformer.interop.experiments.hf import export_hf
+from nystromformer.interop.experiments.export_model import export_hf
 from nystromformer.interop.experiments.import_model import import_model
 from nystromformer.interop.experiments.open_model import open_model
 from nystromformer.interop.experiments.settings import Conversion, ImportSettings
@@ -272,32 +271,6 @@ def test_convert_without_text_or_softmax(
     words = ("convert", place / "bert", tmp_path / "x", "--attention", "local", "--steps", 1)
     assert run_here(monkeypatch, "code/run_export.py", *words) == 2
     assert "--input" in capsys.readouterr().err
-    import_model(place / "bert", tmp_path / "nystrom", ImportSettings(num_landmarks=4))
+    import_model(place / "bert", tmp_path / "nystrom", ImportSettings(attention="nystrom,num_landmarks=4"))
     assert convert("new", source=str(tmp_path / "nystrom")) == 2
     assert "with softmax in all layers, none of them reversible; found nystrom" in capsys.readouterr().err
-
-
-def test_import_puts_in_what_is_asked_for(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def imported(name: str, *flags: object) -> int:
-        return run_here(monkeypatch, "code/run_export.py", "import", place / "bert", tmp_path / name, *flags)
-
-    assert imported("a", "--attention", NEAR, "--conv_kernel_size", 5) == 0
-    told = capsys.readouterr().out
-    assert "near_far in softmax's place, untrained" in told
-    assert "pooling: mean" in told
-    config = open_model(tmp_path / "a").config
-    assert {(each.name, each.conv_kernel_size) for each in config.attentions} == {("near_far", 5)}
-    assert config.pooling == "mean"
-    assert imported("b", "--attention", "local", "--num_landmarks", 3) == 2
-    assert "expected --attention to name an attention with landmarks" in capsys.readouterr().err
-    assert imported("c", "--attention", "softmax", "--compatible") == 2
-    assert not (tmp_path / "b").exists()
-    (tmp_path / "other").mkdir()
-    shutil.copytree(place / "bert", tmp_path / "other" / "bert")
-    pooling = tmp_path / "other" / "bert" / "1_Pooling" / "config.json"
-    pooling.write_text('{"pooling_mode_max_tokens": true, "pooling_mode_mean_tokens": true}')
-    words = ("import", tmp_path / "other" / "bert", tmp_path / "d")
-    assert run_here(monkeypatch, "code/run_export.py", *words) == 2
-    assert "found max_tokens, mean_tokens" in capsys.readouterr().err

@@ -67,7 +67,7 @@ def test_a_run_from_scratch_has_its_tokenizer(tmp_path: Path) -> None:
     made = write_experiment(tmp_path / "ours", model__vocab_size=300)
     task = of_table(tmp_path, texts)
     with pytest.raises(SystemExit, match=r"^0$"):
-        run_all(made, [task], Flags(device="cpu"), Flags(epoch=1).grid(), task.open_from_scratch)
+        run_all(made, [task], Flags(epoch=1, device="cpu"), begin=task.open_from_scratch)
     (result,) = (tmp_path / "ours").rglob("run.json")
     export_model(result.parent, None, "hf", tmp_path / "hf", "auto")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
@@ -75,7 +75,8 @@ def test_a_run_from_scratch_has_its_tokenizer(tmp_path: Path) -> None:
     chosen = [text for text, _ in texts[:3]]
     with torch.no_grad():
         scores = theirs(**tokenizer(chosen, return_tensors="pt", padding=True, truncation=True)).logits
-    _, *chances = Predictor(result.parent, "cpu")(chosen).values()
+    told = Predictor(result.parent, "cpu")(chosen)
+    chances = [column for name, column in told.items() if name.startswith("p_")]
     torch.testing.assert_close(scores.softmax(1).T, torch.tensor(np.asarray(chances)), rtol=1e-4, atol=1e-5)
     assert "'label'" in readme_prints(tmp_path / "hf")
 

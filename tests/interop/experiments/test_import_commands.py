@@ -57,7 +57,10 @@ def test_every_command_takes_an_import(
     tmp_path: Path, roberta: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = tmp_path / "ours"
-    assert run_here(monkeypatch, "code/run_export.py", "import", roberta, ours, "--num_landmarks", 8) == 0
+    assert (
+        run_here(monkeypatch, "code/run_export.py", "import", roberta, ours, "--attention", "nystrom,num_landmarks=8")
+        == 0
+    )
     before = read_checkpoint(ours / "model" / "cp-0000.model")
     own = ["--model", ours, "--device", "cpu", *overrides()]
     assert run_here(monkeypatch, "code/run_validation.py", *own, "--dataset", dataset_folder) == 0
@@ -88,7 +91,7 @@ def test_every_command_takes_an_import(
 def test_rows_in_berts_tokens(tmp_path: Path) -> None:
     """Preprocessing takes BERT's tokenizer, and what it writes is the imported model's."""
     source = foreign.stored(foreign.bert(), tmp_path / "bert", bert_tokens=True)
-    import_model(source, tmp_path / "ours", ImportSettings(num_landmarks=LANDMARKS))
+    import_model(source, tmp_path / "ours", ImportSettings(length=LENGTH))
     sentences = tuple(f"the small {first} reads {second}." for first in foreign.WORDS for second in foreign.WORDS)
     documents = [Document(f"{n}", split, sentences) for split in ("train", "validation") for n in range(3)]
     write_unified(tmp_path / "corpora", "made-up", documents)
@@ -187,7 +190,7 @@ def test_the_shipped_experiment_is_berts_network(tmp_path: Path) -> None:
     assert setting["epoch"] * setting["batches_per_epoch"] == 250_000
     from transformers import BertConfig, BertForMaskedLM
 
-    from nystromformer.interop.formats.names import BERT
+    from nystromformer.interop.formats.table import BERT
 
     with torch.device("meta"):
         ours = PretrainingModel(experiment_config(config, "shipped").model, ["mlm"]).state_dict()

@@ -252,7 +252,8 @@ class DropIn:
     def _module(self, module: nn.Module, query: Tensor) -> Attention:
         layer = getattr(module, "layer_idx", None)
         layer = layer if isinstance(layer, int) else 0
-        key = (layer, query.shape[1], query.shape[3], query.device)
+        # Whole numbers also where torch.jit.trace has tensors of them.
+        key = (layer, int(query.shape[1]), int(query.shape[3]), query.device)
         if key not in self._modules:
             # Neither the caller's random numbers nor what was run before decide those of the method.
             with torch.random.fork_rng(devices=[]):

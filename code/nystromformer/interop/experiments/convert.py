@@ -4,15 +4,13 @@ Shapes: B rows, N tokens, E width.
 """
 
 import hashlib
-import logging
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from signal import Signals
-from statistics import mean, median
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -24,9 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 import nystromformer
 from nystromformer.attention.near_far import PARTS, NearFarAttention
-from nystromformer.config import ExperimentConfig, experiment_config
-from nystromformer.config.attention_text import parse_attention
-from nystromformer.config.overrides import apply_overrides
+from nystromformer.config import ExperimentConfig
 from nystromformer.data.sampler import rows_of_step
 from nystromformer.data.tokenizer import sha256_as_saved, special_tokens
 from nystromformer.errors import UserError
@@ -34,17 +30,18 @@ from nystromformer.files.parts import open_parts
 from nystromformer.files.writing import sha256_of, write_json
 from nystromformer.interop.conversion import Distillation, Hidden, Stage, squares, valid_alone, warm_up_steps
 from nystromformer.interop.experiments.folders import check_free, write_folder
-from nystromformer.interop.experiments.hf import check_tokenizer
 from nystromformer.interop.experiments.hub import find_source
 from nystromformer.interop.experiments.import_model import (
     HEADLESS,
+    MAY_DIFFER,
+    changed_config,
     import_model,
     initial_checkpoint,
     initial_weights,
     write_experiment,
 )
 from nystromformer.interop.experiments.open_model import Opened, open_model
-from nystromformer.interop.experiments.settings import Conversion, ImportSettings
+from nystromformer.interop.experiments.settings import Conversion
 from nystromformer.interop.formats import is_foreign
 from nystromformer.machine import machine_facts
 from nystromformer.model import PretrainingModel
@@ -59,8 +56,6 @@ from nystromformer.wording import listed
 
 Rows = list[NDArray[np.int32]]
 """Token ids, each row in the tokenizer's form `<s> A </s>`."""
-
-logger = logging.getLogger(__name__)
 
 RECORD = "conversion.json"
 _STAGES: Mapping[Stage, str] = {"layers": "attention outputs", "hidden": "hidden vectors"}
@@ -85,7 +80,7 @@ def convert_model(
     with tempfile.TemporaryDirectory() as scratch:
         original = _open_original(source, Path(scratch) / "source")
         settings = asdict(asked) | {"input": asked.input.name, "source": sha256_of(original.path)}
-    tokenizer = check_tokenizer(original)
+    tokenizer = original.check_tokenizer()
     config, teacher, student, notes = _models(original, asked)
     length, longest = asked.length or config.model.max_seq_len, config.model.max_seq_len
     reasons = [reason for each in config.model.attentions if (reason := each.why_not_length(length))]
@@ -109,30 +104,20 @@ def convert_model(
         open_parts(work, "run_export.py convert", facts | settings, advice="choose another DEST") as parts,
         device.products(config.model.transformer_dim),
     ):
+        student, teacher = (model.to(device.device) for model in (student, teacher))
         attentions = [f"encoder.layers.{number}.attention" for number in range(config.model.num_layers)]
-        task = _Task(
-            "layers",
-            student.to(device.device),
-            teacher.to(device.device),
-            attentions,
-            student.encoder.embeddings,
-            _hidden,
-            asked,
-            train,
-            held_out,
-            special_tokens(tokenizer).pad,
-        )
+        distillation = ("layers", student, teacher, attentions, student.encoder.embeddings, _hidden)
+        task = _Task(*distillation, asked, train, held_out, special_tokens(tokenizer).pad)  # type: ignore[arg-type]
         figures, stopped_by = _train(task, work, device)
         if stopped_by is not None:
             return f"stopped; the same command continues from {work}", stopped_by
         data = {"machine": machine_facts(), "command": command, "source": source.name, "notes": notes, **figures}
 
         def write(folder: Path) -> None:
-            headless = bool(original.content.get("imported", {}).get(HEADLESS))
             weights = {name: weight.cpu() for name, weight in student.state_dict().items()}
-            imported = {"kind": "converted", "files": {}, HEADLESS: headless}
+            imported = {"kind": "converted", "files": {}, HEADLESS: original.is_headless}
             content = initial_checkpoint(facts | {"conversion": settings, "imported": imported}, weights)
-            write_experiment(folder, config, tokenizer, content)
+            write_experiment(folder, config, tokenizer, content, original.kept)
             write_json(folder / RECORD, data | {"settings": settings})
 
         write_folder(dest, write)
@@ -144,7 +129,7 @@ def _open_original(source: Path, scratch: Path) -> Opened:
     """Open an experiment folder, or a folder of transformers, which is imported."""
     folder = find_source(source)
     if is_foreign(folder):
-        import_model(folder, scratch, ImportSettings(attention="softmax"))
+        import_model(folder, scratch)
         folder = scratch
     original = open_model(folder)
     names = {each.name for each in original.config.attentions}
@@ -165,21 +150,17 @@ def _models(
     Raises:
         UserError: an attention or overrides that do not fit, or that change more than attention and positions.
     """
-    attention, parameters = parse_attention(asked.attention)
     data = original.experiment.model_dump(mode="json", by_alias=True)
     # The new folder has weights of its own.
     data |= {"from_cp": None, "model_checkpoints": ExperimentConfig.model_fields["model_checkpoints"].default}
-    written = {"name": attention.name, **parameters}
-    data["model"] |= {"attn_type": written, "num_landmarks": None, "conv_kernel_size": None}
-    problems = apply_overrides(data, asked.overrides or [])
-    new = experiment_config(data, f"{original.name} with {asked.attention}", problems)
+    place = f"{original.name} with {asked.attention}"
+    new = changed_config(data, place, asked.attention, None, asked.overrides)
     softmax = {key: getattr(original.config, key) for key in ("attn_type", "num_landmarks", "conv_kernel_size")}
     models: list[PretrainingModel] = []
     before = original.config.model_dump(mode="json", by_alias=True)
     for config in (new.model_copy(update={"model": new.model.model_copy(update=softmax)}), new):
         model = initial_model(config)
-        initial, may_differ = initial_weights(model), "the attention, its convolution and max_seq_len"
-        transfer = fit_weights(original.path, original.weights, before, config, initial, may_differ)
+        transfer = fit_weights(original.path, original.weights, before, config, initial_weights(model), MAY_DIFFER)
         model.load_state_dict(transfer.weights)
         models.append(model.eval())
     teacher, student = models
@@ -274,21 +255,17 @@ class _Task(Distillation):
         """
         device = next(self.model.parameters()).device
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(len(self.attentions), 2, dtype=torch.float64))
-        times, cosines = [], []
+        cosines: list[float] = []
         for part in micro_batch_slices(len(self.held_out), self.asked.rows):
             batch = to_device(self._batch(self.held_out[part]), device)
             with torch.autocast(device.type, enabled=False):
-                begin = _now(device)
                 calls, (wanted, keep_BN) = self.wanted(batch)
-                between = _now(device)
                 found, _ = self.hidden(self.model, batch)
-                times.append((_now(device) - between) / (between - begin))
                 # The sums over tokens point where the means do.
                 one_BE, other_BE = (valid_alone(x[-1], keep_BN).sum(1) for x in (found, wanted))
                 cosines += torch.cosine_similarity(one_BE, other_BE).tolist()
                 for layer, (name, (attend, output_BNE)) in enumerate(zip(self.attentions, calls, strict=True)):
-                    pairs = {"hidden_errors": (found[layer], wanted[layer])}
-                    pairs["attention_errors"] = attend(), output_BNE
+                    pairs = {"hidden_errors": (found[layer], wanted[layer]), "attention_errors": (attend(), output_BNE)}
                     core = self.model.get_submodule(f"{name}.core")
                     if isinstance(core, NearFarAttention):
                         for kind in PARTS:
@@ -297,19 +274,8 @@ class _Task(Distillation):
                     for what, pair in pairs.items():
                         sums[what][layer] += squares(*pair, keep_BN, torch.float64).cpu()
         errors = {what: (each[:, 0] / each[:, 1]).sqrt().tolist() for what, each in sums.items()}
-        return {
-            "attention_errors": errors["attention_errors"],
-            "part_errors": {kind: errors[kind] for kind in PARTS if kind in errors},
-            "hidden_errors": errors["hidden_errors"],
-            "time_ratio": median(times),
-            "cosine": mean(cosines),
-        }
-
-
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
+        parts = {kind: errors.pop(kind) for kind in PARTS if kind in errors}
+        return {**errors, "part_errors": parts, "cosine": mean(cosines)}
 
 
 def _summary(figures: Mapping[str, Any]) -> dict[str, float]:

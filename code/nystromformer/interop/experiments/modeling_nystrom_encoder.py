@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput, SequenceClassifierOutput
 
 
@@ -179,7 +180,7 @@ def rotated(x: Tensor, theta: float) -> Tensor:
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
 
 
-class Layer(nn.Module):
+class Layer(GradientCheckpointingLayer):
     def __init__(self, config: NystromEncoderConfig, number: int) -> None:
         super().__init__()
         self.before, self.gated = config.norm == "pre", config.feed_forward == "glu"
@@ -224,6 +225,24 @@ class MaskedLMHead(nn.Module):
 class NystromEncoderPreTrainedModel(PreTrainedModel):
     config_class = NystromEncoderConfig
     base_model_prefix = "encoder"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ("Embeddings", "Layer")
+
+
+def finished(model, output, return_dict: bool | None):
+    """What a call returns, as its argument or the config says."""
+    wanted = model.config.return_dict if return_dict is None else return_dict
+    return output if wanted else output.to_tuple()
+
+
+def first_or_mean(hidden_BNE: Tensor, attention_mask: Tensor | None, pooling: str) -> Tensor:
+    """The first valid token's vector of each row, or the mean over valid tokens."""
+    if attention_mask is None:
+        return hidden_BNE.mean(1) if pooling == "mean" else hidden_BNE[:, 0]
+    keep_BN = attention_mask.bool()
+    if pooling == "mean":
+        return (hidden_BNE * keep_BN[..., None]).sum(1) / keep_BN.sum(1, keepdim=True).clamp(min=1)
+    return hidden_BNE[torch.arange(len(keep_BN), device=keep_BN.device), keep_BN.int().argmax(1)]
 
 
 class NystromEncoderModel(NystromEncoderPreTrainedModel):
@@ -237,10 +256,15 @@ class NystromEncoderModel(NystromEncoderPreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         return self.embeddings.word
 
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.embeddings.word = value
+
     def forward(
         self, input_ids=None, attention_mask=None, token_type_ids=None, inputs_embeds=None, output_hidden_states=None,
-        return_dict=None,
+        output_attentions=None, return_dict=None,
     ):  # fmt: skip
+        if self.config.output_attentions if output_attentions is None else output_attentions:
+            raise ValueError("output_attentions: the weights of pairs of tokens are never formed")
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("expected either input_ids or inputs_embeds")
         words = self.embeddings.word(input_ids) if inputs_embeds is None else inputs_embeds
@@ -251,7 +275,7 @@ class NystromEncoderModel(NystromEncoderPreTrainedModel):
         states[-1] = self.final_norm(states[-1])
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         out = BaseModelOutput(last_hidden_state=states[-1], hidden_states=tuple(states) if wanted else None)
-        return out if return_dict is not False else out.to_tuple()
+        return finished(self, out, return_dict)
 
 
 class NystromEncoderForMaskedLM(NystromEncoderPreTrainedModel):
@@ -260,15 +284,25 @@ class NystromEncoderForMaskedLM(NystromEncoderPreTrainedModel):
         self.encoder, self.mlm = NystromEncoderModel(config), MaskedLMHead(config)
         self.post_init()
 
+    def resize_token_embeddings(self, *args: Any, **options: Any) -> nn.Module:
+        embeddings = super().resize_token_embeddings(*args, **options)
+        bias_V = self.mlm.bias.data
+        new_V = bias_V.new_zeros(embeddings.num_embeddings)
+        new_V[: len(bias_V)] = bias_V[: len(new_V)]
+        self.mlm.bias = nn.Parameter(new_V)
+        return embeddings
+
     def forward(
         self, input_ids=None, attention_mask=None, token_type_ids=None, inputs_embeds=None, labels=None,
-        output_hidden_states=None, return_dict=None,
+        output_hidden_states=None, output_attentions=None, return_dict=None,
     ):  # fmt: skip
-        encoded = self.encoder(input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states)
+        encoded = self.encoder(
+            input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, output_attentions, True
+        )
         logits = self.mlm(encoded.last_hidden_state, self.encoder.embeddings.word.weight)
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten())
         out = MaskedLMOutput(loss=loss, logits=logits, hidden_states=encoded.hidden_states)
-        return out if return_dict is not False else out.to_tuple()
+        return finished(self, out, return_dict)
 
 
 class NystromEncoderForSequenceClassification(NystromEncoderPreTrainedModel):
@@ -280,14 +314,12 @@ class NystromEncoderForSequenceClassification(NystromEncoderPreTrainedModel):
 
     def forward(
         self, input_ids=None, attention_mask=None, token_type_ids=None, inputs_embeds=None, labels=None,
-        output_hidden_states=None, return_dict=None,
+        output_hidden_states=None, output_attentions=None, return_dict=None,
     ):  # fmt: skip
-        encoded = self.encoder(input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states)
-        hidden = encoded.last_hidden_state
-        pooled = hidden[:, 0]
-        if self.config.pooling == "mean":
-            keep_BN = torch.ones_like(hidden[..., 0]) if attention_mask is None else attention_mask.bool()
-            pooled = (hidden * keep_BN[..., None]).sum(1) / keep_BN.sum(1, keepdim=True).clamp(min=1)
+        encoded = self.encoder(
+            input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, output_attentions, True
+        )
+        pooled = first_or_mean(encoded.last_hidden_state, attention_mask, self.config.pooling)
         logits, loss = self.head["classifier"](activation(self.config.classifier_act, self.head["dense"](pooled))), None
         if labels is not None and self.config.problem_type == "multi_label_classification":
             loss = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
@@ -296,4 +328,4 @@ class NystromEncoderForSequenceClassification(NystromEncoderPreTrainedModel):
         elif labels is not None:
             loss = F.cross_entropy(logits, labels.flatten())
         out = SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=encoded.hidden_states)
-        return out if return_dict is not False else out.to_tuple()
+        return finished(self, out, return_dict)

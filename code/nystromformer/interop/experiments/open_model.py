@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, special
 from nystromformer.errors import UserError
 from nystromformer.files.writing import sha256_of
 from nystromformer.interop.formats.files import check_finite_weights
+from nystromformer.interop.formats.sentences import Sentences, kept_sentences
 from nystromformer.interop.formats.source import SEVERAL
 from nystromformer.interop.transfer import mentioned
 from nystromformer.model import ClassificationModel, PretrainingModel
@@ -56,6 +57,33 @@ class Opened:
     """Of a classification: its classes, or one of a value; None of a model that guesses masked tokens."""
     result: Run | None = None
     """Of a finished fine-tuning."""
+    kept: Sentences | None = None
+    """What the source of an import did around its encoder."""
+
+    @property
+    def is_headless(self) -> bool:
+        """Whether it guesses masked tokens with a head that nobody trained: its source had none."""
+        return self.labels is None and bool(self.content.get("imported", {}).get("headless"))
+
+    @property
+    def sentences(self) -> Sentences:
+        """How vectors of texts are made."""
+        if self.kept is None:
+            return Sentences(self.folder, self.config.pooling, self.longest)
+        length = min(self.kept.length or self.longest, self.longest)
+        return replace(self.kept, pooling=self.config.pooling, length=length)
+
+    def check_tokenizer(self) -> Tokenizer:
+        """The tokenizer of a model that has one.
+
+        Raises:
+            UserError: it has none.
+        """
+        if self.tokenizer is None:
+            raise UserError(
+                f"{self.path}: was imported without a tokenizer, which is needed here: import it again with --tokenizer"
+            )
+        return self.tokenizer
 
     @property
     def between(self) -> str:
@@ -171,7 +199,8 @@ def _open_experiment(folder: Path, wanted: str) -> Opened:
     if _CLASSIFIER in content["model"]:
         raise UserError(f"{path}: expected weights of a pretraining, found those of a classification")
     tokenizer = _tokenizer(path, experiment.checkpoints, content["tokenizer"])
-    return _check(Opened(folder.resolve().name, folder, path, content, experiment.config, tokenizer))
+    kept = kept_sentences(experiment.checkpoints / TOKENIZER_FOLDER)
+    return _check(Opened(folder.resolve().name, folder, path, content, experiment.config, tokenizer, kept=kept))
 
 
 def _open_run(folder: Path, wanted: str | None) -> Opened:
@@ -194,11 +223,15 @@ def _open_run(folder: Path, wanted: str | None) -> Opened:
         checkpoints = folder.resolve().parent
         tokenizer = _tokenizer(path, checkpoints, content["tokenizer"])
         labels = tuple(content["head"]["labels"])
-        return _check(Opened(checkpoints.parent.name, folder, path, content, config, tokenizer, labels))
+        kept = kept_sentences(checkpoints / TOKENIZER_FOLDER)
+        return _check(Opened(checkpoints.parent.name, folder, path, content, config, tokenizer, labels, kept=kept))
     content, labels = _as_in_transformers(recipe_in(content.get("texts"), path).answer, content, path)
-    tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER if result is None else result.tokenizer)
+    tokenizer_folder = folder / TOKENIZER_FOLDER if result is None else result.tokenizer
+    tokenizer, kept = load_tokenizer(tokenizer_folder), kept_sentences(tokenizer_folder)
+    # The run learned from texts without it.
+    kept = None if kept is None else replace(kept, default_prompt=None)
     name = folder.resolve().name if result is None else f"{result.experiment}-{result.task.replace('/', '-')}"
-    return _check(Opened(name, folder, path, content, config, tokenizer, labels, result))
+    return _check(Opened(name, folder, path, content, config, tokenizer, labels, result, kept))
 
 
 def _weights_of(folder: Path, result: Run, wanted: str) -> Path:

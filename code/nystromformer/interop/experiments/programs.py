@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, first_line
 from nystromformer.files.writing import write_json
+from nystromformer.interop.experiments.export_model import write_tokenizer
 from nystromformer.interop.experiments.folders import write_folder
-from nystromformer.interop.experiments.hf import write_tokenizer
 from nystromformer.interop.experiments.open_model import Opened
 from nystromformer.model import ClassificationModel, PretrainingModel
 
@@ -78,10 +78,7 @@ def export_program(opened: Opened) -> torch.export.ExportedProgram:
         with _quiet(), torch.no_grad():
             program = torch.export.export(module, (), kwargs=example, dynamic_shapes=dict.fromkeys(example, shape))
     except Exception as error:  # torch's tracer raises errors of many kinds
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        raise UserError(
-            f"{opened.path}: torch.export cannot trace the model: {type(error).__name__}: {' '.join(lines[:2])[:300]}"
-        ) from error
+        raise UserError(f"{opened.path}: torch.export cannot trace the model: {first_line(error)[:300]}") from error
     for part in program.graph_module.modules():
         if isinstance(part, torch.fx.GraphModule):
             for node in part.graph.nodes:
@@ -150,7 +147,7 @@ def export_checked(opened: Opened, dest: Path, form: str) -> float:
 def _convert_to_onnx(opened: Opened, program: torch.export.ExportedProgram) -> Any:
     try:
         with _quiet():
-            return torch.onnx.export(
+            made: Any = torch.onnx.export(
                 program,
                 input_names=list(inputs(opened, 1, 1)),
                 output_names=["logits"],
@@ -165,6 +162,19 @@ def _convert_to_onnx(opened: Opened, program: torch.export.ExportedProgram) -> A
             first = first.__cause__
         reason = str(first).strip().splitlines()[:1] or [type(first).__name__]
         raise UserError(f"{opened.path}: cannot be expressed in ONNX's opset {OPSET}: {reason[0]:.300}") from error
+    if opened.config.positions == "learned":
+        _name_positions(made.model.graph, opened.config.max_seq_len)
+    return made
+
+
+def _name_positions(graph: Any, longest: int) -> None:
+    """Give the addition of the positions a name that says what is wrong where onnxruntime stops there: a file of ONNX's
+    has no other way to refuse an input.
+    """
+    (table,) = [value for name, value in graph.initializers.items() if name.endswith("embeddings.position.weight")]
+    for cut in table.consumers():
+        for addition in cut.outputs[0].consumers():
+            addition.name = f"the input has more tokens than the model's {longest} positions"
 
 
 def _stable_sort(x: Any, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:

@@ -22,33 +22,24 @@ class ImportSettings:
             "any length and padding.",
         ),
     ] = False
-    conv_kernel_size: Annotated[
-        int | None,
-        typer.Option(
-            "--conv_kernel_size",
-            min=0,
-            max=MOST,
-            help="From BERT or RoBERTa: taps of the convolution, which starts at zero; 0: none. Default: 33, or 0 "
-            "with --attention.",
-        ),
-    ] = None
-    num_landmarks: Annotated[
-        int | None,
-        typer.Option("--num_landmarks", min=1, max=MOST, help="From BERT or RoBERTa: landmarks. Default: 64."),
-    ] = None
     attention: Annotated[
         str | None,
         typer.Option(
             "--attention",
-            help="From BERT or RoBERTa: attention that replaces softmax, with parameters after commas, such as "
-            "near_far,block_size=32; softmax keeps the source's. Default: nystrom.",
+            help="Attention that replaces the source's, untrained, with parameters after commas, such as "
+            "near_far,num_blocks=2. Default: the source's own.",
         ),
     ] = None
-
-    @property
-    def replaces(self) -> bool:
-        """Whether any of it is of the attention that takes softmax's place."""
-        return (self.conv_kernel_size, self.num_landmarks, self.attention) != (None, None, None)
+    length: Annotated[
+        int | None,
+        typer.Option(
+            "--length",
+            min=1,
+            max=MOST,
+            help="Tokens of the longest input: learned positions are repeated up to it, or cut. Default: the source's.",
+        ),
+    ] = None
+    overrides: Overrides = None
 
 
 @dataclass(frozen=True)

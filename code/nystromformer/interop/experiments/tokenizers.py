@@ -1,44 +1,33 @@
 """The tokenizer of a model that comes from elsewhere."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
 from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, row_form, special_names
 from nystromformer.errors import UserError
 
-NONE = "none"
 _OF_ROWS = (pre_tokenizers.ByteLevel, pre_tokenizers.BertPreTokenizer)
 
 
-@dataclass(frozen=True)
-class ImportedTokenizer:
-    """A tokenizer in the form that datasets have it."""
-
-    tokenizer: Tokenizer | None
-    """None where the model comes without one."""
-    notes: tuple[str, ...] = ()
-
-
-def import_tokenizer(beside: Path, given: str | None, vocab_size: int) -> ImportedTokenizer:
-    """Read a model's tokenizer.
-
-    One of a kind that preprocessing takes is given the form that preprocessing gives it, so that rows that are made
-    with it fit the model.
+def import_tokenizer(
+    beside: Path, given: str | None, vocab_size: int, lower_case: bool = False
+) -> tuple[Tokenizer | None, list[str]]:
+    """Read a model's tokenizer, in the form that datasets have it, so that rows that are made with it fit the model;
+    None where the model comes without one; and what was done, a line each.
 
     Args:
         beside: where it is looked for.
         given: its folder instead, or "none".
         vocab_size: of the model.
+        lower_case: whether texts are in lower case before it sees them; then it does so itself.
 
     Raises:
         UserError: it is not there, or has more tokens than the model, or no special tokens that are known.
     """
-    if given == NONE:
-        text = "without a tokenizer: fine-tuning and validation, which compare tokenizers, refuse the model"
-        return ImportedTokenizer(None, (text,))
+    if given == "none":
+        return None, ["without a tokenizer: fine-tuning and validation, which compare tokenizers, refuse the model"]
     folder = beside if given is None else Path(given)
     if not (folder / TOKENIZER_FILE).is_file() and not (folder / "vocab.json").is_file():
         raise UserError(
@@ -55,24 +44,10 @@ def import_tokenizer(beside: Path, given: str | None, vocab_size: int) -> Import
         )
     if size < vocab_size:
         notes.append(f"the tokenizer has {size} tokens, the model room for {vocab_size}: the last ones are never met")
-    return ImportedTokenizer(tokenizer, tuple(notes))
-
-
-def _otherwise(folder: Path, tokenizer: Tokenizer) -> list[str]:
-    """A note where a tokenizer in the form of rows gives other ids than the folder's own."""
-    if not (folder / TOKENIZER_FILE).is_file():
-        return []
-    own = load_tokenizer(folder)
-    own.no_truncation()
-    own.no_padding()
-    asked = {"a text": ("The capital of France", None), "a pair of texts": ("a question", "an answer")}
-    unlike = [what for what, texts in asked.items() if own.encode(*texts).ids != tokenizer.encode(*texts).ids]
-    if not unlike:
-        return []
-    return [
-        "its tokenizer has the form of this project's rows, a blank before the first word and <s> A </s> B </s>, so "
-        f"that {' and '.join(unlike)} may get other ids than by the source's own"
-    ]
+    if lower_case:
+        own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+    return tokenizer, notes
 
 
 def _read(folder: Path) -> tuple[Tokenizer, list[str]]:
@@ -95,3 +70,20 @@ def _read(folder: Path) -> tuple[Tokenizer, list[str]]:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer, [f"no rows for pretraining can be made with this tokenizer: {reason}"]
+
+
+def _otherwise(folder: Path, tokenizer: Tokenizer) -> list[str]:
+    """A note where a tokenizer in the form of rows gives other ids than the folder's own."""
+    if not (folder / TOKENIZER_FILE).is_file():
+        return []
+    own = load_tokenizer(folder)
+    own.no_truncation()
+    own.no_padding()
+    asked = {"a text": ("The capital of France", None), "a pair of texts": ("a question", "an answer")}
+    unlike = [what for what, texts in asked.items() if own.encode(*texts).ids != tokenizer.encode(*texts).ids]
+    if not unlike:
+        return []
+    return [
+        "its tokenizer has the form of this project's rows, a blank before the first word and <s> A </s> B </s>, so "
+        f"that {' and '.join(unlike)} may get other ids than by the source's own"
+    ]

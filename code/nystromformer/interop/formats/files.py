@@ -1,6 +1,7 @@
 """Reading tensors that other programs stored; no code in a file is ever run."""
 
 import pickle
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from nystromformer.files.reading import read_json
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _INDEX = ".index.json"
+_WITHIN = "_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module"
+_WRAPPERS = re.compile(rf"^((module|{_WITHIN})\.)+|(?<=\.)(({_WITHIN})\.)+")
+"""What DataParallel puts before names, and what torch.compile and FSDP put within them."""
 _HOW_TO_GET = "Get the model's files again, all from the same source"
 
 
@@ -53,7 +57,8 @@ def read_pickled(path: Path) -> Any:
 
 
 def in_float32(weights: Mapping[str, Any], path: Path) -> tuple[dict[str, Tensor], list[str]]:
-    """Tensors, those of floating-point numbers in float32, and a line where some were not.
+    """Tensors, those of floating-point numbers in float32, by names without what wraps a model in training; and a line
+    for each that was otherwise.
 
     Raises:
         UserError: something else than tensors; names the first.
@@ -65,6 +70,9 @@ def in_float32(weights: Mapping[str, Any], path: Path) -> tuple[dict[str, Tensor
     found = {str(value.dtype).removeprefix("torch.") for value in weights.values() if value.is_floating_point()}
     kinds = sorted(found - {"float32"})
     notes = [f"weights stored in {' and '.join(kinds)} are held in float32"] if kinds else []
+    if wrappers := sorted({match[0] for name in weights if (match := _WRAPPERS.search(name))}):
+        notes.append(f"names without {', '.join(wrappers)}, which wrap a model in training")
+        weights = {_WRAPPERS.sub("", name): value for name, value in weights.items()}
     # Tied tensors are views of one; each gets memory of its own, so that nothing is stored twice for one of them.
     return {
         name: value.to(torch.float32 if value.is_floating_point() else value.dtype).contiguous()

@@ -1,0 +1,150 @@
+"""What sentence-transformers does around an encoder: its modules, its pooling, prompts before texts, and lengths."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nystromformer.errors import UserError
+from nystromformer.files.reading import read_json
+from nystromformer.files.writing import write_json
+
+_MODULES, _PARTS = "modules.json", ("Transformer", "Pooling", "Normalize")
+"""What comes one after another, and what of that is known."""
+_POOLING, _MODE = "1_Pooling", "pooling_mode_"
+"""Where it usually says how it pools, and how its keys begin."""
+_MODES = {"cls_token": "first", "cls": "first", "mean_tokens": "mean", "mean": "mean"}
+_TRANSFORMER, _WHOLE = "sentence_bert_config.json", "config_sentence_transformers.json"
+_CONFIG = "config.json"
+_KEPT = "sentence_transformers.json"
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """What of a folder an experiment keeps beside its tokenizer, for its own vectors and for an export."""
+
+    transformer: Path
+    """The folder of the encoder."""
+    pooling: str
+    """first or mean."""
+    length: int | None = None
+    """Tokens that are read of a text; None: as many as the model takes."""
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    """The name of that which stands before each text, unless another is asked for."""
+    lower_case: bool = False
+    """Whether texts are in lower case before the tokenizer sees them."""
+
+    @property
+    def prefix(self) -> str:
+        """What stands before each text."""
+        return self.prompts[self.default_prompt] if self.default_prompt is not None else ""
+
+    def notes(self, longest: int) -> list[str]:
+        """What is said of it, a line each."""
+        said = [f"pooling: {self.pooling}, as sentence-transformers has it"]
+        if self.length is not None and self.length < longest:
+            said.append(f"vectors of texts are made of {self.length} tokens, as sentence-transformers does")
+        if self.prompts:
+            default = "no default" if self.default_prompt is None else f"{self.default_prompt} before each text"
+            said.append(f"prompts: {', '.join(self.prompts)} ({default}), kept for its vectors and for an export")
+        if self.lower_case:
+            said.append("do_lower_case: the tokenizer does it")
+        return said
+
+    def keep(self, tokenizer: Path) -> None:
+        """Write it beside an experiment's tokenizer."""
+        kept = {"max_seq_length": self.length, "prompts": self.prompts, "default_prompt_name": self.default_prompt}
+        write_json(tokenizer / _KEPT, {"pooling": self.pooling, **kept})
+
+    def write(self, folder: Path, width: int) -> None:
+        """Write the files that sentence-transformers reads, beside the encoder's."""
+        modules = [
+            {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{name}"}
+            for number, (path, name) in enumerate((("", "Transformer"), (_POOLING, "Pooling")))
+        ]
+        write_json(folder / _MODULES, modules)
+        write_json(folder / _TRANSFORMER, {"max_seq_length": self.length})
+        if self.prompts:
+            write_json(folder / _WHOLE, {"prompts": self.prompts, "default_prompt_name": self.default_prompt})
+        (folder / _POOLING).mkdir()
+        modes = {_MODE + name: _MODES[name] == self.pooling for name in ("cls_token", "mean_tokens")}
+        write_json(folder / _POOLING / _CONFIG, {"word_embedding_dimension": width, **modes})
+
+
+def kept_sentences(tokenizer: Path) -> Sentences | None:
+    """What was kept beside an experiment's tokenizer; None where nothing was."""
+    if not (tokenizer / _KEPT).is_file():
+        return None
+    kept: dict[str, Any] = read_json(tokenizer / _KEPT)
+    prompts = kept["prompts"], kept["default_prompt_name"]
+    return Sentences(tokenizer, kept["pooling"], kept["max_seq_length"], *prompts)
+
+
+def read_sentences(folder: Path) -> Sentences | None:
+    """What a folder says; None where it is none of sentence-transformers.
+
+    Raises:
+        UserError: it computes more than vectors that are pooled, and perhaps normalised, from the encoder's; names the
+            file and what of it.
+    """
+    parts = _parts(folder)
+    if not parts:
+        return None
+    transformer = folder / parts.get("Transformer", "")
+    pooling = "first" if "Pooling" not in parts else _read_pooling(folder / parts["Pooling"] / _CONFIG)
+    own, whole = (_read(place) for place in (transformer / _TRANSFORMER, folder / _WHOLE))
+    prompts, default = whole.get("prompts") or {}, whole.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(each, str) for each in prompts.values()):
+        raise UserError(f"{folder / _WHOLE}: prompts: expected texts by their names, found {prompts!r:.80}")
+    if default is not None and default not in prompts:
+        raise UserError(
+            f"{folder / _WHOLE}: default_prompt_name: expected one of {', '.join(prompts) or 'no prompts'}, found "
+            f"{default!r:.80}"
+        )
+    length = own.get("max_seq_length")
+    lower_case = own.get("do_lower_case") is True
+    return Sentences(
+        transformer, pooling, length if isinstance(length, int) else None, dict(prompts), default, lower_case
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content = read_json(path) if path.is_file() else {}
+    return content if isinstance(content, dict) else {}
+
+
+def _parts(folder: Path) -> dict[str, str]:
+    """The folders of the parts, by the parts' names."""
+    path = folder / _MODULES
+    if not path.is_file():
+        return {"Pooling": _POOLING} if (folder / _POOLING / _CONFIG).is_file() else {}
+    content = read_json(path)
+    modules = [each if isinstance(each, dict) else {} for each in content] if isinstance(content, list) else []
+    parts = {str(each.get("type")).rpartition(".")[2]: str(each.get("path", "")) for each in modules}
+    if not parts or not set(parts) <= set(_PARTS):
+        raise UserError(
+            f"{path}: expected the parts {', '.join(_PARTS)}, found {', '.join(parts) or 'none'}: such a model has "
+            "more parts than this project's encoder and its pooling; move the file away to import these two"
+        )
+    return parts
+
+
+def _read_pooling(path: Path) -> str:
+    """How it pools, "first" or "mean", by the config.json of that part."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file, where {_MODULES} says how the model pools: copy it again")
+    said = _read(path)
+    modes = [key.removeprefix(_MODE) for key, value in said.items() if key.startswith(_MODE) and value is True]
+    if isinstance(said.get("pooling_mode"), str):  # later versions name the one
+        modes = [said["pooling_mode"]]
+    if len(modes) != 1 or modes[0] not in _MODES:
+        raise UserError(
+            f"{path}: expected the first token's vector (cls_token) or the mean (mean_tokens), found "
+            f"{', '.join(modes) or 'neither'}: move the file away, and set model.pooling in config.json afterwards"
+        )
+    if said.get("include_prompt") is False:
+        raise UserError(
+            f"{path}: include_prompt false leaves the prompt's tokens out of the mean, which this project cannot: set "
+            "it to true, or move the file away"
+        )
+    return _MODES[modes[0]]

@@ -1,0 +1,312 @@
+"""Models of others as experiments and back: what they compute is compared with transformers' modules and the authors'.
+
+Shapes: B batch, N tokens.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import foreign
+import pytest
+import torch
+from exported import assert_equal
+from foreign import AUTHORS, LANDMARKS, LENGTH, SIZES, VOCABULARY
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import AutoModelForMaskedLM, PreTrainedModel
+
+from nystromformer.errors import UserError
+from nystromformer.interop.experiments.export_model import export_model
+from nystromformer.interop.experiments.import_model import import_model
+from nystromformer.interop.experiments.layouts import MODULE_FILE
+from nystromformer.interop.experiments.open_model import open_model
+from nystromformer.interop.experiments.settings import ImportSettings
+from nystromformer.model import ClassificationModel, PretrainingModel
+from nystromformer.tasks.experiment.folder import open_experiment
+from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
+
+COMPATIBLE = ImportSettings(compatible=True)
+_BIASES = ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias")
+TANH = {"hidden_activation": "gelu_pytorch_tanh", "classifier_activation": "gelu_pytorch_tanh"}
+FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{f"nystromformer, {size}": ("nystromformer", {"size": size}) for size in SIZES},
+    "nystromformer, tanh": ("nystromformer", {"hidden_act": "gelu_new"}),
+    "nystromformer, 64 = 64": ("nystromformer", {"num_landmarks": 64, "segment_means_seq_len": 64}),
+    "nystromformer, classes": ("nystromformer", {"classes": 3}),
+    "bert": ("bert", {}),
+    "bert, many heads": ("bert", {"size": "many heads"}),
+    "roberta": ("roberta", {}),
+    "distilbert": ("distilbert", {}),
+    "modernbert": ("modernbert", {}),
+    "modernbert, all biases": ("modernbert", dict.fromkeys(_BIASES, True)),
+    "modernbert, some biases": ("modernbert", {"norm_bias": True, "decoder_bias": False}),
+    "modernbert, global": ("modernbert", {"layer_types": ["full_attention"] * 4, **TANH}),
+    "modernbert, mean": (
+        "modernbert",
+        {"layer_types": ["sliding_attention", "full_attention"] * 2, "classifier_pooling": "mean"},
+    ),
+}
+
+
+def imported(source: Path, dest: Path, settings: ImportSettings = COMPATIBLE) -> tuple[PretrainingModel, str]:
+    """The model of the folder that the import has made, and what it said."""
+    said = import_model(source, dest, settings)
+    content = read_checkpoint(dest / "model" / "cp-0000.model")
+    assert content["config"] == open_experiment(dest).config.model_dump(mode="json", by_alias=True)
+    model = open_model(dest).build()
+    assert isinstance(model, PretrainingModel)
+    return model, "\n".join(said)
+
+
+def tokens(batch: int, length: int = LENGTH) -> Tensor:
+    return torch.randint(5, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(length))
+
+
+def logits_of(model: nn.Module, tokens_BN: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Of ours or theirs."""
+    with torch.no_grad():
+        if isinstance(model, PreTrainedModel):
+            logits: Tensor = model(tokens_BN, attention_mask=None if mask is None else mask.long()).logits
+        elif isinstance(model, ClassificationModel):
+            logits = model(tokens_BN, mask)
+        else:
+            assert isinstance(model, PretrainingModel)
+            logits = model.mlm(model.encoder(tokens_BN, mask), model.encoder.embeddings.word.weight)
+    return logits
+
+
+@pytest.mark.parametrize("case", FORMATS)
+def test_in_and_out_and_in_again(tmp_path: Path, case: str) -> None:
+    """Equal logits each time, and the weights to the bit; of padding too, where the source computes it."""
+    kind, changes = FORMATS[case]
+    source: PreTrainedModel = getattr(foreign, kind)(**changes)
+    foreign.stored(source, tmp_path / "theirs")
+    import_model(tmp_path / "theirs", tmp_path / "ours", COMPATIBLE)
+    below = "model/classification" if "classes" in case else ""
+    ours = open_model(tmp_path / "ours" / below)
+    assert ours.config.pooling == ("mean" if "mean" in case else "first")
+    # Of softmax with a convolution transformers' own module has padding in it, and is asked for.
+    told = export_model(tmp_path / "ours" / below, None, "hf", tmp_path / "back", "transformers")
+    assert "computes the same" in told
+    assert not (tmp_path / "back" / MODULE_FILE).exists()
+    back = type(source) if kind in ("nystromformer", "bert", "modernbert") else AutoModelForMaskedLM
+    again, loading = back.from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert not any(loading[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    for batch in (1, 3):
+        mask = None
+        if kind != "nystromformer":
+            mask = torch.arange(LENGTH) < torch.tensor([[LENGTH], [20], [1]])[:batch]
+        expected, keep = logits_of(source, tokens(batch), mask), mask if mask is not None else slice(None)
+        for model in (ours.build(), again):
+            assert_equal(logits_of(model, tokens(batch), mask)[keep], expected[keep])
+    if kind in ("nystromformer", "bert"):
+        weights, theirs = again.state_dict(), source.state_dict()
+        assert weights.keys() == theirs.keys()
+        assert all(torch.equal(weight, theirs[name]) for name, weight in weights.items())
+    import_model(tmp_path / "back", tmp_path / "again", COMPATIBLE)
+    twice = open_model(tmp_path / "again" / below)
+    for name, weight in ours.weights.items():
+        offset = ours.config.position_offset - twice.config.position_offset if "position" in name else 0
+        assert torch.equal(weight[offset:], twice.weights[name]), name
+    assert ours.content["tokenizer"] == twice.content["tokenizer"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_nystromformer_with_our_attention_differs_by_the_inverses_start_alone(tmp_path: Path, size: str) -> None:
+    """One divisor for the whole batch or one for each matrix: on a full row without padding all else is equal."""
+    source = foreign.nystromformer(size)
+    model, said = imported(foreign.stored(source, tmp_path / "theirs"), tmp_path / "ours", ImportSettings())
+    assert "softmax" not in said
+    ours, expected = logits_of(model, tokens(3)), logits_of(source, tokens(3))
+    assert float((ours - expected).norm() / expected.norm()) < 0.02
+    for layer in model.encoder.layers:
+        core = layer.attention.core  # type: ignore[union-attr]
+        core.config = core.config.model_copy(update={"pinv_start": "batch"})  # type: ignore[union-attr, operator]
+    assert_equal(logits_of(model, tokens(3)), expected)
+
+
+def test_transformers_default_of_64_and_64_is_softmax_and_is_reported(tmp_path: Path) -> None:
+    source = foreign.nystromformer(segment_means_seq_len=64, num_landmarks=64)
+    model, said = imported(foreign.stored(source, tmp_path / "theirs"), tmp_path / "ours", ImportSettings())
+    assert "num_landmarks = segment_means_seq_len = 64: the source computes exact softmax attention" in said
+    for length in (1, 7):
+        assert_equal(logits_of(model, tokens(2, length)), logits_of(source, tokens(2, length)))
+
+
+def test_a_classification_has_its_labels(tmp_path: Path) -> None:
+    source = foreign.nystromformer(classes=3, id2label={0: "no", 1: "maybe", 2: "yes"})
+    _, said = imported(foreign.stored(source, tmp_path / "theirs"), tmp_path / "ours")
+    assert "without a head for masked tokens" in said
+    content = read_checkpoint(tmp_path / "ours" / "model" / "classification" / "cp-0000.model")
+    assert content["head"] == {"between": "gelu_tanh", "labels": ["no", "maybe", "yes"]}
+
+
+@pytest.mark.parametrize("form", ["in the softmax's place", "of more tokens", "by a key"])
+def test_what_an_import_changes(tmp_path: Path, form: str) -> None:
+    """Another attention, exact where it has as many landmarks as tokens; more positions, the first ones the source's;
+    and keys of config.json. By default all is the source's."""
+    source = foreign.bert()
+    folder = foreign.stored(source, tmp_path / "theirs")
+    changes: dict[str, Any] = {
+        "in the softmax's place": {"attention": f"nystrom,num_landmarks={LANDMARKS},conv_kernel_size=7"},
+        "of more tokens": {"length": 3 * LENGTH},
+        "by a key": {"overrides": ["model.pooling=mean", f"model.max_seq_len={LENGTH // 2}"]},
+    }[form]
+    model, said = imported(folder, tmp_path / "ours", ImportSettings(**changes))
+    config, short = open_experiment(tmp_path / "ours").config.model, tokens(3, LANDMARKS)
+    mask = torch.arange(LANDMARKS) < torch.tensor([[LANDMARKS], [3], [1]])
+    assert_equal(logits_of(model, short, mask)[mask], logits_of(source, short, mask)[mask])
+    if form == "in the softmax's place":
+        assert 'model.attn_type: "softmax" in the checkpoint' in said
+        assert "the new attention is untrained" in said
+        assert not model.encoder.layers[0].attention.core.skip.weight.any()  # type: ignore[union-attr, operator]
+        assert float((logits_of(model, tokens(1)) - logits_of(source, tokens(1))).abs().max()) > 1e-3
+    elif form == "of more tokens":
+        assert f"positions: {LENGTH} repeated to {3 * LENGTH}" in said
+        assert logits_of(model, tokens(2, 3 * LENGTH)).isfinite().all()
+    else:
+        assert (config.pooling, config.max_seq_len) == ("mean", LENGTH // 2)
+    assert {each.name for each in config.attentions} == {"nystrom" if form == "in the softmax's place" else "softmax"}
+
+
+WRAPPERS = {
+    "DataParallel": "module.{}",
+    "torch.compile": "_orig_mod.{}",
+    "both": "module._orig_mod.{}",
+    "compiled layers": "{}",
+}
+
+
+@pytest.mark.parametrize("kind", ["bert", "authors"])
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_names_are_read_without_what_wrapped_the_model(tmp_path: Path, wrapper: str, kind: str) -> None:
+    def wrapped(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        inner = {"bert": ("encoder.layer.0.", "encoder.layer.0._orig_mod."), "authors": ("mha.", "mha._orig_mod.")}
+        parts = inner[kind] if wrapper == "compiled layers" else ("", "")
+        return {WRAPPERS[wrapper].format(name.replace(*parts)): weight for name, weight in weights.items()}
+
+    if kind == "bert":
+        path = foreign.stored(foreign.bert(), tmp_path / "theirs")
+        file = path / "model.safetensors"
+        save_file(wrapped(load_file(file)), file)
+    else:
+        path = foreign.authors_folder(tmp_path / "theirs", AUTHORS)
+        content = torch.load(path, weights_only=True)
+        torch.save({"model_state_dict": wrapped(content["model_state_dict"])}, path)
+    said = import_model(path, tmp_path / "ours", COMPATIBLE, tokenizer="none")
+    assert any(line.startswith("names without ") and "_orig_mod" in line for line in said) == ("Data" not in wrapper)
+    name = "encoder.layers.0.attention.query.weight"
+    expected = foreign.authors_weights(AUTHORS)["model.transformer_0.mha.W_q.weight"]
+    if kind == "bert":
+        expected = foreign.bert().bert.encoder.layer[0].attention.self.query.weight
+    assert torch.equal(open_model(tmp_path / "ours").weights[name], expected)
+
+
+@pytest.mark.parametrize("part", ["encoder alone", "with a pooler", "old names"])
+def test_parts_and_old_names_of_bert(tmp_path: Path, part: str) -> None:
+    source = foreign.bert()
+    folder = foreign.stored(source, tmp_path / "theirs")
+    weights = load_file(folder / "model.safetensors")
+    if part == "encoder alone":
+        weights = {name.removeprefix("bert."): w for name, w in weights.items() if name.startswith("bert.")}
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"architectures": ["BertModel"]}))
+    elif part == "with a pooler":
+        weights |= {"bert.pooler.dense.weight": torch.ones(16, 16), "cls.seq_relationship.bias": torch.ones(2)}
+    else:
+        old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+        for new, name in old.items():
+            weights = {key.replace(new, name): weight for key, weight in weights.items()}
+        weights["bert.embeddings.position_ids"] = torch.arange(LENGTH)
+    save_file(weights, folder / "model.safetensors")
+    model, said = imported(folder, tmp_path / "ours")
+    assert ("bert.pooler.dense.weight, cls.seq_relationship.bias" in said) == (part == "with a pooler")
+    assert ("without a head for masked tokens" in said) == (part == "encoder alone")
+    if part == "encoder alone":
+        with torch.no_grad():
+            assert_equal(model.encoder(tokens(2)), source.base_model(tokens(2)).last_hidden_state)
+    else:
+        assert_equal(logits_of(model, tokens(2)), logits_of(source, tokens(2)))
+
+
+@pytest.mark.parametrize("form", ["bin", "parts", "parts of bin", "bfloat16"])
+def test_how_weights_are_stored(tmp_path: Path, form: str) -> None:
+    source = foreign.nystromformer()
+    folder = foreign.stored(source, tmp_path / "theirs")
+    weights, file = load_file(folder / "model.safetensors"), folder / "model.safetensors"
+    file.unlink()
+    names = sorted(weights)
+    halves = {name: int(number > len(names) // 2) for number, name in enumerate(names)}
+    if form == "bin":
+        torch.save(weights, folder / "pytorch_model.bin")
+    elif form == "bfloat16":
+        save_file({name: weight.bfloat16() for name, weight in weights.items()}, file)
+        source = source.bfloat16().float()
+    else:
+        ending, save = ("safetensors", save_file) if form == "parts" else ("bin", torch.save)
+        stem = "model" if form == "parts" else "pytorch_model"
+        for half in (0, 1):
+            save({n: weights[n] for n in names if halves[n] == half}, folder / f"{stem}-{half}.{ending}")
+        table = {name: f"{stem}-{half}.{ending}" for name, half in halves.items()}
+        (folder / f"{stem}.{ending}.index.json").write_text(json.dumps({"weight_map": table}))
+    model, said = imported(folder, tmp_path / "ours")
+    assert ("stored in bfloat16 are held in float32" in said) == (form == "bfloat16")
+    assert_equal(logits_of(model, tokens(2)), logits_of(source, tokens(2)))
+
+
+def test_a_type_of_sentences_is_part_of_modernberts_tokens(tmp_path: Path) -> None:
+    foreign.stored(foreign.modernbert(), tmp_path / "theirs")
+    import_model(tmp_path / "theirs", tmp_path / "ours")
+    path = tmp_path / "ours" / "model" / "cp-0000.model"
+    content = read_checkpoint(path)
+    content["model"]["encoder.embeddings.sentence_type.weight"] += 0.3
+    write_checkpoint(content, path)
+    export_model(tmp_path / "ours", None, "hf", tmp_path / "back")
+    theirs = AutoModelForMaskedLM.from_pretrained(tmp_path / "back")
+    again, _ = imported(tmp_path / "back", tmp_path / "again")
+    for model in (open_model(tmp_path / "ours").build(), again):
+        assert_equal(logits_of(model, tokens(2)), logits_of(theirs, tokens(2)))
+    names = [f"encoder.embeddings.{each}.weight" for each in ("word", "sentence_type")]
+    for name, error in zip(names, (0.0, 1e-6), strict=True):
+        torch.testing.assert_close(again.state_dict()[name], content["model"][name], rtol=error, atol=error)
+    with pytest.raises(UserError, match="the source's output layer is not tied to its embeddings"):
+        import_model(foreign.stored(foreign.modernbert(tie_word_embeddings=False), tmp_path / "own"), tmp_path / "no")
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "nystrom": {},
+    "nystrom without convolution": {"conv_kernel_size": None},
+    "softmax": {"attn_type": "softmax"},
+    "landmarks as many as tokens": {"num_landmarks": LENGTH},
+    "another embedding": {"embedding_dim": 12},
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_the_authors(tmp_path: Path, case: str) -> None:
+    section = {key: value for key, value in (AUTHORS | CHANGES[case]).items() if value is not None}
+    path = foreign.authors_folder(tmp_path / "theirs", section, "cp-0003.cp" if case == "softmax" else "cp-0003.model")
+    foreign.stored(foreign.nystromformer(), tmp_path / "tokens")
+    said = import_model(path, tmp_path / "ours", COMPATIBLE, tokenizer=str(tmp_path / "tokens"))
+    assert any("exact softmax" in line for line in said) == (case == "landmarks as many as tokens")
+    model = open_model(tmp_path / "ours").build()
+    (attention,) = set(open_experiment(tmp_path / "ours").config.model.attentions)
+    if attention.name == "nystrom":  # which shows beside padding alone
+        assert (attention.segments, attention.pinv_start) == ("padded", "batch")  # type: ignore[attr-defined]
+    expected = foreign.authors_logits(section, foreign.authors_weights(section), tokens(2))
+    assert_equal(logits_of(model, tokens(2)), expected)
+
+
+def test_what_the_authors_config_says_otherwise(tmp_path: Path) -> None:
+    """Swapped numbers, and the vocabulary's size, which is taken from the weights."""
+    path = foreign.authors_folder(tmp_path / "theirs", AUTHORS | {"num_landmarks": LENGTH, "seq_len": LANDMARKS})
+    config = path.parents[1] / "config.json"
+    data = json.loads(config.read_text())
+    data["model"]["vocab_size"] = 7
+    config.write_text(json.dumps(data))
+    said = import_model(path, tmp_path / "ours", tokenizer="none")
+    assert any("are taken to be swapped" in line for line in said)
+    model = open_experiment(tmp_path / "ours").config.model
+    (attention,) = set(model.attentions)
+    assert (attention.num_landmarks, model.vocab_size) == (LANDMARKS, VOCABULARY)  # type: ignore[attr-defined]
