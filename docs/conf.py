@@ -78,6 +78,7 @@ nitpick_ignore = [
             *("tasks.finetuning.examples.Examples", "tasks.documents.recipe.Recipe", "files.writing.FileStamp"),
             *("model.finetuning.ClassificationModel", "model.build.PretrainingModel", "attention.mask.Order"),
             *("attention.landmarks.Segments", "attention.landmarks.Ranges", "attention.global_tokens.GlobalTokens"),
+            "attention.registry.Own",
         )
     ),
 ]
