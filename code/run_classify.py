@@ -127,7 +127,7 @@ def classify(
     shared: Annotated[Flags, Without("baselines", "predict")],
 ) -> None:
     """Fine-tune on your own texts: classes, several labels at once, values, or ordered classes."""
-    experiment = shared.open()
+    grid, experiment = shared.grid(), shared.open()
     if from_scratch and (shared.freeze or shared.checkpoint != Flags.checkpoint):
         raise UserError(f"--from_scratch: expected no {'--freeze' if shared.freeze else '--checkpoint'} with it")
 
@@ -159,7 +159,7 @@ def classify(
         division=division_of(validation, group, time),
     )
     documents = Documents(question)
-    finetune(experiment, [documents], shared, begin=documents.open_from_scratch if from_scratch else None)
+    finetune(experiment, [documents], shared, grid, documents.open_from_scratch if from_scratch else None)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def glue(
     """Fine-tune on CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI; prints a table and writes predictions."""
     from nystromformer.tasks.glue.catalog import find_tasks
 
-    experiment = shared.open()
+    grid, experiment = shared.grid(), shared.open()
     tasks = find_tasks(",".join(task))
 
     # After the flags were checked: importing torch takes seconds.
@@ -46,7 +46,7 @@ def glue(
 
     folder = Path(glue) if glue else experiment.path(experiment.config.glue_dataset_folder)
     source = None if glue == "hub" else folder
-    finetune(experiment, [Glue(each, source, skip_bad_rows) for each in tasks], shared)
+    finetune(experiment, [Glue(each, source, skip_bad_rows) for each in tasks], shared, grid)
 
 
 if __name__ == "__main__":

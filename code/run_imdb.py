@@ -44,14 +44,14 @@ def imdb(
     shared: Flags,
 ) -> None:
     """Fine-tune on IMDB reviews, e.g. with --length 512 or 1024; the chosen epoch is tested on the whole test set."""
-    experiment = shared.open()
+    grid, experiment = shared.grid(), shared.open()
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.finetuning.run import finetune
     from nystromformer.tasks.imdb.task import Imdb
 
     source = imdb or experiment.path(experiment.config.imdb_dataset_folder)
-    finetune(experiment, [Imdb(source, validation, split_seed, min_tokens)], shared)
+    finetune(experiment, [Imdb(source, validation, split_seed, min_tokens)], shared, grid)
 
 
 if __name__ == "__main__":

@@ -72,12 +72,12 @@ def lra(
     given = shared.overrides or []
     keys = {each.partition("=")[0].strip() for each in given}
     of_track = [f"{key}={value}" for key, value in TRACKS[track].overrides.items() if key not in keys]
-    overrides = [*of_track, *recipe.overrides(folder / "config.json", given)]
+    overrides = [*of_track, *recipe.overrides(folder / "config.json", shared)]
     experiment = open_experiment(folder, overrides)
     if steps == 0 and not shared.baselines:
         raise UserError("--steps 0: expected --baselines with it; without training only baselines can be scored")
     usual, shared = plan_runs(experiment.config, recipe, shared, steps, every, as_published)
-    shared.grid(usual)
+    grid = shared.grid(usual)
     if as_published:
         assert shared.pad_to is not None
         overrides = add_as_published(folder / "config.json", overrides, given, shared.pad_to)
@@ -93,7 +93,7 @@ def lra(
     arena = open_arena(task, source, most, TRACKS[track], as_published=as_published)
     if steps == 0:
         compare_baselines(experiment, arena, shared)
-    finetune(experiment, [arena], shared, usual)
+    finetune(experiment, [arena], shared, grid)
 
 
 if __name__ == "__main__":

@@ -66,14 +66,15 @@ def transactions(
     # Only now: it imports numpy.
     from nystromformer.tasks.experiment.folder import open_experiment
 
-    if architecture != "encoder" and (recipe.attention is not None or recipe.conv is not None):
+    if architecture != "encoder" and (shared.attention is not None or recipe.conv is not None):
         raise UserError(f"--architecture {architecture}: expected no --attention and no --conv with it")
     if from_run is not None and pretrain_epoch:
         raise UserError("--from_run: expected no --pretrain_epoch with it: each of the two gives the initial encoder")
     folder = recipe_folder(shared.model, EXPERIMENTS / "transactions" / "encoder")
-    experiment = open_experiment(folder, recipe.overrides(folder / "config.json", shared.overrides or []))
+    experiment = open_experiment(folder, recipe.overrides(folder / "config.json", shared))
     usual = recipe.usual(experiment.config.pretraining_setting)
-    if pretrain_epoch and len({settings.combination for settings in shared.grid(usual)}) > 1:
+    grid = shared.grid(usual)
+    if pretrain_epoch and len({settings.combination for settings in grid}) > 1:
         raise UserError("--pretrain_epoch: expected one --batch_size and one --lr, found several")
 
     # After the flags were checked: importing torch takes seconds.
@@ -87,7 +88,7 @@ def transactions(
     if pretrain_epoch:
         events = MaskedTransactions(source, name, architecture)
         finetune_in_phases(experiment, events, labels, shared, usual, pretrain_epoch)
-    finetune(experiment, [labels], shared, usual, None if from_run is None else begin_with(from_run, labels))
+    finetune(experiment, [labels], shared, grid, None if from_run is None else begin_with(from_run, labels))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def wikihop(
     shared: Annotated[Flags, Without("baselines", "objective", "freeze")],
 ) -> None:
     """Fine-tune on WikiHop: which candidate answers a query, given any number of documents."""
-    experiment = shared.open()
+    grid, experiment = shared.grid(Settings(epochs=15)), shared.open()
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.finetuning.run import finetune
@@ -50,7 +50,7 @@ def wikihop(
 
     source = wikihop or experiment.path(experiment.config.wikihop_dataset_folder)
     task = WikiHop(source, skip_unanswerable, validation, split_seed)
-    finetune(experiment, [task], shared, Settings(epochs=15))
+    finetune(experiment, [task], shared, grid)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "tabular": (*PLAIN, "data"),
     "tasks.declaration": ("errors",),
     # What a run keeps in its folder.
-    "runs": (*PLAIN, "files.checked_json", "command_line", "config"),
+    "runs": (*PLAIN, "files.checked_json", "command_line", "config", "machine"),
     # Tasks: what all experiments share; pretraining and fine-tuning side by side; each data set by itself.
     "tasks.experiment": (*TRAINING, "interop.formats"),
     "tasks.pretraining": (

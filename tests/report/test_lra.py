@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import a_run, begun
+from records import a_run, add_baselines, begun
 from small import ROOT, run_here
 
 from nystromformer.errors import UserError
 from nystromformer.report.lra import collect, scores, write_lra
-from nystromformer.runs.baselines import BASELINES, Baselines, add_baselines
+from nystromformer.runs.baselines import BASELINES, Baselines
 from nystromformer.runs.call import Call
 from nystromformer.runs.figures import Spread
 from nystromformer.runs.record import Origin

@@ -6,22 +6,27 @@ import random
 import tarfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import openpyxl
 import pyarrow
 from pyarrow import parquet
 from small import CPU, WORDS, write_experiment
+from torch import nn
 
 from nystromformer.runs.settings import Settings
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
 from nystromformer.tasks.finetuning.definition import Definition
+from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.flags import Flags
 from nystromformer.tasks.finetuning.opening import Opened, open_tasks
 from nystromformer.tasks.finetuning.run import Done, run_grid
+from nystromformer.tasks.finetuning.target import Target, accuracy
+from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
-from nystromformer.tasks.imdb.read import LABELS, read_imdb
+from nystromformer.tasks.imdb.task import LABELS, read_imdb
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import Device, Group
 
@@ -70,6 +75,23 @@ def write_stsb(folder: Path, train: int = 30, dev: int = 13) -> Path:
     return folder
 
 
+def a_finetuning(
+    model: nn.Module,
+    target: Target,
+    rows: Examples,
+    settings: Settings,
+    budget: int = 10**6,
+    group: Group = Group(),  # noqa: B008  # immutable
+    kinds: int | None = 1,
+) -> Finetuning:
+    """A run on rows that it is validated on, too, without a folder."""
+    accuracies = lambda scores_NC, labels_N: {"accuracy": accuracy(scores_NC, labels_N)}  # noqa: E731
+    task = SimpleNamespace(target=target, kinds=kinds, metrics=accuracies, noise=lambda batch, *_: batch)
+    facts = {"task": task, "budget": budget, "group": group, "main_metric": "accuracy", "device": CPU}
+    opened = SimpleNamespace(splits=SimpleNamespace(train=rows, validation={"": rows}), **facts)
+    return Finetuning(model, cast(Opened, opened), settings)
+
+
 def flags(**changes: Any) -> tuple[Flags, Settings]:
     """One run of two epochs, unless changed: by flags, or by settings that none gives."""
     usual = {name: changes.pop(name) for name in ("bucket", "warmup", "every", "steps") if name in changes}
@@ -87,7 +109,8 @@ def copy_of(source: Path, target: Path, *overrides: str) -> Experiment:
 
 def opened(experiment: Experiment, task: Definition, device: Device = CPU, **changes: Any) -> Opened:
     """A task with the runs that `flags` asks for, in one process."""
-    (found,) = open_tasks(experiment, [task], *flags(**changes), device, Group())
+    asked, usual = flags(**changes)
+    (found,) = open_tasks(experiment, [task], asked, asked.grid(usual), device, Group())
     return found
 
 

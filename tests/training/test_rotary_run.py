@@ -41,4 +41,4 @@ def test_validation_and_longer_rows_for_finetuning(
     assert run_here(monkeypatch, GLUE, *of_folder, *tuning) == 2
     assert 'model.positions: "learned" in config.json, "rotary" in the checkpoint' in capsys.readouterr().err
     assert run_here(monkeypatch, PRETRAIN, *of_folder, "--dataset", dataset_folder) == 2
-    assert "model.positions: 'rotary' in the checkpoint, 'learned' now" in capsys.readouterr().err
+    assert 'model.positions: "rotary" in the checkpoint, "learned" now' in capsys.readouterr().err

@@ -10,7 +10,6 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from nystromformer.errors import UserError
-from nystromformer.files.reading import JSON_BYTES, read_bytes
 from nystromformer.files.writing import FileStamp, NewFile, write_json
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -128,9 +127,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     """
     path = folder / TOKENIZER_FILE
     try:
-        return Tokenizer.from_str(read_bytes(path, JSON_BYTES, "a tokenizer").decode())
-    except UserError:
-        raise
+        return Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: the tokenizer cannot be read: {error.strerror or error}") from error
     except Exception as error:  # the library raises nothing narrower

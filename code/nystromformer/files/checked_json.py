@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from nystromformer.config.messages import dotted, in_words
-from nystromformer.errors import UserError, reading
+from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json
 
 T = TypeVar("T")
@@ -39,10 +39,8 @@ def read_checked(path: Path) -> Any:
     """
     if not path.exists():
         return None
-    with reading(path):
-        content = path.read_bytes()
     try:
-        data = json.loads(content.decode())
+        data = json.loads(path.read_bytes().decode())
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from None
     if isinstance(data, dict) and _SHA256 not in data:

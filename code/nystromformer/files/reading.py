@@ -32,8 +32,7 @@ def read_bytes(path: Path, limit: int, what: str, advice: str = "") -> bytes:
     """
     if (size := path.stat().st_size) > limit:
         raise UserError(_sentence(too_large(path, what, size, limit), advice))
-    with reading(path):
-        return path.read_bytes()
+    return path.read_bytes()
 
 
 def read_text(path: Path, limit: int, what: str) -> str:

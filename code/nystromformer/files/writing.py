@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nystromformer.errors import UserError, reading
+from nystromformer.errors import UserError
 
 _CHUNK_BYTES = 1 << 20
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -141,7 +141,7 @@ def check_new_file(flag: str, path: Path) -> None:
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file's content, read in pieces."""
     digest = hashlib.sha256()
-    with reading(path), path.open("rb") as file:
+    with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()

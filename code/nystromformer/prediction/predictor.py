@@ -35,8 +35,7 @@ from nystromformer.tasks.documents.cut import encode_cut
 from nystromformer.tasks.documents.recipe import Recipe, recipe_in
 from nystromformer.tasks.documents.targets import names_of, predicted, probabilities, target_of
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.tasks.experiment.start import ENCODER, open_pretrained
-from nystromformer.tasks.experiment.tokenizer import find_tokenizer
+from nystromformer.tasks.experiment.start import ENCODER, find_tokenizer, open_pretrained
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, say_unknown, warn_of_unknown
 from nystromformer.tasks.finetuning.examples import Ints, Texts
 from nystromformer.tasks.finetuning.objective import decided

@@ -1,13 +1,13 @@
 """The baselines of a task, beside its runs in `baselines.json`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
-from nystromformer.runs.call import Call
+from nystromformer.runs.call import Call, this_call
 from nystromformer.runs.figures import Spread
 from nystromformer.runs.record import Run
 
@@ -33,7 +33,7 @@ class Baselines:
 
 
 def read_baselines(path: Path) -> list[Baselines]:
-    """What `add_baselines` wrote; nothing where there is no file.
+    """What `keep_baselines` wrote; nothing where there is no file.
 
     Raises:
         UserError: something else is there.
@@ -63,11 +63,20 @@ def beside(run: Run) -> Mapping[str, Mapping[str, Spread]]:
     return {} if found is None else found.baselines
 
 
-def add_baselines(path: Path, measured: Baselines) -> None:
-    """Write what was measured beside what is there of other data.
+def keep_baselines(
+    folder: Path, data: str, tested: str, rows: dict[str, int], measure: Callable[[], dict[str, dict[str, Spread]]]
+) -> dict[str, dict[str, Spread]]:
+    """The baselines of these data from a task's folder, measured and written there where it has none.
 
     Raises:
         UserError: the file cannot be written, or something else is there.
     """
-    others = [entry for entry in read_baselines(path) if (entry.data, entry.tested) != (measured.data, measured.tested)]
+    from nystromformer.machine import machine_facts  # imports torch
+
+    path = folder / BASELINES
+    others = read_baselines(path)
+    if (found := find_baselines(others, data, tested)) is not None:
+        return found.baselines
+    measured = Baselines(data, tested, rows, measure(), this_call(), machine_facts())
     write_checked(path, {"measured": [asdict(entry) for entry in (*others, measured)]})
+    return measured.baselines

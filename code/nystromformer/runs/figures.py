@@ -13,8 +13,8 @@ from nystromformer.files.checked_json import STRICT
 Mark = Literal["", "≈", "<"]
 
 MARKS = (
-    "≈ within noise of a baseline: at most two standard deviations apart, those over seeds and those that come of the "
-    "number of rows together. < below a baseline by more than that."
+    "≈ within noise of the best baseline: at most two standard deviations apart, those over seeds and those that come "
+    "of the number of rows together. < below the best baseline by more than that."
 )
 """How figures are marked, for below a table."""
 UNITS = {"rmse": "the labels' units", "mae": "classes", "log_loss": "nats", "calibration_error": "shares"}
@@ -73,7 +73,7 @@ def standard_error(metric: str, value: float, rows: int) -> float:
 
 
 def mark(metric: str, figure: Spread, baselines: Iterable[Spread], rows: int) -> Mark:
-    """What to put beside a figure, see `MARKS`; nothing where it is clear of all baselines, or there are none.
+    """What to put beside a figure, see `MARKS`; nothing where it is clear of the best baseline, or there is none.
 
     Both figures are of the same rows, which makes their difference surer than the two standard errors say: the mark
     rather says "noise" once too often. So it does by taking a deviation as it is and not over the root of the number of
@@ -83,18 +83,18 @@ def mark(metric: str, figure: Spread, baselines: Iterable[Spread], rows: int) ->
         baselines: the same metric of other ways to predict, on the same rows.
         rows: of the split; 0 where nobody knows, for which nothing is marked.
     """
-    worst: Mark = ""
-    if not rows or metric.startswith((*IN_UNITS, *_OF_LABELS)):  # their noise does not follow from them
-        return worst
-    for baseline in baselines:
-        parts = [figure.deviation or 0.0, baseline.deviation or 0.0]
-        parts += [standard_error(metric, spread.mean, rows) for spread in (figure, baseline)]
-        difference, noise = figure.mean - baseline.mean, _TIMES * math.hypot(*parts)
-        if abs(difference) <= noise:
-            return "≈"
-        if difference < 0:
-            worst = "<"
-    return worst
+    best = max(baselines, key=lambda baseline: baseline.mean, default=None)
+    if best is None or not rows or not _has_known_noise(metric):
+        return ""
+    parts = [figure.deviation or 0.0, best.deviation or 0.0]
+    parts += [standard_error(metric, spread.mean, rows) for spread in (figure, best)]
+    difference, noise = figure.mean - best.mean, _TIMES * math.hypot(*parts)
+    return "≈" if abs(difference) <= noise else "<" if difference < 0 else ""
+
+
+def _has_known_noise(metric: str) -> bool:
+    """Whether a metric's noise follows from its value and the number of rows."""
+    return not metric.startswith((*IN_UNITS, *_OF_LABELS))
 
 
 def rows_behind(metric: str, rows: Mapping[str, int]) -> int:
@@ -146,6 +146,20 @@ class Difference:
         return f"{100 * self.value:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
 
 
+def difference_of(metric: str, one: tuple[Spread, int], other: tuple[Spread, int], rows: int) -> Difference | None:
+    """How far one figure is above another on the same rows; None where nobody knows the rows or the metric's noise.
+
+    Args:
+        one, other: each with its number of seeds.
+    """
+    if not rows or not _has_known_noise(metric):
+        return None
+    variance, freedom = pooled_variance([one, other])
+    of_rows = sum(standard_error(metric, spread.mean, rows) ** 2 for spread, _ in (one, other))
+    of_seeds = sum(variance / seeds for spread, seeds in (one, other) if spread.deviation is not None)
+    return Difference.of(one[0].mean - other[0].mean, of_rows, of_seeds, freedom)
+
+
 @dataclass(frozen=True)
 class SmallestDifference:
     """What a table could have shown."""
@@ -179,7 +193,7 @@ def smallest_difference(metric: str, figures: Sequence[tuple[Spread, int]], rows
         figures: each with its number of seeds; the difference is between two rows of the fewest.
         rows: of the split.
     """
-    if len(figures) < 2 or not rows or metric.startswith((*IN_UNITS, *_OF_LABELS)):
+    if len(figures) < 2 or not rows or not _has_known_noise(metric):
         return None
     variance, freedom = pooled_variance(figures)
     fewest = min(seeds for _, seeds in figures)

@@ -18,6 +18,7 @@ from pydantic import Field
 
 from nystromformer.config import ModelConfig
 from nystromformer.config.attention import what_decides
+from nystromformer.config.attention_text import attention_text
 from nystromformer.config.network import NO_EFFECT
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
@@ -172,6 +173,11 @@ class Run:
         return tuple(each.model_dump(mode="json") for each in ModelConfig.model_validate(self.model).attentions)
 
     @property
+    def attention_text(self) -> str:
+        """The same for people."""
+        return attention_text(self.attention)
+
+    @property
     def length(self) -> int:
         """Tokens of the longest row that was allowed."""
         assert self.settings.length is not None, "known once the data are"
@@ -239,7 +245,7 @@ class Run:
         if not path.is_file() or sha256_of(path) != self.tokenizer_sha256:
             raise UserError(
                 f"{path}: expected the tokenizer of the run (sha256 {self.tokenizer_sha256[:12]}…), found "
-                f"{'another one' if path.is_file() else 'none'}: start the run's command again, which writes it again"
+                f"{'another one' if path.is_file() else 'none'}"
             )
         return path.parent
 

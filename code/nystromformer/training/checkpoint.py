@@ -21,9 +21,10 @@ import torch
 from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
-from nystromformer.errors import UserError, first_line, reading
+from nystromformer.errors import UserError, first_line
 from nystromformer.files.writing import NewFile
 from nystromformer.training.distributed import laid_out_like
+from nystromformer.training.group import Group
 from nystromformer.wording import listed
 
 logger = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         UserError: missing, not of this project, of another format, or with code in it (refused).
     """
     try:
-        with reading(path), path.open("rb") as file:
+        with path.open("rb") as file:
             digest = hashlib.sha256()
             left = max(0, os.fstat(file.fileno()).st_size - _TRAILER_BYTES)
             while left > 0 and (chunk := file.read(min(_CHUNK_BYTES, left))):
@@ -104,7 +105,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 def stated_checksum(path: Path) -> str:
     """The SHA-256 at a checkpoint's end, unverified; empty where there is none."""
-    with reading(path), path.open("rb") as file:
+    with path.open("rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TRAILER_BYTES))
         found = _TRAILER.fullmatch(file.read())
     return found[1].decode() if found else ""
@@ -127,8 +128,9 @@ def write_weights(content: Mapping[str, Any], path: Path) -> None:
 
 
 @contextmanager
-def hold_folder(folder: Path) -> Iterator[None]:
-    """Holds a folder for one command, until the process ends however it ends; processes that it forked hold nothing.
+def hold_folder(folder: Path, group: Group = Group()) -> Iterator[None]:  # noqa: B008  # immutable
+    """Holds a folder for one command, until the process ends however it ends; processes that it forked hold nothing. Of
+    a group the main process holds it.
 
     Raises:
         UserError: another command holds it, or the folder cannot be written.
@@ -136,15 +138,19 @@ def hold_folder(folder: Path) -> Iterator[None]:
     path = folder / "run.lock"
     # Where the disk has no locks, the soft one would be a file that a killed run leaves behind for good.
     lock = FileLock(path, blocking=False, fallback_to_soft=False)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout as error:
-        raise UserError(
-            f"{folder}: a run is active here already. Wait for it, stop it, or use the folder of another experiment"
-        ) from error
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written or locked: {error.strerror or error}") from error
+
+    def acquire() -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except Timeout as error:
+            raise UserError(
+                f"{folder}: a run is active here already. Wait for it, stop it, or use the folder of another experiment"
+            ) from error
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written or locked: {error.strerror or error}") from error
+
+    group.on_main(acquire)
     try:
         yield
     finally:

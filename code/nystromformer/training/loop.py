@@ -1,5 +1,6 @@
 """The one way to train, or to go on with a training: plain PyTorch, for anything trainable."""
 
+import json
 import logging
 import math
 import signal
@@ -173,7 +174,7 @@ def _check_asked(before: Mapping[str, Any], now: Mapping[str, Any], may_change: 
     """Refuse to go on with another training than a checkpoint's; says the differences that do not matter."""
     serious = []
     for key in _differing(before, now):
-        line = f"{key}: {before.get(key)!r} in the checkpoint, {now.get(key)!r} now"
+        line = f"{key}: {_in_words(before.get(key))} in the checkpoint, {_in_words(now.get(key))} now"
         if key in may_change:
             logger.info("changed since %s: %s", source.name, line)
         else:
@@ -188,8 +189,16 @@ def _check_asked(before: Mapping[str, Any], now: Mapping[str, Any], may_change: 
 def _check_same(expected: Mapping[str, Any], mine: Mapping[str, Any], rank: int) -> None:
     """Refuse to train together with a process that was asked something else."""
     if keys := _differing(expected, mine):
-        lines = [f"{key}: {expected.get(key)!r} in process 0, {mine.get(key)!r} in process {rank}" for key in keys]
+        lines = [
+            f"{key}: {_in_words(expected.get(key))} in process 0, {_in_words(mine.get(key))} in process {rank}"
+            for key in keys
+        ]
         raise UserError(f"every machine needs the same config.json, dataset and experiment folder:{listed(lines)}")
+
+
+def _in_words(value: Any) -> str:
+    """As config.json spells it."""
+    return "not set" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

@@ -67,7 +67,7 @@ def test_a_run_from_scratch_has_its_tokenizer(tmp_path: Path) -> None:
     made = write_experiment(tmp_path / "ours", model__vocab_size=300)
     task = of_table(tmp_path, texts)
     with pytest.raises(SystemExit, match=r"^0$"):
-        run_all(made, [task], Flags(epoch=1, device="cpu"), begin=task.open_from_scratch)
+        run_all(made, [task], Flags(device="cpu"), Flags(epoch=1).grid(), task.open_from_scratch)
     (result,) = (tmp_path / "ours").rglob("run.json")
     export_model(result.parent, None, "hf", tmp_path / "hf", "auto")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")

@@ -88,12 +88,6 @@ def assert_says(said: str, *words: str) -> None:
 # --- data
 
 
-def test_unknown_glue_tasks(refused: Refused, experiment: Path, glue: Path) -> None:
-    said = refused(GLUE, experiment, "--glue", glue, "--task", "SST2,MPRC")
-    assert_says(said, "'MPRC'", "did you mean MRPC?", "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI", "paper")
-    assert_says(refused(GLUE, experiment, "--glue", glue, "--task", ","), "expected a GLUE task")
-
-
 @pytest.mark.parametrize(
     ("script", "flag", "looked_for", "how"),
     [
@@ -102,23 +96,14 @@ def test_unknown_glue_tasks(refused: Refused, experiment: Path, glue: Path) -> N
         (WIKIHOP, "--wikihop", "train.json", "https://qangaroo.cs.ucl.ac.uk"),
     ],
 )
-@pytest.mark.parametrize("is_there", [False, True], ids=["missing", "empty"])
 def test_data_folders(
-    refused: Refused,
-    experiment: Path,
-    tmp_path: Path,
-    is_there: bool,
-    script: str,
-    flag: str,
-    looked_for: str,
-    how: str,
+    refused: Refused, experiment: Path, tmp_path: Path, script: str, flag: str, looked_for: str, how: str
 ) -> None:
     folder = tmp_path / "data"
-    if is_there:
-        folder.mkdir()
     task = ("--task", "SST-2") if script == GLUE else ()
     assert_says(refused(script, experiment, *task, flag, folder), str(folder), looked_for, how)
     # Without the flag, config.json's folder, here the container's default: /glue and the like.
+    folder.mkdir()
     config = json.loads((experiment / "config.json").read_text())
     config[f"{flag[2:]}_dataset_folder"] = str(folder)
     (experiment / "config.json").write_text(json.dumps(config))
@@ -136,16 +121,6 @@ def test_each_glue_task_is_looked_at_before_the_first_one_trains(
         (glue / "RTE" / f"{split}.tsv").write_text(f"{header}0\ta\tb\tentailment\n")
     (glue / "RTE" / "dev.tsv").write_text(f"{header}0\ta\tb\tmaybe\n")
     assert_says(refused(GLUE, experiment, *tasks), "RTE/dev.tsv, row 1", "'maybe'")
-
-
-@pytest.mark.slow
-def test_several_processes_speak_with_one_voice(experiment: Path, glue: Path) -> None:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    script = (ROOT / GLUE, "--model", experiment, "--glue", glue, "--task", "SST-2,RTE", "--device", "cpu")
-    done = subprocess.run([*launcher, *map(str, script)], capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode != 0
-    assert done.stderr.count("no data of RTE") == 1
-    assert not list(experiment.glob("model/glue"))
 
 
 def test_an_answer_that_is_no_candidate(
@@ -194,16 +169,12 @@ def flags(glue: Path) -> tuple[object, ...]:
     return ("--task", "SST-2", "--glue", glue, "--epoch", 1)
 
 
-@pytest.mark.parametrize("wanted", ["7", "-1", "first", "all"])
-def test_which_checkpoint(refused: Refused, experiment: Path, flags: tuple[object, ...], wanted: str) -> None:
-    said = refused(GLUE, experiment, *flags, "--checkpoint", wanted)
-    assert_says(said, f"{experiment / 'model'}: expected --checkpoint last or one of 0, 1;", f"found '{wanted}'")
-
-
-def test_no_checkpoint_at_all(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
+def test_which_checkpoint(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
+    for wanted in ("7", "first"):
+        said = refused(GLUE, experiment, *flags, "--checkpoint", wanted)
+        assert_says(said, f"{experiment / 'model'}: expected --checkpoint last or one of 0, 1;", f"found '{wanted}'")
     shutil.rmtree(experiment / "model")
     assert_says(refused(GLUE, experiment, *flags), "no checkpoint of a finished epoch", "pretrain first")
-    assert_says(refused(GLUE, experiment, *flags, "--checkpoint", "0"), "pretrain first")
 
 
 def test_a_model_of_another_size(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
@@ -213,7 +184,7 @@ def test_a_model_of_another_size(refused: Refused, experiment: Path, flags: tupl
     assert "feed_forward" not in said, "the key says it for every weight"
 
 
-@pytest.mark.parametrize("kind", ["cut off", "one byte", "code", "bare pickle", "another program's", "weights only"])
+@pytest.mark.parametrize("kind", ["one byte", "code", "weights only"])
 def test_checkpoints_that_cannot_be_used(
     refused: Refused, experiment: Path, flags: tuple[object, ...], kind: str
 ) -> None:
@@ -224,42 +195,26 @@ def test_checkpoints_that_cannot_be_used(
     path = experiment / "model" / "cp-0001.model"
     path.with_suffix(".cp").unlink()  # from which it could be made again
     whole = path.read_bytes()
-    match kind:
-        case "cut off":
-            path.write_bytes(whole[: len(whole) // 2])
-            words = ["truncated or damaged"]
-        case "one byte":
-            at = len(whole) // 2
-            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-            words = ["damaged"]
-        case "code":
-            torch.save({"format": FORMAT, "model": Bomb()}, path)
-            words = ["not a checkpoint of this project"]
-        case "bare pickle":
-            torch.save({"format": FORMAT, "model": Bomb()}, path, _use_new_zipfile_serialization=False)
-            words = ["not a checkpoint of this project"]
-        case "another program's":
-            torch.save({"weight": torch.zeros(1)}, path)
-            words = ["not a checkpoint of this project"]
-        case "weights only":
-            write_checkpoint({"format": FORMAT, "model": {"encoder.x": torch.zeros(1)}}, path)
-            words = ["not a checkpoint of a run", "it has no config, tokenizer, step, epoch"]
+    if kind == "one byte":
+        at = len(whole) // 2
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        words = ["damaged"]
+    elif kind == "code":
+        torch.save({"format": FORMAT, "model": Bomb()}, path)
+        words = ["not a checkpoint of this project"]
+    else:
+        write_checkpoint({"format": FORMAT, "model": {"encoder.x": torch.zeros(1)}}, path)
+        words = ["not a checkpoint of a run", "it has no config, tokenizer, step, epoch"]
     assert_says(refused(GLUE, experiment, *flags), "cp-0001.model: ", *words)
 
 
-def test_no_tokenizer(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
-    kept = experiment / "model" / "tokenizer"
-    expected = sha256_of(kept / TOKENIZER_FILE)[:12]
-    shutil.rmtree(kept)
-    said = refused(GLUE, experiment, *flags)
-    assert_says(said, expected, str(kept / TOKENIZER_FILE), "pretrain")
-
-
-def test_another_tokenizer(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
+def test_no_tokenizer_and_another_one(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
     kept = experiment / "model" / "tokenizer" / TOKENIZER_FILE
     expected = sha256_of(kept)[:12]
     train_tokenizer(["other words"] * 9, 280).save(str(kept))
     assert_says(refused(GLUE, experiment, *flags), expected, sha256_of(kept)[:12], str(kept))
+    shutil.rmtree(kept.parent)
+    assert_says(refused(GLUE, experiment, *flags), expected, str(kept), "pretrain")
 
 
 # --- flags
@@ -269,15 +224,12 @@ def test_another_tokenizer(refused: Refused, experiment: Path, flags: tuple[obje
     ("flag", "value", "expected"),
     [
         ("--batch_size", "0", "a number from 1 to 1,000,000,000"),
-        ("--batch_size", "8,x", "a number from 1 to 1,000,000,000"),
         ("--batch_size", "8,8", "or several different ones separated by commas"),
-        ("--batch_size", "", "expected a value that is not empty"),
-        ("--lr", "0", "a number from 1e-12 to 10"),
         ("--lr", "nan", "a number from 1e-12 to 10"),
         ("--seed", "-1", "a number from 0 to 9,223"),
         ("--predict", "first", "best"),
-        ("--epoch", "0", ""),
         ("--length", "7", ""),
+        ("--attention", "nystrom,num_landmark=8", "num_landmarks"),
     ],
 )
 def test_values_of_flags(refused: Refused, source: Path, flag: str, value: str, expected: str) -> None:
@@ -306,11 +258,9 @@ def test_fixed_segments(refused: Refused, experiment: Path, flags: tuple[object,
     assert_says(refused(GLUE, experiment, *fixed, "--length", 33), "--pad_to 40")
 
 
-@pytest.mark.parametrize("script", [GLUE, IMDB, WIKIHOP])
-def test_a_config_is_refused_before_torch_is_imported(tmp_path: Path, script: str) -> None:
+def test_a_config_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(small_data(model__num_landmark=8)))
-    task = ("--task", "RTE") if script == GLUE else ()
-    watched = [sys.executable, "-X", "importtime", str(ROOT / script), "--model", str(tmp_path), *task]
+    watched = [sys.executable, "-X", "importtime", str(ROOT / GLUE), "--model", str(tmp_path), "--task", "RTE"]
     done = subprocess.run(watched, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 2
     lines = done.stderr.splitlines()

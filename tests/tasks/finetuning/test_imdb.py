@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from finetuning import copy_of, finetune, write_imdb
-from small import LENGTH, run_here
+from small import run_here
 
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
@@ -20,7 +20,6 @@ from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.imdb.task import Imdb
-from nystromformer.training.checkpoint import read_checkpoint
 
 POSITIONS = "encoder.embeddings.position.weight"
 TEST_IDS = [f"{label}/{number}_{rating}" for label, rating in (("neg", 2), ("pos", 9)) for number in range(10)]
@@ -101,18 +100,6 @@ def test_only_the_best_of_a_grid_sees_the_test_reviews(
     again = run(experiment, reviews, **changes)
     assert [result.test_metrics for result in again] == [result.test_metrics for result in results]
     assert scored == [], "a second start only reads"
-
-
-def test_longer_reviews_repeat_the_positions(experiment: Experiment, reviews: Path, tmp_path: Path) -> None:
-    (result,) = run(experiment, reviews, length=48, epoch=1, lr="1e-9")
-    then = read_checkpoint(experiment.checkpoints / "cp-0001.model")["model"][POSITIONS]
-    now = read_checkpoint(Path(result.folder) / "cp-0000.model")["model"][POSITIONS]
-    assert (len(then), len(now)) == (LENGTH + 2, 48 + 2)
-    torch.testing.assert_close(now[: LENGTH + 2], then, rtol=0, atol=1e-6)
-    torch.testing.assert_close(now[LENGTH + 2 :], then[2 : 2 + 48 - LENGTH], rtol=0, atol=1e-6)
-    (short,) = run(experiment, reviews, epoch=1, lr="1e-9")
-    assert short.folder != result.folder
-    assert [row["p_pos"] for row in rows(short)] != [row["p_pos"] for row in rows(result)], "it reads further"
 
 
 def test_baselines_are_scored_on_the_reviews_that_the_encoders_are_tested_on(

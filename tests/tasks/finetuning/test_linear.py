@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 from small import run_here
 
-from nystromformer.errors import UserError
 from nystromformer.model import ClassificationModel
 from nystromformer.prediction.predictor import Predictor
 from nystromformer.runs.record import Run, read_run
@@ -99,14 +98,6 @@ def test_features_are_scikit_learns_of_each_text_of_a_pair() -> None:
     features = np.hstack([p.transform(each).toarray() for p, each in zip(parts, (ROWS, ROWS[::-1]), strict=True)])
     weight_CF, bias_C = fit(Classes(3), (10 * features, CLASSES), words.strength)
     np.testing.assert_allclose(words.scores(texts), 10 * features @ weight_CF.T + bias_C, atol=1e-4)
-
-
-def test_what_is_damaged_is_not_read(tmp_path: Path) -> None:
-    path = tmp_path / "words"
-    fit_words(Classes(3), Texts("rows", ROWS, None, CLASSES)).save(path)
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(UserError, match="words: truncated or damaged"):
-        Words.read(path)
 
 
 def test_words_see_pairs_of_words() -> None:

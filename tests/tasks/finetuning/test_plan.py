@@ -24,20 +24,6 @@ def test_an_epoch_sees_every_example_once(
     assert all(np.array_equal(a, b) for a, b in zip(batches, again, strict=True))
 
 
-def test_epochs_and_seeds_differ_and_pools_save_padding() -> None:
-    lengths = np.random.default_rng(0).integers(1, 100, 1000)
-    plans = [epoch_batches(lengths, 10, seed, epoch, 50) for seed, epoch in ((0, 0), (0, 1), (1, 0))]
-    flat = [np.concatenate(plan).tolist() for plan in plans]
-    assert flat[0] != flat[1] != flat[2] != flat[0]
-
-    def padding(pool: int) -> int:
-        return sum(int(lengths[b].max()) * len(b) for b in epoch_batches(lengths, 10, 0, 0, pool)) - int(lengths.sum())
-
-    assert padding(50) < 0.2 * padding(1)
-    widths = [int(lengths[batch].max()) for batch in plans[0]]
-    assert widths != sorted(widths), "the batches are shuffled again"
-
-
 def lengths_like(name: str, count: int) -> np.ndarray:
     """Tokens of made-up rows whose mean and spread are those of a task's training rows."""
     random = np.random.default_rng(1)
@@ -78,15 +64,6 @@ def test_the_smaller_batch_has_rows_of_any_length() -> None:
     assert {len(batch) for batch in smaller} == {635 % 32}
     # Of numbers that are uniform in [0, 1), four standard errors; the longest rows would be near 0.9 in every epoch.
     assert abs(np.mean([rank[batch].mean() for batch in smaller]) - 0.5) < 4 * np.sqrt(1 / 12 / 40)
-
-
-def test_without_pools_the_order_is_that_of_the_shuffle() -> None:
-    lengths = lengths_like("SST-2", 100)
-    plain = epoch_batches(lengths, 8, 3, 1, 1)
-    assert [batch.tolist() for batch in plain] == [batch.tolist() for batch in epoch_batches(lengths[::-1], 8, 3, 1, 1)]
-    few = epoch_batches(lengths[:40], 8, 3, 1, 50)
-    expected = epoch_batches(lengths[:40], 8, 3, 1, 1)
-    assert [batch.tolist() for batch in few] == [batch.tolist() for batch in expected], "too few batches for pools"
 
 
 @given(

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,15 @@ from finetuning import copy_of, finetune, opened, write_sst2, write_stsb
 from small import CPU, ROOT, command, run_here, stop_at
 
 from nystromformer.errors import UserError
-from nystromformer.runs.record import EpochMetrics, Run, find_unfinished, ranked, read_run
+from nystromformer.interop.experiments.open_model import open_model
+from nystromformer.prediction.predictor import Predictor
+from nystromformer.runs.record import Run, find_unfinished, read_run
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
 from nystromformer.tasks.finetuning import run as finetuning_run
 from nystromformer.tasks.finetuning.objective import decided
-from nystromformer.tasks.finetuning.run import build_model
-from nystromformer.tasks.finetuning.tables import table
+from nystromformer.tasks.finetuning.run import ask
 from nystromformer.tasks.finetuning.target import Classes
+from nystromformer.tasks.finetuning.trainable import build_model
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
 from nystromformer.training import Device
@@ -103,29 +105,6 @@ def _step(checkpoint: CheckpointFile) -> float:
 
 
 @pytest.mark.slow
-def test_a_stopped_run_exits_as_pretraining_does(experiment: Experiment, glue_folder: Path, tmp_path: Path) -> None:
-    flags = ("--model", experiment.folder, *FLAGS, "--epoch", 400, "--glue", glue_folder)
-    with (tmp_path / "stderr.txt").open("wb") as errors:
-        process = subprocess.Popen(command(SCRIPT, *flags), stderr=errors)
-    deadline = time.monotonic() + 60
-    while not list(experiment.checkpoints.glob("glue/SST-2/*/cp-0000.model")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.terminate()
-    assert process.wait(timeout=60) == 143, (tmp_path / "stderr.txt").read_text()
-    assert "stopped by SIGTERM after step" in (tmp_path / "stderr.txt").read_text()
-    assert list(experiment.checkpoints.glob("glue/SST-2/*/cp-*-step-*.cp"))
-
-
-def test_micro_batches_change_no_step(source: Path, tmp_path: Path, glue_folder: Path) -> None:
-    curves = []
-    for size in (1, 8):
-        budget = (f"gpu_setting.inst_per_gpu={size}", "pretraining_setting.batches_per_report=1")
-        curves.append(lines(run(copy_of(source, tmp_path / str(size), *NO_DROPOUT, *budget), glue_folder)))
-    assert len(curves[0]) == 18
-    torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0, atol=1e-5)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["ddp", "fsdp"])
 def test_two_processes_are_one(
     layout: str, source: Path, tmp_path: Path, glue_folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -191,54 +170,13 @@ def test_what_a_run_leaves(
     assert "SST-2 train has 60 rows" in " ".join(result.warnings)
 
 
-def test_a_combination_with_all_its_seeds_goes_before_a_lucky_survivor(
-    experiment: Experiment, glue_folder: Path
-) -> None:
-    result = run(experiment, glue_folder, epoch=1)
-
-    def finished(rate: float, seed: int, accuracy: float) -> Run:
-        settings = replace(result.settings, learning_rate=rate, seed=seed)
-        return replace(result, settings=settings, epochs=(EpochMetrics(0, {"loss": 1.0, "accuracy": accuracy}),))
-
-    survivor = [finished(5e-5, 1, 0.99)]
-    whole = [finished(rate, seed, rate * 1e4 + seed / 10) for rate in (2e-5, 3e-5) for seed in range(3)]
-    best = [(run.settings.learning_rate, run.settings.seed) for run in ranked([*survivor, *whole])[0]]
-    assert sorted(best) == [(3e-5, 0), (3e-5, 1), (3e-5, 2)]
-    text = table([*survivor, *whole])
-    rates = [line.split()[1] for line in text.splitlines() if line.split()[0] == str(result.settings.batch_size)]
-    assert rates == ["3e-05", "2e-05", "5e-05"]
-    assert "1 combination has fewer finished seeds than the first one" in text
-    assert "fewer finished seeds" not in table(whole)
-
-
-def test_it_learns(experiment: Experiment, glue_folder: Path, tmp_path: Path) -> None:
-    data = write_sst2(tmp_path / "more", train=300, dev=100)
-    result = run(experiment, data, epoch=4, lr="5e-3", batch_size="16")
-    assert result.best.metrics["accuracy"] > 0.85, metrics(result)
-
-
-def test_a_number_is_learned_too(experiment: Experiment, glue_folder: Path) -> None:
-    task = Glue(find_tasks("STS-B")[0], glue_folder)
-    (result,) = finetune(experiment, task).results
-    assert set(result.last.metrics) == {"loss", "pearson_spearman", "pearson", "spearman"}
-    heading, row, *_ = table([result]).splitlines()
-    assert len(heading) == len(row), "long names widen their columns"
-    train = opened(experiment, task).splits.train
-    assert "types_BN" in train.batch(np.array([0])), "the model tells the two sentences apart"
-    rows = (result.folder / "predictions" / "dev.tsv").read_text().splitlines()
-    assert rows[0] == "id\tlabel\tprediction"
-    assert not (result.folder / "predictions" / "STS-B.tsv").exists(), "there is no test split here"
-
-
 def test_other_landmarks_from_the_same_checkpoint(source: Path, tmp_path: Path, glue_folder: Path) -> None:
-    shares = []
+    experiment, shares = copy_of(source, tmp_path / "e").folder, []
     for landmarks in (4, 16):
-        experiment = copy_of(source, tmp_path / str(landmarks), f"model.num_landmarks={landmarks}")
-        result = run(experiment, glue_folder, epoch=1)
-        lengths = opened(experiment, sst2(glue_folder)).splits.validation[""].lengths
-        shares.append(result.exact_share["validation"])
-        assert shares[-1] == float((lengths <= landmarks).mean())
-        assert result.attention[0]["num_landmarks"] == landmarks
+        found = opened(open_experiment(experiment, [f"model.num_landmarks={landmarks}"]), sst2(glue_folder))
+        shares.append(found.exact_share["validation"])
+        assert shares[-1] == float((found.splits.validation[""].lengths <= landmarks).mean())
+        assert ask(found, found.grid[0]).attention[0]["num_landmarks"] == landmarks
     assert shares[0] < shares[1]
 
 
@@ -253,7 +191,7 @@ def test_every_input_is_of_the_identity(
 
     def name(*overrides: str, device: Device = CPU, **changes: object) -> str:
         found = opened(open_experiment(experiment.folder, overrides), sst2(glue_folder), device, **changes)
-        asked = found.ask(found.grid[0])
+        asked = ask(found, found.grid[0])
         families.add(asked.family)
         return asked.folder.name
 
@@ -275,7 +213,7 @@ def test_every_input_is_of_the_identity(
     assert len({name(device=device) for device in devices}) == 1, "where config.json says it, nothing else does"
     unsorted = name(bucket=1)
     with monkeypatch.context() as patch:
-        patch.setattr("nystromformer.tasks.finetuning.opening.PLAN_VERSION", 0)
+        patch.setattr("nystromformer.tasks.finetuning.run.PLAN_VERSION", 0)
         assert name() not in {base, *different}, "batches that are planned otherwise"
         assert name(bucket=1) == unsorted
     for same in ("model.compile=true", "model.gelu_grad_checkpointing=true", "gpu_setting.inst_per_gpu=1"):
@@ -300,13 +238,35 @@ def test_predictions_follow_the_test_data(experiment: Experiment, tmp_path: Path
     test.unlink()
     target = run(experiment, data, epoch=1).folder / "predictions" / "SST-2.tsv"
     assert not target.exists()
-    test.write_text(content)
-    run(experiment, data, epoch=1)
-    assert len(target.read_text().splitlines()) == 1 + 9
-    test.write_text("\n".join(content.splitlines()[:5]) + "\n")
-    run(experiment, data, epoch=1)
-    assert len(target.read_text().splitlines()) == 1 + 4
+    for rows in (9, 4):
+        test.write_text("\n".join(content.splitlines()[: 1 + rows]) + "\n")
+        run(experiment, data, epoch=1)
+        assert len(target.read_text().splitlines()) == 1 + rows
     assert any("SST-2 test has 4 rows" in warning for warning in opened(experiment, sst2(data)).splits.warnings)
+    test.unlink()
+    assert run(experiment, data, epoch=1).tested_rows("accuracy") == 0
+    assert target.exists(), "of earlier test data"
+
+
+def test_an_attention_by_flag_holds_for_the_run(
+    experiment: Experiment, glue_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = (
+        "--task",
+        "SST-2",
+        "--glue",
+        glue_folder,
+        "--epoch",
+        1,
+        "--attention",
+        "local,block_size=4",
+        "--device",
+        "cpu",
+    )
+    assert run_here(monkeypatch, SCRIPT, "--model", experiment.folder, *flags) == 0
+    (folder,) = experiment.checkpoints.glob("glue/SST-2/*")
+    for config in (Predictor(folder, "cpu").network.config.model, open_model(folder, None).config):
+        assert [(layer.name, layer.model_dump()["block_size"]) for layer in config.attentions] == [("local", 4)] * 2
 
 
 def test_a_run_that_diverges_does_not_end_the_others(
@@ -429,7 +389,7 @@ def originals(source: Path, tmp_path_factory: pytest.TempPathFactory, glue_folde
         stop_at(20, patched)
         with pytest.raises(ValueError, match="unpack"):
             places["halfway"].finetune()
-    for name, function in (("unrecorded", "EpochMetrics"), ("silent", "write_predictions")):
+    for name, function in (("unrecorded", "EpochMetrics"), ("silent", "predict")):
         with pytest.MonkeyPatch.context() as patch:
 
             def kill(*_: object) -> None:
@@ -450,19 +410,12 @@ def place(originals: dict[str, Place], tmp_path: Path) -> Callable[[str], Place]
     return copied
 
 
-DAMAGES: dict[str, Callable[[bytes], bytes]] = {
-    "a better epoch": lambda log: log.replace(b'"accuracy": 0.1', b'"accuracy": 0.99'),
-    "cut": lambda log: log[: len(log) // 2],
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_log_changes_no_result_of_a_resumed_run(
-    damage: Callable[[bytes], bytes], place: Callable[[str], Place], caplog: pytest.LogCaptureFixture
+    place: Callable[[str], Place], caplog: pytest.LogCaptureFixture
 ) -> None:
     halfway, whole = place("halfway"), place("finished")
     log = halfway.run / "log.jsonl"
-    log.write_bytes(damage(log.read_bytes()))
+    log.write_bytes(log.read_bytes().replace(b'"accuracy": 0.1', b'"accuracy": 0.99'))
     result = halfway.finetune()
     assert [(epoch.epoch, epoch.metrics["accuracy"]) for epoch in result.epochs] == list(enumerate(ACCURACIES))
     assert result == read_run(halfway.run) == read_run(whole.run), "every byte of the predictions, too"

@@ -13,16 +13,14 @@ shares = st.floats(0, 1)
 deviations = st.none() | st.floats(0, 0.2)
 
 
-@pytest.mark.parametrize("share", [0.05, 0.5, 0.8])
-@pytest.mark.parametrize("metric", ["accuracy", "accuracy_mismatched"])
+@pytest.mark.parametrize(("share", "metric"), [(0.05, "accuracy"), (0.8, "accuracy_mismatched")])
 def test_the_error_of_a_share_is_that_of_drawn_rows(metric: str, share: float) -> None:
     random = np.random.default_rng(0)
     drawn = random.binomial(400, share, 20000) / 400
     assert standard_error(metric, share, 400) == pytest.approx(drawn.std(), rel=0.03)
 
 
-@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
-@pytest.mark.parametrize("metric", ["pearson", "pearson_spearman"])
+@pytest.mark.parametrize(("correlation", "metric"), [(0.0, "pearson"), (0.9, "pearson_spearman")])
 def test_the_error_of_a_correlation_is_that_of_drawn_rows(metric: str, correlation: float) -> None:
     random = np.random.default_rng(0)
     x, noise = random.normal(size=(2, 3000, 400))

@@ -10,7 +10,7 @@ from tokenizers.pre_tokenizers import Whitespace
 
 from nystromformer.data.tokenizer import added_tokens, row_form, special_tokens, train_tokenizer
 from nystromformer.tasks.documents.cut import Cut, encode_cut
-from nystromformer.tasks.finetuning.encoded import EncodedTexts, describe, reduce, warn_of_unknown
+from nystromformer.tasks.finetuning.encoded import EncodedTexts, describe, warn_of_unknown
 from nystromformer.tasks.finetuning.examples import Texts
 
 TOKENIZER: Tokenizer = train_tokenizer(["a landmark is a mean of a segment of tokens"] * 20, 300)
@@ -100,14 +100,3 @@ def test_the_fingerprint_is_of_everything(change: str) -> None:
     }[change]
     prints = [EncodedTexts(texts, TOKENIZER, 32, False).fingerprint for texts in (base, base, other)]
     assert prints[0] == prints[1] != prints[2]
-
-
-def test_a_part_of_the_rows_says_so() -> None:
-    texts = Texts("made-up train", [f"a{n}" for n in range(9)], None, np.arange(9))
-    part, warnings = reduce(texts, 4)
-    assert len(part) == 4
-    assert part.labels is not None
-    assert [f"a{label}" for label in part.labels] == list(part.first)
-    assert part.ids == [str(label) for label in part.labels]
-    assert warnings == ["trained on 4 of the 9 rows of made-up train (--train_rows)"]
-    assert reduce(texts, 9) == (texts, [])

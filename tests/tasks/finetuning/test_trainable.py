@@ -5,7 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from small import CPU, small_config
+from finetuning import a_finetuning
+from small import small_config
 from torch import Tensor
 
 from nystromformer.data.tokenizer import train_tokenizer
@@ -13,7 +14,7 @@ from nystromformer.runs.settings import Settings
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.finetuning.flags import Flags
-from nystromformer.tasks.finetuning.target import Classes, accuracy
+from nystromformer.tasks.finetuning.target import Classes
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training import Group
 
@@ -32,11 +33,7 @@ def finetuning(group: Group = Group(), budget: int = 10**6, **changes: object) -
     torch.manual_seed(0)
     model = Classes(2).build(small_config(model__dropout_prob=0.0).model)
     rows = examples()
-    return Finetuning(model, Classes(2), rows, {"": rows}, _accuracy, run, budget, CPU, group)
-
-
-def _accuracy(scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
-    return {"accuracy": accuracy(scores_NC, labels_N)}
+    return a_finetuning(model, Classes(2), rows, run, budget, group)
 
 
 def rows_of(batch: dict[str, Tensor]) -> list[tuple[int, ...]]:
@@ -52,7 +49,7 @@ def seen(run: Finetuning, first: int, last: int) -> list[list[tuple[int, ...]]]:
 
 
 def test_every_epoch_sees_all_rows_in_an_order_of_its_own() -> None:
-    per_epoch = finetuning().steps_per_pass
+    per_epoch = -(-COUNT // BATCH)
     assert per_epoch == 6
     epochs = [seen(finetuning(), epoch * per_epoch, (epoch + 1) * per_epoch) for epoch in (0, 1)]
     everything = Counter(tuple(examples().tokens_of(number).tolist()) for number in range(COUNT))
@@ -104,13 +101,13 @@ def test_scores_are_in_the_examples_order(budget: int) -> None:
     run = finetuning(budget=budget)
     run.model.eval()
     with torch.no_grad():
-        scores = run.scores(run.train)
+        scores = run.scores(run.opened.splits.train)
         for number in range(COUNT):
-            alone = run.target.scores(run.model, run.train.batch(np.array([number])))
+            alone = run.opened.task.target.scores(run.model, run.opened.splits.train.batch(np.array([number])))
             torch.testing.assert_close(scores[number : number + 1], alone, rtol=1e-4, atol=1e-5)
         metrics = run.validate()
-    assert run.train.labels is not None
-    labels = torch.from_numpy(run.train.labels)
+    assert run.opened.splits.train.labels is not None
+    labels = torch.from_numpy(run.opened.splits.train.labels)
     assert metrics["accuracy"] == pytest.approx(float((scores.argmax(-1) == labels).float().mean()))
     assert metrics["loss"] == pytest.approx(float(torch.nn.functional.cross_entropy(scores, labels)))
 

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from finetuning import copy_of, finetune, pretrained
-from small import CPU, LENGTH, VOCABULARY, run_here
+from finetuning import a_finetuning, copy_of, finetune, pretrained
+from small import LENGTH, VOCABULARY, run_here
 from torch import Tensor
 from wikihop_files import marked, write_records, write_wikihop
 
-from nystromformer.attention import AttentionMask
 from nystromformer.data.tokenizer import load_tokenizer, train_tokenizer
 from nystromformer.runs.record import Run, read_run
 from nystromformer.runs.settings import Settings
@@ -22,7 +21,6 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.opening import with_room
 from nystromformer.tasks.finetuning.target import Candidates
-from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
 from nystromformer.tasks.wikihop.task import WikiHop
 from nystromformer.training.checkpoint import read_checkpoint
@@ -109,8 +107,7 @@ def test_scores_depend_on_no_other_instance_and_no_budget(experiment: Experiment
     settings = Settings(bucket=3)
 
     def scores(budget: int, pad_to: int | None = None) -> Tensor:
-        run = replace(settings, pad_to=pad_to)
-        made = Finetuning(model, Candidates(), train, {}, task.metrics, run, budget, CPU)
+        made = a_finetuning(model, Candidates(), train, replace(settings, pad_to=pad_to), budget)
         with torch.no_grad():
             return made.scores(train)
 
@@ -178,30 +175,10 @@ def test_special_tokens_have_embeddings(
     assert read_checkpoint(Path(result.folder) / "cp-0000.model")["config"]["model"]["vocab_size"] == len(now)
 
 
-def test_the_prefix_is_global_in_every_layer(experiment: Experiment, data: Path) -> None:
-    task, loading = load(experiment, data)
-    batch = task.load(loading).train.batch(np.arange(9))
-    config = with_room(experiment, LENGTH, loading.tokenizer.get_vocab_size())
-    model = Candidates().build(config.model)
-    seen: list[AttentionMask] = []
-    for layer in model.encoder.layers:  # type: ignore[union-attr]
-        layer.attention.core.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[3]))
-    Candidates().scores(model, batch)
-    assert len(seen) == 2
-    for mask in seen:
-        assert isinstance(mask, AttentionMask)
-        assert mask.global_BN is not None
-        assert torch.equal(mask.global_BN, batch["global_BN"])
-        assert torch.equal(mask.keep_BN, batch["mask_BN"])
-    assert 0 < batch["global_BN"].sum() < batch["mask_BN"].sum()
-
-
-@pytest.mark.parametrize("name", ["longformer", "bigbird"])
 def test_attentions_with_global_tokens_take_the_prefix(
-    name: str, source: Path, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+    source: Path, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = {"longformer": {"window": 4}, "bigbird": {"block_size": 2, "num_random_blocks": 1, "num_global_blocks": 1}}
-    setting = f"model.attn_type={json.dumps({'name': name, **small[name]})}"
+    setting = 'model.attn_type={"name": "longformer", "window": 4}'
     experiment = copy_of(source, tmp_path / "fits", setting, "model.num_landmarks=null", "model.conv_kernel_size=null")
     assert run(experiment, data, epoch=1).epochs[-1].metrics["accuracy"] >= 0
     few = setting.replace("}", ', "global_capacity": 2}')

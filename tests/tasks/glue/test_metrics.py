@@ -62,19 +62,22 @@ def test_correlations(pairs: list[tuple[int, float]], scale: float, shift: float
     assert scored["pearson_spearman"] == pytest.approx((scored["pearson"] + scored["spearman"]) / 2)
 
 
-@pytest.mark.parametrize(("name", "split"), [(t.name, split) for t in TASKS for split in t.test_splits])
-def test_files_for_the_server(tmp_path: Path, name: str, split: str) -> None:
-    each = task(name)
+@pytest.mark.parametrize("each", TASKS, ids=lambda each: each.name)
+def test_files_for_the_server_and_for_people(tmp_path: Path, each: GlueTask) -> None:
     if each.labels is None:
         scores = torch.tensor([[-0.2], [-0.0], [1.23456], [5.7]])
         spelled = ["0.000", "0.000", "1.235", "5.000"]
     else:
         classes = [0, 1, each.num_outputs - 1, 0]
         scores, spelled = logits(classes, each.num_outputs), [each.labels[number] for number in classes]
-    write_predictions(each, split, Texts(split, ["a"] * 4), scores, tmp_path / "new" / "folder")
-    path = tmp_path / "new" / "folder" / str(each.split(split).prediction_file)
-    lines = path.read_bytes().decode().split("\n")
-    assert lines == ["index\tprediction", *(f"{n}\t{text}" for n, text in enumerate(spelled)), ""]
+    for split in (*each.dev_splits, *each.test_splits):
+        write_predictions(each, split, Texts(split, ["a"] * 4), scores, tmp_path / "new")
+    for split in each.test_splits:
+        lines = (tmp_path / "new" / str(each.split(split).prediction_file)).read_bytes().decode().split("\n")
+        assert lines == ["index\tprediction", *(f"{n}\t{text}" for n, text in enumerate(spelled)), ""]
+    # Also where upper and lower case are one.
+    names = {path.name.lower() for path in (tmp_path / "new").iterdir()}
+    assert len(names) == len(each.dev_splits) + 2 * len(each.test_splits)
 
 
 def test_tables_of_rows_with_and_without_labels(tmp_path: Path) -> None:
@@ -94,16 +97,6 @@ def test_tables_of_rows_with_and_without_labels(tmp_path: Path) -> None:
         "9\tentailment\t0.800000\t0.200000",
         "",
     ]
-
-
-@pytest.mark.parametrize("name", [t.name for t in TASKS])
-def test_tables_and_the_servers_files_have_names_of_their_own(tmp_path: Path, name: str) -> None:
-    """Also where upper and lower case are one."""
-    each = task(name)
-    for split in (*each.dev_splits, *each.test_splits):
-        write_predictions(each, split, Texts(name, ["a"]), torch.zeros(1, each.num_outputs), tmp_path)
-    names = {path.name.lower() for path in tmp_path.iterdir()}
-    assert len(names) == len(each.dev_splits) + 2 * len(each.test_splits)
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1e-5, 1e-3, 1.0]))

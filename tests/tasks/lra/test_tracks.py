@@ -7,11 +7,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from arena import Lra, write_task
-from small import CPU, small_config
+from finetuning import a_finetuning
+from small import small_config
 
 from nystromformer.model import SequenceModel
 from nystromformer.runs.settings import Settings
-from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.noise import IGNORED, mask_tokens, move_pictures
 from nystromformer.tasks.lra.store import open_stored
@@ -101,7 +101,7 @@ def test_the_accuracy_of_training_is_that_of_the_examples_asked_for_their_class(
     target, numbers = SequenceClasses(2, 2, guesses_tokens=True), np.arange(10)
     model = target.build(small_config(model__pooling="mean", model__dropout_prob=0.0).model)
     settings = Settings(batch_size=10, learning_rate=1e-3, epochs=1, seed=0, warmup=0.1, bucket=1, pad_to=None)
-    run = Finetuning(model, target, pairs, {}, lambda scores, labels: {}, settings, 10**6, CPU)
+    run = a_finetuning(model, target, pairs, settings)
     batch = mask_tokens(pairs.batch(numbers), numbers, 0.3, 0.5, MASK, 0, 1)
     asked = ~batch["hidden"]
     assert 0 < int(asked.sum()) < len(asked)

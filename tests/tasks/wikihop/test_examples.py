@@ -84,11 +84,6 @@ def support_text(batch: dict[str, torch.Tensor], index: int, eos: int, tokenizer
     return tokenizer.decode(chosen[chosen != eos].tolist())
 
 
-def test_fingerprint(cache: TokenCache, tokenizer: Tokenizer, examples: WikiHopExamples) -> None:
-    assert WikiHopExamples("other name", cache, tokenizer, LENGTH).fingerprint == examples.fingerprint
-    assert WikiHopExamples("x", cache, tokenizer, LENGTH + 1).fingerprint != examples.fingerprint
-
-
 def test_hidden_answers(tmp_path: Path, tokenizer: Tokenizer) -> None:
     source = write_records(tmp_path / "test.json", [record(number, answer=...) for number in range(3)])
     examples = WikiHopExamples("x", open_tokens(source, tokenizer, tmp_path / "cache"), tokenizer, LENGTH)
@@ -115,7 +110,7 @@ def test_answers_are_the_best_candidates(examples: WikiHopExamples) -> None:
 
 @pytest.mark.data
 @pytest.mark.skipif(not (DATA / "wikihop").is_dir(), reason="NYSTROM_DATA names no folder with wikihop/ in it")
-@pytest.mark.parametrize("length", [160, 512, 4096])
+@pytest.mark.parametrize("length", [160, 4096])
 def test_real_instances_lose_nothing(tmp_path: Path, length: int) -> None:
     tokenizer = add_special_tokens(read_tokenizer(DATA / "roberta-base", "roberta-base").tokenizer)
     cache = open_tokens(DATA / "wikihop" / "train.json", tokenizer, tmp_path)
@@ -127,7 +122,7 @@ def test_real_instances_lose_nothing(tmp_path: Path, length: int) -> None:
     assert len(examples) == len(instances) == 22
     for number, instance in enumerate(instances):
         batch = examples.batch(np.asarray([number]), pad_to=length)
-        assert batch["labels"].tolist() == [instance.answer]
+        assert batch["labels"].tolist() == [instance.right]
         supports: dict[tuple[int, ...], list[int]] = {}
         for row, tokens in enumerate(batch["tokens_BN"]):
             group = tuple(batch["candidates_BC"][row].tolist())

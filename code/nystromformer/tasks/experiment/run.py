@@ -1,8 +1,6 @@
-"""What every training task does around the loop: settings by config.json, the model's place, who holds the folder."""
+"""What every training task takes from config.json: the precision, the loop's settings, and facts for checkpoints."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import nystromformer
@@ -10,21 +8,8 @@ from nystromformer.config import ExperimentConfig
 from nystromformer.config.network import NO_EFFECT
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.training import Device, Group, TrainingSettings, choose_device
-from nystromformer.training.checkpoint import hold_folder
 
 _SETTINGS_WITHOUT_EFFECT = {"batches_per_report", "keep_epochs", "minutes_per_checkpoint"}
-
-
-@contextmanager
-def held_folder(folder: Path, group: Group) -> Iterator[None]:
-    """Within the block, no other run writes to the folder; the group's main process holds its lock.
-
-    Raises:
-        UserError: another run holds it, or it cannot be written.
-    """
-    with ExitStack() as stack:
-        group.on_main(lambda: stack.enter_context(hold_folder(folder)))
-        yield
 
 
 def run_device(experiment: Experiment, name: str, group: Group) -> Device:

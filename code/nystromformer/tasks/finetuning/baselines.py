@@ -14,9 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nystromformer.machine import machine_facts
-from nystromformer.runs.baselines import BASELINES, Baselines, add_baselines, find_baselines, read_baselines
-from nystromformer.runs.call import this_call
+from nystromformer.runs.baselines import keep_baselines
 from nystromformer.runs.figures import Spread, shown
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Labels
@@ -42,30 +40,29 @@ def measure_baselines(opened: Opened) -> Guesses:
         UserError: something else is in the file's place.
     """
     task, splits, train = opened.task, opened.splits, opened.splits.train
-    target, path = task.target, opened.folder / BASELINES
+    target = task.target
     if not isinstance(target, Guessed | TokenLabels):
         logger.info("%s: there are no baselines for this task", task.name)
         return {}
     labelled = {name: rows for name, rows in opened.test.items() if rows.labels is not None}
     compared = splits.validation | {f"_{name}": rows for name, rows in labelled.items()}
-    tested = opened.tested if labelled else ""
-    if (measured := find_baselines(read_baselines(path), splits.fingerprint, tested)) is not None:
-        return measured.baselines
-    guesses: Guesses = {}
-    if isinstance(target, Guessed):
-        assert train.labels is not None
-        for name, constant_C in constants(train.labels, target).items():
-            scores: Scores = {ending: np.tile(constant_C, (len(rows), 1)) for ending, rows in compared.items()}
-            guesses[name] = _metrics(opened, scores, compared)
-        texts = {ending: rows.texts for ending, rows in compared.items() if isinstance(rows, EncodedTexts)}
-        if isinstance(train, EncodedTexts) and len(texts) == len(compared):
-            words = _words(opened)
-            scores = {ending: words.scores(each) for ending, each in texts.items()}
-            guesses["tf-idf"] = _metrics(opened, scores, compared)
+
+    def measure() -> Guesses:
+        guesses: Guesses = {}
+        if isinstance(target, Guessed):
+            assert train.labels is not None
+            for name, constant_C in constants(train.labels, target).items():
+                scores: Scores = {ending: np.tile(constant_C, (len(rows), 1)) for ending, rows in compared.items()}
+                guesses[name] = _metrics(opened, scores, compared)
+            texts = {ending: rows.texts for ending, rows in compared.items() if isinstance(rows, EncodedTexts)}
+            if isinstance(train, EncodedTexts) and len(texts) == len(compared):
+                words = _words(opened)
+                scores = {ending: words.scores(each) for ending, each in texts.items()}
+                guesses["tf-idf"] = _metrics(opened, scores, compared)
+        return guesses | task.rules(splits, compared)
+
     rows = {name: len(examples) for name, examples in (splits.named | labelled).items()}
-    guesses |= task.rules(splits, compared)
-    add_baselines(path, Baselines(splits.fingerprint, tested, rows, guesses, this_call(), machine_facts()))
-    return guesses
+    return keep_baselines(opened.folder, splits.fingerprint, opened.tested if labelled else "", rows, measure)
 
 
 def tell_words(opened: Opened) -> None:

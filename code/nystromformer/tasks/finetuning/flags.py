@@ -9,22 +9,19 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from nystromformer.command_line import flags
 from nystromformer.config.attention_text import attention_overrides
 from nystromformer.config.ranges import LEAST_RATE, MOST, MOST_RATE, MOST_SEED
+from nystromformer.config.schema import PretrainingConfig
 from nystromformer.errors import UserError
 from nystromformer.runs.settings import MORE, Predict, Settings, SharedSettings
-
-if TYPE_CHECKING:
-    from nystromformer.config.schema import PretrainingConfig
-    from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, Experiment, open_experiment
 
 T = TypeVar("T", int, float)
-CONTAINER_MODEL = Path("/model")
 PUBLISHED: dict[str, dict[str, Any]] = {
     "linformer": {"projected_length": 256},
     "nystrom": {"num_landmarks": 64},
@@ -99,21 +96,25 @@ class Flags(SharedSettings):
         ),
     ] = "best"
     device: flags.DeviceName = "auto"
+    attention: Annotated[
+        str | None,
+        typer.Option(
+            "--attention",
+            help="Attention of all layers, instead of config.json's: NAME, or NAME,KEY=VALUE,… with its parameters.",
+        ),
+    ] = None
     overrides: flags.Overrides = None
 
-    def open(self, usual: Settings = Settings()) -> Experiment:  # noqa: B008  # immutable
-        """The experiment, once the flags are known to be right.
+    def open(self) -> Experiment:
+        """The experiment, with what flags override.
 
         Raises:
-            UserError: config.json or a flag is wrong.
+            UserError: anything wrong with config.json or with these flags.
         """
-        # Only now: it imports numpy, which the launcher does without.
-        from nystromformer.tasks.experiment.folder import open_experiment
+        chosen = [] if self.attention is None else attention_overrides(self.model / "config.json", self.attention)
+        return open_experiment(self.model, [*chosen, *(self.overrides or [])])
 
-        self.grid(usual)
-        return open_experiment(self.model, self.overrides or [])
-
-    def grid(self, usual: Settings) -> list[Settings]:
+    def grid(self, usual: Settings = Settings()) -> list[Settings]:  # noqa: B008  # immutable
         """Every batch size with every learning rate and every seed.
 
         Args:
@@ -163,13 +164,6 @@ def numbers(flag: str, text: str, kind: Callable[[str], T], least: T, most: T) -
 class RecipeFlags:
     """More flags of commands whose recipe is an experiment's config.json."""
 
-    attention: Annotated[
-        str | None,
-        typer.Option(
-            "--attention",
-            help="Attention, instead of config.json's: NAME, or NAME,KEY=VALUE,… with its parameters.",
-        ),
-    ] = None
     conv: Annotated[
         int | None,
         typer.Option(
@@ -189,16 +183,14 @@ class RecipeFlags:
         ),
     ] = None
 
-    def overrides(self, config_file: Path, given: Sequence[str]) -> list[str]:
-        """What to write over a config.json so that its encoder has the attention and the convolution.
-
-        Args:
-            given: further overrides, which come last, such as parameters of the attention.
+    def overrides(self, config_file: Path, shared: Flags) -> list[str]:
+        """What to write over a config.json so that its encoder has the attention and the convolution; --set comes last.
 
         Raises:
             UserError: there is no such attention.
         """
-        chosen = [] if self.attention is None else attention_overrides(config_file, self.attention, PUBLISHED)
+        given = shared.overrides or []
+        chosen = [] if shared.attention is None else attention_overrides(config_file, shared.attention, PUBLISHED)
         conv = [] if self.conv is None else [f"model.attn_type.conv_kernel_size={self.conv or 'null'}"]
         return [*chosen, *conv, *given]
 

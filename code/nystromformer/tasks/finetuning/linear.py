@@ -4,7 +4,7 @@ compared with, and which may be served in its place; and on vectors of an encode
 Shapes: n texts, F features, E width, C outputs as of the task's head.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from nystromformer.data.counter import permute
 from nystromformer.model import ClassificationModel
 from nystromformer.tasks.finetuning.examples import Labels, Texts
-from nystromformer.tasks.finetuning.target import NEVER, Classes, Guessed, Value
-from nystromformer.training.checkpoint import FORMAT, read_checkpoint, write_checkpoint
+from nystromformer.tasks.finetuning.target import NEVER, Classes, Guessed, Value, vectors_of
+from nystromformer.tasks.finetuning.trainable import Finetuning
+from nystromformer.training.checkpoint import FORMAT, epoch_name, hold_folder, read_checkpoint, write_checkpoint
+from nystromformer.training.state import Validated
 
 WORDS_FILE = "words.model"
 """In a folder beside the runs."""
@@ -151,6 +153,41 @@ def _features(vectorizers: Sequence[TfidfVectorizer], texts: Texts) -> csr_matri
     """(n, F) float64; none of words that no training text has."""
     columns = zip(vectorizers, (texts.first, texts.second), strict=False)
     return hstack([_SCALE * each.transform(column) for each, column in columns], format="csr")
+
+
+def fit_head(build: Callable[[bool], tuple[Finetuning, Mapping[str, Any]]], folder: Path) -> list[Validated]:
+    """Fit a linear head to the vectors of the pretrained encoder, and write the model as weights of epoch 0; returns
+    its one validation.
+
+    Args:
+        build: as of `fit` of the training loop.
+
+    Raises:
+        UserError: the folder is in use, or the file cannot be written.
+    """
+    with hold_folder(folder):
+        finetuning, facts = build(True)
+        model, history = _fitted(finetuning)
+        weights = {name: weight.cpu() for name, weight in model.state_dict().items()}
+        content = {"format": FORMAT, **facts, "step": 1, "epoch": 0, "history": history, "model": weights}
+        write_checkpoint(content, folder / f"{epoch_name(0)}.model")
+    return history
+
+
+def _fitted(finetuning: Finetuning) -> tuple[ClassificationModel, list[Validated]]:
+    model, opened = finetuning.model, finetuning.opened
+    assert isinstance(model, ClassificationModel)
+    assert isinstance(opened.task.target, Guessed)
+    model.eval()
+    parts: list[Rows] = []
+    for examples in (opened.splits.train, opened.splits.validation[""]):
+        with torch.inference_mode(), opened.device.autocast():
+            vectors = finetuning.computed(examples, vectors_of)
+        assert examples.labels is not None
+        parts.append((vectors.double().numpy(), examples.labels))
+    put_head(model, opened.task.target, *parts)
+    with torch.no_grad(), opened.device.autocast():
+        return model, [{"epoch": 0, "step": 1, "metrics": finetuning.validate()}]
 
 
 def put_head(model: ClassificationModel, target: Guessed, train: Rows, held_out: Rows) -> None:

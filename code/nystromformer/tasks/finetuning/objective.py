@@ -26,57 +26,46 @@ from nystromformer.objectives import (
     RecallAtPrecision,
     SoftIoU,
 )
-from nystromformer.objectives.objective import bounds_of, counts_of
 from nystromformer.runs.objective import TEMPERATURE, THRESHOLD, ObjectiveSettings
+from nystromformer.tasks.finetuning.definition import Splits
 from nystromformer.tasks.finetuning.examples import Labels
 from nystromformer.tasks.finetuning.target import Classes, Target, TokenLabels
 
 Array = NDArray[Any]
 
-_BOUNDS, _COUNTS = ("bound_of_missed", "bound_of_false"), ("soft_true_positives", "soft_false_positives")
-"""What reports call shares of all examples: L+ and L- of bounds, or soft counts."""
-_LACKING = "batches_without_positives"
 
-
-def check_suits(settings: ObjectiveSettings, target: Target, config: ExperimentConfig, processes: int) -> None:
-    """Check that a task can be trained for an objective.
+def check_objective(
+    settings: ObjectiveSettings, target: Target, splits: Splits, config: ExperimentConfig, processes: int
+) -> str:
+    """Check that a task can be trained for an objective, and say how many of its labels are positive.
 
     Raises:
-        UserError: its labels are not 0 and 1 (for iou: of each token), classes have weights, or a model in shards.
+        UserError: its labels are not 0 and 1 (for iou: of each token), or a split has one of them alone; classes have
+            weights, or a model in shards.
     """
+    name = f"--objective {settings.name}"
     if settings.name == "iou":
         if not isinstance(target, TokenLabels):
-            raise UserError("--objective iou: expected a task with a class for each token, such as pathfinder_path")
+            raise UserError(f"{name}: expected a task with a class for each token, such as pathfinder_path")
         if settings.stratify:
-            raise UserError("--objective iou: expected no stratify with it: it has a label for each token")
+            raise UserError(f"{name}: expected no stratify with it: it has a label for each token")
     elif not isinstance(target, Classes) or target.count != 2:
         classes = f"{target.count} classes" if isinstance(target, Classes) else "another kind of label"
-        raise UserError(f"--objective {settings.name}: expected a task of two classes, found {classes}")
+        raise UserError(f"{name}: expected a task of two classes, found {classes}")
     if getattr(target, "weights", None):
-        raise UserError(f"--objective {settings.name}: expected no --class_weights with it")
+        raise UserError(f"{name}: expected no --class_weights with it")
     if processes > 1 and config.gpu_setting.parallel == "fsdp":
         raise UserError(
-            f'--objective {settings.name}: expected gpu_setting.parallel "ddp", found "fsdp", which would cut the '
-            "objective's variables into shards"
+            f'{name}: expected gpu_setting.parallel "ddp", found "fsdp", which would cut the objective\'s variables '
+            "into shards"
         )
-
-
-def check_labels(settings: ObjectiveSettings, named: Mapping[str, Labels | None]) -> str:
-    """Check that each split with labels has both, and say how many are positive.
-
-    Raises:
-        UserError: names the split that has not.
-    """
     shares = []
-    for name, labels in named.items():
-        if labels is None:
-            continue
+    for split, labels in (("training", splits.train.labels), ("validation", splits.validation[""].labels)):
+        assert labels is not None, "both have labels"
         if len(found := np.unique(labels)) < 2:
-            raise UserError(
-                f"--objective {settings.name}: expected labels 0 and 1 in the {name} data, found only {found[0]:g}"
-            )
-        shares.append(f"{100 * float((labels == 1).mean()):.3g} % of {name}")
-    return " and ".join(shares)
+            raise UserError(f"{name}: expected labels 0 and 1 in the {split} data, found only {found[0]:g}")
+        shares.append(f"{100 * float((labels == 1).mean()):.3g} % of {split}")
+    return f"{name}: positive is {splits.positive or 'label 1'}, {' and '.join(shares)}"
 
 
 def scores_of(target: Target, scores: Tensor) -> Tensor:
@@ -124,53 +113,9 @@ class ObjectiveLoss(nn.Module):
             return losses_I + 0.0 * found_I
         return found_I if self.settings.method == "eban" else losses_I + found_I
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of what `sums` gives."""
-        shares = _BOUNDS if self.settings.method == "eban" else _COUNTS
-        return (*shares, _LACKING, *(name for name, _ in self._variables()))
-
-    @torch.no_grad()
-    def sums(self, scores: Tensor, batch: Mapping[str, Tensor]) -> list[Tensor]:
-        """What reports are made of, each a sum over the examples of a batch."""
-        weights_I, labels = batch["weights"], batch["labels"].float()
-        of_each = bounds_of if self.settings.method == "eban" else counts_of
-        shares_I = [each.flatten(1).mean(1) if each.ndim > 1 else each for each in of_each(scores.float(), labels)]
-        # Sums over a step's examples, of which each carries its share of what there is one of.
-        part_I = weights_I / batch["count"]
-        lacking = (part_I * batch[_LACKING]).sum()
-        variables = [value * weights_I.sum() for _, value in self._variables()]
-        return [*((share_I * weights_I).sum() for share_I in shares_I), lacking, *variables]
-
-    def reported(self, sums: Mapping[str, float], count: float) -> dict[str, float]:
-        """Means over so many examples, the number of batches without positives, and how far constraints are broken."""
-        found = {name: value if name == _LACKING else value / count for name, value in sums.items()}
-        first, second = (torch.tensor(found[name]) for name in self.names[:2])
-        if isinstance(self.of, PrecisionAtRecall | RecallAtPrecision):
-            found["violation"] = float(self.of.violation(first, second))
-        elif isinstance(self.of, PrecisionAtRecallFraction):
-            found["violation"] = float(self.of.violation(first))
-        return found
-
-    def _variables(self) -> list[tuple[str, Tensor]]:
+    def variables(self) -> dict[str, float]:
         """The objective's own, of several of a kind the mean."""
-        return [(name.removeprefix("of."), value.mean()) for name, value in self.named_parameters()]
-
-
-def attach_objective(
-    model: nn.Module, settings: ObjectiveSettings | None, labels: Labels, num_steps: int
-) -> ObjectiveLoss | None:
-    """Make an objective's variables part of a model, as `objective`; None where there are none."""
-    if settings is None or settings.method == "cross_entropy":
-        return None
-    model.objective = ObjectiveLoss(settings, labels, round(settings.warm_start * num_steps))
-    assert isinstance(model.objective, ObjectiveLoss)
-    return model.objective
-
-
-def lacking(labels: Labels, examples: int) -> dict[str, Tensor]:
-    """What the micro-batches of a step with these labels carry for `ObjectiveLoss.sums`."""
-    return {_LACKING: torch.full((examples,), float(not (labels == 1).any()))}
+        return {name.removeprefix("of."): float(value.detach().mean()) for name, value in self.named_parameters()}
 
 
 def decided(content: Mapping[str, Any]) -> dict[str, Any]:

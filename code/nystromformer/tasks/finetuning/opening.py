@@ -1,31 +1,24 @@
 """A fine-tuning command's tasks, opened: start weights, tokenizer, rows and labels, each read once and checked."""
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
-import nystromformer
 from nystromformer.config import ExperimentConfig, experiment_config
-from nystromformer.data.tokenizer import sha256_as_saved
 from nystromformer.errors import UserError
-from nystromformer.runs.baselines import BASELINES, read_baselines
-from nystromformer.runs.call import this_call
-from nystromformer.runs.record import Origin, Run, digest
+from nystromformer.runs.record import digest
 from nystromformer.runs.settings import Settings
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.start import Pretrained, open_pretrained
-from nystromformer.tasks.experiment.tokenizer import find_tokenizer
+from nystromformer.tasks.experiment.start import Pretrained, find_tokenizer, open_pretrained
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, warn_of_unknown
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.flags import Flags
-from nystromformer.tasks.finetuning.objective import check_labels, check_suits
-from nystromformer.tasks.finetuning.plan import PLAN_VERSION
+from nystromformer.tasks.finetuning.objective import check_objective
 from nystromformer.training import Device, Group
 from nystromformer.wording import number_of
 
@@ -50,11 +43,23 @@ class Opened:
     flags: Flags
     device: Device
     group: Group
+    starts: dict[Settings, Pretrained] = field(default_factory=dict)
+    """What runs of these settings begin with, in the place of `pretrained`."""
 
     @property
     def folder(self) -> Path:
         """Of the task's runs."""
         return self.experiment.checkpoints / self.task.name
+
+    @property
+    def main_metric(self) -> str:
+        """By which epochs and settings are chosen."""
+        return self.task.main_metric if self.flags.objective is None else self.flags.objective.name
+
+    @property
+    def budget(self) -> int:
+        """Tokens, padding included, that a device takes at a time: `inst_per_gpu` rows of the pretraining's length."""
+        return self.config.gpu_setting.inst_per_gpu * self.experiment.config.model.max_seq_len
 
     @cached_property
     def test(self) -> Mapping[str, Examples]:
@@ -82,53 +87,12 @@ class Opened:
         longest = min((attention.longest_exact for attention in self.config.model.attentions), default=0)
         return {name: float((each.lengths <= longest).mean()) for name, each in self.splits.named.items()}
 
-    def ask(self, settings: Settings) -> Run:
-        """The record of a run that has reached nothing yet."""
-        task, splits, model, begun = self.task, self.splits, self.config.model, self.pretrained
-        objective = settings.objective
-        origin = Origin()
-        if begun is not None:
-            of_tokenizer, family = begun.tokenizer_sha256, begun.family or ""
-            origin = Origin(begun.path.name, begun.epoch, begun.step, begun.sha256, of_tokenizer, family)
-        run = Run(
-            kind=task.kind,
-            choices=json.loads(json.dumps(dict(task.choices))),
-            task=task.name,
-            call=this_call(),
-            experiment=self.experiment.name,
-            origin=origin,
-            settings=settings,
-            config=self.config.model_dump(mode="json", by_alias=True),
-            data=splits.fingerprint,
-            main_metric=task.main_metric if objective is None else objective.name,
-            texts=json.loads(json.dumps(task.texts(self.loading))),
-            tokenizer_sha256=sha256_as_saved(self.loading.vocabulary),
-            precision=self.device.precision if model.mixed_precision is True else "",
-            plan=PLAN_VERSION if settings.bucket > 1 else 1,
-            rows={name: len(examples) for name, examples in splits.named.items()},
-            exact_share=self.exact_share,
-            warnings=tuple(splits.warnings),
-            words="" if self.words is None else self.words.name,
-            version=nystromformer.__version__,
-            device=str(self.device),
-            processes=self.group.size,
-        )
-        parts = [begun.name if begun else "scratch", "+".join(dict.fromkeys(each.name for each in model.attentions))]
-        if settings.freeze:
-            parts.append("frozen")
-        else:
-            parts += [] if objective is None else [f"{objective.name}-{objective.method}"]
-            parts.append(f"batch{settings.batch_size}-lr{settings.learning_rate:g}")
-            parts.append(f"epoch{settings.epochs}" if settings.steps is None else f"step{settings.steps}")
-            parts.append(f"seed{settings.seed}")
-        return replace(run, folder=self.folder / "-".join([*parts, run.identity[:8]]))
-
 
 def open_tasks(
     experiment: Experiment,
     tasks: Sequence[Definition],
     flags: Flags,
-    usual: Settings,
+    grid: Sequence[Settings],
     device: Device,
     group: Group,
     begin: Begin | None = None,
@@ -139,7 +103,7 @@ def open_tasks(
     What is wrong with the last task is known now, and not once the tasks before it have trained for hours.
 
     Args:
-        usual: the settings that no flag gives.
+        grid: the settings of the runs; none to look at the data alone.
         begin: gives what the runs begin with; None: the experiment's checkpoint, or initial weights for such kinds.
 
     Raises:
@@ -147,13 +111,15 @@ def open_tasks(
     """
 
     def read() -> list[Opened]:
+        if flags.freeze and group.size > 1:
+            raise UserError(f"--freeze: expected one process, found {group.size}")
         start: Start = (None, None)
         if begin is not None:
             start = begin(experiment)
         elif any(task.kinds is None for task in tasks):
             pretrained = open_pretrained(experiment, flags.checkpoint)
             start = pretrained, find_tokenizer(experiment, pretrained.tokenizer_sha256)
-        return [open_task(experiment, task, start, flags, usual, device, group) for task in tasks]
+        return [_open_task(experiment, task, start, grid, flags, device, group) for task in tasks]
 
     mine: list[Opened] = []
     # The main process first: what takes long it leaves in a cache for the others.
@@ -161,26 +127,17 @@ def open_tasks(
     return group.check(lambda: mine or read())
 
 
-def open_task(
+def _open_task(
     experiment: Experiment,
     task: Definition,
     start: Start,
+    grid: Sequence[Settings],
     flags: Flags,
-    usual: Settings,
     device: Device,
     group: Group,
 ) -> Opened:
-    """Open one of them; arguments as of `open_tasks`.
-
-    Raises:
-        UserError: as of `open_tasks`.
-    """
     pretrained, tokenizer = start
-    grid, pad_to, objective = flags.grid(usual), flags.pad_to, flags.objective
-    if flags.freeze and group.size > 1:
-        raise UserError(f"--freeze: expected one process, found {group.size}")
-    if objective is not None:
-        check_suits(objective, task.target, experiment.config, group.size)
+    pad_to, objective = flags.pad_to, flags.objective
     length = flags.length or pad_to or experiment.config.model.max_seq_len
     vocabulary = None
     if task.kinds is None:
@@ -193,13 +150,12 @@ def open_task(
     num_tokens = task.kinds if vocabulary is None else vocabulary.get_vocab_size()
     config = with_room(experiment, length, num_tokens or 0, pad_to)
     limits = [most for layer in config.model.attentions if (most := layer.most_global) is not None]
-    folder = experiment.checkpoints / task.name
     loading = Loading(
         vocabulary=vocabulary,
         length=length,
         sentence_types=config.model.num_sen_type > 1,
         train_rows=flags.train_rows,
-        cache=folder / "cache",
+        cache=experiment.checkpoints / task.name / "cache",
         most_global=min(limits, default=None),
     )
     splits = task.load(loading)
@@ -207,10 +163,7 @@ def open_task(
         if isinstance(each, EncodedTexts):
             splits.warnings += warn_of_unknown(each.name, each.unknown.sum(), each.own_tokens.sum())
     if objective is not None:
-        shares = check_labels(objective, {"training": splits.train.labels, "validation": splits.validation[""].labels})
-        splits.notes.append(f"--objective {objective.name}: positive is {splits.positive or 'label 1'}, {shares}")
-    if flags.baselines:
-        read_baselines(folder / BASELINES)
+        splits.notes.append(check_objective(objective, task.target, splits, experiment.config, group.size))
     grid = [replace(settings, length=length) for settings in grid]
     return Opened(experiment, task, pretrained, config, loading, splits, grid, flags, device, group)
 

@@ -1,4 +1,4 @@
-"""The predictions of a finished run, as files."""
+"""The predictions of finished runs, as files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -15,49 +14,39 @@ from nystromformer.runs.objective import THRESHOLD
 from nystromformer.runs.record import EpochMetrics, Run, Tested
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.finetuning.objective import measure_tested, scores_of
+from nystromformer.tasks.finetuning.opening import Opened
 from nystromformer.tasks.finetuning.target import TokenLabels
-
-if TYPE_CHECKING:
-    from nystromformer.tasks.finetuning.opening import Opened
+from nystromformer.tasks.finetuning.trainable import Finetuning, Scored, build_model
+from nystromformer.training.checkpoint import hold_folder
 
 PREDICTIONS = "predictions"
 
 
-def write_scored(path: Path, texts: Texts, scores: Tensor, names: Sequence[str] | None) -> None:
-    """Write a TSV: each row's id (its number in the file from 0 on, where `texts` has no ids), the label where there
-    is one, the prediction, and the probability of each class in a column p_CLASS; of values the value alone, exactly
-    as it is. Rounded, scores of a model that has hardly learned would tie or move, and their correlations with them.
+def predict(opened: Opened, run: Run, trained: Finetuning | None, validated: Sequence[Scored]) -> Run:
+    """The run with its predictions, which are made where they are not there, of these test data and by the weights that
+    are asked for. Where there are no test data, those of earlier ones stay.
 
     Args:
-        scores: (n, C) logits, or (n, 1) values.
-        names: of the classes, None for values.
+        trained: a model of the grid, which has the last weights of the run that was trained last.
+        validated: what the run's training has scored, which is not scored again.
 
     Raises:
-        UserError: the file cannot be written.
+        UserError: the weights are not there any more, or do not fit.
     """
-    columns = {"id": texts.ids if texts.ids is not None else list(map(str, range(len(texts))))}
-    if names is None:
-        if texts.labels is not None:
-            columns["label"] = list(map(str, texts.labels))
-        columns["prediction"] = list(map(repr, scores[:, 0].float().tolist()))
-    else:
-        if texts.labels is not None:
-            columns["label"] = [names[int(label)] for label in texts.labels]
-        columns["prediction"] = [names[number] for number in scores.argmax(dim=1).tolist()]
-        chances = scores.float().softmax(dim=1).T.tolist()
-        columns |= {f"p_{name}": [f"{p:.6f}" for p in column] for name, column in zip(names, chances, strict=True)}
-    write_rows(path, list(columns), zip(*columns.values(), strict=True))
-
-
-def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Write tab-separated rows, all or none.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
-    with NewFile(path) as file:
-        for row in (header, *rows):
-            file.write(("\t".join(row) + "\n").encode())
+    group, splits, tested, chosen = opened.group, opened.splits, run.tested, run.choose(opened.flags.predict)
+    if tested is not None and tested.files and tested.epoch == chosen.epoch:
+        is_same = (tested.data, tested.shown) == (opened.tested, splits.shown)
+        is_without = not opened.test and splits.shown == tested.shown.partition(" ")[0]
+        if (is_same or is_without) and group.on_main(
+            lambda: all((run.folder / name).is_file() for name in tested.files)
+        ):
+            return run
+    with hold_folder(run.folder, group):
+        known = (scores for metrics, scores in validated if metrics == chosen.metrics)
+        scores = (trained or build_model(opened, run.settings, None)).evaluate(run, chosen, next(known, {}))
+        done = group.on_main(lambda: write_predictions(opened, run, chosen, scores))
+        group.say("predictions: %s", run.folder / PREDICTIONS)
+        return done
 
 
 def write_predictions(opened: Opened, run: Run, chosen: EpochMetrics, scores: Mapping[str, Tensor]) -> Run:
@@ -96,3 +85,38 @@ def write_predictions(opened: Opened, run: Run, chosen: EpochMetrics, scores: Ma
     done = replace(run, tested=tested)
     done.write()
     return done
+
+
+def write_scored(path: Path, texts: Texts, scores: Tensor, names: Sequence[str] | None) -> None:
+    """Write a TSV: each row's id (its number in the file from 0 on, where `texts` has no ids), the label where there
+    is one, the prediction, and the probability of each class in a column p_CLASS; of values the value alone, exactly
+    as it is. Rounded, scores of a model that has hardly learned would tie or move, and their correlations with them.
+
+    Args:
+        scores: (n, C) logits, or (n, 1) values.
+        names: of the classes, None for values.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    columns = {"id": texts.ids if texts.ids is not None else list(map(str, range(len(texts))))}
+    if texts.labels is not None:
+        columns["label"] = [str(label) if names is None else names[int(label)] for label in texts.labels]
+    if names is None:
+        columns["prediction"] = list(map(repr, scores[:, 0].float().tolist()))
+    else:
+        columns["prediction"] = [names[number] for number in scores.argmax(dim=1).tolist()]
+        chances = scores.float().softmax(dim=1).T.tolist()
+        columns |= {f"p_{name}": [f"{p:.6f}" for p in column] for name, column in zip(names, chances, strict=True)}
+    write_rows(path, list(columns), zip(*columns.values(), strict=True))
+
+
+def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write tab-separated rows, all or none.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    with NewFile(path) as file:
+        for row in (header, *rows):
+            file.write(("\t".join(row) + "\n").encode())

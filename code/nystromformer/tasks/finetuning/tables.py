@@ -3,10 +3,22 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from nystromformer.runs.figures import MARKS, UNITS, Spread, mark, power_note, rows_behind, shown, smallest_difference
+from nystromformer.runs.figures import (
+    MARKS,
+    UNITS,
+    Spread,
+    difference_of,
+    mark,
+    power_note,
+    rows_behind,
+    shown,
+    smallest_difference,
+)
 from nystromformer.runs.objective import TEMPERATURE, THRESHOLD
-from nystromformer.runs.record import Run, ranked, tested_weights
-from nystromformer.tables import LEAST_WIDTH, Column, aligned, fitted
+from nystromformer.runs.record import Run, find_runs, ranked, spread_of, tested_weights
+from nystromformer.tables import LEAST_WIDTH, Column, aligned, fitted, terminal_width
+from nystromformer.tasks.finetuning.baselines import measure_baselines
+from nystromformer.tasks.finetuning.opening import Opened
 from nystromformer.wording import number_of
 
 _WIDTH = 100
@@ -16,11 +28,30 @@ _SETTINGS = (Column("batch", 5), Column("lr", 8, gap=1), Column("seeds", 5, gap=
 Baselines = Mapping[str, Mapping[str, Spread]]
 
 
-def table(results: Sequence[Run], baselines: Baselines | None = None, width: int | None = None) -> str:
+def summary(opened: Opened, results: Sequence[Run]) -> str:
+    """What is shown of finished runs, with the guessers beside them where they are asked for."""
+    first = results[0]
+    others = [
+        run
+        for run in find_runs(opened.folder)
+        if (run.data, run.origin, run.settings.freeze) == (first.data, first.origin, not first.settings.freeze)
+    ]
+    title = f"{opened.task.name}, {opened.experiment.folder}, {first.origin.checkpoint or 'from initial weights'}"
+    baselines = measure_baselines(opened) if opened.flags.baselines or opened.task.keeps_words else None
+    return f"\n{title}\n{table(results, baselines, terminal_width(), others)}"
+
+
+def table(
+    results: Sequence[Run],
+    baselines: Baselines | None = None,
+    width: int | None = None,
+    others: Sequence[Run] = (),
+) -> str:
     """All combinations of a task beside each other, best first, for a terminal.
 
     Args:
         baselines: the same metrics of other ways to predict, by name; those of test data end in "_test".
+        others: runs on the same data whose encoder is frozen where that of `results` is not, or the other way round.
         width: characters of a line, at most: a table that is wider comes in pieces. None: in one piece, however wide.
     """
     first, compared = results[0], baselines or {}
@@ -53,6 +84,7 @@ def table(results: Sequence[Run], baselines: Baselines | None = None, width: int
     text = f"in percent{in_units}, on the validation data; {counted}; {validated}"
     narrow = _WIDTH if width is None else min(_WIDTH, max(width, LEAST_WIDTH))
     below = [*textwrap.wrap(text, narrow), *_below(groups, compared, narrow)]
+    below += textwrap.wrap(_verdict(groups[0], compared, others), narrow)
     if width is not None:
         below = [part for line in below for part in textwrap.wrap(line, max(width, LEAST_WIDTH))]
     return "\n".join(line.rstrip() for line in (*fitted(columns, rows, width), *below))
@@ -106,6 +138,38 @@ def _below(groups: Sequence[Sequence[Run]], baselines: Baselines, width: int) ->
     if baselines:
         lines += textwrap.wrap(MARKS, width)
     return lines
+
+
+def _verdict(chosen: Sequence[Run], baselines: Baselines, others: Sequence[Run]) -> str:
+    """Which way to predict is best on the test rows, or else on the validation rows, and by how much; empty where there
+    is one alone.
+    """
+    first = chosen[0]
+    metric, on_test = first.main_metric, all(first.main_metric in run.test_metrics for run in chosen)
+    rows = first.tested_rows(metric) if on_test else rows_behind(metric, first.rows)
+
+    def figure(runs: Sequence[Run]) -> tuple[Spread, int]:
+        return spread_of(runs, lambda run: (run.test_metrics if on_test else run.best.metrics)[metric]), len(runs)
+
+    names = {False: "the fine-tuned encoder", True: "the frozen encoder"}
+    figures = {names[first.settings.freeze]: figure(chosen)}
+    tested = first.tested.data if on_test and first.tested is not None else None
+    if rivals := [run for run in others if not on_test or (run.tested is not None and run.tested.data == tested)]:
+        figures[names[not first.settings.freeze]] = figure(ranked(rivals)[0])
+    key = f"{metric}_test" if on_test else metric
+    figures |= {name: (reached[key], 1) for name, reached in baselines.items() if key in reached}
+    if len(figures) < 2:
+        return ""
+    best, second = sorted(figures, key=lambda name: -figures[name][0].mean)[:2]
+    ahead = f"{100 * (figures[best][0].mean - figures[second][0].mean):+.1f} points"
+    if (difference := difference_of(metric, figures[best], figures[second], rows)) is not None:
+        low, high = (100 * (difference.value + sign * difference.half) for sign in (-1, 1))
+        unclear = "; these rows cannot tell the two apart" if low <= 0 else ""
+        ahead += f" (95 % interval {low:+.1f} to {high:+.1f}{unclear})"
+    advice = {names[False]: "", "tf-idf": ": use tf-idf", names[True]: ": use --freeze" * (names[False] in figures)}
+    where = "test rows" if on_test else "validation rows, which chose the epoch,"
+    text = f"On the {rows:,} {where} {best} is best: {metric} {shown(metric, figures[best][0])}, {ahead} above {second}"
+    return f"{text}{advice.get(best, ': guessing is as good')}."
 
 
 def _marked(metric: str, spread: Spread, baselines: Baselines, rows: int, ending: str = "") -> str:

@@ -3,6 +3,8 @@
 Shapes: I examples of a batch, C outputs.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,154 +13,213 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nystromformer.model import count_parameters
 from nystromformer.runs.objective import TEMPERATURE, THRESHOLD
+from nystromformer.runs.record import EpochMetrics, Run
 from nystromformer.runs.settings import Settings
-from nystromformer.tasks.finetuning.calibration import temperature_of
+from nystromformer.tasks.experiment.start import ENCODER, Pretrained, fit_weights
+from nystromformer.tasks.finetuning.calibration import calibration_error_of, temperature_of
 from nystromformer.tasks.finetuning.examples import Examples, Ints, Labels
-from nystromformer.tasks.finetuning.objective import ObjectiveLoss, choose_threshold, lacking, measure, scores_of
+from nystromformer.tasks.finetuning.objective import ObjectiveLoss, choose_threshold, measure, scores_of
+from nystromformer.tasks.finetuning.opening import Opened
 from nystromformer.tasks.finetuning.plan import epoch_batches, fit_to_budget
-from nystromformer.tasks.finetuning.target import Target
-from nystromformer.training import Device, Group, Step
+from nystromformer.tasks.finetuning.target import TokenLabels
+from nystromformer.training import Step
+from nystromformer.training.checkpoint import epoch_name, load_weights, read_checkpoint
+from nystromformer.training.distributed import place, unwrapped
 from nystromformer.training.prefetch import prefetch_batches, prefetched
 from nystromformer.training.trainable import Batch
-
-Metrics = Callable[[Tensor, Tensor], dict[str, float]]
-Noise = Callable[[dict[str, Tensor], Ints, int, int], dict[str, Tensor]]
+from nystromformer.wording import number_of
 
 Scored = tuple[dict[str, float], dict[str, Tensor]]
 """Metrics, and the scores of the splits by their endings."""
+_WORDS = "encoder.embeddings.word.weight"
+
+
+def build_model(opened: Opened, settings: Settings, start: Pretrained | None) -> Finetuning:
+    """A run with the first weights that its seed decides, on the device.
+
+    Args:
+        start: whose encoder replaces the model's. A longer position table repeats, as for `from_cp`; tokens beyond the
+            checkpoint's vocabulary keep the values that they have.
+
+    Raises:
+        UserError: it is of another architecture (lists all that differs).
+    """
+    config, task, train = opened.config, opened.task, opened.splits.train
+    torch.manual_seed(settings.seed)
+    model = task.target.build(config.model)
+    if start is not None:
+        initial = {name: weight for name, weight in model.state_dict().items() if name.startswith(ENCODER)}
+        source, then = dict(start.encoder), dict(start.model_config)
+        added = config.model.vocab_size - then["vocab_size"]
+        if added > 0 and _WORDS in source:
+            source[_WORDS] = torch.cat([source[_WORDS], initial[_WORDS][-added:]])
+            then["vocab_size"] = config.model.vocab_size
+        may_differ = "max_seq_len, num_sen_type, attn_type and its parameters"
+        transfer = fit_weights(start.path, source, then, config, initial, may_differ)
+        model.load_state_dict(transfer.weights, strict=False)
+        for line in (f"encoder of {start.path} (step {start.step})", *(f"  {note}" for note in transfer.notes)):
+            opened.group.say("%s", line)
+    opened.group.say("%s parameters, %s", f"{count_parameters(model):,}", opened.device)
+    objective = None
+    if settings.objective is not None and settings.objective.method != "cross_entropy":
+        assert train.labels is not None
+        warm_steps = round(settings.objective.warm_start * settings.num_steps(len(train)))
+        objective = model.objective = ObjectiveLoss(settings.objective, train.labels, warm_steps)
+    layers = list(model.encoder.layers)  # type: ignore[arg-type, union-attr]  # a ModuleList
+    placed = place(model, layers, config.gpu_setting.parallel, config.model.compile, opened.device, opened.group)
+    return Finetuning(placed, opened, settings, objective)
 
 
 @dataclass(eq=False)
 class Finetuning:
-    """What the loop needs of a fine-tuning run."""
+    """What the loop needs of a fine-tuning run.
+
+    Args:
+        model: as `place` gives it, of the target's kind.
+        objective: of the model, where it learns one.
+    """
 
     model: nn.Module
-    """As `distribute` gives it, of the target's kind."""
-    target: Target
-    train: Examples
-    validation: Mapping[str, Examples]
-    """The splits to validate on, by the ending of their metrics' names ("" for the first)."""
-    score_metrics: Metrics
-    """From scores (n, C) and labels (n,) of a split."""
+    opened: Opened
     settings: Settings
-    budget: int
-    """Tokens, padding included, that the device takes at a time."""
-    device: Device
-    group: Group = Group()  # noqa: RUF009  # immutable
-    noise: Noise | None = None
-    """What training does to a batch, see Definition."""
     objective: ObjectiveLoss | None = None
-    """Of the model, where it learns one."""
-    calibrates: bool = False
-    """Whether each validation chooses a temperature."""
-    main_metric: str = "accuracy"
-    """Of the first split, the higher the better."""
-    holds: tuple[Settings, int | None] | None = None
-    """Of a model that does not have its first weights any more: the settings of the run whose weights it has, and their
-    epoch; None while it is trained."""
+    epoch: int | None = None
+    """Whose weights it has, of the run of `settings`; None: its first ones, -1 while it is trained."""
     validated: list[Scored] = field(default_factory=list)
     """Metrics and scores of the best validation and of the last one."""
     _planned: tuple[int, list[Ints]] = (-1, [])
 
-    @property
-    def steps_per_pass(self) -> int:
-        return self.settings.steps_per_pass(len(self.train))
-
     def steps(self, first: int, last: int) -> Iterator[Step]:
-        pinned = self.device.device.type == "cuda"
+        pinned = self.opened.device.device.type == "cuda"
         steps = (self._step(number) for number in range(first, last))
         return prefetched(step.pin_memory() if pinned else step for step in steps)
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        scores_IC, each_I = self.target.learn(self.model, batch)
+        target = self.opened.task.target
+        scores_IC, each_I = target.learn(self.model, batch)
         if self.objective is not None:
-            scores = scores_of(self.target, scores_IC)
-            each_I = self.objective(scores, batch["labels"], each_I)
+            each_I = self.objective(scores_of(target, scores_IC), batch["labels"], each_I)
         losses_I = each_I * batch["weights"]
         asked_I = batch["weights"]
         sums = [losses_I.detach().sum(), torch.zeros_like(asked_I[0]), asked_I.sum()]
-        if self.target.has_accuracy:
+        if target.has_accuracy:
             # An example whose tokens are to be guessed is asked for no class.
             asked_I = asked_I * ~batch["hidden"] if "hidden" in batch else asked_I
             sums[1] = ((scores_IC.detach().argmax(-1) == batch["labels"]) * asked_I).sum()
             sums += [asked_I.sum()] if "hidden" in batch else []
-        if self.objective is not None:
-            sums += self.objective.sums(scores.detach(), batch)
         return losses_I.sum() / batch["count"], torch.stack(sums)
 
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
-        names = () if self.objective is None else self.objective.names
-        loss, right, count, *answered = sums[: len(sums) - len(names)]
+        loss, right, count, *answered = sums
         metrics = {"loss": loss / count}
         (asked,) = answered or (count,)
-        if self.target.has_accuracy and asked:
+        if self.opened.task.target.has_accuracy and asked:
             metrics["accuracy"] = right / asked
-        if self.objective is not None:
-            own = dict(zip(names, sums[len(sums) - len(names) :], strict=True))
-            metrics |= self.objective.reported(own, count)
-        return metrics
+        return metrics | ({} if self.objective is None else self.objective.variables())
 
     def validate(self) -> dict[str, float]:
-        figures: dict[str, float] = {}
-        scores: dict[str, Tensor] = {}
-        for ending, examples in self.validation.items():
+        task, figures, scores = self.opened.task, dict[str, float](), dict[str, Tensor]()
+        for ending, examples in self.opened.splits.validation.items():
             scores[ending] = scores_NC = self.scores(examples)
             labels_N = torch.from_numpy(examples.labels)
-            metrics = {"loss": float(self.target.losses(scores_NC, labels_N).mean(dtype=torch.float64))}
+            metrics = {"loss": float(task.target.losses(scores_NC, labels_N).mean(dtype=torch.float64))}
             if math.isfinite(metrics["loss"]):  # else the loop says that the run has diverged
                 own: dict[str, float] = {}
                 if (wanted := self.settings.objective) is not None and not ending:
-                    odds, labels = scores_of(self.target, scores_NC).flatten().numpy(), labels_N.flatten().numpy()
+                    odds, labels = scores_of(task.target, scores_NC).flatten().numpy(), labels_N.flatten().numpy()
                     chosen = choose_threshold(wanted, odds, labels)
                     own = {**measure(wanted, odds, labels, chosen), THRESHOLD: chosen}
-                    if self.calibrates:
+                    if task.kinds is None:
                         # As predictions have them: see `decided`.
                         scores_NC = scores_NC - torch.tensor([0.0, chosen])
-                if self.calibrates and not ending:
-                    found = temperature_of(self.target, scores_NC, labels_N)
+                if task.kinds is None and not ending:
+                    found = temperature_of(task.target, scores_NC, labels_N)
                     own |= {} if found is None else {TEMPERATURE: found}
-                metrics |= {**self.score_metrics(scores_NC, labels_N), **own}
+                metrics |= {**task.metrics(scores_NC, labels_N), **own}
             figures |= {name + ending: value for name, value in metrics.items()}
-        best, now = self.validated[:1], (figures, scores)
-        is_best = not best or figures.get(self.main_metric, -math.inf) > best[0][0][self.main_metric]
+        best, now, main = self.validated[:1], (figures, scores), self.opened.main_metric
+        is_best = not best or figures.get(main, -math.inf) > best[0][0][main]
         self.validated = [now, now] if is_best else [*best, now]
         return figures
+
+    def evaluate(self, run: Run, chosen: EpochMetrics, known: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Scores of the validation data, by their endings, and of the test data, by their names, by the weights of a
+        run's epoch, which are read where the model has others.
+
+        Args:
+            known: those of the validation data, if they are.
+
+        Raises:
+            UserError: the weights are not there any more, or do not fit.
+        """
+        opened, task, path = self.opened, self.opened.task, run.folder / f"{epoch_name(chosen.epoch)}.model"
+        asked = {**({} if known else opened.splits.validation), **opened.test}
+        if asked and (self.settings, self.epoch) != (run.settings, chosen.epoch):
+            content, inner = opened.group.check(lambda: read_checkpoint(path)), unwrapped(self.model)
+            own = {name: each for name, each in inner.state_dict().items() if name.startswith("objective.")}
+            opened.group.check(lambda: load_weights(inner, content["model"] | own, path))
+            self.settings, self.epoch = run.settings, chosen.epoch
+        count = number_of(sum(map(len, (opened.splits.validation | dict(opened.test)).values())), "example")
+        opened.group.say("predicting %s with the weights of %s", count, path.name)
+        self.model.eval()
+        with torch.no_grad(), opened.device.autocast():
+            scores = {**known, **{name: self.scores(examples) for name, examples in asked.items()}}
+        threshold, temperature = chosen.metrics.get(THRESHOLD, 0.0), chosen.metrics.get(TEMPERATURE)
+        if isinstance(task.target, TokenLabels):
+            return {name: each - threshold for name, each in scores.items()}
+        if task.kinds is not None:  # what these write are probabilities, which stay as they are
+            return scores
+        # As `decided` has it in the weights, by which a run on text predicts other texts.
+        if threshold:
+            scores = {name: each - torch.tensor([0.0, threshold]) for name, each in scores.items()}
+        if temperature is None:
+            return scores
+        scaled = {name: each / temperature for name, each in scores.items()}
+        right = torch.from_numpy(opened.splits.validation[""].labels)
+        errors = [100 * calibration_error_of(task.target, each[""], right) for each in (scores, scaled)]
+        text = "calibration error on the validation data: %.1f %%, %.1f %% after dividing scores by %.2f"
+        opened.group.say(text, *errors, temperature)
+        return scaled
 
     def scores(self, examples: Examples) -> Tensor:
         """Scores of all examples of a split in their order, (n, C) float32 on the CPU; -inf for what is no candidate.
 
         All processes call this together, in evaluation mode, without gradients.
         """
-        return self.computed(examples, np.arange(len(examples)), self.target.scores)
+        return self.computed(examples, self.opened.task.target.scores)
 
-    def computed(
-        self, examples: Examples, numbers: Ints, compute: Callable[[nn.Module, Mapping[str, Tensor]], Tensor]
-    ) -> Tensor:
-        """The same of some examples, in ascending order, by another function of the model and a batch."""
-        parts = fit_to_budget(
-            numbers, examples.lengths, examples.rows, self.budget, self.group.size, self.settings.pad_to
-        )
+    def computed(self, examples: Examples, compute: Callable[[nn.Module, Mapping[str, Tensor]], Tensor]) -> Tensor:
+        """The same by another function of the model and a batch."""
+        everyone, group = np.arange(len(examples)), self.opened.group
+        parts = self._parts(examples, everyone)
         # Each process takes parts of all lengths. One that has an empty part scores another for show, because a
         # sharded model needs all processes in each call.
-        mine = parts[self.group.rank :: self.group.size]
-        made = (examples.batch(part if len(part) else numbers[:1], self.settings.pad_to) for part in mine)
+        mine = parts[group.rank :: group.size]
+        made = (examples.batch(part if len(part) else everyone[:1], self.settings.pad_to) for part in mine)
         parts_IC: list[Tensor] = []
-        prepared = prefetch_batches(made, self.device.device)
+        prepared = prefetch_batches(made, self.opened.device.device)
         for part, batch in zip(mine, prepared, strict=True):
             parts_IC.append(compute(self.model, batch).float()[: len(part)])
-        (width,) = self.group.highest(max(scores.shape[1] for scores in parts_IC))
-        total_NC = parts_IC[0].new_zeros(len(numbers), width)
+        (width,) = group.highest(max(scores.shape[1] for scores in parts_IC))
+        total_NC = parts_IC[0].new_zeros(len(examples), width)
         for part, scores_IC in zip(mine, parts_IC, strict=True):
             padded_IC = total_NC.new_full((len(part), width), float("-inf"))
             padded_IC[:, : scores_IC.shape[1]] = scores_IC
-            total_NC[torch.from_numpy(np.searchsorted(numbers, part)).to(total_NC.device)] = padded_IC
-        return self.group.sum(total_NC).cpu()
+            total_NC[torch.from_numpy(part).to(total_NC.device)] = padded_IC
+        return group.sum(total_NC).cpu()
+
+    def _parts(self, examples: Examples, numbers: Ints) -> list[Ints]:
+        """Some examples, cut for the devices."""
+        size, pad_to = self.opened.group.size, self.settings.pad_to
+        return fit_to_budget(numbers, examples.lengths, examples.rows, self.opened.budget, size, pad_to)
 
     @property
     def _labels(self) -> Labels:
-        assert self.train.labels is not None, "training data have labels"
-        return self.train.labels
+        labels = self.opened.splits.train.labels
+        assert labels is not None, "training data have labels"
+        return labels
 
     def _batches(self, passed: int) -> list[Ints]:
         """The plan of a pass over the data after so many others, made once for all of its steps."""
@@ -166,31 +227,27 @@ class Finetuning:
         if self._planned[0] != passed:
             stratified = settings.objective is not None and settings.objective.stratify
             batches = epoch_batches(
-                *(self.train.lengths, settings.batch_size, settings.seed, passed, settings.bucket),
+                *(self.opened.splits.train.lengths, settings.batch_size, settings.seed, passed, settings.bucket),
                 self._labels if stratified else None,
             )
             self._planned = passed, batches
         return self._planned[1]
 
     def _step(self, number: int) -> Step:
-        passed, index = divmod(number, self.steps_per_pass)
+        train, group = self.opened.splits.train, self.opened.group
+        passed, index = divmod(number, self.settings.steps_per_pass(len(train)))
         numbers = self._batches(passed)[index]
-        train, size, pad_to = self.train, self.group.size, self.settings.pad_to
-        parts = fit_to_budget(numbers, train.lengths, train.rows, self.budget, size, pad_to)
-        share = len(parts) // size
-        mine = parts[self.group.rank * share : (self.group.rank + 1) * share]
+        parts = self._parts(train, numbers)
+        share = len(parts) // group.size
+        mine = parts[group.rank * share : (group.rank + 1) * share]
         count = torch.tensor(float(len(numbers)))
         micro_batches = [self._batch(part, count, number) for part in mine]
-        if self.objective is not None:
-            micro_batches = [each | lacking(self._labels[numbers], len(each["weights"])) for each in micro_batches]
         return Step(micro_batches, tokens=int(train.tokens[numbers].sum()))
 
     def _batch(self, part: Ints, count: Tensor, step: int) -> dict[str, Tensor]:
         """A micro-batch; an empty one is an example that does not count, so that every process computes something."""
-        weights = torch.ones(len(part))
+        train, weights = self.opened.splits.train, torch.ones(len(part))
         if not len(part):
-            part, weights = np.argmin(self.train.lengths * self.train.rows, keepdims=True), torch.zeros(1)
-        batch = self.train.batch(part, self.settings.pad_to)
-        if self.noise is not None:
-            batch = self.noise(batch, part, self.settings.seed, step)
+            part, weights = np.argmin(train.lengths * train.rows, keepdims=True), torch.zeros(1)
+        batch = self.opened.task.noise(train.batch(part, self.settings.pad_to), part, self.settings.seed, step)
         return batch | {"weights": weights, "count": count}

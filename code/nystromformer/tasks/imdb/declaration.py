@@ -9,11 +9,6 @@ from typing import Any
 from nystromformer.tasks.declaration import Data, Task
 
 
-def _name(choices: Mapping[str, Any]) -> str:
-    least = choices["min_tokens"]
-    return "IMDB" if least is None else f"IMDB from {least} tokens"
-
-
 def _open(choices: Mapping[str, Any], source: Path) -> Any:
     from nystromformer.tasks.imdb.task import Imdb
 
@@ -25,7 +20,7 @@ TASK = Task(
     does="Fine-tune a pretrained model on IMDb",
     data=Data("imdb_dataset_folder", "--imdb", "data/imdb"),
     folder="imdb*",
-    name=_name,
+    name=lambda choices: "IMDB" if choices["min_tokens"] is None else f"IMDB from {choices['min_tokens']} tokens",
     usual_length=512,
     opens=_open,
     on_test=True,

@@ -1,23 +1,42 @@
-"""IMDB reviews (Maas et al. 2011) as a fine-tuning task: validation is a part of train; test is used once, whole."""
+"""Sentiment of film reviews (Maas et al. 2011): validation is a part of train; test is used once, whole."""
 
-from collections.abc import Mapping
+import gzip
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from nystromformer.errors import UserError
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.recipe import Recipe
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
-from nystromformer.tasks.finetuning.encoded import EncodedTexts, at_least, describe, encode, reduce, size_warning
+from nystromformer.tasks.finetuning.encoded import (
+    EncodedTexts,
+    at_least,
+    describe,
+    encode,
+    reduce,
+    size_warning,
+    without_breaks,
+)
 from nystromformer.tasks.finetuning.examples import Examples, Texts, split_validation
 from nystromformer.tasks.finetuning.predictions import write_scored
 from nystromformer.tasks.finetuning.target import Classes, Target
-from nystromformer.tasks.imdb.read import LABELS, OFFICIAL_SIZE, read_imdb
+
+ARCHIVE = "aclImdb_v1.tar.gz"
+LABELS = ("neg", "pos")
+"""Folders of the reviews, in the order of the class numbers."""
+OFFICIAL_SIZE = 25_000
+_REVIEW = re.compile(r"(?:.*/)?(train|test)/(neg|pos)/(\d+)_(\d+)\.txt")
 
 
 class Imdb(Definition):
@@ -34,21 +53,19 @@ class Imdb(Definition):
     main_metric = "accuracy"
 
     def __init__(self, source: Path, validation: float, split_seed: int, min_tokens: int | None = None) -> None:
-        self.source = source
-        self.validation = validation
-        self.split_seed = split_seed
-        self.min_tokens = min_tokens
+        self.source, self.min_tokens = source, min_tokens
         # Other reviews are another task, whose figures do not stand beside those of all.
         self.choices = {"validation": validation, "split_seed": split_seed, "min_tokens": min_tokens}
         self.name = "imdb" if min_tokens is None else f"imdb-from-{min_tokens}"
         self.target: Target = Classes(len(LABELS))
 
     def load(self, loading: Loading) -> Splits:
-        rows, held_out = split_validation(self._chosen("train", loading), self.validation, self.split_seed)
+        share, seed = self.choices["validation"], self.choices["split_seed"]
+        rows, held_out = split_validation(self._chosen("train", loading), share, seed)
         rows, reduced = reduce(rows, loading.train_rows)
         train, validation = encode(rows, loading), encode(held_out, loading)
-        notes = [describe(examples) for examples in (train, validation)]
         sizes = [size_warning(each.name, len(each), "review", OFFICIAL_SIZE) for each in self._texts.values()]
+        notes = [describe(examples) for examples in (train, validation)]
         return Splits(train, {"": validation}, [*chain(*sizes), *reduced], notes, positive=LABELS[1])
 
     def texts(self, loading: Loading) -> dict[str, Any]:
@@ -61,12 +78,10 @@ class Imdb(Definition):
         self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
     ) -> dict[str, float]:
         """`validation.tsv` and `test.tsv`."""
-        for name, examples in (("validation", splits.validation[""]), ("test", test["test"])):
+        for name, key, examples in (("validation", "", splits.validation[""]), ("test", "test", test["test"])):
             assert isinstance(examples, EncodedTexts)
-            write_scored(folder / f"{name}.tsv", examples.texts, scores["" if name == "validation" else name], LABELS)
-        labels = test["test"].labels
-        assert labels is not None, "reviews are sorted by label"
-        return self.metrics(scores["test"], torch.from_numpy(labels))
+            write_scored(folder / f"{name}.tsv", examples.texts, scores[key], LABELS)
+        return self.metrics(scores["test"], torch.from_numpy(test["test"].labels))
 
     def _chosen(self, split: str, loading: Loading) -> Texts:
         texts = self._texts[split]
@@ -75,3 +90,62 @@ class Imdb(Definition):
     @cached_property
     def _texts(self) -> dict[str, Texts]:
         return read_imdb(self.source)
+
+
+def read_imdb(source: Path, keep_breaks: bool = False) -> dict[str, Texts]:
+    """The reviews of "train" and "test"; those without a label are left out.
+
+    Args:
+        source: a folder with train/neg/*.txt and the like, at its top or in aclImdb/; the official archive, which is
+            read without being unpacked; or a folder with that.
+        keep_breaks: leave line breaks (`<br />`) as they are; else each becomes a space.
+
+    Returns:
+        Reviews sorted by label and then by the number in their names; labels 0 for negative and 1 for positive; ids
+        such as "neg/123_4".
+
+    Raises:
+        UserError: there are no such reviews, an archive is damaged or cut off, or a review is not UTF-8.
+    """
+    reviews: dict[str, list[tuple[int, int, str, str]]] = {"train": [], "test": []}
+    for match, content in _files(source):
+        split, label, number, rating = match.groups()
+        try:
+            text = content.decode() if keep_breaks else without_breaks(content.decode())
+        except UnicodeDecodeError as error:
+            raise UserError(f"{source}: {match[0]}: {error}") from None
+        reviews[split].append((LABELS.index(label), int(number), f"{label}/{number}_{rating}", text))
+    for split, found in reviews.items():
+        if missing := [label for number, label in enumerate(LABELS) if number not in {each[0] for each in found}]:
+            raise UserError(
+                f"{source}: found no reviews in {split}/{missing[0]}/*.txt. Download {ARCHIVE} from "
+                "https://ai.stanford.edu/~amaas/data/sentiment/ and put it there; it need not be unpacked."
+            )
+    columns = {split: list(zip(*sorted(found), strict=True)) for split, found in reviews.items()}
+    return {
+        split: Texts(f"IMDB {split}", texts, labels=np.asarray(labels, dtype=np.int64), ids=list(ids))
+        for split, (labels, _, ids, texts) in columns.items()
+    }
+
+
+def _files(source: Path) -> Iterator[tuple[re.Match[str], bytes]]:
+    """Names and contents of a folder's reviews, or of an archive's, which is read as a stream."""
+    archive = source / ARCHIVE if (source / ARCHIVE).is_file() else source
+    if not archive.is_file():
+        for path in source.glob("**/*.txt"):
+            if match := _REVIEW.fullmatch(path.relative_to(source).as_posix()):
+                yield match, path.read_bytes()
+        return
+    try:
+        # Not tarfile's own "r|gz": that does not notice a wrong checksum or a missing end.
+        with gzip.open(archive) as content, tarfile.open(fileobj=content, mode="r|", errorlevel=2) as tar:
+            for member in tar:
+                if (match := _REVIEW.fullmatch(member.name)) and (file := tar.extractfile(member)) is not None:
+                    yield match, file.read()
+            while content.read(1 << 20):  # the checksum is at the end
+                pass
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(
+            f"{archive}: the archive is damaged or cut off ({error}). Download it again; the official one has "
+            "84,125,825 bytes."
+        ) from error

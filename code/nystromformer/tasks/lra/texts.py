@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.imdb.read import OFFICIAL_SIZE, read_imdb
+from nystromformer.tasks.imdb.task import OFFICIAL_SIZE, read_imdb
 from nystromformer.tasks.lra.prepare import find_files, prepare_read
 from nystromformer.tasks.lra.store import SPLITS, Example, Manifest, TaskData
 

@@ -17,8 +17,7 @@ from nystromformer.files.writing import write_json
 from nystromformer.model import PretrainingModel, count_parameters
 from nystromformer.tasks.experiment.folder import RECORD, Experiment
 from nystromformer.tasks.experiment.run import checkpoint_facts, training_settings
-from nystromformer.tasks.experiment.start import initial_model, load_start_weights
-from nystromformer.tasks.experiment.tokenizer import keep_tokenizer
+from nystromformer.tasks.experiment.start import initial_model, keep_tokenizer, load_start_weights
 from nystromformer.tasks.pretraining.batches import BatchSizes
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Device, Group, fit

@@ -5,13 +5,12 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from nystromformer.config.messages import dotted
+from nystromformer.config.messages import dotted, in_words
 from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.encoded import size_warning
 
@@ -26,34 +25,27 @@ _HOW_TO_GET = (
 )
 
 
-@dataclass(frozen=True)
-class Instance:
-    """A question with its candidates and supports, in the file's order.
-
-    answer: number of the right candidate, None where the file has no answers, as hidden test files.
+class Instance(BaseModel):
+    """A question with its candidates and supports, as files spell it; other keys are ignored. Of candidates that occur
+    twice the first one is kept. answer: None where the file has none, as hidden test files.
     """
-
-    id: str
-    query: str
-    candidates: tuple[str, ...]
-    supports: tuple[str, ...]
-    answer: int | None
-
-
-class _Record(BaseModel):
-    """An instance as files spell it; other keys are ignored."""
 
     model_config = ConfigDict(strict=True)
 
     id: str
     query: str
     answer: str | None = None
-    candidates: Annotated[list[str], Field(min_length=1)]
+    candidates: Annotated[list[str], Field(min_length=1), AfterValidator(lambda texts: list(dict.fromkeys(texts)))]
     supports: list[str]
+
+    @property
+    def right(self) -> int | None:
+        """Number of the right candidate; None where the answer is none of them."""
+        return self.candidates.index(self.answer) if self.answer in self.candidates else None
 
 
 def read_instances(path: Path, skip_unanswerable: bool = False) -> tuple[list[Instance], list[str]]:
-    """Read a file such as train.json. Of candidates that occur twice in an instance the first one is kept.
+    """Read a file such as train.json.
 
     Args:
         skip_unanswerable: leave out instances whose answer is none of their candidates.
@@ -65,7 +57,14 @@ def read_instances(path: Path, skip_unanswerable: bool = False) -> tuple[list[In
         UserError: the file is missing, no JSON or no list of instances; an instance lacks a key, has no candidates or
             the id of another one; an answer is none of the candidates.
     """
-    records = _read_records(path)
+    check_file(path)
+    try:
+        content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        records = TypeAdapter(list[Instance]).validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = f"{dotted(first['loc'])}: " if first["loc"] else ""
+        raise UserError(f"{path}: expected a JSON list of instances: {place}{in_words(first)}. {_HOW_TO_GET}") from None
     has_answers = any(record.answer is not None for record in records)
     instances, left_out = [], []
     seen: set[str] = set()
@@ -73,16 +72,14 @@ def read_instances(path: Path, skip_unanswerable: bool = False) -> tuple[list[In
         if record.id in seen:
             raise UserError(f"{path}: two instances have the id {record.id!r}, by which predictions are told apart")
         seen.add(record.id)
-        candidates = tuple(dict.fromkeys(record.candidates))
-        index = candidates.index(record.answer) if record.answer in candidates else None
-        if not has_answers or index is not None:
-            instances.append(Instance(record.id, record.query, candidates, tuple(record.supports), index))
+        if not has_answers or record.right is not None:
+            instances.append(record)
         elif skip_unanswerable:
             left_out.append(record.id)
         else:
             raise UserError(
-                f"{path}: instance {record.id}: the answer {record.answer!r:.60} is not among its {len(candidates)} "
-                "candidates. Leave such instances out with --skip_unanswerable."
+                f"{path}: instance {record.id}: the answer {record.answer!r:.60} is not among its "
+                f"{len(record.candidates)} candidates. Leave such instances out with --skip_unanswerable."
             )
     if not instances:
         raise UserError(f"{path}: expected a list of instances, found none" + " that can be answered" * bool(left_out))
@@ -113,13 +110,3 @@ def check_file(path: Path) -> None:
     """Raise UserError where there is no file, saying how to get it."""
     if not path.is_file():
         raise UserError(f"{path}: no such file. {_HOW_TO_GET}")
-
-
-def _read_records(path: Path) -> list[_Record]:
-    check_file(path)
-    try:
-        return TypeAdapter(list[_Record]).validate_json(path.read_bytes().removeprefix(codecs.BOM_UTF8))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = f"{dotted(first['loc'])}: " if first["loc"] else ""
-        raise UserError(f"{path}: expected a JSON list of instances: {place}{first['msg']}. {_HOW_TO_GET}") from None

@@ -2,13 +2,13 @@
 
 A cache is a folder of finished parts, `<hash>`, of which there is one, with the files
 
-    tokens.bin      token ids of all texts, one after the other, int32; an instance's texts are its question, its
+    tokens.npy      token ids of all texts, one after the other, int32; an instance's texts are its question, its
                     candidates and its supports
-    offsets.bin     where in them each text begins, and the end, int64
-    instances.bin   of each instance: number of its first text, of candidates, of supports, and of the answer, int64
-    ids.json, candidates.json
+    offsets.npy     where in them each text begins, and the end, int64
+    instances.npy   of each instance: number of its first text, of candidates, of supports, and of the answer, int64
+    texts.json      the instances' ids, and their candidates
 
-all little-endian. The hash is of everything that the content depends on.
+The hash is of everything that the content depends on.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -28,15 +26,13 @@ from nystromformer.files.parts import Part, Parts, open_parts
 from nystromformer.files.writing import NewFile, sha256_of, write_json
 from nystromformer.tasks.finetuning.encoded import literal
 from nystromformer.tasks.wikihop.chunks import InstanceTokens
-from nystromformer.tasks.wikihop.read import Instance, check_file, read_instances
+from nystromformer.tasks.wikihop.read import check_file, read_instances
 from nystromformer.wording import number_of
 
 log = logging.getLogger(__name__)
 
-_PART = "tokens"
-_IDS, _CANDIDATES = "ids.json", "candidates.json"
-_TOKENS, _OFFSETS, _INSTANCES = "tokens.bin", "offsets.bin", "instances.bin"
-_TOKEN, _NUMBER = np.dtype("<i4"), np.dtype("<i8")
+_PART, _TEXTS = "tokens", "texts.json"
+_ARRAYS = ("tokens.npy", "offsets.npy", "instances.npy")
 _PIECE = 1024
 """Texts that are encoded together, which bounds the memory of the tokenizer's own objects."""
 _NO_ANSWER = -1
@@ -45,32 +41,27 @@ _NO_ANSWER = -1
 class TokenCache:
     """The tokens of a file's instances.
 
-    ids: of the instances, in the file's order. num_candidates, num_supports: of each, (I,). answers: numbers of the
-    right candidates, (I,) int64, None where the file has none. left_out: ids of the unanswerable instances that were
-    skipped. fingerprint: SHA-256 (hexadecimal) of the tokens and answers.
+    ids, candidates: of the instances, in the file's order, and the texts of each one's candidates. num_candidates,
+    num_supports: of each, (I,). answers: numbers of the right candidates, (I,) int64, None where the file has none.
+    left_out: ids of the unanswerable instances that were skipped. fingerprint: SHA-256 (hexadecimal) of the tokens and
+    answers.
     """
 
     def __init__(self, folder: Path, part: Part) -> None:
         self.left_out: list[str] = part.figures["left_out"]
-        hashes = [part.files[name].sha256 for name in (_TOKENS, _OFFSETS, _INSTANCES)]
+        hashes = [part.files[name].sha256 for name in _ARRAYS]
         self.fingerprint = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
-        self.ids: list[str] = json.loads((folder / _IDS).read_bytes())
-        self._candidates_path = folder / _CANDIDATES
-        self._tokens = np.memmap(folder / _TOKENS, _TOKEN, "r")
-        self._offsets: NDArray[np.int64] = np.fromfile(folder / _OFFSETS, _NUMBER).astype(np.int64)
+        texts = json.loads((folder / _TEXTS).read_bytes())
+        self.ids: list[str] = texts["ids"]
+        self.candidates: list[list[str]] = texts["candidates"]
+        self._tokens, offsets, table = (np.load(folder / name, mmap_mode="r") for name in _ARRAYS)
+        self._offsets = np.array(offsets)
         self._sizes = np.diff(self._offsets)
-        table = np.fromfile(folder / _INSTANCES, _NUMBER).astype(np.int64).reshape(-1, 4)
-        self._first, self.num_candidates, self.num_supports, answers = table.T
+        self._first, self.num_candidates, self.num_supports, answers = np.array(table).T
         self.answers: NDArray[np.int64] | None = None if (answers == _NO_ANSWER).any() else answers
 
     def __len__(self) -> int:
         return len(self.ids)
-
-    @cached_property
-    def candidates(self) -> list[list[str]]:
-        """The texts of each instance's candidates."""
-        texts: list[list[str]] = json.loads(self._candidates_path.read_bytes())
-        return texts
 
     def lengths(self, number: int) -> tuple[int, list[int], list[int]]:
         """Numbers of tokens of an instance: of its question, candidates and supports."""
@@ -128,37 +119,26 @@ def open_tokens(source: Path, tokenizer: Tokenizer, cache: Path, skip_unanswerab
 def _make(parts: Parts, source: Path, tokenizer: Tokenizer, skip_unanswerable: bool) -> Part:
     instances, left_out = read_instances(source, skip_unanswerable)
     log.info("%s: tokenising %s", source, number_of(len(instances), "instance"))
-    lengths: list[int] = []
-    with NewFile(parts.folder / _TOKENS) as file:
-        for tokens, sizes in _encoded(instances, tokenizer):
-            file.write(tokens)
-            lengths += sizes
-    counts = np.asarray([(len(instance.candidates), len(instance.supports)) for instance in instances])
-    first = np.cumsum(counts.sum(1) + 1) - counts.sum(1) - 1
-    answers = [_NO_ANSWER if instance.answer is None else instance.answer for instance in instances]
-    stamps = {file.path: file.stamp}
-    for name, values in (
-        (_OFFSETS, np.cumsum([0, *lengths])),
-        (_INSTANCES, np.column_stack([first, counts, answers])),
-    ):
-        with NewFile(parts.folder / name) as file:
-            file.write(values.astype(_NUMBER).tobytes())
-        stamps[file.path] = file.stamp
-    for name, texts in (
-        (_IDS, [instance.id for instance in instances]),
-        (_CANDIDATES, [instance.candidates for instance in instances]),
-    ):
-        stamps[parts.folder / name] = write_json(parts.folder / name, texts)
-    return parts.add(_PART, stamps, {"left_out": left_out})
-
-
-def _encoded(instances: Iterable[Instance], tokenizer: Tokenizer) -> Iterator[tuple[bytes, list[int]]]:
-    """Token ids of consecutive texts, and the number of each text's."""
     encoder = literal(tokenizer)
     encoder.no_truncation()
     encoder.no_padding()
     texts = [text for each in instances for text in (each.query, *each.candidates, *each.supports)]
+    pieces: list[NDArray[np.int32]] = []
     for start in range(0, len(texts), _PIECE):
         encodings = encoder.encode_batch_fast(texts[start : start + _PIECE], add_special_tokens=False)
-        ids = [np.asarray(encoding.ids, dtype=_TOKEN) for encoding in encodings]
-        yield np.concatenate(ids).tobytes(), list(map(len, ids))
+        pieces += [np.asarray(encoding.ids, dtype=np.int32) for encoding in encodings]
+    counts = np.asarray([(len(instance.candidates), len(instance.supports)) for instance in instances])
+    first = np.cumsum(counts.sum(1) + 1) - counts.sum(1) - 1
+    answers = [_NO_ANSWER if instance.right is None else instance.right for instance in instances]
+    arrays = (
+        np.concatenate(pieces),
+        np.cumsum([0, *map(len, pieces)]),
+        np.column_stack([first, counts, answers]),
+    )
+    names = {"ids": [each.id for each in instances], "candidates": [each.candidates for each in instances]}
+    stamps = {parts.folder / _TEXTS: write_json(parts.folder / _TEXTS, names)}
+    for name, array in zip(_ARRAYS, arrays, strict=True):
+        with NewFile(parts.folder / name) as file:
+            np.save(file, array)
+        stamps[file.path] = file.stamp
+    return parts.add(_PART, stamps, {"left_out": left_out})
