@@ -34,8 +34,7 @@ def test_it_is_the_one_that_a_solver_finds_less_what_chance_gives(
     best = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-9}).x
     error = (loss(best - 0.01) - 2 * loss(best) + loss(best + 0.01)) / 1e-4
     ours = temperature_of(Classes(classes), torch.from_numpy(scores), torch.from_numpy(labels))
-    assert ours is not None
-    assert np.log(ours) == pytest.approx(best * max(0.0, 1 - 1 / (error * best**2)), abs=2e-3, rel=1e-2)
+    assert np.log(ours or 1.0) == pytest.approx(best * max(0.0, 1 - 1 / (error * best**2)), abs=2e-3, rel=1e-2)
 
 
 def test_certainty_without_reason_is_cooled_down_and_what_fits_is_left_alone() -> None:
@@ -55,13 +54,13 @@ def test_certainty_without_reason_is_cooled_down_and_what_fits_is_left_alone() -
     right = torch.randn(20, 300, 2)
     drawn = torch.distributions.Categorical(logits=right).sample()
     found = [temperature_of(Classes(2), scores, labels) for scores, labels in zip(right, drawn, strict=True)]
-    assert found.count(1.0) > 10
+    assert found.count(None) > 10
 
 
 def test_kinds_of_labels() -> None:
     torch.manual_seed(0)
     scores, labels = torch.randn(500, 3), torch.randint(0, 4, (500,))
     for target, known in ((Several(3), (torch.rand(500, 3) < 0.5).float()), (Ordered(4), labels)):
-        assert temperature_of(target, 9 * scores, known) >= temperature_of(target, scores, known)  # type: ignore[operator]
+        assert (temperature_of(target, 9 * scores, known) or 1.0) >= (temperature_of(target, scores, known) or 1.0)
         assert 0 <= calibration_error_of(target, scores, known) <= 1
     assert temperature_of(Value(), scores[:, :1], scores[:, 0]) is None

@@ -24,10 +24,10 @@ BINS = 15
 
 
 def temperature_of(target: Target, scores_NC: Tensor, labels: Tensor) -> float | None:
-    """What scores are to be divided by; None of a target without probabilities, and of fewer than `LEAST_ROWS` rows.
+    """What scores are to be divided by; None of a target without probabilities, of fewer than `LEAST_ROWS` rows, and where
+    chance alone would give as much.
 
-    log T is where the rows are most probable, times 1 - s² / (log T)², where s is its standard error: what chance alone
-    would give is taken off, and 1 is left where log T is no more than that. The labels are smoothed by one part in
+    log T is where the rows are most probable, times 1 - s² / (log T)², where s is its standard error. The labels are smoothed by one part in
     n + 1, so that rows that are all right do not make the model certain.
     """
     if not isinstance(target, Classes | Questions) or len(labels) < LEAST_ROWS:
@@ -51,7 +51,7 @@ def temperature_of(target: Target, scores_NC: Tensor, labels: Tensor) -> float |
     best = (low + high) / 2
     curvature = (loss(best - _STEP) - 2 * loss(best) + loss(best + _STEP)) / _STEP**2
     share = 1 - 1 / (curvature * best**2) if curvature > 0 and best else 0.0
-    return math.exp(best * max(0.0, share))
+    return math.exp(best * share) if share > 0 else None
 
 
 def calibration_error_of(target: Target, scores_NC: Tensor, labels: Tensor) -> float:
