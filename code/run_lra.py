@@ -84,16 +84,14 @@ def lra(
         experiment = open_experiment(folder, overrides)
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.finetuning.run import compare_baselines, finetune
+    from nystromformer.tasks.finetuning.run import finetune
     from nystromformer.tasks.lra.pixels import open_arena
 
     source = data or experiment.path(experiment.config.data_folder)
     setting = experiment.config.pretraining_setting
     most = setting.validate_batches_per_epoch * setting.batch_size
     arena = open_arena(task, source, most, TRACKS[track], as_published=as_published)
-    if steps == 0:
-        compare_baselines(experiment, arena, shared)
-    finetune(experiment, [arena], shared, grid)
+    finetune(experiment, [arena], shared, grid if steps != 0 else [])
 
 
 if __name__ == "__main__":

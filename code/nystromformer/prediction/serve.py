@@ -206,7 +206,8 @@ def create_app(model: ServedModel, hosts: Sequence[str] = (), waiting: int = WAI
     @app.exception_handler(RequestValidationError)
     async def refuse(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        return JSONResponse({"detail": f"{'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}"}, 422)
+        said = first["msg"].removeprefix("Value error, ")
+        return JSONResponse({"detail": f"{'.'.join(map(str, first['loc']))}: {said}"}, 422)
 
     @app.post("/predict", response_model_exclude_none=True)
     async def predict(asked: Texts) -> Prediction:

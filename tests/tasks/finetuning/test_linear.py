@@ -10,7 +10,6 @@ import torch
 from finetuning import copy_of, finetune, made_rows, write_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.feature_extraction.text import TfidfVectorizer
 from small import run_here
 
 from nystromformer.model import ClassificationModel
@@ -89,15 +88,6 @@ def test_a_kept_model_reads_any_text_as_the_fitted_one(
     words.save(folder / "words")
     again, texts = Words.read(folder / "words"), Texts("other", [*rows, other], [other, *rows] if pair else None)
     assert (again.scores(texts) == words.scores(texts)).all(), "to the last digit"
-
-
-def test_features_are_scikit_learns_of_each_text_of_a_pair() -> None:
-    texts = Texts("rows", ROWS, ROWS[::-1], CLASSES)
-    words = fit_words(Classes(3), texts)
-    parts = [TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(each) for each in (ROWS, ROWS[::-1])]
-    features = np.hstack([p.transform(each).toarray() for p, each in zip(parts, (ROWS, ROWS[::-1]), strict=True)])
-    weight_CF, bias_C = fit(Classes(3), (10 * features, CLASSES), words.strength)
-    np.testing.assert_allclose(words.scores(texts), 10 * features @ weight_CF.T + bias_C, atol=1e-4)
 
 
 def test_words_see_pairs_of_words() -> None:

@@ -251,19 +251,8 @@ def test_predictions_follow_the_test_data(experiment: Experiment, tmp_path: Path
 def test_an_attention_by_flag_holds_for_the_run(
     experiment: Experiment, glue_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flags = (
-        "--task",
-        "SST-2",
-        "--glue",
-        glue_folder,
-        "--epoch",
-        1,
-        "--attention",
-        "local,block_size=4",
-        "--device",
-        "cpu",
-    )
-    assert run_here(monkeypatch, SCRIPT, "--model", experiment.folder, *flags) == 0
+    flags = ("--task", "SST-2", "--glue", glue_folder, "--epoch", 1, "--attention", "local,block_size=4")
+    assert run_here(monkeypatch, SCRIPT, "--model", experiment.folder, "--device", "cpu", *flags) == 0
     (folder,) = experiment.checkpoints.glob("glue/SST-2/*")
     for config in (Predictor(folder, "cpu").network.config.model, open_model(folder, None).config):
         assert [(layer.name, layer.model_dump()["block_size"]) for layer in config.attentions] == [("local", 4)] * 2
@@ -287,18 +276,6 @@ def test_a_run_that_diverges_does_not_end_the_others(
         assert f"glue/{task}," in said.out, "its table is shown"
         assert len(list(experiment.checkpoints.glob(f"glue/{task}/*/predictions"))) == 1
     assert len(find_unfinished(experiment.checkpoints)) == 2
-
-
-def test_another_division_is_said(
-    source: Path, tmp_path: Path, glue_folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    experiment = copy_of(source, tmp_path / "one")
-    with monkeypatch.context() as patched:
-        stop_at(3, patched)
-        assert finetune(experiment, sst2(glue_folder)).stopped_by is not None
-    with caplog.at_level("INFO"):
-        run(open_experiment(experiment.folder, ["gpu_setting.inst_per_gpu=2"]), glue_folder)
-    assert "gpu_setting.inst_per_gpu: 4 in the checkpoint, 2 now" in caplog.text
 
 
 def test_baselines_are_kept(

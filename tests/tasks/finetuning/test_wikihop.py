@@ -1,7 +1,6 @@
 """WikiHop's runs from files to predictions: what they learn, what their scores depend on, what they keep."""
 
 import json
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from finetuning import a_finetuning, copy_of, finetune, pretrained
+from finetuning import a_finetuning, copy_of, finetune
 from small import LENGTH, VOCABULARY, run_here
 from torch import Tensor
-from wikihop_files import marked, write_records, write_wikihop
+from wikihop_files import write_wikihop
 
-from nystromformer.data.tokenizer import load_tokenizer, train_tokenizer
+from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.runs.record import Run, read_run
 from nystromformer.runs.settings import Settings
 from nystromformer.tasks.experiment.folder import Experiment
@@ -125,49 +124,13 @@ def test_scores_depend_on_no_other_instance_and_no_budget(experiment: Experiment
     torch.testing.assert_close(scores(100, pad_to=LENGTH), together, rtol=0, atol=1e-5)
 
 
-def test_tokens_are_made_once(experiment: Experiment, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    data = write_wikihop(tmp_path / "data")
-    cache = experiment.checkpoints / "wikihop" / "cache"
-
-    def state() -> dict[str, int]:
-        return {str(path): path.stat().st_mtime_ns for path in cache.rglob("*") if path.name != "lock"}
-
-    def folders() -> set[str]:
-        return {path.name for path in cache.iterdir() if path.is_dir()}
-
-    caplog.set_level(logging.INFO)
-    run(experiment, data, epoch=1)
-    assert caplog.text.count("tokenising") == 3
-    before, made = state(), folders()
-    assert len(made) == 3, "train, dev and test"
-    caplog.clear()
-    run(experiment, data, epoch=1, lr="2e-3", length=48)
-    assert state() == before
-    assert "tokenising" not in caplog.text
-    # Another file and another tokenizer have tokens of their own; the others' stay.
-    write_records(data / "dev.json", [marked("dev", number) for number in range(7)])
-    assert run(experiment, data, epoch=1).rows["validation"] == 7
-    assert {name: state()[name] for name in before} == before
-    assert len(folders()) == 4
-    task, loading = load(experiment, data)
-    other = task.tokenizer(train_tokenizer(["landmark segment softmax"] * 9, 280))
-    task.load(replace(loading, vocabulary=other))
-    assert len(folders()) == 7
-
-
-@pytest.mark.parametrize("vocabulary", [VOCABULARY, VOCABULARY + 20], ids=["full", "with spare rows"])
-def test_special_tokens_have_embeddings(
-    vocabulary: int, source: Path, tmp_path: Path, dataset_folder: Path, data: Path
-) -> None:
-    if vocabulary != VOCABULARY:
-        source = pretrained(tmp_path / "pretrained", dataset_folder, model__vocab_size=vocabulary).folder
-    experiment = copy_of(source, tmp_path / "experiment")
+def test_special_tokens_have_embeddings(experiment: Experiment, data: Path) -> None:
     tokens = load(experiment, data)[1].tokenizer
     assert tokens.get_vocab_size() == VOCABULARY + 4
     result = run(experiment, data, epoch=1, lr="1e-9")
     then = read_checkpoint(experiment.checkpoints / "cp-0001.model")["model"][WORDS]
     now = read_checkpoint(Path(result.folder) / "cp-0000.model")["model"][WORDS]
-    assert len(now) == max(vocabulary, VOCABULARY + 4)
+    assert len(now) == VOCABULARY + 4
     torch.testing.assert_close(now[:VOCABULARY], then[:VOCABULARY], rtol=0, atol=1e-6)
     added = now[VOCABULARY : VOCABULARY + 4]
     assert (added.std(dim=1) > 1e-3).all()

@@ -14,8 +14,8 @@ from sklearn import metrics
 
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.glue.catalog import TASKS, find_tasks
-from nystromformer.tasks.glue.metrics import score, write_predictions
 from nystromformer.tasks.glue.table_task import GlueTask
+from nystromformer.tasks.glue.task import score, write_predictions
 
 
 def task(name: str) -> GlueTask:

@@ -24,11 +24,11 @@ BINS = 15
 
 
 def temperature_of(target: Target, scores_NC: Tensor, labels: Tensor) -> float | None:
-    """What scores are to be divided by; None of a target without probabilities, of fewer than `LEAST_ROWS` rows, and where
-    chance alone would give as much.
+    """What scores are to be divided by; None of a target without probabilities, of fewer than `LEAST_ROWS` rows, and
+    where chance alone would give as much.
 
-    log T is where the rows are most probable, times 1 - s² / (log T)², where s is its standard error. The labels are smoothed by one part in
-    n + 1, so that rows that are all right do not make the model certain.
+    log T is where the rows are most probable, times 1 - s² / (log T)², where s is its standard error. The labels are
+    smoothed by one part in n + 1, so that rows that are all right do not make the model certain.
     """
     if not isinstance(target, Classes | Questions) or len(labels) < LEAST_ROWS:
         return None

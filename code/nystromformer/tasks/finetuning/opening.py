@@ -1,6 +1,5 @@
 """A fine-tuning command's tasks, opened: start weights, tokenizer, rows and labels, each read once and checked."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -175,19 +174,13 @@ def with_room(experiment: Experiment, length: int, num_tokens: int, pad_to: int 
         UserError: such a model is impossible, or its attention cannot take rows of any length and `pad_to` is not set
             to one that it takes.
     """
-    attentions = experiment.config.model.attentions
     # Rows of any length are to be taken, a single token's too, where they are not padded to one.
     refused = pad_to or 1
-    for index, attention in enumerate(attentions):
+    for index, attention in enumerate(experiment.config.model.attentions):
         if (reason := attention.why_not_length(refused)) is not None:
-            # Layers with different numbers of landmarks may have no common length nearby.
-            step = math.lcm(*(other.length_step for other in attentions))
-            fitting = -(-length // step) * step
-            such_as = f" (such as --pad_to {fitting})" if fitting < 9 * length else ""
-            advice = "add --pad_to with a length that it accepts" if pad_to is None else "choose another --pad_to"
             raise UserError(
                 f"{experiment.config_file}: layer {index}'s attention does not accept rows of "
-                f"{number_of(refused, 'token')}: {reason}; or {advice}{such_as}"
+                f"{number_of(refused, 'token')}: {reason}; or give --pad_to a length that it accepts"
             )
     data = experiment.config.model_dump(mode="json", by_alias=True)
     model = data["model"]

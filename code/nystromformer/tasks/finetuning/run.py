@@ -17,18 +17,17 @@ from nystromformer.errors import UserError
 from nystromformer.runs.call import this_call
 from nystromformer.runs.record import TOKENIZER, EpochMetrics, Origin, Run, open_run, ranked
 from nystromformer.runs.settings import Settings
-from nystromformer.tables import terminal_width
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import checkpoint_facts, run_device, training_settings
 from nystromformer.tasks.experiment.start import pretrained_in
-from nystromformer.tasks.finetuning.baselines import measure_baselines, tell_words
+from nystromformer.tasks.finetuning.baselines import tell_words
 from nystromformer.tasks.finetuning.calibration import LEAST_ROWS
 from nystromformer.tasks.finetuning.definition import Definition
 from nystromformer.tasks.finetuning.flags import Flags
 from nystromformer.tasks.finetuning.opening import Begin, Opened, open_tasks
 from nystromformer.tasks.finetuning.plan import PLAN_VERSION
 from nystromformer.tasks.finetuning.predictions import predict
-from nystromformer.tasks.finetuning.tables import guessers_table, summary
+from nystromformer.tasks.finetuning.tables import summary
 from nystromformer.tasks.finetuning.trainable import Finetuning, Scored, build_model
 from nystromformer.training import fit, join_group
 from nystromformer.training.checkpoint import epoch_name, read_checkpoint
@@ -64,7 +63,7 @@ def finetune(
     """Run the grid of each task, one after another, show its table, and end the process with an exit status.
 
     Args:
-        grid: the settings of each task's runs.
+        grid: the settings of each task's runs; none to show the baselines alone.
         begin: as of `open_tasks`.
         show: prints a text; of several processes only the main one's is called.
 
@@ -79,7 +78,10 @@ def finetune(
             diverged += [f"{opened.task.name}: {text}" for text in done.diverged]
             if done.stopped_by is not None:
                 break
-            if group.is_main and done.results:
+            if not grid:
+                _tell_data(opened)
+                _ = opened.test  # which all processes read
+            if group.is_main and (done.results or not grid):
                 show(summary(opened, done.results))
         if diverged:
             raise UserError(f"{len(diverged)} of the runs ended without a result:{listed(diverged)}")
@@ -120,24 +122,6 @@ def finetune_in_phases(
         if done.stopped_by is None and group.is_main:
             show(summary(labels, done.results))
     group.leave(done.exit_status)
-
-
-def compare_baselines(
-    experiment: Experiment, task: Definition, flags: Flags, show: Callable[[str], None] = typer.echo
-) -> NoReturn:
-    """Measure the guessers alone, show their table, and end the process with an exit status.
-
-    Raises:
-        UserError: anything that does not fit.
-    """
-    with join_group() as group:
-        device = run_device(experiment, flags.device, group)
-        (opened,) = open_tasks(experiment, [task], flags, [], device, group)
-        _tell_data(opened)
-        _ = opened.test  # which all processes read
-        if group.is_main:
-            show(f"\n{task.name}, in percent\n{guessers_table(measure_baselines(opened), terminal_width())}")
-    group.leave(0)
 
 
 def run_grid(opened: Opened) -> Done:

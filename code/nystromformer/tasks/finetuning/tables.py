@@ -29,7 +29,10 @@ Baselines = Mapping[str, Mapping[str, Spread]]
 
 
 def summary(opened: Opened, results: Sequence[Run]) -> str:
-    """What is shown of finished runs, with the guessers beside them where they are asked for."""
+    """What is shown of finished runs, with the guessers beside them where they are asked for; of none, the guessers."""
+    baselines = measure_baselines(opened) if opened.flags.baselines or opened.task.keeps_words else {}
+    if not results:
+        return f"\n{opened.task.name}, in percent\n{guessers_table(baselines, terminal_width())}"
     first = results[0]
     others = [
         run
@@ -37,7 +40,6 @@ def summary(opened: Opened, results: Sequence[Run]) -> str:
         if (run.data, run.origin, run.settings.freeze) == (first.data, first.origin, not first.settings.freeze)
     ]
     title = f"{opened.task.name}, {opened.experiment.folder}, {first.origin.checkpoint or 'from initial weights'}"
-    baselines = measure_baselines(opened) if opened.flags.baselines or opened.task.keeps_words else None
     return f"\n{title}\n{table(results, baselines, terminal_width(), others)}"
 
 

@@ -19,7 +19,7 @@ from nystromformer.runs.record import EpochMetrics, Run
 from nystromformer.runs.settings import Settings
 from nystromformer.tasks.experiment.start import ENCODER, Pretrained, fit_weights
 from nystromformer.tasks.finetuning.calibration import calibration_error_of, temperature_of
-from nystromformer.tasks.finetuning.examples import Examples, Ints, Labels
+from nystromformer.tasks.finetuning.examples import Examples, Ints
 from nystromformer.tasks.finetuning.objective import ObjectiveLoss, choose_threshold, measure, scores_of
 from nystromformer.tasks.finetuning.opening import Opened
 from nystromformer.tasks.finetuning.plan import epoch_batches, fit_to_budget
@@ -215,22 +215,13 @@ class Finetuning:
         size, pad_to = self.opened.group.size, self.settings.pad_to
         return fit_to_budget(numbers, examples.lengths, examples.rows, self.opened.budget, size, pad_to)
 
-    @property
-    def _labels(self) -> Labels:
-        labels = self.opened.splits.train.labels
-        assert labels is not None, "training data have labels"
-        return labels
-
     def _batches(self, passed: int) -> list[Ints]:
         """The plan of a pass over the data after so many others, made once for all of its steps."""
-        settings = self.settings
+        settings, train = self.settings, self.opened.splits.train
         if self._planned[0] != passed:
             stratified = settings.objective is not None and settings.objective.stratify
-            batches = epoch_batches(
-                *(self.opened.splits.train.lengths, settings.batch_size, settings.seed, passed, settings.bucket),
-                self._labels if stratified else None,
-            )
-            self._planned = passed, batches
+            sizes = settings.batch_size, settings.seed, passed, settings.bucket
+            self._planned = passed, epoch_batches(train.lengths, *sizes, train.labels if stratified else None)
         return self._planned[1]
 
     def _step(self, number: int) -> Step:

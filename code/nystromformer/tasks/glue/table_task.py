@@ -72,11 +72,6 @@ class GlueTask:
         """Names of the splits that GLUE's server measures predictions for."""
         return tuple(split.name for split in self.splits if not split.has_labels)
 
-    @property
-    def required_splits(self) -> tuple[str, ...]:
-        """Names of the splits without which there is no fine-tuning: train and the first dev split."""
-        return ("train", self.dev_splits[0])
-
     def split(self, name: str) -> GlueSplit:
         """The split of this name."""
         return {split.name: split for split in self.splits}[name]

@@ -1,20 +1,24 @@
-"""GLUE as fine-tuning tasks."""
+"""GLUE as fine-tuning tasks: metrics by torchmetrics, and files for its server and for people.
+
+Shapes: n rows, C classes.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from nystromformer.tasks.documents.answer import Answer
+from nystromformer.tasks.documents.metrics import correlations, is_constant
 from nystromformer.tasks.documents.recipe import Recipe
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
-from nystromformer.tasks.finetuning.encoded import EncodedTexts, describe, encode, reduce
-from nystromformer.tasks.finetuning.examples import Examples, Texts
-from nystromformer.tasks.finetuning.target import Classes, Target, Value
-from nystromformer.tasks.glue.metrics import score, write_predictions
+from nystromformer.tasks.finetuning.encoded import describe, encode, reduce
+from nystromformer.tasks.finetuning.examples import Examples, Labels, Texts
+from nystromformer.tasks.finetuning.predictions import write_rows, write_scored
+from nystromformer.tasks.finetuning.target import Classes, Target, Value, accuracy
 from nystromformer.tasks.glue.read import available_splits, check_size, read_hub_split, read_split
 from nystromformer.tasks.glue.table_task import GlueTask
 
@@ -31,9 +35,7 @@ class Glue(Definition):
     kind = "glue"
 
     def __init__(self, task: GlueTask, source: Path | None, skip_bad_rows: bool = False) -> None:
-        self.task = task
-        self.source = source
-        self.skip_bad_rows = skip_bad_rows
+        self.task, self.source, self.skip_bad_rows = task, source, skip_bad_rows
         self.name = f"glue/{task.name}"
         self.choices = {"task": task.name}
         self.target: Target = Classes(task.num_outputs) if task.labels else Value()
@@ -41,21 +43,26 @@ class Glue(Definition):
         self._texts: dict[str, Texts] = {}
 
     def load(self, loading: Loading) -> Splits:
-        warnings: list[str] = []
-        notes: list[str] = []
-        for split in self.task.splits:
+        task, warnings, notes = self.task, list[str](), list[str]()
+        everything = tuple(split.name for split in task.splits)
+        available = everything if self.source is None else available_splits(task, self.source)
+        for split in task.splits:
             # A required one that is missing is refused by the reader, with what to do about it.
-            if split.name in self._available or split.name in self.task.required_splits:
-                self._texts[split.name], left_out = self._read(split.name)
-                notes += filter(None, [left_out])
-                warnings += check_size(self.task, split.name, len(self._texts[split.name]))
+            if split.name in available or split.name in ("train", task.dev_splits[0]):
+                if self.source is None:
+                    self._texts[split.name] = read_hub_split(task, split.name)
+                else:
+                    read = read_split(task, self.source, split.name, self.skip_bad_rows)
+                    self._texts[split.name], left_out = read
+                    notes += filter(None, [left_out])
+                warnings += check_size(task, split.name, len(self._texts[split.name]))
             elif split.has_labels:
-                warnings.append(f"{self.task.name} has no {split.name} here: its metrics are left out")
+                warnings.append(f"{task.name} has no {split.name} here: its metrics are left out")
         rows, reduced = reduce(self._texts["train"], loading.train_rows)
-        train, dev = encode(rows, loading), [split for split in self.task.dev_splits if split in self._texts]
+        train, dev = encode(rows, loading), [split for split in task.dev_splits if split in self._texts]
         validation = {_ending(split): encode(self._texts[split], loading) for split in dev}
         notes += [describe(examples) for examples in (train, *validation.values())]
-        positive = self.task.labels[1] if self.task.labels else ""
+        positive = task.labels[1] if task.labels else ""
         return Splits(train, dict(validation), warnings + reduced, notes, positive=positive)
 
     def texts(self, loading: Loading) -> dict[str, Any]:
@@ -71,34 +78,62 @@ class Glue(Definition):
         return {split: encode(self._texts[split], loading) for split in splits}
 
     def write(
-        self,
-        splits: Splits,
-        test: Mapping[str, Examples],
-        scores: Mapping[str, Tensor],
-        folder: Path,
+        self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
     ) -> dict[str, float]:
         """Files for GLUE's server, and of each row's probabilities `dev.tsv`, `test.tsv` and the like."""
-        validated = {split: splits.validation.get(_ending(split)) for split in self.task.dev_splits}
-        for split, examples in (validated | dict(test)).items():
-            if examples is not None:
-                assert isinstance(examples, EncodedTexts)
-                found = scores[_ending(split) if split in validated else split]
-                write_predictions(self.task, split, examples.texts, found, folder)
+        dev = {split: _ending(split) for split in self.task.dev_splits if _ending(split) in splits.validation}
+        for split in (*dev, *test):
+            write_predictions(self.task, split, self._texts[split], scores[dev.get(split, split)], folder)
         return {}
-
-    @cached_property
-    def _available(self) -> tuple[str, ...]:
-        if self.source is None:
-            return tuple(split.name for split in self.task.splits)
-        return available_splits(self.task, self.source)
-
-    def _read(self, split: str) -> tuple[Texts, str | None]:
-        """A split, and what is to be said of rows that are left out."""
-        if self.source is None:
-            return read_hub_split(self.task, split), None
-        return read_split(self.task, self.source, split, self.skip_bad_rows)
 
 
 def _ending(split: str) -> str:
     """What a dev split's metrics end with: nothing for the one that the main metric is of."""
     return "_mismatched" if split == "dev_mismatched" else ""
+
+
+def score(task: GlueTask, scores: Tensor, labels: Tensor | Labels) -> dict[str, float]:
+    """The task's metrics in its order, each a fraction (1.0 is best).
+
+    scores: logits (n, C), or values (n, 1) where the label is a number; labels: (n,), class numbers or values.
+    Class 1 is the positive one of F1. Where a metric is undefined (F1 without positives, Matthews' and other
+    correlations of constants) it is 0.0.
+    """
+    # imported here: it takes seconds
+    from torchmetrics.functional.classification import binary_f1_score, binary_matthews_corrcoef
+
+    target = torch.as_tensor(labels).cpu()
+    if task.labels is None:
+        values = correlations(scores[:, 0].detach().cpu().double(), target.double())
+        values["pearson_spearman"] = (values["pearson"] + values["spearman"]) / 2
+        return {metric: values[metric] for metric in task.metrics}
+    predicted = scores.argmax(dim=1).cpu()
+    values = {"accuracy": accuracy(scores.cpu(), target)}
+    if "f1" in task.metrics:
+        values["f1"] = binary_f1_score(predicted, target).item()
+    if "matthews" in task.metrics:
+        # torchmetrics gives 1 or -1 where both are constant
+        constant = is_constant(predicted) or is_constant(target)
+        values["matthews"] = 0.0 if constant else binary_matthews_corrcoef(predicted, target).item()
+    return {metric: values[metric] for metric in task.metrics}
+
+
+def write_predictions(task: GlueTask, split: str, texts: Texts, scores: Tensor, folder: Path) -> None:
+    """Write what was predicted for each row of a split, such as dev.tsv (see `write_scored`), and of a test split also
+    the file that GLUE's server takes, such as MNLI-m.tsv.
+
+    scores: (n, C) logits, or (n, 1) values, which the server gets clipped to 0 … 5; in the order of the split's rows.
+
+    Raises:
+        UserError: a file cannot be written.
+    """
+    # Some file systems take ax.tsv for AX.tsv, which is the server's.
+    write_scored(folder / ("diagnostic.tsv" if split == "ax" else f"{split}.tsv"), texts, scores, task.labels)
+    name = task.split(split).prediction_file
+    if name is None:
+        return
+    if task.labels is None:
+        spelled = [f"{max(0.0, min(value, 5.0)):.3f}" for value in scores[:, 0].tolist()]
+    else:
+        spelled = [task.labels[number] for number in scores.argmax(dim=1).tolist()]
+    write_rows(folder / name, ("index", "prediction"), ((str(row), text) for row, text in enumerate(spelled)))
