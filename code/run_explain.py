@@ -22,11 +22,11 @@ def explain(
     device: DeviceName = "auto",
 ) -> None:
     """Shade a text by what a prediction depends on: the pooled vector's attention over layers, and gradient x input."""
-    from nystromformer.files.reading import JSON_BYTES, read_text
+    from nystromformer.files.reading import read_text
     from nystromformer.files.writing import check_new_file
 
     check_new_file("--out", out)
-    texts = [read_text(path, JSON_BYTES, "a text") for path in (text, second) if path is not None]
+    texts = [read_text(path, "a text") for path in (text, second) if path is not None]
 
     # After the files were read: importing torch takes seconds.
     from nystromformer.prediction.explain import run_explain

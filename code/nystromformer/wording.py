@@ -31,3 +31,19 @@ def listed(lines: Sequence[object], total: int | None = None) -> str:
     more = (len(lines) if total is None else total) - len(lines[:MOST_LISTED])
     rest = [f"… and {more:,} more"] if more else []
     return "".join(f"\n  {line}" for line in [*lines[:MOST_LISTED], *rest])
+
+
+def say_unknown(unknown: int, tokens: int) -> str:
+    """Such as `3.2 % of the tokens are unknown to the tokenizer`; empty up to 1 %."""
+    share = unknown / max(tokens, 1)
+    return f"{100 * share:.1f} % of the tokens are unknown to the tokenizer" if share > 0.01 else ""
+
+
+def warn_of_unknown(name: str, unknown: int, tokens: int) -> list[str]:
+    """A warning where that is more than 10 %: the model cannot tell such texts apart."""
+    if unknown <= 0.1 * tokens:
+        return []
+    return [
+        f"{name}: {say_unknown(unknown, tokens)}, and all alike to the model: use a model whose tokenizer knows these "
+        "characters, such as one with bytes as tokens"
+    ]

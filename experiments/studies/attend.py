@@ -59,7 +59,7 @@ def pretrain(length: int, validated: str = "") -> str:
 def read_validation(folder: Path) -> list[Record]:
     """What run_validation.py found for the last weights."""
     found = json.loads((folder / "model" / "validation.json").read_text())
-    metrics = {name: found["scores"][-1][name] for name in ("mlm_accuracy", "loss")}
+    metrics = {name: found["scores"][-1]["metrics"][name] for name in ("mlm_accuracy", "loss")}
     baselines = {name.replace("_", " "): {"mlm_accuracy": one} for name, one in found["baselines"].items()}
     return [Record(metrics, rows=found["masked_tokens"], baselines=baselines)]
 

@@ -105,7 +105,7 @@ def test_killed_anywhere_it_goes_on_to_the_same_bytes(
 
     # At the mark; of each part the file and its record; the manifest; then a part's name, and the end.
     moments: list[Any] = [(NewFile, "__exit__", dying_at(kill)) for kill in range(1, 9)]
-    moments += [(parts, "place_new", die), (Parts, "remove", die)]
+    moments += [(parts, "sync_folder", die), (Parts, "remove", die)]
     for moment, expected in zip(moments, (3, 3, 3, 2, 2, 1, 1, 0, 3, 0), strict=True):
         out = f"killed-{len(list(tmp_path.iterdir()))}"
         with monkeypatch.context() as context:

@@ -10,7 +10,7 @@ from small import ROOT
 from nystromformer.benchmark.findings import new_figure
 from nystromformer.files.writing import write_figure
 from nystromformer.report.demo import render_page
-from nystromformer.tasks.pretraining.guess import Guess
+from nystromformer.tasks.pretraining.baselines import Guess
 
 CHECKS = (ROOT / "tests" / "support" / "page_checks.js").read_text(encoding="utf-8")
 MADE = os.environ.get("NYSTROM_REPORT")

@@ -21,7 +21,7 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import Group, join_group
 from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
-from nystromformer.training.distributed import on_cpu
+from nystromformer.training.distributed import gathered
 
 STEPS = 30
 EVERY_STEP = {
@@ -169,12 +169,12 @@ def test_a_lost_worker_is_replaced_and_the_curve_is_the_same(tmp_path: Path, dat
     assert_same_curve(tmp_path, alone)
 
 
-def test_copies_share_memory_as_the_tensors_do() -> None:
-    whole, storages = torch.arange(12.0).reshape(3, 4), dict[int, torch.UntypedStorage]()
-    views = whole, whole[1:, ::2], whole.T
-    copies = [on_cpu(each, storages) for each in views]
-    assert all(map(torch.equal, copies, views))
-    assert len({copy.untyped_storage().data_ptr() for copy in copies}) == len(storages) == 1
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_weight_of_two_names_is_copied_from_a_gpu_once() -> None:
+    weight = torch.arange(12.0, device="cuda")
+    state = gathered({"one": weight, "other": weight}, keep=True)
+    assert state["one"] is state["other"]
+    assert torch.equal(state["one"], torch.arange(12.0))
 
 
 def test_processes_that_cannot_share_a_batch_are_told_so(tmp_path: Path, dataset_folder: Path) -> None:

@@ -16,7 +16,6 @@ from nystromformer.data.dataset import Dataset, Rows
 from nystromformer.data.index import files_of
 from nystromformer.data.manifest import SPLITS, check_sha256
 from nystromformer.errors import UserError
-from nystromformer.files.reading import size_text
 from nystromformer.files.writing import write_json
 
 log = logging.getLogger(__name__)
@@ -46,7 +45,7 @@ def verify(
             status = path.stat()
             entry = [dataset.fingerprint, name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
             if everything or entry not in known:
-                log.info("%s: verifying %s of rows", path, size_text(stamp.size))
+                log.info("%s: verifying %s bytes of rows", path, f"{stamp.size:,}")
                 check_sha256(path, stamp.sha256)
                 _remember(entry, memories)
         rows: Rows = getattr(dataset, split)

@@ -35,7 +35,7 @@ from typing import Any, Literal
 
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
-from nystromformer.files.writing import FileStamp, NewFile, place_new, sha256_of, sync_folder, writing
+from nystromformer.files.writing import FileStamp, NewFile, sha256_of, sync_folder, writing
 from nystromformer.wording import first_names
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,6 @@ PARTS = "parts"
 WHOLE = "whole"
 """The name of a part that stands for all: the output that the others are made for."""
 MARK = "made_from.json"
-_FORMAT = 1
 _LOCK, _BEGIN, _RECORD = "lock", "begin.lock", ".part.json"
 InUse = Literal["refuse", "share", "wait"]
 """What a process does about others: it has the folder alone or not at all, with those that share it, or after them."""
@@ -108,7 +107,9 @@ class Parts:
             UserError: something has the name.
         """
         self.add(name, {target: file.stamp}, figures)
-        place_new(file.path, target)
+        if os.path.lexists(target):
+            raise UserError(f"{target}: something else has made it meanwhile, and it was left as it is: move it away")
+        file.path.rename(target)
         sync_folder(target.parent)
 
     @contextmanager
@@ -120,13 +121,7 @@ class Parts:
 
     def read(self, name: str) -> bytes | None:
         """The bytes of a part that `write` wrote; None as of `find`."""
-        if (part := self.find(name)) is None:
-            return None
-        content = (self.folder / name).read_bytes()
-        if hashlib.sha256(content).hexdigest() == part.files[name].sha256:
-            return content
-        logger.warning("%s: damaged; it is made again", self.folder / name)
-        return None
+        return None if self.find(name, verify=True) is None else (self.folder / name).read_bytes()
 
     def alone(self, name: str, wait: bool = False) -> AbstractContextManager[None]:
         """Keeps processes that share the folder from a part while the context lasts.
@@ -134,8 +129,8 @@ class Parts:
         Args:
             wait: for another process that has it, instead of raising a UserError (on entry).
         """
-        refusal = f"{self.folder}: another command is using its part {name}"
-        return _hold(self.folder / f"{name}.lock", "wait" if wait else "refuse", refusal)
+        lock = self.folder / f"{name}.lock"
+        return _hold(lock, "wait" if wait else "refuse", f"{self.folder}: another command is using its part {name}")
 
     def names(self) -> list[str]:
         """Of the parts that have a record, be it damaged."""
@@ -214,7 +209,7 @@ def open_parts(
                     f"began it, or {advice}{'' if overwrite is None else ', or add --overwrite to replace it'}."
                 )
             if differences or not mark.exists():
-                write_checked(mark, {"format": _FORMAT, "facts": facts})
+                write_checked(mark, {"facts": facts})
         try:
             yield parts
         except BaseException:
@@ -242,12 +237,9 @@ def _check_free(folder: Path, command: str, results: Sequence[Path], advice: str
 def _differences(mark: Path, facts: Mapping[str, Any]) -> str:
     """What the parts are made from instead, a line each fact; empty where it is the same, or not said yet."""
     try:
-        data = read_checked(mark) or {"format": _FORMAT, "facts": facts}
+        found = (read_checked(mark) or {"facts": facts})["facts"]
     except ValueError as error:
         return f"  {mark}: {error}"
-    if data["format"] != _FORMAT:
-        return f"  {mark}: made by an earlier version"
-    found = data["facts"]
     return "\n".join(
         f"  {name}: found {found.get(name)!r:.200}, expected {facts.get(name)!r:.200}"
         for name in sorted({*found, *facts})

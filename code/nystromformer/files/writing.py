@@ -16,7 +16,6 @@ from typing import Any
 
 from nystromformer.errors import UserError
 
-_CHUNK_BYTES = 1 << 20
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a full disk and a used-up quota."""
 
@@ -113,19 +112,6 @@ def write_figure(path: Path, figure: Any, dpi: int) -> None:
         file.write(picture.getvalue())
 
 
-def place_new(source: Path, target: Path) -> None:
-    """Rename a file to a name that nothing has.
-
-    Raises:
-        UserError: something has it.
-    """
-    if os.path.lexists(target):
-        raise UserError(
-            f"{target}: was created by something else while this command ran, and was left unchanged: move it away"
-        )
-    source.rename(target)
-
-
 def check_new_file(flag: str, path: Path) -> None:
     """Check that a file can be written without another being lost.
 
@@ -140,15 +126,12 @@ def check_new_file(flag: str, path: Path) -> None:
 
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file's content, read in pieces."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_stamps(files: Mapping[Path, FileStamp]) -> None:
-    """Read prepared files and compare their checksums.
+    """Compare prepared files' checksums.
 
     Raises:
         UserError: names the first that is not as it was written.

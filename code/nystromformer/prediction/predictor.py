@@ -36,7 +36,7 @@ from nystromformer.tasks.documents.recipe import Recipe, recipe_in
 from nystromformer.tasks.documents.targets import names_of, predicted, probabilities, target_of
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.experiment.start import ENCODER, find_tokenizer, open_pretrained
-from nystromformer.tasks.finetuning.encoded import EncodedTexts, say_unknown, warn_of_unknown
+from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Ints, Texts
 from nystromformer.tasks.finetuning.objective import decided
 from nystromformer.tasks.finetuning.plan import fit_to_budget
@@ -45,7 +45,7 @@ from nystromformer.training import Device, choose_device
 from nystromformer.training.checkpoint import epoch_name, load_weights, read_checkpoint, stated_checksum
 from nystromformer.training.distributed import take_gpu
 from nystromformer.training.prefetch import prefetch_batches
-from nystromformer.wording import first_names, number_of
+from nystromformer.wording import first_names, number_of, say_unknown, warn_of_unknown
 
 if TYPE_CHECKING:
     from nystromformer.tasks.finetuning.linear import Words

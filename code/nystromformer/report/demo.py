@@ -25,7 +25,7 @@ from nystromformer.runs.figures import Spread, power_note, smallest_difference
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.experiment.folder import open_experiment, read_experiment
 from nystromformer.tasks.experiment.run import run_device
-from nystromformer.tasks.pretraining.guess import Guess, top_guesses
+from nystromformer.tasks.pretraining.baselines import Guess, top_guesses
 from nystromformer.tasks.pretraining.validation import (
     RESULTS,
     Validation,

@@ -75,7 +75,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             digest = hashlib.sha256()
             left = max(0, os.fstat(file.fileno()).st_size - _TRAILER_BYTES)
-            while left > 0 and (chunk := file.read(min(_CHUNK_BYTES, left))):
+            while chunk := file.read(min(_CHUNK_BYTES, left)):
                 digest.update(chunk)
                 left -= len(chunk)
             found = _TRAILER.fullmatch(file.read())
@@ -282,12 +282,8 @@ def check_weights(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor],
     problems = [f"{name}: missing from the checkpoint" for name in expected if name not in weights]
     problems += [f"{name}: not in the model" for name in weights if name not in expected]
     for name, weight in weights.items():
-        if name in expected and (wanted := _described(expected[name])) != (found := _described(weight)):
+        if name in expected and weight.shape != expected[name].shape:
+            wanted, found = tuple(expected[name].shape), tuple(weight.shape)
             problems.append(f"{name}: the model has {wanted}, the checkpoint {found}")
     if problems:
         raise UserError(f"{source}: of another architecture than the model in config.json:{listed(problems)}")
-
-
-def _described(weight: Tensor) -> str:
-    kind = "" if weight.dtype == torch.float32 else f" {weight.dtype}"
-    return f"{tuple(weight.shape)}{kind}"

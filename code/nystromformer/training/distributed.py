@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import torch
-from torch import Tensor, UntypedStorage, nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from nystromformer.errors import UserError
@@ -94,36 +94,26 @@ def accumulation(module: nn.Module, last: bool) -> Iterator[None]:
         yield
 
 
-def gathered(state: Any, keep: bool, storages: dict[int, UntypedStorage] | None = None) -> Any:
+def gathered(state: Any, keep: bool, copies: dict[Any, Tensor] | None = None) -> Any:
     """A `state_dict` with every sharded tensor whole; all processes call this together.
 
     Args:
         keep: whether this process wants the whole tensors, on the CPU, so that a file of them is the same from any
             device; others get None in the place of sharded ones.
-        storages: what was copied there before, by where it lies on its device.
+        copies: what was copied there before, by where it lies on its device: a weight of two names is copied once.
     """
-    storages = {} if storages is None else storages
+    copies = {} if copies is None else copies
     if _is_sharded(state):
         full = state.full_tensor()
         return full.cpu() if keep else None
     if isinstance(state, Mapping):
-        return {key: gathered(item, keep, storages) for key, item in state.items()}
-    if keep and isinstance(state, Tensor) and state.device.type != "cpu":
-        return on_cpu(state, storages)
-    return state
-
-
-def on_cpu(tensor: Tensor, storages: dict[int, UntypedStorage]) -> Tensor:
-    """A copy on the CPU; tensors that share their memory share that of their copies.
-
-    Args:
-        storages: the copies so far, by where the originals lie; gets this one's.
-    """
-    source = tensor.untyped_storage()
-    if source.data_ptr() not in storages:
-        storages[source.data_ptr()] = source.cpu()  # type: ignore[no-untyped-call]
-    copy = torch.empty(0, dtype=tensor.dtype)
-    return copy.set_(storages[source.data_ptr()], tensor.storage_offset(), tensor.shape, tensor.stride())
+        return {key: gathered(item, keep, copies) for key, item in state.items()}
+    if not keep or not isinstance(state, Tensor) or state.device.type == "cpu":
+        return state
+    place = state.data_ptr(), state.shape, state.stride()
+    if place not in copies:
+        copies[place] = state.cpu()
+    return copies[place]
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -23,9 +23,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_PATIENCE = 15.0
-"""Seconds of waiting between two lines that say so."""
-
 
 class ProcessLost(UserError):
     """Another process of the run has ended; what started the processes decides whether to start them again."""
@@ -158,8 +155,9 @@ def store_of_attempt(store: Store, rank: int, size: int, timeout: float = 600.0)
     """
     sign, name, seen = uuid.uuid4().hex, "", [""]
     store.set(f"sign/{rank}", sign)
-    begin, said = time.monotonic(), 1
-    deadline = begin + timeout
+    if rank == 0:
+        log.info("waiting for %d processes to start", size)
+    deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if rank == 0:
             signs = [_read(store, f"sign/{number}") for number in range(size)]
@@ -175,9 +173,6 @@ def store_of_attempt(store: Store, rank: int, size: int, timeout: float = 600.0)
                 store.set(f"{name}/{rank}", "")
                 if store.check([f"{name}/complete"]):
                     return PrefixStore(name, store)
-        if time.monotonic() > begin + said * _PATIENCE:
-            said += 1
-            log.info("process %d waits for the other %d to start", rank, size - 1)
         time.sleep(0.01)
     raise ProcessLost(f"process {rank} waited {timeout:.0f} seconds for the other {size - 1} to start")
 

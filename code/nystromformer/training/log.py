@@ -188,13 +188,13 @@ def _records(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
                 return
             try:
                 record = json.loads(line)
-                if not isinstance(record["type"], str) or type(record["step"]) is not int:
-                    raise ValueError("unexpected values")
-            except (ValueError, LookupError, TypeError) as error:
+                if {type(record["type"]), type(record["step"])} != {str, int}:
+                    raise ValueError
+            except (ValueError, LookupError, TypeError):
                 raise UserError(
                     f"{path}, line {number}: expected a record of a run, found something else: move the file away to "
                     "go on without it"
-                ) from error
+                ) from None
             yield line, record
 
 

@@ -41,7 +41,7 @@ from nystromformer.training.distributed import (
 )
 from nystromformer.training.group import Group
 from nystromformer.training.log import Clock, RunLog, SilentLog
-from nystromformer.training.optim import build_optimizer, check_finite, check_loss_scale, learning_rate
+from nystromformer.training.optim import build_optimizer, check_finite, learning_rate
 from nystromformer.training.prefetch import copy_steps
 from nystromformer.training.state import (
     RunState,
@@ -126,9 +126,11 @@ def fit(
     def follow() -> None:
         """Read what the first process has found."""
         nonlocal newest
-        if not group.is_main:
-            _check_same(expected, asked, group.rank)
-            newest = None if file is None else (file, read_checkpoint(file.path))
+        if group.is_main:
+            return
+        if lines := [f"{key}: {its} in process 0, {own} here" for key, its, own in _differing(expected, asked)]:
+            raise UserError(f"every machine needs the same config.json, dataset and experiment folder:{listed(lines)}")
+        newest = None if file is None else (file, read_checkpoint(file.path))
 
     with ExitStack() as held:
         file, history, expected = group.on_main(open_folder)
@@ -155,54 +157,40 @@ def _finished_without_state(folder: Path, settings: TrainingSettings) -> list[Va
     Raises:
         UserError: there are weights, which a new training would overwrite.
     """
-    weights = find_weights(folder)
-    if not weights:
+    *_, path = [None, *find_weights(folder).values()]
+    if path is None:
         return None
-    path = weights[max(weights)]
-    if settings.best_metric is not None:
-        content = read_checkpoint(path)
-        if is_over(content["step"], content["history"], settings):
-            history: list[Validated] = content["history"]
-            return history
-    raise UserError(
-        f"{folder}: holds weights ({path.name}) but no .cp to resume from; a new run would overwrite them. Put the .cp "
-        "back, or start in another folder (with from_cp to begin from these weights)."
-    )
+    content = read_checkpoint(path)
+    if settings.best_metric is None or not is_over(content["step"], content["history"], settings):
+        raise UserError(
+            f"{folder}: holds weights ({path.name}) but no .cp to resume from; a new run would overwrite them. Put the "
+            ".cp back, or start in another folder (with from_cp to begin from these weights)."
+        )
+    history: list[Validated] = content["history"]
+    return history
 
 
 def _check_asked(before: Mapping[str, Any], now: Mapping[str, Any], may_change: Collection[str], source: Path) -> None:
     """Refuse to go on with another training than a checkpoint's; says the differences that do not matter."""
-    serious = []
-    for key in _differing(before, now):
-        line = f"{key}: {_in_words(before.get(key))} in the checkpoint, {_in_words(now.get(key))} now"
-        if key in may_change:
-            logger.info("changed since %s: %s", source.name, line)
-        else:
-            serious.append(line)
-    if serious:
+    changed = {key: f"{key}: {was} in the checkpoint, {is_now} now" for key, was, is_now in _differing(before, now)}
+    for key in sorted(changed.keys() & set(may_change)):
+        logger.info("changed since %s: %s", source.name, changed.pop(key))
+    if changed:
         raise UserError(
-            f"{source}: the run cannot resume, because what it trains or what it reads has changed:{listed(serious)}\n"
-            "Restore these, or start in a new folder (with from_cp to begin from these weights)."
+            f"{source}: the run cannot resume, because what it trains or what it reads has changed:"
+            f"{listed(list(changed.values()))}\nRestore these, or start in a new folder (with from_cp to begin from "
+            "these weights)."
         )
 
 
-def _check_same(expected: Mapping[str, Any], mine: Mapping[str, Any], rank: int) -> None:
-    """Refuse to train together with a process that was asked something else."""
-    if keys := _differing(expected, mine):
-        lines = [
-            f"{key}: {_in_words(expected.get(key))} in process 0, {_in_words(mine.get(key))} in process {rank}"
-            for key in keys
-        ]
-        raise UserError(f"every machine needs the same config.json, dataset and experiment folder:{listed(lines)}")
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Keys whose values differ, and both as config.json spells them."""
 
+    def spelt(value: Any) -> str:
+        return "not set" if value is None else json.dumps(value, ensure_ascii=False)
 
-def _in_words(value: Any) -> str:
-    """As config.json spells it."""
-    return "not set" if value is None else json.dumps(value, ensure_ascii=False)
-
-
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    return [key for key in sorted(one.keys() | other.keys()) if one.get(key) != other.get(key)]
+    keys = sorted(one.keys() | other.keys())
+    return [(key, spelt(one.get(key)), spelt(other.get(key))) for key in keys if one.get(key) != other.get(key)]
 
 
 @dataclass
@@ -395,19 +383,17 @@ class Trainer:
 
     def _report(self, log: RunLog | SilentLog, gradient_norm: Tensor, speed: Mapping[str, float]) -> None:
         metrics = self._metrics()
-        check_finite(self.state.step, metrics)
-        if self.scaler.is_enabled():
-            check_loss_scale(self.state.step, self.scaler.get_scale())
-        rate = self.optimizer.param_groups[0]["lr"]
+        scale = self.scaler.get_scale() if self.scaler.is_enabled() else None
+        check_finite(self.state.step, metrics, scale)
         (memory,) = self.group.highest(round(peak_memory_in_mib(self.device.device)))
         state = {
-            "learning_rate": rate,
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
             "gradient_norm": float(gradient_norm),
             **speed,
             "memory_mib": float(memory),
         }
-        if self.scaler.is_enabled():
-            state |= {"loss_scale": self.scaler.get_scale(), "steps_left_out": float(self.state.left_out)}
+        if scale is not None:
+            state |= {"loss_scale": scale, "steps_left_out": float(self.state.left_out)}
         log.train(self.state.step, self._epoch, metrics, state)
         self.state.sums, self.state.reported_at, self.state.left_out = [], self.state.step, 0
 

@@ -92,37 +92,29 @@ def learning_rate(step: int, settings: TrainingSettings) -> float:
     return peak * left / max(1, falling)
 
 
-_LEAST_LOSS_SCALE = 2.0**-10
-
-
 class Diverged(UserError):
     """Loss or gradients are not finite: these settings come to no result."""
 
 
-def check_finite(step: int, values: Mapping[str, float]) -> None:
+def check_finite(step: int, values: Mapping[str, float], scale: float | None = None) -> None:
     """Check a run's metrics after so many steps.
 
+    Args:
+        scale: of a float16 loss; halved with each step that is left out as its gradients are too large. Where that goes
+            on, nothing is learned.
+
     Raises:
-        Diverged: names those that are not finite.
+        Diverged: names those that are not finite, or says that the scale has fallen too low.
     """
     broken = [name for name, value in values.items() if not math.isfinite(value)]
-    if broken:
-        raise Diverged(
-            f"{', '.join(broken)} is not a finite number at step {step}: the run has diverged. "
-            "Lower the learning rate, lengthen the warm-up or set max_grad_norm, and start again; the checkpoints "
-            "written so far are kept."
+    problem = f"{', '.join(broken)} is not a finite number at step {step}" if broken else ""
+    if scale is not None and scale < 2.0**-10:
+        problem = (
+            f"float16 gradients are not finite at step after step: the loss scale fell to {scale:.1e} at step {step}"
         )
-
-
-def check_loss_scale(step: int, scale: float) -> None:
-    """A step of too large float16 gradients is left out and the scale halved; where that goes on, nothing is learned.
-
-    Raises:
-        Diverged: the scale has fallen too low.
-    """
-    if scale < _LEAST_LOSS_SCALE:
+    if problem:
         raise Diverged(
-            f"float16 gradients are not finite at step after step: the loss scale fell to {scale:.1e} at step "
-            f"{step}. Lower the learning rate, lengthen the warm-up or set mixed_precision to bf16 "
-            "or false, and start again; the checkpoints written so far are kept."
+            f"{problem}: the run has diverged. Lower the learning rate, lengthen the warm-up, set max_grad_norm"
+            f"{'' if broken else ' or mixed_precision to bf16 or false'}, and start again; the checkpoints written so "
+            "far are kept."
         )

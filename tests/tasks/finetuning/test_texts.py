@@ -10,8 +10,9 @@ from tokenizers.pre_tokenizers import Whitespace
 
 from nystromformer.data.tokenizer import added_tokens, row_form, special_tokens, train_tokenizer
 from nystromformer.tasks.documents.cut import Cut, encode_cut
-from nystromformer.tasks.finetuning.encoded import EncodedTexts, describe, warn_of_unknown
+from nystromformer.tasks.finetuning.encoded import EncodedTexts, describe
 from nystromformer.tasks.finetuning.examples import Texts
+from nystromformer.wording import warn_of_unknown
 
 TOKENIZER: Tokenizer = train_tokenizer(["a landmark is a mean of a segment of tokens"] * 20, 300)
 SPECIAL = special_tokens(TOKENIZER)

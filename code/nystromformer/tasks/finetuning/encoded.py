@@ -18,7 +18,7 @@ from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.examples import Ints, Texts, select
 from nystromformer.tasks.finetuning.plan import subset
-from nystromformer.wording import number_of
+from nystromformer.wording import number_of, say_unknown
 
 _PIECE = 1024
 """Texts that are encoded together, which bounds the memory of the tokenizer's own objects."""
@@ -187,22 +187,6 @@ def size_warning(
     if found == official:
         return []
     return [f"{name} has {number_of(found, noun)}, the official one has {official:,}: {why}"]
-
-
-def say_unknown(unknown: int, tokens: int) -> str:
-    """Such as `3.2 % of the tokens are unknown to the tokenizer`; empty up to 1 %."""
-    share = unknown / max(tokens, 1)
-    return f"{100 * share:.1f} % of the tokens are unknown to the tokenizer" if share > 0.01 else ""
-
-
-def warn_of_unknown(name: str, unknown: int, tokens: int) -> list[str]:
-    """A warning where that is more than 10 %: the model cannot tell such texts apart."""
-    if unknown <= 0.1 * tokens:
-        return []
-    return [
-        f"{name}: {say_unknown(unknown, tokens)}, and all alike to the model: use a model whose tokenizer knows these "
-        "characters, such as one with bytes as tokens"
-    ]
 
 
 def describe(examples: EncodedTexts) -> str:

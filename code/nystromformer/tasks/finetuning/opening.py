@@ -14,12 +14,12 @@ from nystromformer.runs.settings import Settings
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.start import Pretrained, find_tokenizer, open_pretrained
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
-from nystromformer.tasks.finetuning.encoded import EncodedTexts, warn_of_unknown
+from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.flags import Flags
 from nystromformer.tasks.finetuning.objective import check_objective
 from nystromformer.training import Device, Group
-from nystromformer.wording import number_of
+from nystromformer.wording import number_of, warn_of_unknown
 
 Start = tuple[Pretrained | None, Tokenizer | None]
 """What runs begin with: an encoder, or initial weights; and the tokenizer of their texts, where they read texts."""

@@ -5,7 +5,7 @@ Shapes: B rows, N tokens, K masked positions.
 
 import signal
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,6 @@ from nystromformer.data.counter import permute
 from nystromformer.data.dataset import Dataset, Rows
 from nystromformer.data.masking import BERT_REPLACE_PROBS, count_predictions, prepare_rows
 from nystromformer.data.sampler import rows_from
-from nystromformer.errors import UserError
 from nystromformer.training import Group, Step
 from nystromformer.training.prefetch import prefetched
 from nystromformer.training.trainable import Batch, micro_batch_slices
@@ -166,26 +165,6 @@ class PretrainingSteps(TorchDataset[Step]):
         return self.preparation(self.rows, numbers, key, ids, self.preparation.training_masks, part)
 
 
-class _Carried(TorchDataset[Step | UserError]):
-    """Steps, or what is wrong with their rows: raised in a worker, it would arrive within the worker's traceback."""
-
-    def __init__(self, steps: PretrainingSteps) -> None:
-        self.steps = steps
-
-    def __getitem__(self, step: int) -> Step | UserError:
-        try:
-            return self.steps[step]
-        except UserError as error:
-            return error
-
-
-def _raised(steps: Iterable[Step | UserError]) -> Iterator[Step]:
-    for step in steps:
-        if isinstance(step, UserError):
-            raise step
-        yield step
-
-
 class ValidationBatches(Sequence[Batch]):
     """The validation rows, masked by their number alone: neither seed, nor batch size, nor epoch changes a mask.
 
@@ -235,14 +214,14 @@ def training_steps(
     if not workers:
         return prefetched(steps[number].pin_memory() if pinned else steps[number] for number in span)
     loader = DataLoader(
-        _Carried(steps),
+        steps,
         batch_size=None,
         sampler=span,
         num_workers=workers,
         pin_memory=pinned,
         worker_init_fn=_leave_signals_to_the_run,
     )
-    return _raised(loader)
+    return iter(loader)
 
 
 def _leave_signals_to_the_run(worker: int) -> None:

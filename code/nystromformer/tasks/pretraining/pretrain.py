@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nystromformer.config import ExperimentConfig
 from nystromformer.config.attention import what_decides
 from nystromformer.config.attention_text import attention_text
@@ -22,6 +24,7 @@ from nystromformer.tasks.pretraining.batches import BatchSizes
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Device, Group, fit
 from nystromformer.training.distributed import place
+from nystromformer.wording import say_unknown, warn_of_unknown
 
 _MAY_CHANGE = {
     "model": (
@@ -43,6 +46,8 @@ _MAY_CHANGE = {
     "gpu_setting": ("inst_per_gpu", "parallel"),
 }
 """What may change between two starts of one run. Everything else decides what the model is or which rows it sees."""
+_LOOKED_AT = 1000
+"""Rows whose unknown tokens are counted."""
 
 
 def pretrain(
@@ -147,6 +152,12 @@ def _notes(config: ExperimentConfig, dataset: Dataset) -> list[str]:
             f"rows have {dataset.length:,} tokens, model.max_seq_len is {model.max_seq_len:,}: the positions from "
             "there on are not trained"
         )
+    rows, special = dataset.train.tokens, dataset.special
+    sample = np.asarray(rows[np.arange(0, len(dataset.train), 1 + len(dataset.train) // _LOOKED_AT)])
+    unknown, tokens = int((sample == special.unk).sum()), int((sample != special.pad).sum())
+    said = say_unknown(unknown, tokens)
+    warned = [f"warning: {each}" for each in warn_of_unknown("training rows", unknown, tokens)]
+    notes += warned or ([f"training rows: {said}"] if said else [])
     grown = BatchSizes.of(setting, dataset.length)
     if grown.first_steps[-1] >= setting.num_steps:
         _, last = grown.of_step(setting.num_steps - 1)

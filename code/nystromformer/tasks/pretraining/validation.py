@@ -1,10 +1,8 @@
 """Scoring the checkpoints of an experiment folder on the validation rows."""
 
-import json
 import logging
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from nystromformer.data.dataset import Dataset
 from nystromformer.data.manifest import SPLITS
 from nystromformer.data.verification import verify
 from nystromformer.errors import UserError
-from nystromformer.files.checked_json import read_checked, write_checked
+from nystromformer.files.checked_json import STRICT, read_record, write_checked
 from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.interop.transfer import mentioned
 from nystromformer.model import PretrainingModel
@@ -40,6 +38,7 @@ class Score:
     checkpoint: str
     step: int
     metrics: dict[str, float]
+    __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True)
@@ -47,11 +46,12 @@ class Validation:
     """What `run_validation.py` found."""
 
     rows: int
+    available_rows: int
+    """Of which `rows` were scored: all, or so many drawn at random once and for all."""
     masked_tokens: int
-    scores: list[Score]
     baselines: dict[str, float]
-    available_rows: int | None = None
-    """Of which `rows` were scored: all, or so many drawn at random once and for all; None: not known."""
+    scores: list[Score]
+    __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True)
@@ -148,47 +148,26 @@ def validate(
     rows = available if num_rows is None else min(num_rows, available)
     masked_tokens = ValidationBatches(dataset.validation, preparation, num_rows).count_predictions()
     guesses = baseline_accuracies(dataset, preparation, num_rows) if baselines else {}
-    result = Validation(rows, masked_tokens, scores, guesses, available)
+    result = Validation(rows, available, masked_tokens, guesses, scores)
     if show is not None:
         show(table(result))
-    write_validation(result, experiment.checkpoints / RESULTS)
+    path = experiment.checkpoints / RESULTS
+    if path.exists():  # which may have taken hours
+        path.replace(path.with_name(f"{RESULTS}.before"))
+    write_checked(path, asdict(result))
     return result
 
 
-def write_validation(result: Validation, path: Path) -> None:
-    """Write as JSON, whole or not at all; other scores that are there, which may have taken hours, are moved aside."""
-    data = {
-        "rows": result.rows,
-        "available_rows": result.available_rows,
-        "masked_tokens": result.masked_tokens,
-        "baselines": result.baselines,
-        "scores": [{"checkpoint": s.checkpoint, "step": s.step, **s.metrics} for s in result.scores],
-    }
-    with suppress(ValueError):  # a damaged file
-        if read_checked(path) not in (None, json.loads(json.dumps(data))):
-            number = 1 + sum(1 for _ in path.parent.glob(f"{path.name}.before*"))
-            before = path.with_name(f"{path.name}.before" + (f"-{number}" if number > 1 else ""))
-            path.replace(before)
-            logger.info("%s: the scores of the call before", before)
-    write_checked(path, data)
-
-
 def read_validation(path: Path) -> Validation:
-    """Read what `write_validation` wrote.
+    """What `validate` wrote.
 
     Raises:
         UserError: not there, or damaged.
     """
-    try:
-        data = read_checked(path)
-        if data is None:
-            raise UserError(f"{path}: no such file; run code/run_validation.py for this folder first")
-        scores = [Score(score.pop("checkpoint"), score.pop("step"), score) for score in data.pop("scores")]
-        return Validation(scores=scores, **data)
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{path}: expected the scores of code/run_validation.py, found something else ({error!r}). Run it again."
-        ) from error
+    found = read_record(path, Validation, "Run code/run_validation.py for this folder again.")
+    if found is None:
+        raise UserError(f"{path}: no such file; run code/run_validation.py for this folder first")
+    return found
 
 
 def table(result: Validation) -> str:
@@ -202,8 +181,7 @@ def table(result: Validation) -> str:
     for name, accuracy in result.baselines.items():
         guessed = [_shown(column, accuracy) if column == "mlm_accuracy" else "" for column in names]
         rows.append([name.replace("_", " "), "", *guessed])
-    available = result.available_rows or result.rows
-    drawn = f" of {available:,}, drawn once and for all," if result.rows < available else ""
+    drawn = f" of {result.available_rows:,}, drawn once and for all," if result.rows < result.available_rows else ""
     masked = f"with {result.masked_tokens:,} masked tokens, the same masks every time"
     return "\n".join([*aligned(columns, rows), f"{result.rows:,} validation rows{drawn} {masked}"])
 
