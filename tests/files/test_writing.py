@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nystromformer.errors import UserError
-from nystromformer.files.writing import NewFile, sha256_of, write_figure, write_json, write_text
+from nystromformer.files.writing import NewFile, write_figure, write_json, write_text
 from nystromformer.training.log import RunLog
 
 FULL = Path("/dev/full")
@@ -79,10 +79,3 @@ def test_what_tensorboards_thread_cannot_write_is_no_traceback(
         assert len(seen) == 1
     finally:
         threading.excepthook = before
-
-
-def test_an_error_of_reading_an_open_file_names_it() -> None:
-    """Nothing can be read at the beginning of a process' memory, though it can be opened."""
-    with pytest.raises(OSError, match="Input/output error") as error:
-        sha256_of(Path("/proc/self/mem"))
-    assert error.value.filename == "/proc/self/mem"

@@ -59,15 +59,6 @@ def test_the_prediction_is_the_runs(predictor: Predictor) -> None:
     assert predictor([TEXT]) == told
 
 
-def test_a_row_is_padded_as_the_run_pads_it(predictor: Predictor) -> None:
-    padded = Predictor(predictor.folder, "cpu")
-    padded.network.pad_to = length = padded.network.length
-    lengths: list[int] = []
-    padded.network.model.encoder.register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0].shape[1]))
-    assert len(explain_text(padded, [TEXT]).names) < length
-    assert set(lengths) == {length}
-
-
 @pytest.mark.parametrize("cut", [Cut("windows", 5), Cut("head_and_tail"), Cut()], ids=lambda cut: cut.rule)
 def test_whatever_the_cut_each_token_stands_at_its_place(predictor: Predictor, cut: Cut) -> None:
     other = with_recipe(predictor, cut=cut)
@@ -146,13 +137,6 @@ def test_shades_follow_the_weights() -> None:
     assert attention[2][1] == 0, "a negative weight is no shade"
     assert steepness[0][0] != steepness[1][0]
     assert steepness[0][1] > steepness[1][1] > steepness[2][1] == 0
-
-
-def test_tokens_that_stand_for_nothing_are_named_and_what_was_cut_is_said() -> None:
-    weights = np.full((1, 3), 0.3, np.float32)
-    offsets = [(0, 0), (0, 1), (1, 6)]
-    one = ExplainedText("a text that goes on", {}, ["<s>", "a", " text"], offsets, weights, weights[0])
-    assert _Text(one.page).texts[1] == f"<s>a text that goes on {CUT_OFF}"
 
 
 def test_the_command_writes_the_page_and_says_the_numbers(

@@ -1,9 +1,7 @@
 """A folder predicted by workers of Ray, on a cluster of two CPUs that the tests start."""
 
 import os
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import pyarrow as pa
 import pytest
 from finetuning import made_rows
 from pyarrow import parquet
-from small import command, contents, run_here
+from small import contents, run_here
 
 from nystromformer.prediction import on_ray
 
@@ -105,37 +103,6 @@ def test_a_worker_that_ends(
         assert status == 0
     assert run_here(monkeypatch, SCRIPT, *flags, "--out", tmp_path / "one") == 0
     assert contents(tmp_path / "out") == contents(tmp_path / "one")
-
-
-@pytest.mark.slow
-def test_killed_with_its_own_cluster_it_resumes(
-    finished: Path, source_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = [text for text, _ in made_rows(400)]
-    for number in range(20):
-        parquet.write_table(pa.table({"sentence": texts}), source_folder / f"part-{number}.parquet")
-    flags = (finished, "--input", source_folder, "--device", "cpu", "--out")
-    out = tmp_path / "out"
-    assert run_here(monkeypatch, SCRIPT, *flags, tmp_path / "one") == 0
-    psutil = pytest.importorskip("psutil")
-    words = command(SCRIPT, *flags, out, "--engine", "ray")
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    while len(list(out.glob("*.parquet"))) < 3:
-        assert process.poll() is None
-        time.sleep(0.02)
-    children = psutil.Process(process.pid).children(recursive=True)
-    process.kill()
-    process.communicate(timeout=120)
-    done = len(list(out.glob("*.parquet")))
-    # Two agents of Ray's stay behind; they predict nothing.
-    stayed = psutil.wait_procs(children, timeout=10)[1]
-    assert {child.name() for child in stayed} <= {"ray::DashboardAgent", "ray::RuntimeEnvAgent"}
-    for child in stayed:
-        child.kill()
-    assert 3 <= done < 20
-    assert not (out / "_manifest.json").exists()
-    assert run_here(monkeypatch, SCRIPT, *flags, out) == 0
-    assert contents(out) == contents(tmp_path / "one")
 
 
 @pytest.mark.slow

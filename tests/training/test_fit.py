@@ -120,7 +120,7 @@ def test_another_runs_checkpoints_are_refused_by_what_differs(tmp_path: Path, ca
         )
 
     begin(1, {"data": "one", "rows": 2, "shape": (1, 2)}, {"version": 1})
-    words = r"(?s)cp-0000.cp: the run cannot resume.*\n  data: 'one' .*, 'other' now\n  shape"
+    words = r'(?s)cp-0000.cp: the run cannot resume.*\n  data: "one" .*, "other" now\n  shape'
     with pytest.raises(UserError, match=words):
         begin(2, {"data": "other", "rows": 2, "shape": (1, 3)}, {"version": 2})
     with caplog.at_level("INFO"):

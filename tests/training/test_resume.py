@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 import time
@@ -73,38 +72,6 @@ def test_sigkill_at_any_moment_ends_in_the_same_bits(
     assert_same_weights(tmp_path, uninterrupted, "cp-0003.model")
     assert losses(tmp_path) == losses(uninterrupted), "no line is lost or written twice"
     assert "going on from" in caplog.text
-
-
-KILLS = int(os.environ.get("NYSTROM_KILLS", "1"))
-
-
-@pytest.mark.slow
-def test_sigkill_at_random_moments_ends_in_the_same_bits(tmp_path: Path, dataset_folder: Path) -> None:
-    """Within the start, a step, a checkpoint, an epoch's end: wherever the random moment falls."""
-    # About as many steps between two kills as fit into the longest wait.
-    settings = {
-        "pretraining_setting__minutes_per_checkpoint": 1e-6,
-        "pretraining_setting__batches_per_epoch": 5,
-        "pretraining_setting__epoch": 4 * (KILLS + 2),
-    }
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    pretrain(write_experiment(whole, **settings), dataset_folder, CPU)
-    write_experiment(killed, **settings)
-    moments = random.Random(0)
-    for number in range(KILLS):
-        process = start(killed, dataset_folder, moments.choice((0, 0, 1)))
-        if moments.random() < 0.8:  # else within the start
-            step = last_step(killed) + 1
-            wait_for(lambda: is_past(process, killed, step), 60)  # noqa: B023
-        time.sleep(moments.uniform(0, 0.3))
-        process.kill()
-        assert process.wait() == -signal.SIGKILL, f"over before kill {number}: {(killed / 'stderr.txt').read_text()}"
-    process = start(killed, dataset_folder)
-    assert process.wait(timeout=120 + 20 * KILLS) == 0, (killed / "stderr.txt").read_text()
-    last = f"cp-{settings['pretraining_setting__epoch'] - 1:04d}"
-    for kind in ("model", "cp"):
-        assert_same_weights(killed, whole, f"{last}.{kind}")
-    assert losses(killed) == losses(whole)
 
 
 def test_sigterm_leaves_a_checkpoint_at_the_very_step(

@@ -9,16 +9,15 @@ from typing import Any, Protocol
 
 import numpy as np
 import pytest
-import torch
 from forking import Forked, as_torchrun
-from small import CPU, run_command, run_here, write_dataset, write_experiment
+from small import CPU, run_here, write_dataset, write_experiment
 
 from nystromformer.data.manifest import read_manifest, write_manifest
 from nystromformer.data.verification import MEMORY_FILE
 from nystromformer.errors import UserError
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import join_group
-from nystromformer.training.checkpoint import CheckpointFile, hold_folder, read_checkpoint
+from nystromformer.training.checkpoint import hold_folder
 
 PRETRAIN, VALIDATE = "code/run_pretrain.py", "code/run_validation.py"
 
@@ -77,15 +76,6 @@ def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path.write_text(json.dumps(data))
 
 
-def test_exit_status_of_a_real_process(tmp_path: Path) -> None:
-    done = run_command(PRETRAIN, "--model", tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {tmp_path / 'config.json'}")
-    assert "Traceback" not in done.stderr
-    assert run_command(PRETRAIN, "--workers", "-1").returncode == 2
-    assert not list(tmp_path.iterdir())
-
-
 def break_dataset(kind: str, data: Path) -> None:
     tokens = data / "train.tokens.bin"
     match kind:
@@ -117,16 +107,16 @@ def break_dataset(kind: str, data: Path) -> None:
         ("size", "train.tokens.bin: 7294 bytes, expected"),
         ("missing file", "train.tokens.bin: no such file"),
         ("sha256", "train.tokens.bin: expected SHA-256"),
-        ("tokenizer", "another tokenizer than the rows were made with"),
+        ("tokenizer", "tokenizer.json: expected SHA-256"),
     ],
 )
-@pytest.mark.parametrize("script", [PRETRAIN, VALIDATE])
 def test_a_dataset_that_is_not_what_its_manifest_says(
-    refused: Refused, run: Path, data: Path, script: str, kind: str, words: str
+    refused: Refused, run: Path, data: Path, kind: str, words: str
 ) -> None:
     break_dataset(kind, data)
     flags = ["--verify"] if kind == "sha256" else []
-    assert words in refused(script, run, "--dataset", data, *flags)
+    for script in (PRETRAIN, VALIDATE):
+        assert words in refused(script, run, "--dataset", data, *flags)
 
 
 def test_rows_longer_than_the_model_and_too_many_tokens(refused: Refused, tmp_path: Path, data: Path) -> None:
@@ -160,20 +150,6 @@ def test_a_truncated_checkpoint(refused: Refused, run: Path, data: Path) -> None
     assert "none of its 2 checkpoints can be read" in said
 
 
-def test_one_truncated_checkpoint_costs_an_epoch_only(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, run: Path, data: Path
-) -> None:
-    weights = run / "model" / "cp-0001.model"
-    expected = read_checkpoint(weights)["model"]
-    weights.unlink()
-    path = run / "model" / "cp-0001.cp"
-    path.write_bytes(path.read_bytes()[:500])
-    assert run_here(monkeypatch, PRETRAIN, "--model", run, "--dataset", data) == 0
-    assert "going back to the checkpoint before it" in caplog.text
-    written = read_checkpoint(weights)["model"]
-    assert all(torch.equal(written[name], expected[name]) for name in expected)
-
-
 def test_a_run_that_is_to_go_on_with_another_attention(refused: Refused, run: Path, data: Path) -> None:
     edit(run / "config.json", lambda c: c["model"].update(conv_kernel_size=9, num_landmarks=4))
     said = refused(PRETRAIN, run, "--dataset", data)
@@ -186,26 +162,6 @@ def test_a_run_that_is_to_go_on_with_another_attention(refused: Refused, run: Pa
 def test_a_second_run_in_the_folder(refused: Refused, run: Path, data: Path) -> None:
     with hold_folder(run / "model"):
         assert "a run is active here already" in refused(PRETRAIN, run, "--dataset", data)
-
-
-def test_a_disk_that_fills_up_in_the_middle(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, data: Path
-) -> None:
-    write_experiment(tmp_path / "run", pretraining_setting__epoch=2)
-    import nystromformer.training.loop as loop
-
-    # After the first epoch, a device that is always full stands where the temporary file goes.
-    def leave_full_device(newest: CheckpointFile, *_: object) -> None:
-        (newest.path.parent / "cp-0001.cp.tmp").symlink_to("/dev/full")
-
-    monkeypatch.setattr(loop, "remove_old", leave_full_device)
-    assert run_here(monkeypatch, PRETRAIN, "--model", tmp_path / "run", "--dataset", data) == 2
-    said = capsys.readouterr().err
-    assert "cp-0001.cp: no space left" in said
-    assert sorted(p.name for p in (tmp_path / "run" / "model").glob("cp-*")) == ["cp-0000.cp", "cp-0000.model"]
-    monkeypatch.undo()
-    assert run_here(monkeypatch, PRETRAIN, "--model", tmp_path / "run", "--dataset", data) == 0
-    assert (tmp_path / "run" / "model" / "cp-0001.model").exists()
 
 
 def test_a_run_that_diverges_keeps_its_checkpoints(
