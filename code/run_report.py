@@ -7,6 +7,7 @@ import typer
 
 from nystromformer.command_line import cli
 from nystromformer.files.paths import EXPERIMENTS, experiment_folder
+from nystromformer.tables import show
 
 
 def pretraining(
@@ -43,7 +44,7 @@ def table2(
     """Compare the results of fine-tuning with the paper's Table 2, and list the settings of each."""
     from nystromformer.report.table2 import write_table2
 
-    typer.echo(str(write_table2(runs, out)))
+    show(write_table2(runs, out))
     typer.echo(f"\ntable, settings and commands: {out}, {out.with_suffix('.json')}")
 
 
@@ -60,7 +61,7 @@ def lra(
     from nystromformer.report.lra import write_lra
 
     shipped = sorted(path.parents[1] for path in (EXPERIMENTS / "lra").glob("*/model/lra"))
-    typer.echo(write_lra(experiments or shipped, out))
+    show(write_lra(experiments or shipped, out))
     typer.echo(f"table and figures: {out}, {out.with_suffix('.json')}")
 
 
@@ -76,7 +77,7 @@ def transactions(
     """Compare runs on clients' events with a lecture's tables: Gini, differences, shifts, time and memory."""
     from nystromformer.report.transactions import write_transactions
 
-    typer.echo(write_transactions(experiments or [EXPERIMENTS / "transactions" / "encoder"], out))
+    show(write_transactions(experiments or [EXPERIMENTS / "transactions" / "encoder"], out))
     typer.echo(f"table and figures: {out}, {out.with_suffix('.json')}")
 
 

@@ -32,6 +32,17 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([first, "|---" * len(header) + "|", *others])
 
 
+def show(text: str) -> None:
+    """Print Markdown: on a terminal with its tables drawn within the terminal's width, elsewhere as it is."""
+    if not sys.stdout.isatty():
+        sys.stdout.write(f"{text}\n")
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(text))
+
+
 def aligned(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lines, the headings first, in which what belongs to a column stands below each other."""
     cells = [[column.heading for column in columns], *rows]

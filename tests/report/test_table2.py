@@ -10,7 +10,7 @@ from records import NYSTROM, a_run, add_baselines, begun
 from small import run_here, write_experiment
 
 from nystromformer.errors import UserError
-from nystromformer.report.finetuning import collect
+from nystromformer.report.families import read_families
 from nystromformer.report.table2 import PAPER, write_table2
 from nystromformer.runs import record
 from nystromformer.runs.baselines import Baselines
@@ -119,23 +119,20 @@ def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
     assert detail["last"] == f"78.0 ± {deviation:.1f}"
     assert (detail["seeds"], detail["epochs"], detail["exact"]) == ("0,1,2", "2", "99 %")
     assert (detail["task"], detail["training rows"], detail["length"]) == ("SST-2", "67,349", "512")
-    runs = table.data["rows"][0]["tasks"]["glue/SST-2"]
-    assert runs["best"]["accuracy"] == {"mean": pytest.approx(0.84), "deviation": pytest.approx(0.04)}
-    assert runs["best_epochs"] == [0, 1, 0]
+    (figure,) = table.data["figures"]
+    assert figure["best"]["accuracy"] == {"mean": pytest.approx(0.84), "deviation": pytest.approx(0.04)}
+    assert (figure["best_epochs"], figure["seeds"]) == ([0, 1, 0], [0, 1, 2])
+    assert (figure["column"], figure["origin"]["sha256"]) == ("glue/SST-2", "8d6a49d1" * 8)
     assert table.data["paper_percent"] == json.loads(json.dumps(PAPER))
-    assert table.data["rows"][0]["origin"]["sha256"] == "8d6a49d1" * 8
 
 
 OTHER_SETTINGS: tuple[dict[str, Any], ...] = (
     *({"batch_size": 16}, {"learning_rate": 1e-5}, {"epochs": 3}, {"warmup": 0.0}, {"bucket": 1}, {"pad_to": 64}),
-    *({"data": "e" * 64}, {"origin": Origin("cp-0002.model", 2, 1500, "8d6a49d1" * 8, "u" * 64)}),
+    {"origin": Origin("cp-0002.model", 2, 1500, "8d6a49d1" * 8, "u" * 64)},
 )
 NO_SETTINGS = ({"--device": ("cuda",)}, {"--set": ("gpu_setting.inst_per_gpu=5",)}, {"--baselines": ()})
 RATES = {1e-5: (0.95, 0.5), 2e-5: (0.8, 0.82), 3e-5: (0.7, 0.7)}
 OF_FEW = record.Tested(0, "t" * 64, "", (), warnings=("test has 30 rows",))
-FEW, MORE = (
-    {"rows": {"train": count, "validation": 872}, "warnings": ("few",), "data": f"{count}"} for count in (1600, 3200)
-)
 SHOWN: dict[str, tuple[list[dict[str, Any]], str]] = {
     "the best mean of several settings": (
         [{"values": (x,), "learning_rate": r, "seed": n} for r, values in RATES.items() for n, x in enumerate(values)],
@@ -145,12 +142,10 @@ SHOWN: dict[str, tuple[list[dict[str, Any]], str]] = {
         [{"values": (0.7,)}, {"values": (0.7,), "seed": 1}, {"values": (0.9,), "warmup": 0.0}],
         "70.0 ± 0.0",
     ),
-    "more rows before fewer": ([FEW, MORE | {"values": (0.7,)}], "70.0 †"),
     "a test of few rows, which only the best has, is no partial data": (
         [{"values": (0.9,), "tested": OF_FEW}, {"values": (0.6,), "warmup": 0.0}],
         "90.0 †",
     ),
-    "complete data before partial": ([{"warnings": ("few",), "data": "few"}, {"values": (0.6,)}], "60.0"),
     **{f"not averaged: {change}": ([{}, {"values": (0.5,), "seed": 1} | change], "90.0") for change in OTHER_SETTINGS},
     **{
         f"averaged: {flags}": ([{}, {"values": (0.8,), "seed": 1, "call": Call("run_glue.py", flags)}], "85.0 ± 7.1")
@@ -190,8 +185,8 @@ def test_another_model_is_another_row(tmp_path: Path, change: dict[str, Any]) ->
 def test_layers_of_several_attentions_are_counted(tmp_path: Path) -> None:
     softmax = {"name": "softmax", "conv_kernel_size": 5}
     write_run(tmp_path / "e", attention=(NYSTROM, NYSTROM, softmax))
-    (row,) = collect([tmp_path / "e"]).models
-    assert row.attention == "2 x nystrom (num_landmarks=64), 1 x softmax (conv_kernel_size=5)"
+    (family,), _ = read_families([tmp_path / "e"], "table2")
+    assert family.attention == "2 x nystrom (num_landmarks=64), 1 x softmax (conv_kernel_size=5)"
 
 
 def test_it_is_said_which_columns_show_test_data(tmp_path: Path) -> None:
@@ -232,7 +227,8 @@ def test_further_tasks_where_there_are_runs(tmp_path: Path) -> None:
 def test_runs_chosen_on_other_rows_have_a_column_of_their_own(tmp_path: Path) -> None:
     """WikiHop's with --validation choose by held-out instances of train and not by dev.json."""
     for share, value in ((None, 0.5), (0.1, 0.9)):
-        write_run(tmp_path / "e", "wikihop", (value,), choices={"data": "WikiHop", "held_out": share})
+        choices = {"data": "WikiHop", "held_out": share}
+        write_run(tmp_path / "e", "wikihop", (value,), choices=choices, data=str(share))
     table = TableFile(tmp_path, tmp_path / "e")
     assert table.models[0] == {"model": "e", "WikiHop": "50.0", "WikiHop, chosen on 10 % of train": "90.0"}
 
@@ -250,10 +246,8 @@ def test_the_command_repeats_what_was_chosen(tmp_path: Path) -> None:
     flags |= {"--baselines": (), "--lr": ("3e-5",)}
     for seed, more in ((0, {}), (2, {"--warmup": ("0.1",)})):
         write_run(tmp_path / "e", seed=seed, batch_size=16, call=Call("code/run_glue.py", flags | more), processes=2)
-    (row,) = collect([tmp_path / "e"]).models
-    ((column, runs),) = row.tasks.items()
-    assert column.key == "glue/SST-2"
-    assert runs.command == (
+    (family,), _ = read_families([tmp_path / "e"], "table2")
+    assert family.command == (
         "torchrun --standalone --nproc_per_node 2 code/run_glue.py --task SST-2 --model 'my model' "
         "--seed 0,2 --batch_size 16 --lr 3e-05 --warmup 0.1 --checkpoint 2 --baselines"
     )
@@ -274,7 +268,7 @@ def test_unfinished_runs_are_counted(tmp_path: Path) -> None:
 def test_a_folder_without_finished_runs(tmp_path: Path) -> None:
     write_run(tmp_path / "e")
     write_experiment(tmp_path / "f")
-    with pytest.raises(UserError, match=r"f: expected a finished .* found none; run one first, .*run_glue.*--model"):
+    with pytest.raises(UserError, match=r"f: expected finished runs, found none; run one first, .*run_glue.*--model"):
         write_table2([tmp_path / "e", tmp_path / "f"], tmp_path / "table2.md")
     begun(tmp_path / "f/model/imdb/cp-0002-x")
     with pytest.raises(UserError, match=r"found none \(not finished: f/imdb/cp-0002-x\)"):
@@ -385,29 +379,28 @@ def test_baselines_stand_below_and_figures_within_their_noise_are_marked(tmp_pat
     assert facts in table.text
     assert table.text.count(str(measured.call)) == 1
     assert "not measured" not in table.text
-    (kept,) = table.data["baselines"]
-    assert kept["machine"] == measured.machine
-    assert (kept["task"], kept["data"], kept["call"]["script"]) == ("glue/SST-2", "d" * 64, "code/run_glue.py")
+    figures = {figure["model"]: figure for figure in table.data["figures"]}
+    assert {name: figure["marks"]["accuracy"] for name, figure in figures.items()} == {
+        "near": "≈",
+        "above": "",
+        "below": "<",
+        "chance": "<",
+    }
+    kept = figures["near"]["baselines"]
+    assert (kept["machine"], kept["call"]["script"]) == (measured.machine, "code/run_glue.py")
     assert kept["baselines"]["tf-idf"]["accuracy"] == {"mean": 0.786, "deviation": 0.01}
-    marks = {row["name"]: row["tasks"]["glue/SST-2"]["marks"]["accuracy"] for row in table.data["rows"]}
-    assert marks == {"near": "≈", "above": "", "below": "<", "chance": "<"}
 
 
-def test_baselines_of_other_data_are_rows_that_say_whose(tmp_path: Path) -> None:
+def test_other_data_are_another_column_with_its_own_baselines(tmp_path: Path) -> None:
     for name, value, data in (("e", 0.9, "d" * 64), ("f", 0.7, "e" * 64), ("g", 0.6, "e" * 64)):
         write_run(tmp_path / name, values=(value,), data=data)
-        write_run(tmp_path / name, "glue/RTE", (0.9,))
-        measure(tmp_path / name, "glue/RTE", {"tf-idf": {"accuracy": (0.6, None)}})
     measure(tmp_path / "e", "glue/SST-2", GUESSERS)
     measure(tmp_path / "e", "glue/SST-2", {"tf-idf": {"accuracy": (0.7, None)}}, data="e" * 64)
     table = TableFile(tmp_path, *(tmp_path / name for name in "efg"))
-    assert [row["SST-2"] for row in table.models] == ["90.0", "70.0 ≈", "60.0 <"]
-    assert {name: (row["SST-2"], row["RTE"]) for name, row in table.guessers.items()} == {
-        "tf-idf": ("", "60.0"),
-        "tf-idf (data of e)": ("78.6 ± 1.0", ""),
-        "tf-idf (data of f and g)": ("70.0", ""),
-        "majority class (data of e)": ("50.9", ""),
-    }
+    assert table.data["table"]["header"] == ["model", "SST-2, data dddddddd", "SST-2, data eeeeeeee"]
+    rows = {row[0]: row[1:] for row in table.data["table"]["rows"]}
+    assert [rows[name] for name in "efg"] == [["90.0", ""], ["", "70.0 ≈"], ["", "60.0 <"]]
+    assert (rows["tf-idf"], rows["majority class"]) == (["78.6 ± 1.0", "70.0"], ["50.9", ""])
 
 
 @pytest.mark.parametrize("other", [{"data": "e" * 64}, None], ids=["other-data", "none"])

@@ -1,20 +1,15 @@
 """Finished runs of the Long Range Arena beside the paper's Table 3: scores, time and memory."""
 
 import json
-import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from string import ascii_lowercase
+from typing import Any
 
-from nystromformer.config.attention_text import attention_text
 from nystromformer.config.network import NO_EFFECT
-from nystromformer.errors import UserError
-from nystromformer.files.writing import write_json, write_text
-from nystromformer.report.finetuning import read_runs, read_times
-from nystromformer.runs.baselines import beside
+from nystromformer.report.families import Family, check_out, read_families, write_report
 from nystromformer.runs.figures import MARKS, Spread, mark, power_note, smallest_difference
-from nystromformer.runs.record import Run, spread_of
+from nystromformer.runs.record import Run
 from nystromformer.tables import markdown
 from nystromformer.tasks.declaration import task_of
 from nystromformer.wording import number_of
@@ -35,110 +30,69 @@ _LEGEND = (
 )
 _OF_ATTENTION = {"attn_type", "num_landmarks", "conv_kernel_size"}
 
-
-@dataclass(frozen=True)
-class Cell:
-    """Runs that differ in their seeds alone."""
-
-    column: str
-    attention: str
-    seeds: list[int]
-    test: Spread
-    validation: Spread
-    """At the best."""
-    best_steps: list[int]
-    hours: Spread
-    """Of a run, without what it waited between two starts."""
-    examples_per_second: float | None
-    """None: too short a run to tell."""
-    memory_mib: float
-    """At the most."""
-    commands: list[str]
-    device: str
-    warnings: list[str]
-    test_rows: int
-    baselines: dict[str, float]
-    """Test accuracy of the simple rules on the same data, by their names; none where nobody measured them."""
-
-
-@dataclass(frozen=True)
-class Arena:
-    """What is shown."""
-
-    columns: dict[str, str]
-    """Headings, and what makes each column what it is."""
-    cells: list[Cell]
-
-    def of(self, column: str) -> list[Cell]:
-        return [cell for cell in self.cells if cell.column == column]
+Cells = Sequence[Mapping[str, Any]]
+"""What stands in the table: a family's `column`, `attention`, `seeds`, `test` and best `validation` accuracy and the
+`hours` of a run as `Spread`s have them, `best_steps`, `examples_per_second`, `memory_mib`, `commands`, `device`,
+`warnings`, `test_rows`, and the `baselines`' test accuracies by their names.
+"""
 
 
 def write_lra(folders: Sequence[Path], out: Path) -> str:
     """Write the table as Markdown, and its figures as JSON beside it; returns the Markdown.
 
     Raises:
-        UserError: another ending, a file that cannot be written, no experiment or no finished run.
+        UserError: another ending, a file that cannot be written, or as `read_families`.
     """
-    if out.suffix != ".md":
-        raise UserError(f"--out {out}: expected a name that ends in .md")
-    arena = collect(folders)
-    text = as_markdown(arena)
-    write_text(out, text)
-    write_json(out.with_suffix(".json"), {"columns": arena.columns, "cells": [asdict(cell) for cell in arena.cells]})
+    check_out(out)
+    columns, cells = collect(folders)
+    text = as_markdown(columns, cells)
+    write_report(out, text, {"columns": columns, "cells": cells})
     return text
 
 
-def collect(folders: Sequence[Path]) -> Arena:
-    """The finished runs of some experiment folders.
+def collect(folders: Sequence[Path]) -> tuple[dict[str, str], Cells]:
+    """The headings of columns with what makes each what it is, and the cells.
 
     Raises:
-        UserError: a folder is no experiment, a result cannot be read, or nothing is finished.
+        UserError: as `read_families`.
     """
-    known = [read_runs(folder, folder.name, "lra") for folder in dict.fromkeys(path.resolve() for path in folders)]
-    found = [run for runs, _ in known for run in runs if "accuracy" in run.test_metrics and not run.settings.objective]
-    if not found:
-        places = ", ".join(map(str, folders)) or "no folder"
-        begun = ", ".join(place for _, unfinished in known for place in unfinished) or "none"
-        raise UserError(
-            f"{places}: expected finished runs with a test accuracy, found none (not finished: {begun}); run one "
-            "first, such as python code/run_lra.py --task listops"
-        )
-    columns = _columns(sorted(found, key=_order))
-    names = name_columns({text: task_of(runs[0].kind).name(runs[0].choices) for text, runs in columns.items()})
-    cells = []
-    for text, runs in columns.items():
-        families: dict[str, list[Run]] = {}
-        for run in runs:
-            families.setdefault(run.family, []).append(run)
-        cells += [_cell(names[text], family) for family in families.values()]
-    return Arena({names[text]: text for text in columns}, cells)
+
+    def is_scored(run: Run) -> bool:
+        return "accuracy" in run.test_metrics and not run.settings.objective
+
+    families, _ = read_families(folders, "lra", is_scored, "such as python code/run_lra.py --task listops")
+    columns = _columns(sorted(families, key=_order))
+    names = _name_columns({text: each[0].task.name(each[0].first.choices) for text, each in columns.items()})
+    cells = [_cell(names[text], family) for text, several in columns.items() for family in several]
+    return {names[text]: text for text in columns}, cells
 
 
-def _columns(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """The runs of each column, by its description: what they have in common, with what their models differ in."""
-    alike: dict[str, list[Run]] = {}
-    for run in runs:
-        alike.setdefault(_describe(run), []).append(run)
-    columns: dict[str, list[Run]] = {}
+def _columns(families: Sequence[Family]) -> dict[str, list[Family]]:
+    """The families of each column, by its description: what they have in common, with what their models differ in."""
+    alike: dict[str, list[Family]] = {}
+    for family in families:
+        alike.setdefault(_describe(family.first), []).append(family)
+    columns: dict[str, list[Family]] = {}
     for text, several in alike.items():
-        keys = dict.fromkeys(key for run in several for key in run.model if key not in _OF_ATTENTION | NO_EFFECT)
-        unlike = [key for key in keys if len({repr(run.model.get(key)) for run in several}) > 1]
-        for run in several:
-            own = ", ".join(f"{key} {json.dumps(run.model.get(key))}" for key in unlike)
-            columns.setdefault(f"{text}; {own}" if own else text, []).append(run)
+        models = [family.first.model for family in several]
+        keys = dict.fromkeys(key for model in models for key in model if key not in _OF_ATTENTION | NO_EFFECT)
+        unlike = [key for key in keys if len({repr(model.get(key)) for model in models}) > 1]
+        for family, model in zip(several, models, strict=True):
+            own = ", ".join(f"{key} {json.dumps(model.get(key))}" for key in unlike)
+            columns.setdefault(f"{text}; {own}" if own else text, []).append(family)
     return columns
 
 
-def _order(run: Run) -> tuple[int, str, int, str]:
+def _order(family: Family) -> tuple[int, str, int, str]:
     """The paper's order of tasks, the longest runs first."""
+    run = family.first
     place = [name.lower() for name in LRA_TASKS].index(run.choices["task"])
-    return place, task_of(run.kind).name(run.choices), -(run.settings.steps or 0), run.data
+    return place, family.task.name(run.choices), -(run.settings.steps or 0), run.data
 
 
 def _describe(run: Run) -> str:
     """What a column's runs have in common: everything but the attention and the seed."""
-    settings = run.settings
-    steps = settings.steps or 0
+    settings, steps = run.settings, run.settings.steps or 0
     rows = " / ".join(f"{count:,}" for count in (*run.rows.values(), *run.test_rows.values()))
     padded = f", padded to {settings.pad_to:,}" if settings.pad_to is not None else ""
     return (
@@ -149,7 +103,7 @@ def _describe(run: Run) -> str:
     )
 
 
-def name_columns(tasks: Mapping[str, str]) -> dict[str, str]:
+def _name_columns(tasks: Mapping[str, str]) -> dict[str, str]:
     """Short names of columns, given the task of each description; of several of a task with a letter."""
     short, found = {task.lower(): task for task in LRA_TASKS}, list(tasks.values())
     names = {}
@@ -160,81 +114,73 @@ def name_columns(tasks: Mapping[str, str]) -> dict[str, str]:
     return names
 
 
-def _cell(column: str, family: Sequence[Run]) -> Cell:
-    runs = sorted(family, key=lambda run: run.settings.seed)
-    first, times = runs[0], [read_times(run.folder) for run in runs]
-    paces = [each.steps_per_second * first.settings.batch_size for each in times if each.steps_per_second]
-    return Cell(
-        column=column,
-        attention=attention_text(first.attention),
-        seeds=[run.settings.seed for run in runs],
-        test=spread_of(runs, lambda run: run.test_metrics["accuracy"]),
-        validation=spread_of(runs, lambda run: run.best.metrics["accuracy"]),
-        best_steps=[run.best_step for run in runs],
-        hours=Spread.of([each.seconds / 3600 for each in times]),
-        examples_per_second=statistics.median(paces) if paces else None,
-        memory_mib=max(each.memory_mib for each in times),
-        commands=[str(run.call) for run in runs],
-        device=first.device,
-        warnings=list(first.every_warning),
-        test_rows=sum(first.test_rows.values()),
-        baselines={name: each["accuracy_test"].mean for name, each in beside(first).items() if "accuracy_test" in each},
-    )
+def _cell(column: str, family: Family) -> dict[str, Any]:
+    costs, record = family.costs(), family.record
+    seconds = costs.pop("seconds")
+    return {
+        "column": column,
+        **{key: record[key] for key in ("attention", "seeds", "device", "warnings")},
+        "test": record["shown"]["accuracy"],
+        "validation": record["best"]["accuracy"],
+        "best_steps": [run.best_step for run in family.runs],
+        "hours": vars(Spread.of([each / 3600 for each in seconds])),
+        **costs,
+        "commands": [str(run.call) for run in family.runs],
+        "test_rows": sum(family.first.test_rows.values()),
+        "baselines": {name: each["accuracy"].mean for name, each in family.baselines.items() if each},
+    }
 
 
-def as_markdown(arena: Arena) -> str:
+def as_markdown(columns: Mapping[str, str], cells: Cells) -> str:
     """The whole report."""
+    of = {column: [cell for cell in cells if cell["column"] == column] for column in columns}
     smallest = {
-        column: smallest_difference("accuracy", [(cell.test, len(cell.seeds)) for cell in cells], cells[0].test_rows)
-        for column, cells in ((column, arena.of(column)) for column in arena.columns)
+        column: smallest_difference(
+            "accuracy", [(Spread(**cell["test"]), len(cell["seeds"])) for cell in own], own[0]["test_rows"]
+        )
+        for column, own in of.items()
     }
     reported = [[f"{name} (paper)", *(f"{value:.2f}" for value in row)] for name, row in PAPER_TABLE_3.items()]
-    parts = ["# Long Range Arena", _LEGEND, markdown(*scores(arena)), MARKS, power_note(smallest)]
-    parts.append("\n".join(f"- **{name}**: {text}" for name, text in arena.columns.items()))
-    if said := {f"- {cell.column}: {text}" for cell in arena.cells for text in cell.warnings}:
+    parts = ["# Long Range Arena", _LEGEND, markdown(*scores(of)), MARKS, power_note(smallest)]
+    parts.append("\n".join(f"- **{name}**: {text}" for name, text in columns.items()))
+    if said := {f"- {cell['column']}: {text}" for cell in cells for text in cell["warnings"]}:
         parts += ["What keeps these from comparing with published figures:", "\n".join(sorted(said))]
-    parts += ["## Reported elsewhere", markdown(["", *LRA_TASKS], reported), "## Each figure", _details(arena)]
-    commands = dict.fromkeys(command for cell in arena.cells for command in cell.commands)
+    parts += ["## Reported elsewhere", markdown(["", *LRA_TASKS], reported), "## Each figure", _details(cells)]
+    commands = dict.fromkeys(command for cell in cells for command in cell["commands"])
     parts += ["## Commands", "\n".join(f"    {command}" for command in commands)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def scores(arena: Arena) -> tuple[list[str], list[list[str]]]:
+def scores(of: Mapping[str, Cells]) -> tuple[list[str], list[list[str]]]:
     """Header and rows: the test accuracy of each simple rule and each attention in each column."""
-    rules = [next((cell.baselines for cell in arena.of(column) if cell.baselines), {}) for column in arena.columns]
+    rules: list[Mapping[str, float]] = [
+        next((cell["baselines"] for cell in own if cell["baselines"]), {}) for own in of.values()
+    ]
     rows = []
     for name in dict.fromkeys(name for found in rules for name in found) or ["majority class"]:
         unknown = ("" if found else "not measured (--baselines)" for found in rules)
         known = zip(rules, unknown, strict=True)
         rows.append([name, *(f"{100 * found[name]:.1f}" if name in found else other for found, other in known)])
-    for attention in dict.fromkeys(cell.attention for cell in arena.cells):
+    for attention in dict.fromkeys(cell["attention"] for own in of.values() for cell in own):
         row = [attention]
-        for column in arena.columns:
+        for own in of.values():
             scored = []
-            for cell in (cell for cell in arena.of(column) if cell.attention == attention):
-                best = [Spread(max(cell.baselines.values()), None)] if cell.baselines else []
-                scored.append(f"{cell.test} {mark('accuracy', cell.test, best, cell.test_rows)}".rstrip())
+            for cell in (cell for cell in own if cell["attention"] == attention):
+                test, best = Spread(**cell["test"]), [Spread(max(cell["baselines"].values(), default=0.0), None)]
+                sign = mark("accuracy", test, best if cell["baselines"] else [], cell["test_rows"])
+                scored.append(f"{test} {sign}".rstrip())
             row.append("; ".join(scored))
         rows.append(row)
-    return ["attention", *arena.columns], rows
+    return ["attention", *of], rows
 
 
-def _details(arena: Arena) -> str:
-    header = [
-        "column",
-        "attention",
-        "seeds",
-        "test",
-        "best validation",
-        "at step",
-        "hours",
-        "examples/s",
-        "memory, MiB",
-    ]
+def _details(cells: Cells) -> str:
+    header = ["column", "attention", "seeds", "test", "best validation", "at step", "hours", "examples/s"]
     rows = []
-    for cell in arena.cells:
-        seeds, steps = (", ".join(f"{each:,}" for each in several) for several in (cell.seeds, cell.best_steps))
-        pace = "" if cell.examples_per_second is None else f"{cell.examples_per_second:.1f}"
-        figures = [str(cell.test), str(cell.validation), steps, f"{cell.hours.mean:.2f}", pace]
-        rows.append([cell.column, cell.attention, seeds, *figures, f"{cell.memory_mib:,.0f}"])
-    return markdown(header, rows)
+    for cell in cells:
+        seeds, steps = (", ".join(f"{each:,}" for each in cell[key]) for key in ("seeds", "best_steps"))
+        pace = "" if cell["examples_per_second"] is None else f"{cell['examples_per_second']:.1f}"
+        figures = [str(Spread(**cell["test"])), str(Spread(**cell["validation"])), steps]
+        costs = [f"{cell['hours']['mean']:.2f}", pace, f"{cell['memory_mib']:,.0f}"]
+        rows.append([cell["column"], cell["attention"], seeds, *figures, *costs])
+    return markdown([*header, "memory, MiB"], rows)

@@ -15,10 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nystromformer.config.attention_text import attention_text
 from nystromformer.errors import UserError
-from nystromformer.files.writing import write_json, write_text
-from nystromformer.report.finetuning import phases_of, read_runs, read_times
+from nystromformer.report.families import Family, check_out, read_families, write_report
 from nystromformer.runs.figures import Difference, Spread, pooled_variance
 from nystromformer.runs.record import Run, spread_of
 from nystromformer.tables import markdown
@@ -40,7 +38,7 @@ _NORMAL = 1.96
 
 @dataclass(frozen=True)
 class Row:
-    """Runs that differ in their seeds alone."""
+    """A family of runs."""
 
     data: str
     name: str
@@ -88,14 +86,12 @@ def write_transactions(folders: Sequence[Path], out: Path) -> str:
     """Write the report as Markdown, and its figures as JSON beside it; returns the Markdown.
 
     Raises:
-        UserError: another ending, no experiment, or no finished run.
+        UserError: another ending, or as `read_families`.
     """
-    if out.suffix != ".md":
-        raise UserError(f"--out {out}: expected a name that ends in .md")
+    check_out(out)
     rows = collect(folders)
     text = as_markdown(rows)
-    write_text(out, text)
-    write_json(out.with_suffix(".json"), {"rows": [asdict(row) for row in rows]})
+    write_report(out, text, {"rows": [asdict(row) for row in rows]})
     return text
 
 
@@ -103,23 +99,21 @@ def collect(folders: Sequence[Path]) -> list[Row]:
     """The finished runs of some experiment folders.
 
     Raises:
-        UserError: no experiment, or no finished run.
+        UserError: as `read_families`.
     """
-    found = [run for folder in dict.fromkeys(path.resolve() for path in folders) for run in _finished(folder)]
-    if not found:
-        raise _nothing(folders)
-    families: dict[str, list[Run]] = {}
-    for run in sorted(found, key=lambda run: run.settings.seed):
-        families.setdefault(run.family, []).append(run)
-    tested = {family: read_tested(runs) for family, runs in families.items()}
+    families = _read(folders)
+    tested = [read_tested(family.runs) for family in families]
     references: dict[tuple[Any, ...], Tested] = {}
-    for family, (run, *_) in families.items():
+    for family, own in zip(families, tested, strict=True):
+        run = family.first
         is_plain = not (run.origin.checkpoint or run.choices["cycle_shift"] or run.settings.objective)
         if run.choices["network"] == _REFERENCE and is_plain:
             known = references.get(_clients(run))
-            if known is None or len(known.chances) < len(tested[family].chances):  # of several the one of most seeds
-                references[_clients(run)] = tested[family]
-    rows = [_row(runs, tested[family], references.get(_clients(runs[0]))) for family, runs in families.items()]
+            if known is None or len(known.chances) < len(own.chances):  # of several the one of most seeds
+                references[_clients(run)] = own
+    rows = [
+        _row(family, own, references.get(_clients(family.first))) for family, own in zip(families, tested, strict=True)
+    ]
     return sorted(rows, key=lambda row: (row.data, row.length, -row.gini.mean))
 
 
@@ -127,22 +121,14 @@ def clients_tested_in(folder: Path) -> Tested:
     """What an experiment's runs said of their test clients.
 
     Raises:
-        UserError: no finished run.
+        UserError: as `read_families`.
     """
-    if not (runs := _finished(folder.resolve())):
-        raise _nothing([folder])
-    return read_tested(runs)
+    return read_tested([run for family in _read([folder]) for run in family.runs])
 
 
-def _finished(folder: Path) -> list[Run]:
-    runs, _ = read_runs(folder, folder.name, "transactions")
-    return [run for run in runs if "gini" in run.test_metrics]
-
-
-def _nothing(folders: Sequence[Path]) -> UserError:
-    return UserError(
-        f"{', '.join(map(str, folders))}: expected finished runs of run_transactions.py, found none: run one first"
-    )
+def _read(folders: Sequence[Path]) -> list[Family]:
+    example = "such as python code/run_transactions.py"
+    return read_families(folders, "transactions", lambda run: "gini" in run.test_metrics, example)[0]
 
 
 def difference_of(tested: Tested, reference: Tested) -> Difference | None:
@@ -177,31 +163,30 @@ def _clients(run: Run) -> tuple[Any, ...]:
     return run.choices["data"], run.tested and run.tested.data, str(run.rows), run.length
 
 
-def _row(runs: Sequence[Run], tested: Tested, reference: Tested | None) -> Row:
-    first, clients = runs[0], len(tested.labels_n)
-    network = first.choices["network"]
-    phases = [[read_times(folder) for folder in phases_of(run, "-events")] for run in runs]
+def _row(family: Family, tested: Tested, reference: Tested | None) -> Row:
+    first, clients = family.first, len(tested.labels_n)
+    network, costs = first.choices["network"], family.costs("-events")
     ways = {
         str(first.settings.objective): first.settings.objective,
         "cycle shift": first.choices["cycle_shift"],
         "after pretraining or another run": first.origin.checkpoint,
     }
-    name = attention_text(first.attention) if network == "encoder" else network
+    name = family.attention if network == "encoder" else network
     return Row(
         data=first.choices["data"],
         name=", ".join([name, *(way for way, chosen in ways.items() if chosen)]),
         length=first.length,
         epochs=first.settings.epochs,
         train_clients=first.rows["train"],
-        seeds=[run.settings.seed for run in runs],
-        gini=spread_of(runs, lambda run: run.test_metrics["gini"]),
+        seeds=family.seeds,
+        gini=spread_of(family.runs, lambda run: run.test_metrics["gini"]),
         interval=interval(tested.mean, clients),
         difference=None if reference is None or reference is tested else difference_of(tested, reference),
         shift=tested.mean(shifted=True) - tested.mean(),
         shift_interval=interval(lambda weights: tested.mean(weights, shifted=True) - tested.mean(weights), clients),
-        minutes=Spread.of([sum(each.seconds for each in times) / 60 for times in phases]),
-        memory_mib=max(each.memory_mib for times in phases for each in times),
-        commands=[str(run.call) for run in runs],
+        minutes=Spread.of([seconds / 60 for seconds in costs["seconds"]]),
+        memory_mib=costs["memory_mib"],
+        commands=[str(run.call) for run in family.runs],
         device=first.device,
         warnings=list(first.every_warning),
     )

@@ -108,7 +108,7 @@ def test_the_script(
     assert {row["id"] for row in worst} == {row["id"] for row in rows if row["label"] != row["prediction"]}
     losses = [float(row["loss"]) for row in worst]
     assert losses == sorted(losses, reverse=True)
-    assert write_table2([experiment.folder], tmp_path / "table2.md").header[1:] == ["reviews"]
+    assert "| model | reviews |" in write_table2([experiment.folder], tmp_path / "table2.md")
     # Again: nothing is computed, and the files stay as they are; what predicting needs is made again where it is gone.
     before = {path: path.read_bytes() for path in Path(result.folder).rglob("*") if path.is_file()}
     (Path(result.folder) / "tokenizer" / "tokenizer.json").write_text("{}")

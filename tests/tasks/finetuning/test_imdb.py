@@ -120,10 +120,9 @@ def test_baselines_are_scored_on_the_reviews_that_the_encoders_are_tested_on(
     (line,) = (line for line in out.splitlines() if line.startswith("test accuracy of the best epoch's weights: "))
     assert f"; majority class 50.0; tf-idf {measured.baselines['tf-idf']['accuracy_test']}" in line
     table = write_table2([experiment.folder], experiment.folder / "table2.md")
-    cells = dict(table.rows)
-    assert table.header[1:] == ["IMDB"]
-    assert cells["majority class"] == "50.0", "of the same data"
-    assert cells["tf-idf"] == str(measured.baselines["tf-idf"]["accuracy_test"])
+    assert "| model | IMDB |" in table
+    assert "| majority class | 50.0 |" in table, "of the same data"
+    assert f"| tf-idf | {measured.baselines['tf-idf']['accuracy_test']} |" in table
 
 
 def test_reviews_of_at_least_so_many_tokens(source: Path, tmp_path: Path, reviews: Path) -> None:
@@ -142,7 +141,6 @@ def test_reviews_of_at_least_so_many_tokens(source: Path, tmp_path: Path, review
     assert [row["id"] for row in rows(result)] == [
         name for name, length in zip(TEST_IDS, test.lengths, strict=True) if length >= least
     ]
-    table = write_table2([experiment.folder], tmp_path / "table2.md")
-    assert table.header[1:] == [f"IMDB from {least} tokens"]
+    assert f"| model | IMDB from {least} tokens |" in write_table2([experiment.folder], tmp_path / "table2.md")
     with pytest.raises(UserError, match="--min_tokens 999: IMDB train has no row of at least that many tokens; its"):
         finetune(experiment, Imdb(reviews, 0.25, 0, 999))

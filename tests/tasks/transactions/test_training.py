@@ -329,4 +329,7 @@ def test_a_report_puts_runs_beside_the_lecture_and_the_lstm(
     assert "60.12" not in (tmp_path / "u.md").read_text()
     assert run("code/run_report.py", "transactions", folder, "--out", tmp_path / "t.txt") == 2
     assert run("code/run_report.py", "transactions", tmp_path / "g", "--out", tmp_path / "u.md") == 2
-    assert "expected finished runs of run_transactions.py" in capsys.readouterr().err
+    assert (
+        "expected finished runs, found none; run one first, such as python code/run_transactions.py"
+        in capsys.readouterr().err
+    )

@@ -10,9 +10,8 @@ import pkgutil
 from collections.abc import Callable
 from typing import Any
 
-import typer
-
 from nystromformer.command_line.flag_groups import with_flag_groups
+from nystromformer.tables import show
 
 
 def find_commands() -> list[Callable[..., None]]:
@@ -26,6 +25,6 @@ def _printing(question: Callable[..., str]) -> Callable[..., None]:
 
     @functools.wraps(measure)
     def command(*args: Any, **flags: Any) -> None:
-        typer.echo(measure(*args, **flags))
+        show(measure(*args, **flags))
 
     return command

@@ -7,6 +7,7 @@ import typer
 
 from nystromformer.benchmark.flags import Results, flag, names
 from nystromformer.runs.call import this_call
+from nystromformer.tables import show
 
 
 @dataclass(frozen=True)
@@ -31,5 +32,5 @@ def gpu(settings: Gpu, results: Results) -> str:
     text, went_well = measure_on_gpu(settings, results.out, str(this_call()))
     if went_well:
         return text
-    typer.echo(text)
+    show(text)
     raise typer.Exit(1)
