@@ -11,11 +11,17 @@ import typer
 from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.errors import UserError
-from nystromformer.tasks.lra.image_data import read_image
-from nystromformer.tasks.lra.listops import LISTOPS, Expressions, draw_listops, read_listops
-from nystromformer.tasks.lra.pathfinder import STYLES, Style, find_style
-from nystromformer.tasks.lra.pathfinder_data import PATHFINDER, draw_path_pixels, draw_pathfinder, read_pathfinder
+from nystromformer.tasks.lra.listops import LISTOPS, Expressions, draw_listops
+from nystromformer.tasks.lra.pathfinder import (
+    PATHFINDER,
+    STYLES,
+    Style,
+    draw_path_pixels,
+    draw_pathfinder,
+    find_style,
+)
 from nystromformer.tasks.lra.prepare import describe
+from nystromformer.tasks.lra.release import read_image, read_listops, read_pathfinder, read_retrieval, read_text
 from nystromformer.tasks.lra.store import Manifest
 
 HERE = Path(__file__).resolve().parent
@@ -98,8 +104,6 @@ def text(
     common: Common,
 ) -> None:
     """IMDB's reviews as bytes: whether one is positive; a tenth of train is validation data."""
-    from nystromformer.tasks.lra.texts import read_text  # imports torch, which takes a second
-
     folder = common.folder("text")
     _show(folder, read_text(folder, imdb, length, validate_on_test, common.partial, common.seed))
 
@@ -107,8 +111,6 @@ def text(
 @with_flag_groups
 def retrieval(release: Release = HERE / "lra_release", length: Length = 4000, *, common: Common) -> None:
     """Pairs of papers as bytes: whether one cites the other."""
-    from nystromformer.tasks.lra.texts import read_retrieval  # imports torch, which takes a second
-
     assert release is not None
     folder = common.folder("retrieval")
     _show(folder, read_retrieval(folder, release, length, common.partial, common.seed))

@@ -67,14 +67,6 @@ def test_a_changed_byte_is_found_though_size_and_time_are_the_same(folder: Path,
     verify(dataset)
 
 
-def test_a_file_in_anothers_place_is_read_again(folder: Path, read: list[str]) -> None:
-    verify(open_dataset(folder))
-    shutil.copy2(folder / FILES[0], folder / "copy")
-    os.replace(folder / "copy", folder / FILES[0])
-    verify(open_dataset(folder))
-    assert read == [*FILES, FILES[0]]
-
-
 def test_a_dataset_that_cannot_be_written_to(folder: Path, tmp_path: Path, read: list[str]) -> None:
     (folder / MEMORY_FILE).mkdir()  # nothing can be renamed to it, not even by root
     other = tmp_path / "model"
@@ -87,12 +79,3 @@ def test_a_dataset_that_cannot_be_written_to(folder: Path, tmp_path: Path, read:
     verify(dataset)
     assert read == FILES * 2
     assert not [*folder.glob("*.tmp"), *folder.glob(".*.tmp")]
-
-
-@pytest.mark.parametrize("damage", [b"{", b"[1, {}]", b"3"])
-def test_damaged_memory_costs_time_alone(folder: Path, read: list[str], damage: bytes) -> None:
-    (folder / MEMORY_FILE).write_bytes(damage)
-    dataset = open_dataset(folder)
-    verify(dataset)
-    verify(dataset)
-    assert read == FILES

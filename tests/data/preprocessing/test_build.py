@@ -229,21 +229,6 @@ def test_a_dataset_for_validation_only(corpora: Path, tmp_path: Path) -> None:
     assert build(corpora, tmp_path, validation=1, mixture=tuple(WRITE)) == manifest
 
 
-def test_large_groups_are_divided_by_their_size(corpora: Path, tmp_path: Path) -> None:
-    texts = [
-        Document(f"{group}/{n}", group, tuple(f"{group} says {n} and {k} here." for k in range(20)))
-        for group, count in {"small": 4, "large": 60, "middle": 16}.items()
-        for n in range(count)
-    ]
-    write_unified(tmp_path, "packages", texts)
-    tokenizer = str(corpora / "small-tokenizer")
-    build(tmp_path, tmp_path / "out", mixture=("packages",), tokenizer=tokenizer, validation=0.2)
-    dataset = open_dataset(tmp_path / "out")
-    assert "middle" in text_of(dataset, "validation")
-    assert "large" not in text_of(dataset, "validation")
-    assert "middle" not in text_of(dataset, "train")
-
-
 def test_one_group_alone_is_for_training(corpora: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     texts = [Document(str(n), "only", tuple(f"This is {n} and {k} here." for k in range(20))) for n in range(9)]
     write_unified(tmp_path, "one", texts)

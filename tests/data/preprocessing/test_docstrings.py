@@ -216,15 +216,6 @@ def test_a_docstring_stands_once_so_that_validation_is_new_text(tree: Path) -> N
     assert sum(tally.groups.values()) == tally.characters == sum(map(len, texts))
 
 
-def test_short_modules_are_dropped_and_counted() -> None:
-    long, short = ("One two three four five.",), ("One two.",)
-    modules = [Module(f"p{n}/a.py", f"p{n}", ((*long, str(n)),)) for n in range(20)]
-    kept, tally = documents([*modules, Module("p9/b.py", "p9", (short,), not_english=3)], 5)
-    assert [document.id for document in kept] == [module.id for module in modules]
-    assert tally.dropped["document under 5 words"] == 1
-    assert tally.dropped["docstring not English"] == 3
-
-
 def test_the_corpus_is_written(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nystromformer.data.preprocessing.docstrings._SHARD_CHARACTERS", 5000)
     corpus = unify_docstrings(tmp_path, DocstringSettings([tree]))

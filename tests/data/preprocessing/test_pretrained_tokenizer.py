@@ -83,14 +83,6 @@ def test_tokenizer_json(roberta: Path, tmp_path: Path) -> None:
         assert read.encode(text).ids == expected.encode(text).ids
 
 
-def test_what_is_saved_is_loaded_by_transformers(roberta: Path, tmp_path: Path) -> None:
-    tokenizer = read_tokenizer(roberta, "x").tokenizer
-    save_tokenizer(tokenizer, tmp_path)
-    loaded = AutoTokenizer.from_pretrained(tmp_path)
-    assert loaded(TEXT[0])["input_ids"] == tokenizer.encode(TEXT[0]).ids
-    assert loaded.mask_token_id == tokenizer.token_to_id("<mask>")
-
-
 def as_json(folder: Path, **changes: object) -> None:
     """The tokenizer as tokenizer.json, with other settings of its model."""
     state = json.loads(read_tokenizer(folder, "x").tokenizer.to_str())

@@ -3,15 +3,11 @@
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
-from corpora import open_verified
 
-from nystromformer.data.preprocessing.build import DatasetSettings, build_dataset
 from nystromformer.data.preprocessing.corpora.formats import FORMATS, Rules
 from nystromformer.data.preprocessing.corpora.unify import unify
 from nystromformer.data.preprocessing.corpus import read_documents
-from nystromformer.errors import UserError
 
 DATA = Path(os.environ.get("NYSTROM_DATA", "/nonexistent"))
 
@@ -64,24 +60,3 @@ def test_articles_have_no_marks_of_their_formats(corpora: Path) -> None:
     news = list(read_documents(corpora / "realnews" / "unified" / "00000.jsonl"))
     assert len(news) > 50
     assert all(document.words >= 300 for document in news)
-
-
-@pytest.mark.slow
-def test_the_mixture_at_4096_tokens(corpora: Path, tmp_path: Path) -> None:
-    mixture = ("wiki", "bookcorpus", "realnews=1/3", "stories=1/3")
-    settings = DatasetSettings(4096, mixture, str(DATA / "roberta-base"), tokenizer_limit=4096)
-    manifest = build_dataset(corpora, tmp_path / "rows", settings)
-    assert manifest is not None
-    dataset = open_verified(tmp_path / "rows")
-    assert dataset.vocab_size == 50265
-    assert (dataset.special.bos, dataset.special.mask) == (0, 50264)
-    assert all(manifest.fill(split) > 0.95 for split in ("train", "validation"))
-    rows = dataset.train.tokens
-    assert (rows[:, 0] == dataset.special.bos).all()
-    labelled = np.flatnonzero(dataset.train.splits)
-    assert len(labelled) > 0.08 * len(rows)
-    assert (rows[labelled, dataset.train.splits[labelled] - 1] == dataset.special.eos).all()
-    share = manifest.validation.documents / (manifest.train.documents + manifest.validation.documents)
-    assert 0.1 < share < 0.3
-    with pytest.raises(UserError, match=r"roberta-base belongs to models of at most 512"):
-        build_dataset(corpora, tmp_path / "no", DatasetSettings(4096, mixture, str(DATA / "roberta-base")))

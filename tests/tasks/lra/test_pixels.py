@@ -10,8 +10,7 @@ from arena import Lra, experiment
 from sklearn.metrics import jaccard_score
 
 from nystromformer.runs.baselines import read_baselines
-from nystromformer.tasks.lra.pathfinder import draw, find_style, pixels_of_path
-from nystromformer.tasks.lra.pathfinder_data import draw_path_pixels
+from nystromformer.tasks.lra.pathfinder import draw, draw_path_pixels, find_style, pixels_of_path
 from nystromformer.tasks.lra.pixels import PathExamples
 from nystromformer.tasks.lra.store import Manifest, open_stored
 
@@ -79,7 +78,6 @@ def test_a_run_for_iou(arena: Lra, drawn: tuple[Path, Manifest]) -> None:
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (("--track", "modern"), "--task pathfinder_path: expected --track paper"),
         (("--as_published",), "--task pathfinder_path: expected --track paper and no --as_published"),
         (("--objective", "auroc"), "--objective auroc: expected a task of two classes, found another kind of label"),
         (("--objective", "iou,stratify=true"), "--objective iou: expected no stratify with it"),

@@ -132,18 +132,6 @@ def test_pictures_move_as_their_class_allows() -> None:
     assert torch.equal(move_pictures(batch, numbers, "image", 0, 0)["tokens_BN"], moved)
 
 
-@pytest.mark.parametrize("task", ["image", "pathfinder"])
-def test_pictures_move_within_themselves_beside_padding(task: str) -> None:
-    numbers = np.arange(20)
-    tokens_BN = torch.arange(1, 65).repeat(20, 1)
-    whole = {"tokens_BN": tokens_BN, "mask_BN": torch.ones(20, 64, dtype=torch.bool)}
-    padded = {name: torch.nn.functional.pad(tensor, (0, 17)) for name, tensor in whole.items()}
-    moved_BN = move_pictures(padded, numbers, task, 0, 0)["tokens_BN"]
-    assert torch.equal(moved_BN[:, :64], move_pictures(whole, numbers, task, 0, 0)["tokens_BN"])
-    assert not moved_BN[:, 64:].any()
-    assert torch.equal(padded["tokens_BN"][:, :64], tokens_BN), "what was given stays"
-
-
 def test_pictures_that_would_be_cut_are_not_moved(lra: Lra, tmp_path: Path) -> None:
     data = write_task(tmp_path / "d", "image", 1)
     longest = open_stored(data, "image").split("train").facts.longest

@@ -321,14 +321,6 @@ def test_times_that_are_numbers(drawn: Path, tmp_path: Path, capsys: pytest.Capt
     assert "4.0 days later" in capsys.readouterr().err
 
 
-def test_a_folder_that_has_data_is_left_alone(drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    prepare_drawn(drawn, tmp_path / "data")
-    before = (tmp_path / "data" / "manifest.json").read_bytes()
-    assert run(PREPARE, *flags_of(drawn), "--out", tmp_path / "data", "--split_seed", 3) == 2
-    assert "is there already" in capsys.readouterr().err
-    assert (tmp_path / "data" / "manifest.json").read_bytes() == before
-
-
 def test_clients_may_be_divided_by_a_column(drawn: Path, tmp_path: Path) -> None:
     clients = pd.read_csv(drawn / "clients.csv")
     clients["part"] = [SPLITS[number % 3] for number in range(len(clients))]

@@ -8,7 +8,7 @@ group an operator with its values one by one; its loader leaves them out, and so
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial as partial_of
 from pathlib import Path
@@ -17,8 +17,8 @@ from typing import Annotated
 import typer
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.lra.prepare import find_files, prepare_drawn, prepare_read
-from nystromformer.tasks.lra.store import Example, Manifest, TaskData
+from nystromformer.tasks.lra.prepare import prepare_drawn
+from nystromformer.tasks.lra.store import Manifest, TaskData
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 """Smallest, largest, the median rounded down, the sum modulo ten."""
@@ -35,8 +35,6 @@ FIRST_OPERATOR, END_OF_LIST = 10, 14
 _NUMBERS = {token: number for number, token in enumerate(TOKENS)}
 
 LISTOPS = TaskData("listops", CLASSES, {"train": 96_000, "validation": 2_000, "test": 2_000}, kinds=len(TOKENS))
-_RELEASE_FILES = {"train": ["basic_train.tsv"], "validation": ["basic_val.tsv"], "test": ["basic_test.tsv"]}
-_HEADER = "Source\tTarget"
 
 
 @dataclass(frozen=True)
@@ -148,35 +146,3 @@ def draw_listops(folder: Path, wanted: Expressions, sizes: Mapping[str, int], se
 def draw_example(wanted: Expressions, seed: int, split: str, number: int, attempt: int) -> tuple[bytes, int]:
     """Tokens and value of an expression of a split."""
     return draw(random.Random(f"listops {seed} {split} {number} {attempt}"), wanted.of(split))
-
-
-def read_listops(folder: Path, release: Path, partial: bool, seed: int) -> Manifest:
-    """Take ListOps from the release into a folder.
-
-    Raises:
-        UserError: files are missing, or one is malformed; as `prepare_read`.
-    """
-    place, files = find_files(release, "listops-1000", _RELEASE_FILES, partial)
-    expressions = {split: read_expressions(path) for split, (path,) in files.items()}
-    return prepare_read(folder, LISTOPS, place, expressions, {}, partial, seed)
-
-
-def read_expressions(path: Path) -> Iterator[Example]:
-    """The expressions of a file.
-
-    Raises:
-        UserError: another header, or a line that is no expression and digit; says where.
-    """
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        header = next(lines, "").rstrip("\n")
-        if header != _HEADER:
-            raise UserError(f"{path}: expected the header {_HEADER!r}, found {header[:60]!r}")
-        for number, line in enumerate(lines, start=2):
-            source, _, target = line.rstrip("\n").rpartition("\t")
-            try:
-                tokens = parse(source)
-                if len(target) != 1 or target not in "0123456789":
-                    raise ValueError(f"expected a digit as label, found {target[:20]!r}")
-            except ValueError as error:
-                raise UserError(f"{path}, line {number}: {error}") from None
-            yield [tokens], int(target)

@@ -10,15 +10,20 @@ Shapes: P dashes, C candidates, N pixels of a side. A dash is (y, x) of its two 
 
 import math
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial as partial_of
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
+from nystromformer.tasks.lra.prepare import compare_sizes, prepare_drawn
+from nystromformer.tasks.lra.recipe import PATH
+from nystromformer.tasks.lra.store import Manifest, TaskData
 
 Floats = NDArray[np.float64]
 
@@ -290,3 +295,49 @@ def _paint(image: Floats, dash: Floats, radius: float, contrast: float) -> None:
     points = np.moveaxis(np.asarray(np.mgrid[part], dtype=float), 0, -1)
     distance = _distances_to(points, dash[None, None])
     image[part] = np.maximum(image[part], contrast * np.clip(0.5 + radius - distance, 0, 1))
+
+
+PATHFINDER = TaskData("pathfinder", 2, {"train": 160_000, "validation": 20_000, "test": 20_000})
+PATH_PIXELS = replace(PATHFINDER, task=PATH, sequences=2)
+
+
+def draw_pathfinder(folder: Path, style: Style, sizes: Mapping[str, int], seed: int, workers: int) -> Manifest:
+    """Draw Pathfinder into a folder.
+
+    Args:
+        sizes: examples of each split.
+
+    Raises:
+        UserError: as `prepare_drawn`.
+    """
+    usual = find_style(style.size)
+    warning = "drawn here with the Long Range Arena's parameters: its own pictures are others"
+    if style != usual:
+        shown = f"paths of {style.contour} dashes " + ("and" if style.distractors else "without") + " distractors"
+        official = f"the Long Range Arena's have {usual.contour} and distractors"
+        warning = f"not the Long Range Arena's Pathfinder: {shown}; {official}"
+    warnings = [warning, *compare_sizes(sizes, PATHFINDER.official)]
+    drawing, settings = partial_of(draw_example, style, seed), {"seed": seed, **asdict(style)}
+    return prepare_drawn(folder, PATHFINDER, drawing, settings, sizes, workers, warnings)
+
+
+def draw_example(style: Style, seed: int, split: str, number: int, attempt: int) -> tuple[bytes, int]:
+    """Pixels and label of a picture of a split."""
+    drawing = draw(random.Random(f"pathfinder {seed} {split} {number} {attempt}"), style)
+    return paint(drawing, style).tobytes(), drawing.label
+
+
+def draw_path_pixels(folder: Path, style: Style, sizes: Mapping[str, int], seed: int, workers: int) -> Manifest:
+    """The same with a label of each pixel."""
+    drawing, settings = partial_of(draw_path_example, style, seed), {"seed": seed, **asdict(style)}
+    warnings = ["not a task of the Long Range Arena"]
+    return prepare_drawn(folder, PATH_PIXELS, drawing, settings, sizes, workers, warnings)
+
+
+def draw_path_example(style: Style, seed: int, split: str, number: int, attempt: int) -> tuple[bytes, int]:
+    """Pixels, and which of them are on the marked path, of a picture of a split; its label is 1: one path has both
+    marks.
+    """
+    drawing = draw(random.Random(f"{PATH} {seed} {split} {number} {attempt}"), style)
+    drawing = replace(drawing, marked=(drawing.marked[0], drawing.marked[0]))
+    return paint(drawing, style).tobytes() + pixels_of_path(drawing, style).tobytes(), drawing.label

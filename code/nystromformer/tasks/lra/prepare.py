@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial as partial_of
 from itertools import chain
@@ -36,8 +36,6 @@ from nystromformer.wording import number_of
 
 logger = logging.getLogger(__name__)
 
-RELEASE = "lra_release"
-"""The folder that the release unpacks to, and which it has in it once more."""
 HELD_OUT = 0.1
 """Share of the training examples for each split that a source lacks."""
 _STREAM = 40
@@ -71,12 +69,9 @@ def prepare_drawn(
     Raises:
         UserError: the folder is not free, or examples cannot be drawn.
     """
-
-    return _prepare(
-        folder,
-        data,
-        {**settings, "sizes": dict(sizes)},
-        lambda parts: (_draw_splits(folder, parts, draw, sizes, data, workers), warnings),
+    facts = {**settings, "sizes": dict(sizes)}
+    return write_data(
+        folder, data, facts, lambda parts: (_draw_splits(folder, parts, draw, sizes, data, workers), warnings)
     )
 
 
@@ -135,91 +130,6 @@ def _examples_in(part: bytes | None) -> Iterator[tuple[bytes, int]]:
         yield part[at - size : at], label
 
 
-def prepare_read(
-    folder: Path,
-    data: TaskData,
-    place: Path | str,
-    sources: Mapping[str, Iterable[Example]],
-    settings: Mapping[str, Any],
-    partial: bool,
-    seed: int,
-    longest: int | None = None,
-    warnings: Sequence[str] = (),
-) -> Manifest:
-    """Read a task's data into a folder; splits without a source are cut from the training examples.
-
-    Args:
-        place: what is read, as messages call it.
-        sources: of the examples of each split; read once the folder is known to be free.
-        partial: take splits of other sizes than the official ones.
-        seed: decides which training examples are held out.
-        longest: tokens that a sequence keeps; None: all.
-        warnings: what else keeps results from comparing with published ones.
-
-    Raises:
-        UserError: the folder is not free; as the sources; a split without examples, or, unless `partial`, of another
-            size.
-    """
-    missing = [split for split in SPLITS if split not in sources]
-
-    def write(parts: Parts) -> tuple[dict[str, SplitFacts], list[str]]:
-        examples = dict(sources)
-        if missing:
-            # One token more than is kept says that a sequence is cut.
-            end = None if longest is None else longest + 1
-            everything = [([each[:end] for each in whole], label) for whole, label in examples["train"]]
-            divided = carve(len(everything), len(missing), seed, data.draw)
-            for split, numbers in zip(("train", *missing), divided, strict=True):
-                examples[split] = [everything[number] for number in numbers.tolist()]
-        splits = {split: write_split(folder, split, examples[split], data, longest) for split in SPLITS}
-        sizes = {split: facts.examples for split, facts in splits.items()}
-        if 0 in sizes.values() or (sizes != data.official and not partial):
-            found, expected = (" / ".join(f"{each[split]:,}" for split in SPLITS) for each in (sizes, data.official))
-            raise UserError(
-                f"{place}: expected {expected} examples of training, validation and test, found {found}; --partial "
-                "accepts other sizes than the official ones, and then every result says so"
-            )
-        said = list(warnings)
-        if longest != data.length:
-            said.append(f"sequences have at most {longest:,} bytes (--length), the Long Range Arena's {data.length:,}")
-        said += compare_sizes(sizes, data.official)
-        if "test" in missing:
-            said.append(f"{' and '.join(missing)} cut from the training examples: the source has none of its own")
-        return splits, said
-
-    source = str(place.resolve() if isinstance(place, Path) else place)
-    facts = {**settings, "seed": seed, "length": longest, "carved": missing, "source": source, "partial": partial}
-    return _prepare(folder, data, facts, write)
-
-
-def find_files(
-    folder: Path, subfolder: str, names: Mapping[str, Sequence[str]], partial: bool
-) -> tuple[Path, dict[str, list[Path]]]:
-    """The files of each split that there are, and their folder: the given one, or the one of a name in it or in a
-    release in it.
-
-    Args:
-        names: of the files, by split.
-        partial: whether files may be missing, but for the first one of training.
-
-    Raises:
-        UserError: one is missing that may not be; names it.
-    """
-    first = names["train"][0]
-    places = (folder, folder / subfolder, folder / RELEASE / subfolder)
-    place = next((each for each in places if (each / first).is_file()), None)
-    if place is None:
-        raise UserError(f"{folder}: expected a folder with {first} or {subfolder}/{first}, found none")
-    found = {split: [place / name for name in files if (place / name).is_file()] for split, files in names.items()}
-    missing = [name for files in names.values() for name in files if not (place / name).is_file()]
-    if missing and not partial:
-        raise UserError(
-            f"{place}: found no {', '.join(missing)}. With --partial the missing splits are cut from the training "
-            "examples, and every result says so."
-        )
-    return place, {split: files for split, files in found.items() if files}
-
-
 def carve(count: int, parts: int, seed: int, key: int) -> list[NDArray[np.int64]]:
     """Numbers 0 … count-1 divided at random: what is left, and then so many parts of `HELD_OUT` of them each.
 
@@ -245,7 +155,7 @@ def compare_sizes(sizes: Mapping[str, int], official: Mapping[str, int]) -> list
     ]
 
 
-def _prepare(
+def write_data(
     folder: Path,
     data: TaskData,
     settings: dict[str, Any],
