@@ -393,7 +393,7 @@ FRAGMENTS = [
 ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.sampled_from(sorted(FORMATS)),
     st.lists(st.sampled_from(FRAGMENTS) | st.binary(max_size=4), max_size=12).map(b"".join),

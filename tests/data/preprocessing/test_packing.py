@@ -39,7 +39,7 @@ def text_of(row: list[int]) -> list[int]:
     return [token for token in row if token not in ODD]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(SHAPES, st.integers(8, 40))
 def test_every_token_is_in_one_row_and_rows_are_as_they_shall_be(shapes: list[list[int]], length: int) -> None:
     documents = make_documents(shapes)
