@@ -27,10 +27,9 @@ def demo(
     command resumes, and does not repeat what is finished.
     """
     from nystromformer.report.demo import run_demo
+    from nystromformer.tables import show
 
-    result = run_demo(out or Path("demo-quick" if quick else "demo"), quick)
-    typer.echo(result.summary)
-    typer.echo(f"\npicture: {result.picture}\nreport:  {result.page}")
+    show(run_demo(out or Path("demo-quick" if quick else "demo"), quick))
 
 
 if __name__ == "__main__":

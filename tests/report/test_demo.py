@@ -29,7 +29,7 @@ def test_a_part_that_fails_is_named(
 def test_what_helps_is_told_by_pairs_that_differ_in_one_thing() -> None:
     accuracies = (0.3, 0.2, 0.28, 0.1)
     results = {
-        name: Validation(100, 3800, [Score("cp-0000", 10, {"mlm_accuracy": accuracy})], {"bigram_table": 0.2})
+        name: Validation(100, 100, 3800, {"bigram_table": 0.2}, [Score("cp-0000", 10, {"mlm_accuracy": accuracy})])
         for name, accuracy in zip(demo.KINDS, accuracies, strict=True)
     }
     above, differs, in_its_place, convolution, error = demo.find_differences(results)

@@ -1,7 +1,5 @@
 """`run_benchmark.py gpu`: Nyström's kernels against float64, attention over the length, and steps of training, within a
 time limit. What fails costs itself alone; `--dry_run` goes through all of it on a CPU, in tiny sizes.
-
-Shapes: B batch, H heads, N tokens, M landmarks, D head dim.
 """
 
 import gc
@@ -19,7 +17,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor
 
 from nystromformer.attention import comparison, create_attention
 from nystromformer.attention.kernels import IS_INSTALLED, interprets, why_not
@@ -48,20 +45,12 @@ KERNELS, COMPILED = "nystrom, kernels", ", compiled"
 TO_COMPILE = ("nystrom", "near_far", "mra")
 _SEVERAL, _MEMORY = 12, 16 << 30
 """Processes that compile and compare at once, and bytes that each may take; what is timed has the device for itself."""
-_POISON_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured. A case of the comparison is a dtype, M, D, B, H, N and whether tokens are masked."""
+    """What is measured."""
 
-    dtypes: tuple[str, ...] = ("bfloat16", "float16", "float32")
-    landmarks: tuple[tuple[int, int], ...] = tuple(itertools.product(LANDMARKS, HEAD_DIMS))
-    """M and D of the comparisons in every dtype, each at one of the lengths."""
-    places: tuple[tuple[int, int], ...] = ((1000, 24), (4096, 2), (333, 24), (4097, 2))
-    """Lengths and the heads of a row: work of few heads is cut otherwise than that of many."""
-    large: tuple[tuple[int, int, int], ...] = ((32, 12, 4096), (1, 12, 131072), (1, 1, (1 << 20) + 3))
-    """B, H and N of single comparisons in the dtype that is timed."""
     heads: int = 12
     head_dim: int = 64
     num_landmarks: int = 64
@@ -86,11 +75,7 @@ class Sizes:
 
 
 TINY = Sizes(
-    # In Triton's interpreter bfloat16 has no arithmetic, and on most CPUs it is slow.
-    *(("float32",), ((32, 32),), ((40, 1),), ()),
-    *(1, 32, 32, 5),
-    tokens=64,
-    lengths=(64,),
+    *(1, 32, 32, 5, 64, (64,)),
     training=Step([step.NYSTROM], lengths=(128,), tokens=128, num_layers=1, width=64, vocab_size=300, repeats=1),
     repeats=1,
     device="cpu",
@@ -104,26 +89,41 @@ def measure_on_gpu(flags: Gpu, folder: Path, command: str) -> tuple[str, bool]:
     Raises:
         UserError: a machine that cannot run this.
     """
-    sizes = _choose_sizes(flags)
+    sizes = Sizes()
+    if flags.dry_run:
+        sizes = replace(TINY, implementation="triton" if IS_INSTALLED and interprets() else "torch")
+    elif not torch.cuda.is_available():
+        raise UserError("no CUDA device was found; --dry_run goes through everything on the CPU, in tiny sizes")
+    elif not IS_INSTALLED:
+        raise UserError("the kernels need triton (pip install triton)")
+    elif interprets():
+        raise UserError("TRITON_INTERPRET=1 is set, which runs kernels on the CPU: unset it, or use --dry_run")
     seed = secrets.randbits(31) if flags.seed is None else flags.seed
     found = Findings.begin("gpu", replace(flags, seed=seed), command, folder)
     if flags.dry_run:
         ours = "the kernels in Triton's interpreter" if sizes.implementation == "triton" else "tensor operations"
         found.machine["note"] = f"dry run, figures mean nothing; kernels: {ours}"
+    precision = _precision(sizes)
     pieces = {
         "compile": list(_to_compile(sizes, flags.sections)) if not flags.dry_run else [],
-        "check": [_check_piece(sizes, case, seed + number) for number, case in enumerate(cases(sizes))],
+        # Nearly all of their time is compiling: nine kernels or more.
+        "check": [
+            Piece(f"check of {case}", partial(compare, sizes, case, seed + number), 20.0)
+            for number, case in enumerate(cases(sizes))
+        ],
         "speed": [Piece(f"speed at {n} tokens", partial(measure_speed, sizes, n), 15.0) for n in sizes.lengths],
         "training": [
-            Piece(f"training at {length} tokens", partial(measure_training, sizes, length), 40.0)
-            for length in sizes.training.lengths
+            Piece(f"training at {n} tokens", partial(step.measure_pretraining, sizes.training, n, precision), 40.0)
+            for n in sizes.training.lengths
         ],
     }
     sections = ("compile", *flags.sections)
     shares = list(itertools.accumulate(SHARES[name] for name in sections))
     begin, text = time.monotonic(), ""
     for name, share in zip(sections, shares, strict=True):
-        at_once = 0 if flags.dry_run else _processes() if name in ("compile", "check") else 1
+        at_once = 0 if flags.dry_run else 1
+        if at_once and name in ("compile", "check"):
+            at_once = max(1, min(_SEVERAL, (os.cpu_count() or 1) - 2, torch.cuda.mem_get_info()[1] // _MEMORY))
         for outcome in run_pieces(pieces[name], at_once, begin + 60 * flags.minutes * share / shares[-1]):
             found.records += [{"section": name, **record} for record in outcome.records]
             found.left_out += [f"{outcome.title}: {outcome.left_out}"] if outcome.left_out else []
@@ -135,72 +135,43 @@ def measure_on_gpu(flags: Gpu, folder: Path, command: str) -> tuple[str, bool]:
     return text, not found.failed
 
 
-def _choose_sizes(flags: Gpu) -> Sizes:
-    if flags.dry_run:
-        return replace(TINY, implementation="triton" if IS_INSTALLED and interprets() else "torch")
-    if not torch.cuda.is_available():
-        raise UserError("no CUDA device was found; --dry_run goes through everything on the CPU, in tiny sizes")
-    if not IS_INSTALLED:
-        raise UserError("the kernels need triton (pip install triton)")
-    if interprets():
-        raise UserError("TRITON_INTERPRET=1 is set, which runs kernels on the CPU: unset it, or use --dry_run")
-    return Sizes()
+def cases(sizes: Sizes) -> Iterator[Record]:
+    """Comparisons of the kernels with float64: first what takes longest, then every size in every dtype, with and
+    without a mask.
+    """
+    names = ("dtype", "num_landmarks", "head_dim", "rows", "heads", "length", "masked", "taps")
+    shape, masks = (sizes.num_landmarks, sizes.head_dim), len(comparison.MASKS)
+    if sizes.device == "cpu":
+        # In Triton's interpreter bfloat16 has no arithmetic, and on most CPUs it is slow.
+        found: list[tuple[Any, ...]] = [("float32", *shape, masks, 1, 40, masked) for masked in (True, False)]
+    else:
+        large = ((32, 12, 4096), (1, 12, 131072), (1, 1, (1 << 20) + 3))
+        found = [("bfloat16", *shape, *place, False) for place in large]
+        # Work of few heads is cut otherwise than that of many.
+        places = itertools.cycle(((24, 1000), (2, 4096), (24, 333), (2, 4097)))
+        pairs = [(pair, next(places)) for pair in itertools.product(LANDMARKS, HEAD_DIMS)]
+        for dtype, (pair, place), masked in itertools.product(("bfloat16", "float16", "float32"), pairs, (True, False)):
+            found.append((dtype, *pair, masks, *place, masked))
+    for case, taps in zip(found, itertools.cycle((sizes.taps, 65, None, 9, sizes.taps))):
+        yield dict(zip(names, (*case, taps), strict=True))
 
 
-def _processes() -> int:
-    _, memory = torch.cuda.mem_get_info()
-    return max(1, min(_SEVERAL, (os.cpu_count() or 1) - 2, memory // _MEMORY))
-
-
-@dataclass(frozen=True)
-class Case:
-    """A comparison of the kernels with float64."""
-
-    dtype: str
-    num_landmarks: int
-    head_dim: int
-    rows: int
-    heads: int
-    length: int
-    taps: int | None
-    masked: bool
-
-
-def cases(sizes: Sizes) -> Iterator[Case]:
-    """First what takes longest, then every size in every dtype, with and without a mask."""
-    for rows, heads, length in sizes.large:
-        yield Case("bfloat16", sizes.num_landmarks, sizes.head_dim, rows, heads, length, sizes.taps, False)
-    filters = itertools.cycle((sizes.taps, 65, None, 9, sizes.taps))
-    for dtype in sizes.dtypes:
-        for (landmarks, head_dim), (length, heads) in zip(sizes.landmarks, itertools.cycle(sizes.places)):
-            for masked in (True, False):
-                rows = len(comparison.MASKS)
-                yield Case(dtype, landmarks, head_dim, rows, heads, length, next(filters), masked)
-
-
-def _check_piece(sizes: Sizes, case: Case, seed: int) -> Piece:
-    size = f"M {case.num_landmarks}, D {case.head_dim}, {case.rows} x {case.heads} heads of N {case.length}"
-    title = f"check of {case.dtype}, {size}, {'masked' if case.masked else 'all tokens'}"
-    # Nearly all of its time is compiling: nine kernels or more.
-    return Piece(title, partial(compare, sizes, case, seed), 20.0)
-
-
-def compare(sizes: Sizes, case: Case, seed: int) -> list[Record]:
-    """The kernels and tensor operations with float64, on inputs of a seed of their own. Errors are ‖out − reference‖ /
-    ‖reference‖ of the output and of the gradients.
+def compare(sizes: Sizes, case: Record, seed: int) -> list[Record]:
+    """The kernels and tensor operations with float64, on inputs of a seed of their own: `ratios` of their errors,
+    ‖out − reference‖ / ‖reference‖ of the output and of the gradients, and what is `wrong`.
     """
     # Convolutions of float32 numbers by tensor operations would be inexact.
     torch.backends.cudnn.allow_tf32 = False
-    device, dtype = torch.device(sizes.device), getattr(torch, case.dtype)
+    device, dtype, landmarks = torch.device(sizes.device), getattr(torch, case["dtype"]), case["num_landmarks"]
     generator = torch.Generator(device).manual_seed(seed)
-    keep = comparison.masks_of_all_kinds(case.length, case.num_landmarks, generator) if case.masked else None
+    keep = comparison.masks_of_all_kinds(case["length"], landmarks, generator) if case["masked"] else None
     # Neighbours have something in common, and what stands at masked tokens must not matter.
-    size = (case.rows, case.length, case.heads, case.head_dim)
+    size = (case["rows"], case["length"], case["heads"], case["head_dim"])
     inputs = comparison.draw_inputs(size, dtype, generator, alike=16, keep_BN=keep, masked=1e4)
-    if sizes.implementation == "triton" and (reason := why_not(inputs[0], case.num_landmarks, case.taps)):
+    if sizes.implementation == "triton" and (reason := why_not(inputs[0], landmarks, case["taps"])):
         raise LeftOut(reason)
-    parameters: dict[str, Any] = {"num_heads": case.heads, "head_dim": case.head_dim}
-    parameters |= {"num_landmarks": case.num_landmarks, "conv_kernel_size": case.taps}
+    parameters: dict[str, Any] = {"num_heads": case["heads"], "head_dim": case["head_dim"]}
+    parameters |= {"num_landmarks": landmarks, "conv_kernel_size": case["taps"]}
     module, plain = (
         comparison.build(seed, device, **parameters, implementation=each) for each in (sizes.implementation, "torch")
     )
@@ -211,36 +182,27 @@ def compare(sizes: Sizes, case: Case, seed: int) -> list[Record]:
         again = comparison.results(module, inputs, keep)
         usual = comparison.results(plain, inputs, keep)
     expected = comparison.by_tensor_operations(plain, inputs, keep)
-    errors, plain_errors = comparison.errors(ours, expected), comparison.errors(usual, expected)
-    wrong = find_wrong(case.dtype, errors, plain_errors)
+    ratios, wrong = judge(case["dtype"], comparison.errors(ours, expected), comparison.errors(usual, expected))
     if not all(torch.equal(value, again[name]) for name, value in ours.items()):
         wrong.append("a second run gave other bits")
     if keep is not None:
         masked = ~keep[:, None, :, None]
         if any(bool(ours[name].masked_select(masked).any()) for name in ("out", "q", "k", "v")):
             wrong.append("masked tokens got other values than zero")
-    ratios = {name: _ratio(error, plain_errors[name]) for name, error in errors.items()}
-    return [vars(case) | {"seed": seed, "errors": _finite(errors), "ratios": _finite(ratios), "wrong": wrong}]
+    return [case | {"seed": seed, "ratios": ratios, "wrong": wrong}]
 
 
-def find_wrong(dtype: str, errors: dict[str, float], plain: dict[str, float]) -> list[str]:
-    """Errors that are too large beside those of tensor operations; nothing where all is well."""
+def judge(dtype: str, ours: dict[str, float], plain: dict[str, float]) -> tuple[dict[str, float | None], list[str]]:
+    """Errors over those of tensor operations, None where there is no such number, and those that are too large."""
     floor = FLOAT32_FLOOR if dtype == "float32" else 0.0
-    return [
+    wrong = [
         f"{name}: error {error:.2e}, tensor operations {plain[name]:.2e}"
-        for name, error in errors.items()
+        for name, error in ours.items()
         # Written so that NaN fails.
         if not (error <= FACTOR * plain[name] or error <= floor)
     ]
-
-
-def _ratio(error: float, plain: float) -> float:
-    return error / plain if plain else (math.inf if error else 1.0)
-
-
-def _finite(figures: dict[str, float]) -> dict[str, float | None]:
-    """JSON has no others: None for NaN and infinity, which `wrong` names."""
-    return {name: value if math.isfinite(value) else None for name, value in figures.items()}
+    ratios = {name: error / plain[name] if plain[name] else math.nan for name, error in ours.items()}
+    return {name: ratio if math.isfinite(ratio) else None for name, ratio in ratios.items()}, wrong
 
 
 def _poison(device: torch.device) -> None:
@@ -249,7 +211,7 @@ def _poison(device: torch.device) -> None:
         gc.collect()
         torch.cuda.empty_cache()
         # Blocks of up to a mebibyte come from a pool of their own.
-        sizes = [_POISON_BYTES] + [1 << 20] * 64
+        sizes = [1 << 30] + [1 << 20] * 64
         blocks = [torch.empty(each, dtype=torch.uint8, device=device).fill_(255) for each in sizes]
         del blocks
 
@@ -275,21 +237,18 @@ def _precision(sizes: Sizes) -> Device:
     return Device(device, torch.bfloat16 if device.type == "cuda" else None)
 
 
-def _inputs(sizes: Sizes, length: int) -> list[Tensor]:
-    size, at = (max(1, sizes.tokens // length), length, sizes.heads, sizes.head_dim), _precision(sizes)
-    return draw_inputs(size, at.device, at.autocast_dtype or torch.float32)
-
-
-def measure_speed(sizes: Sizes, length: int) -> list[Record]:
-    """All methods at a length, side by side."""
-    inputs, context = _inputs(sizes, length), _precision(sizes).autocast
-    records = efficiency.side_by_side(speed_methods(sizes, length), inputs, sizes.repeats, context)
-    return [{"length": length, "rows": len(inputs[0]), **record} for record in records]
-
-
-def measure_training(sizes: Sizes, length: int) -> list[Record]:
-    """Steps of pretraining, side by side."""
-    return step.measure_pretraining(sizes.training, length, _precision(sizes))
+def measure_speed(sizes: Sizes, length: int, only: str = "") -> list[Record]:
+    """All methods at a length, side by side; or one, which is run for what it leaves in the caches."""
+    at, methods = _precision(sizes), speed_methods(sizes, length)
+    size = max(1, sizes.tokens // length), length, sizes.heads, sizes.head_dim
+    inputs = draw_inputs(size, at.device, at.autocast_dtype or torch.float32)
+    if only and only not in methods:
+        raise LeftOut(str(missing_compiler(at.device)))
+    if only:
+        attention_passes(methods[only], inputs, methods[only].parameters(), at.autocast).both()
+        return []
+    records = efficiency.side_by_side(methods, inputs, sizes.repeats, at.autocast)
+    return [{"length": length, "rows": size[0], **record} for record in records]
 
 
 def _to_compile(sizes: Sizes, sections: Sequence[str]) -> Iterator[Piece]:
@@ -298,26 +257,15 @@ def _to_compile(sizes: Sizes, sections: Sequence[str]) -> Iterator[Piece]:
         if "training" in sections:
             # All layers are alike: two compile to what twelve do.
             few = replace(sizes.training, num_layers=2, attentions=[text])
-            yield Piece(
-                f"compiling layers with {text}", partial(_run_steps, replace(sizes, training=few), length), 30.0
-            )
+            yield Piece(f"compiling layers with {text}", partial(_run_steps, few, length, _precision(sizes)), 30.0)
     for length, name in itertools.product(sizes.lengths, (KERNELS, *(f"{each}{COMPILED}" for each in TO_COMPILE))):
         if "speed" in sections:
-            yield Piece(f"compiling {name} for {length} tokens", partial(_run_method, sizes, length, name), 25.0)
+            yield Piece(f"compiling {name} for {length} tokens", partial(measure_speed, sizes, length, name), 25.0)
 
 
-def _run_steps(sizes: Sizes, length: int) -> list[Record]:
-    for way in step.our_ways(sizes.training, length, _precision(sizes)).values():
+def _run_steps(settings: Step, length: int, device: Device) -> list[Record]:
+    for way in step.our_ways(settings, length, device).values():
         way.run()
-    return []
-
-
-def _run_method(sizes: Sizes, length: int, name: str) -> list[Record]:
-    methods = speed_methods(sizes, length)
-    if name not in methods:
-        raise LeftOut(str(missing_compiler(torch.device(sizes.device))))
-    context = _precision(sizes).autocast
-    attention_passes(methods[name], _inputs(sizes, length), methods[name].parameters(), context).both()
     return []
 
 
@@ -326,21 +274,18 @@ def blocks(found: Findings) -> list[str]:
     parts = ["Measured on a GPU"]
     sections = {name: [r for r in found.records if r["section"] == name] for name in SHARES}
     if rows := sections["check"]:
-        frame = pd.json_normalize(rows)
-        ratios = [name for name in frame if name.startswith("ratios.")]
+        frame = pd.json_normalize(rows).assign(cases=1)
         frame["wrong"] = frame.wrong.map(len).gt(0)
-        table = frame.fillna(dict.fromkeys(ratios, math.nan)).groupby(["dtype", "num_landmarks", "head_dim"])
-        lines = [
-            [*map(str, key), str(len(own)), str(own.wrong.sum()), *(f"{own[name].max():.2f}" for name in ratios)]
-            for key, own in table
-        ]
-        header = ["dtype", "landmarks", "head dim", "cases", "wrong", *(n.removeprefix("ratios.") for n in ratios)]
+        ratios = [name for name in frame if name.startswith("ratios.")]
+        how = {"cases": "sum", "wrong": "sum", **dict.fromkeys(ratios, "max")}
+        table = frame.groupby(["dtype", "num_landmarks", "head_dim"], as_index=False).agg(how)
+        lines = [[f"{x:.2f}" if isinstance(x, float) else str(x) for x in row] for row in table.itertuples(index=False)]
         parts += [
             "## Correctness",
             "Errors of the output and of gradients, ‖out − reference‖ / ‖reference‖ against tensor operations in "
             "float64, over those of tensor operations in the same precision: the largest of the cases. Seeds from "
             f"{found.settings['seed']} on.",
-            markdown(header, lines),
+            markdown([name.removeprefix("ratios.") for name in table], lines),
         ]
     if rows := sections["speed"]:
         parts += ["## Attention", "bfloat16 under autocast; in brackets: over SDPA.", *efficiency.tables(rows)]

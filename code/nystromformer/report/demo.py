@@ -1,5 +1,6 @@
 """The demonstration: from the docstrings of this machine to four trained encoders, a picture and a page."""
 
+import base64
 import html
 import json
 import logging
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,9 @@ from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS, PROJECT
 from nystromformer.files.writing import write_json, write_text
 from nystromformer.machine import machine_facts
-from nystromformer.report import document
 from nystromformer.report.curves import draw_curves, read_curve
 from nystromformer.runs.figures import Spread, power_note, smallest_difference
-from nystromformer.tables import Column, aligned
+from nystromformer.tables import markdown
 from nystromformer.tasks.experiment.folder import open_experiment, read_experiment
 from nystromformer.tasks.experiment.run import run_device
 from nystromformer.tasks.pretraining.baselines import Guess, top_guesses
@@ -54,17 +54,30 @@ GOAL = 3.0
 """The demo's aim: this many times the accuracy of always guessing the most frequent token."""
 
 
-@dataclass(frozen=True)
-class DemoResult:
-    """What the demo ends with."""
+# Pictures are drawn on white. In the dark they are turned: white becomes the page's background, black its text, and
+# every color keeps its hue. Where a window is narrow they and the tables scroll in their own boxes.
+_STYLE = """
+:root { color-scheme: light dark; background: #ffffff; color: #1a1a1a; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+h1, h2 { line-height: 1.2; }
+table { border-collapse: collapse; }
+th, td { padding: .3rem .9rem; border-bottom: 1px solid #8884; text-align: right; vertical-align: top; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; }
+td { white-space: nowrap; }
+.text td { text-align: left; }
+.text td:last-child { white-space: normal; }
+.box { overflow-x: auto; margin: 1rem 0; }
+.box img { display: block; width: 100%; min-width: 56rem; }
+mark { background: #f2c14e; color: #1a1a1a; padding: 0 .2rem; }
+@media (prefers-color-scheme: dark) {
+  :root { background: #1a1a1a; color: #e6e6e6; }
+  img { filter: invert(.9) hue-rotate(180deg); }
+}
+"""
 
-    summary: str
-    picture: Path
-    page: Path
 
-
-def run_demo(folder: Path, quick: bool = False) -> DemoResult:
-    """Prepare text, train, validate, draw; every part that is done already is kept.
+def run_demo(folder: Path, quick: bool = False) -> str:
+    """Prepare text, train, validate, draw; every part that is done already is kept. Returns what to print.
 
     Args:
         quick: a few steps on little text: shows that everything runs, learns nothing.
@@ -139,7 +152,7 @@ def _command(*words: str | Path) -> None:
         )
 
 
-def _report(folder: Path, quick: bool, runs: Sequence[Path], dataset: Path, started: float) -> DemoResult:
+def _report(folder: Path, quick: bool, runs: Sequence[Path], dataset: Path, started: float) -> str:
     results = {run.name: read_validation(read_experiment(run).checkpoints / RESULTS) for run in runs}
     shown = results[KINDS[0]]
     seconds = round(time.monotonic() - started)
@@ -150,11 +163,10 @@ def _report(folder: Path, quick: bool, runs: Sequence[Path], dataset: Path, star
     facts = {"machine": machine_facts(), "seconds": seconds}
     write_json(folder / "results.json", facts | {"runs": {name: asdict(each) for name, each in results.items()}})
     write_text(page, render_page(table, findings, curves, guesses, _facts(runs[0], shown, seconds)))
-    lines = [*aligned([Column(table[0][0], is_text=True), *map(Column, table[0][1:])], table[1:]), "", *findings, ""]
+    lines = [markdown(table[0], table[1:]), "", *(f"- {sentence}" for sentence in findings), ""]
     for sentence, tokens in guesses.items():
-        lines.append(f"{sentence}\n    " + ", ".join(f"{g.token} {100 * g.probability:.0f} %" for g in tokens))
-    lines += ["", _goal(shown, quick)]
-    return DemoResult("\n".join(lines), curves, page)
+        lines.append(f"- `{sentence}`: " + ", ".join(f"{g.token} {100 * g.probability:.0f} %" for g in tokens))
+    return "\n".join([*lines, "", _goal(shown, quick), "", f"- picture: {curves}", f"- report: {page}"])
 
 
 def _guess(run: Path, dataset: Path) -> dict[str, list[Guess]]:
@@ -233,19 +245,37 @@ def render_page(
     facts: Sequence[Sequence[str]],
 ) -> str:
     """The report, a page that needs nothing beside it."""
+    picture = base64.b64encode(curves.read_bytes()).decode("ascii")
     body = [
         "<h1>A Nyströmformer on the docstrings of this machine</h1>",
         "<p>Four small encoders of the same size were trained for the same number of steps to fill in masked tokens of "
         "English docstrings: with softmax, near_far and Nyström attention, and with Nyström attention and a "
         "convolution over the values. They were scored on packages that are not in the training text.</p>",
-        document.table(table[0], table[1:]),
+        _html_table(table[0], table[1:]),
         "<ul>" + "".join(f"<li>{html.escape(sentence)}</li>" for sentence in findings) + "</ul>",
-        document.picture(curves, "training and validation curves"),
+        f'<div class="box"><img alt="training and validation curves" src="data:image/png;base64,{picture}"></div>',
         "<h2>What it guesses</h2>",
     ]
     for sentence, tokens in guesses.items():
         marked = html.escape(sentence).replace("&lt;mask&gt;", "<mark>mask</mark>")
         shown = [[guess.token, f"{100 * guess.probability:.1f} %"] for guess in tokens]
-        body += [f"<p>{marked}</p>", document.table(["token", "probability"], shown)]
-    body += ["<h2>How it was made</h2>", document.table(["", ""], facts, is_text=True)]
-    return document.document("Nyströmformer demo", body)
+        body += [f"<p>{marked}</p>", _html_table(["token", "probability"], shown)]
+    body += ["<h2>How it was made</h2>", _html_table(["", ""], facts, is_text=True)]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Nyströmformer demo</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>\n<body>\n'
+        + "\n".join(body)
+        + "\n</body></html>\n"
+    )
+
+
+def _html_table(header: Sequence[str], lines: Sequence[Sequence[str]], is_text: bool = False) -> str:
+    """A table in a box of its own.
+
+    Args:
+        is_text: whether its cells are sentences rather than figures.
+    """
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
+    kind = ' class="text"' if is_text else ""
+    rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
+    return f'<div class="box"><table{kind}><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
