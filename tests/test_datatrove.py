@@ -81,13 +81,6 @@ def test_documents_get_what_one_call_gives(finished: Path, tmp_path: Path, tasks
     assert same([row["metadata"] for row in found], Predictor(finished, "cpu")(in_order))
 
 
-def test_vectors(finished: Path) -> None:
-    predictor = Predictor(finished, "cpu", embed=True)
-    found = list(DocumentPredictor(predictor, batch_size=5)(iter(documents())))
-    assert same((each.metadata for each in found), predictor(TEXTS))
-    assert list(found[0].metadata) == ["vector", "cut", "unknown_share"]
-
-
 def test_batches_are_streamed_and_counted(finished: Path) -> None:
     """No document is read before those of the batch before it were taken."""
     read: list[str] = []

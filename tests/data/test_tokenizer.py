@@ -50,20 +50,10 @@ def test_transformers_loads_the_folder(folder: Path) -> None:
     assert batch["attention_mask"][1][-1] == 0
 
 
-def test_pairs_have_the_form_of_rows(folder: Path) -> None:
-    tokenizer = load_tokenizer(folder)
-    first, second = (tokenizer.encode(text, add_special_tokens=False).ids for text in ("The fox", "The dog"))
-    assert tokenizer.encode("The fox", "The dog").ids == [0, *first, 2, *second, 2]
-
-
 def test_a_mask_takes_the_space_before_it(folder: Path) -> None:
     tokenizer = load_tokenizer(folder)
     around = [tokenizer.encode(text, add_special_tokens=False).ids for text in ("The", "fox")]
     assert tokenizer.encode("The <mask> fox", add_special_tokens=False).ids == [*around[0], 4, *around[1]]
-
-
-def test_too_little_text_gives_a_smaller_tokenizer() -> None:
-    assert 261 <= train_tokenizer(["a b"], 400).get_vocab_size() < 300
 
 
 def test_too_small_a_vocabulary_is_refused() -> None:
@@ -82,7 +72,7 @@ sys.stdout.write(train_tokenizer(words * 3, 600).to_str())
 
 def test_training_is_deterministic_whatever_the_number_of_threads() -> None:
     digests = set()
-    for threads in ("1", "1", "4"):
+    for threads in ("1", "4"):
         environment = {**os.environ, "RAYON_NUM_THREADS": threads}
         run = subprocess.run([sys.executable, "-c", TRAIN], env=environment, capture_output=True, check=True)
         digests.add(hashlib.sha256(run.stdout).hexdigest())

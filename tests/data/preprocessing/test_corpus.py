@@ -1,6 +1,5 @@
 """The corpus format, sentence splitting, and the choice of validation groups."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -57,13 +56,6 @@ def test_a_broken_line_is_named(tmp_path: Path, line: bytes, message: str) -> No
     path.write_bytes(GOOD_LINE + line)
     with pytest.raises(UserError, match=rf"corpus\.jsonl, line 2: .*{message}"):
         list(read_documents(path))
-
-
-def test_a_surrogate_pair_in_escapes_is_a_character(tmp_path: Path) -> None:
-    path = tmp_path / "corpus.jsonl"
-    path.write_text(json.dumps({"id": "a", "group": "g", "sentences": ["😀"]}) + "\n")
-    assert "\\ud" in path.read_text()
-    assert next(read_documents(path)).sentences == ("😀",)
 
 
 @pytest.mark.parametrize(

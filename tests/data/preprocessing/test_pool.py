@@ -29,11 +29,6 @@ class Square:
         return self.number**2
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_results_come_in_order(workers: int) -> None:
-    assert list(run_works([Square(n) for n in range(8)], workers)) == [n * n for n in range(8)]
-
-
 def test_the_first_error_is_told_and_nothing_is_waited_for() -> None:
     works = [Square(0), Square(1, 0.3, fails=True), Square(2, fails=True), *(Square(n, 60) for n in range(3))]
     begin = time.monotonic()

@@ -41,12 +41,6 @@ def test_special_tokens_spelt_out_in_text_are_text(tokenizer: Tokenizer) -> None
     assert tokenizer.decode(tokens.tolist()) == " " + text
 
 
-def test_empty_sentences_are_no_boundary(tokenizer: Tokenizer) -> None:
-    [(tokens, starts)] = encode_documents([Document("a", "a", ("", "alpha", "", "beta", ""))], tokenizer)
-    assert len(starts) == 2
-    assert starts[1] < len(tokens)
-
-
 def write_rows(folder: Path, tokenizer: Tokenizer) -> RowWriter:
     with ExitStack() as stack:
         writer = RowWriter(stack, folder, "train", tokenizer.get_vocab_size(), special_tokens(tokenizer), 32)
@@ -75,12 +69,6 @@ def test_written_rows_are_the_packed_ones(tmp_path: Path, tokenizer: Tokenizer) 
         "train.tokens.bin": rows.size * 2,
         "train.splits.bin": len(rows) * 2,
     }
-
-
-def test_batches_change_nothing(tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = list(write_rows(tmp_path / "a", tokenizer).files.values())
-    monkeypatch.setattr("nystromformer.data.preprocessing.rows._BATCH_CHARACTERS", 100)
-    assert list(write_rows(tmp_path / "b", tokenizer).files.values()) == whole
 
 
 @pytest.mark.parametrize(("values", "dtype"), [(65536, "uint16"), (65537, "int32"), (50265, "uint16")])

@@ -18,7 +18,7 @@ from nystromformer.tasks.lra import listops
 from nystromformer.tasks.lra import prepare as preparing
 from nystromformer.tasks.lra import release as releases
 from nystromformer.tasks.lra.listops import Expressions, draw_listops
-from nystromformer.tasks.lra.release import convert_to_grey, read_pictures
+from nystromformer.tasks.lra.release import convert_to_grey
 from nystromformer.tasks.lra.store import SPLITS, Stored, open_stored
 
 SHORT = Expressions(longer_than=4, shorter_than=40, depth=5, most_values=4)
@@ -231,15 +231,6 @@ def test_pictures_are_grey(release: Path, prepare: Prepare) -> None:
     found = np.stack([stored.split("test").tokens(number) for number in range(6)]).astype(float)
     assert np.abs(found - wanted).max() <= 1
     assert convert_to_grey(np.full((1, 3072), 255, dtype=np.uint8)).tolist() == [[255] * 1024]
-
-
-def test_the_last_pictures_are_validation_data(release: Path, prepare: Prepare) -> None:
-    stored = prepare("image", "--cifar", release, "--partial", "--validate_on_last")
-    files = sorted((release / "cifar-10-batches-py").glob("data_batch_*"))
-    wanted = [(bytes(pixels), label) for path in files for (pixels,), label in read_pictures(path)]
-    assert examples(stored, "train") + examples(stored, "validation") == wanted
-    assert len(examples(stored, "validation")) == 3
-    assert stored.manifest.settings["validate_on_last"] is True
 
 
 def test_pictures_of_the_hub_are_those_of_the_files(

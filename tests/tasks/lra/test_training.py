@@ -117,14 +117,6 @@ def test_steps_are_counted_and_the_best_validations_weights_are_tested(listops: 
     assert read_run(Path(result.folder)) == result
 
 
-def test_validation_of_some_examples_is_stated(lra: Lra, caplog: pytest.LogCaptureFixture) -> None:
-    few = ("--steps", 2, "--every", 2, "--set", "pretraining_setting.validate_batches_per_epoch=1")
-    with caplog.at_level("INFO"):
-        lra(*few, "--length", 9)
-    assert "validated on 8 of the 12 examples of listops validation" in caplog.text
-    assert "cut to 9 tokens" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("attention", "parameters"),
     [

@@ -117,15 +117,10 @@ def read_corpus(folder: Path) -> UnifiedCorpus:
     Raises:
         UserError: the folder is missing, unfinished or of another version, or a shard has another size.
     """
-    name = folder.parent.name
-    how, again = (
-        "Run the command or the pipeline that writes it until it is finished",
-        "Make it again in an empty folder",
-    )
-    if name in SHIPPED:
+    how = "Run the command or the pipeline that writes it until it is finished"
+    if (name := folder.parent.name) in SHIPPED:
         how = f"Make it with: python data-preprocessing/{name}/preprocess.py --out {folder}"
-        again = f"{how} --overwrite"
-    corpus = read_record(folder / CORPUS_FILE, UnifiedCorpus, again, FORMAT_VERSION)
+    corpus = read_record(folder / CORPUS_FILE, UnifiedCorpus, f"{how}, and with --overwrite", FORMAT_VERSION)
     if corpus is None:
         found = f"no {CORPUS_FILE}: it is unfinished" if folder.is_dir() else "no folder"
         raise UserError(f"{folder}: expected a corpus in the unified format, found {found}. {how}")
