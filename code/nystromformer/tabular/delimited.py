@@ -26,7 +26,7 @@ _OTHERS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 """What may stand between the cells of a .csv file instead."""
 _SEPARATOR = re.compile(r"sep=(.)\s*")
 """The first line that Excel writes, and that its users write for it."""
-_BLOCK_BYTES = 1 << 24
+_BLOCK_BYTES = 1 << 23
 """Read at a time; a row is no longer."""
 _ROWS = 4096
 """Made Python's at a time."""

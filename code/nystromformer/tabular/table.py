@@ -76,7 +76,7 @@ class Table:
         """These columns in record batches of pyarrow; of a CSV or TSV file an empty cell is null.
 
         Args:
-            kinds: pyarrow's types of columns of a CSV or TSV file; the others are of the type that the first 16 MiB
+            kinds: pyarrow's types of columns of a CSV or TSV file; the others are of the type that the first 8 MiB
                 have. None: all are text. Columns of Parquet have their own.
 
         Raises:

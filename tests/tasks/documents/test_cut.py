@@ -89,13 +89,6 @@ def test_rows(tokenizer, rule: str, pairs: bool) -> None:  # type: ignore[no-unt
         if rule == "windows" and not pairs:
             assert rows[0][:-1] == tokens[: length - 1]
             assert rows[-1][1:] == tokens[-length + 1 :]
-            inner = [row[1:-1] for row in rows]
-            assert all(tokens[1:-1].count(token) <= sum(row.count(token) for row in inner) for token in set(tokens))
-        if rule == "windows" and pairs:
-            middle = tokens.index(tokens[-1])
-            shorter = min(tokens[1:middle], tokens[middle + 1 : -1], key=len)
-            kept = ",".join(map(str, shorter[: (length - 3) // 2]))
-            assert all(f",{kept}," in "," + ",".join(map(str, row)) + "," for row in rows)
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["texts", "pairs"])

@@ -1,27 +1,23 @@
 """Tables that make a result worthless are trained on, and each warning says what is so, where, and what to do."""
 
-import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from finetuning import write_table
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.tasks.documents.answer import Answer
+from nystromformer.tasks.documents.answer import Answer, Kind
 from nystromformer.tasks.documents.cut import Cut, Rule
-from nystromformer.tasks.documents.divide import Division, divide, warn_of_few_rows, warn_of_few_test_rows
-from nystromformer.tasks.documents.labels import warn_of_rare_labels
+from nystromformer.tasks.documents.divide import WIDEST_TEST, Division, divide, warn_of_few_rows
+from nystromformer.tasks.documents.labels import Look, warn_of_rare_labels
 from nystromformer.tasks.documents.metrics import MAIN
 from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.finetuning.definition import Loading, Splits
-from nystromformer.tasks.finetuning.examples import Texts
+from nystromformer.tasks.finetuning.examples import Labels, Texts
 
 LENGTH = 32
 
@@ -40,37 +36,22 @@ def about(warnings: list[str], words: str) -> list[str]:
     return [text for text in warnings if words in text]
 
 
-@given(st.lists(st.tuples(st.integers(0, 14), st.booleans()), max_size=40))
-def test_labels_without_rows_and_with_one_row(rows: list[tuple[int, bool]]) -> None:
+@pytest.mark.parametrize("kind", ["classes", "several"])
+def test_labels_without_rows_and_with_one_row(kind: Kind) -> None:
     """Named are those without a training row, and those that are trained on from the only row of the table."""
-    answer = Answer("classes", tuple(f"c{number}" for number in range(15)))
-    in_table = Counter(label for label, _ in rows)
-    trained = Counter(label for label, is_trained in rows if is_trained)
-    numbered = list(enumerate(answer.names))
-    rare = {
-        "no training row has the label": [name for number, name in numbered if not trained[number]],
-        "is in only one row": [name for number, name in numbered if in_table[number] == 1 and trained[number]],
-    }
-    sides = [np.asarray([label for label, side in rows if side == wanted], dtype=np.int64) for wanted in (True, False)]
-    found = warn_of_rare_labels(answer, "table", sides[0], sides)
-    for words, names in rare.items():
-        said = about(found, words)
-        assert len(said) == bool(names)
-        for text in said:
-            assert re.findall(r"c\d+", text) == names[:10]
-            assert f"and {len(names) - 10} more" in text or len(names) <= 10
-    sets = [np.eye(15, dtype=np.float32)[side] for side in sides]
-    assert warn_of_rare_labels(Answer("several", answer.names), "table", sets[0], sets) == found
-    assert warn_of_rare_labels(Answer("value"), "table", sides[0], sides) == []
+    answer = Answer(kind, ("a", "b", "c", "d"))
+    trained: Labels = np.asarray([0, 0, 1, 3])
+    trained = np.eye(4, dtype=np.float32)[trained] if kind == "several" else trained
+    found = warn_of_rare_labels(Look(answer, {"a": 3, "b": 1, "c": 1, "d": 2}, [], []), trained)
+    assert found == ["no training row has the label c", "in only one row, too little to learn from: b"]
+    assert warn_of_rare_labels(Look(Answer("value"), {}, [], []), np.zeros(3, dtype=np.float32)) == []
 
 
 def test_a_label_in_one_row_of_the_table(loading: Loading, tmp_path: Path) -> None:
     rows = [(f"text {number}", "xy"[number % 2]) for number in range(20)]
-    train = write_table(
-        tmp_path / "t.csv", ("body", "label"), [*rows, ("a text", "once"), ("b", "twice"), ("c", "twice")]
-    )
+    train = write_table(tmp_path / "t.csv", ("body", "label"), [*rows, ("a text", "once"), ("b", "two"), ("c", "two")])
     of_file = load(loading, train, division=Division(str(train))).warnings
-    assert len(about(of_file, "once is in only one row, which is too little to learn from")) == 1
+    assert len(about(of_file, f"{train}: in only one row, too little to learn from: once")) == 1
     with pytest.raises(UserError, match="in only one row: once: add rows"):
         load(loading, train)
 
@@ -79,20 +60,24 @@ def split_of(rows: int, name: str = "t test") -> Texts:
     return Texts(name, ["text"] * rows, labels=np.zeros(rows, dtype=np.int64))
 
 
-def test_small_test_tables() -> None:
-    """Told is half of the 95 % interval, wherever that of an accuracy of 50 % is above 5 points."""
-    for rows in range(1, 800):
-        found = warn_of_few_test_rows(split_of(rows), "accuracy")
+def test_small_splits() -> None:
+    """Told is half of the 95 % interval, wherever that of an accuracy of 50 % is too wide."""
+    for rows in range(1, 800, 7):
+        found = warn_of_few_rows(split_of(rows), "accuracy", "; more", WIDEST_TEST)
         assert bool(found) == (1.96 * (0.25 / rows) ** 0.5 > 0.05)
         off = 196 * (0.8 * 0.2 / rows) ** 0.5
-        assert all(f"an accuracy of 80 % on it is uncertain by ±{off:.0f} points (95 % confidence)" in x for x in found)
-        assert all(text.startswith(f"t test has {rows} row") for text in found)
+        said = f"an accuracy of 80 % on it is uncertain by ±{off:.0f} points (95 % confidence); more"
+        assert all(text == f"t test has {rows} row{'s' * (rows > 1)}: {said}" for text in found)
     for metric in MAIN.values():
-        assert len(warn_of_few_test_rows(split_of(40), metric)) == 1
+        assert len(warn_of_few_rows(split_of(40), metric, "")) == 1
     # 1.96 (1 - r²)/√n
-    (said,) = warn_of_few_test_rows(split_of(40), "pearson")
+    (said,) = warn_of_few_rows(split_of(40), "pearson", "")
     assert "a Pearson correlation of 80 % on it is uncertain by ±11 points" in said
-    assert warn_of_few_test_rows(Texts("t test", ["text"] * 40), "accuracy") == [], "it is not scored"
+    assert warn_of_few_rows(Texts("t test", ["text"] * 40), "accuracy", "") == [], "it is not scored"
+    # A tenth of 1,000 rows is enough to choose by, whatever classes they are of.
+    for classes in range(2, 100, 7):
+        texts = Texts("t train", ["text"] * 1000, labels=np.arange(1000) % classes)
+        assert warn_of_few_rows(divide(texts, Division(), True)[1], "accuracy", "") == []
 
 
 @pytest.mark.parametrize(("rule", "part"), [("head", "end"), ("head_and_tail", "middle"), ("windows", None)])
@@ -108,17 +93,6 @@ def test_texts_that_are_mostly_cut(loading: Loading, tmp_path: Path, rule: Rule,
         said = [f"the {part} of 5 of 9 texts is dropped, beyond --length 32; raise --length, or use --cut windows"]
         expected = [[f"t {split}: {text}" for text in said if part] for split in ("train", "test")]
         assert of_cut == ([expected[0], []] if train == most else [[], expected[1]])
-
-
-def test_small_validation_splits() -> None:
-    """A tenth of 1,000 rows is enough, whatever classes they are of."""
-    for classes in range(2, 100):
-        texts = Texts("t train", ["text"] * 1000, labels=np.arange(1000) % classes)
-        assert warn_of_few_rows(divide(texts, Division(), True)[1], False, "accuracy") == []
-    (said,) = warn_of_few_rows(split_of(50, "t validation"), False, "accuracy")
-    assert said.startswith("t validation has 50 rows: an accuracy of 80 % on it is uncertain by ±11 points (95 %")
-    assert said.endswith("the choice of the epoch is partly chance; hold out more rows (--validation)")
-    assert warn_of_few_rows(split_of(50), True, "accuracy")[0].endswith("; use a larger table")
 
 
 def test_ids_that_repeat_in_each_table(loading: Loading, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from nystromformer.tasks.finetuning.examples import Texts, select, split_validat
 from nystromformer.wording import number_of
 
 _SHARE_STREAM, _GROUP_STREAM = 32, 34
-_WIDEST_VALIDATION, _WIDEST_TEST = 0.12, 0.05
+WIDEST_VALIDATION, WIDEST_TEST = 0.12, 0.05
 """A split is small where an accuracy of 50 %, the least certain one, is uncertain by more than this: below 67 and 385
 rows. Validation may be less certain: epochs and settings are compared on the same rows, so that part of the error is
 common to all. A tenth of 1,000 rows, which rounding in each of many classes makes as few as 71, is enough.
@@ -143,33 +143,20 @@ def _moment(texts: Texts, number: int, cell: Cell) -> float | datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def warn_of_few_rows(held_out: Texts, is_table: bool, metric: str) -> list[str]:
-    """A warning of a small validation split.
+def warn_of_few_rows(scored: Texts, metric: str, advice: str, widest: float = WIDEST_VALIDATION) -> list[str]:
+    """A warning of a small split with labels.
 
     Args:
-        is_table: whether it is a table of its own.
         metric: the main one.
+        advice: what to do.
+        widest: how uncertain an accuracy of 50 % may be.
     """
-    uncertain = _uncertainty(len(held_out), metric, _WIDEST_VALIDATION)
-    advice = "use a larger table" if is_table else "hold out more rows (--validation)"
-    rows = f"{held_out.name} has {number_of(len(held_out), 'row')}"
-    return [f"{rows}: {uncertain}, and the choice of the epoch is partly chance; {advice}"] if uncertain else []
-
-
-def warn_of_few_test_rows(tested: Texts, metric: str) -> list[str]:
-    """A warning of a small test table that has labels."""
-    uncertain = _uncertainty(len(tested), metric, _WIDEST_TEST)
-    if not uncertain or tested.labels is None:
-        return []
-    count = number_of(len(tested), "row")
-    return [f"{tested.name} has {count}: {uncertain}; test on more rows to show smaller differences"]
-
-
-def _uncertainty(rows: int, metric: str, widest: float) -> str:
-    """How uncertain a figure on so many rows is, in words; empty where an accuracy of 50 % is by at most `widest`."""
     deviations = NormalDist().inv_cdf(1 - ERROR_RATE / 2)
-    if deviations * standard_error("accuracy", 0.5, rows) <= widest:
-        return ""
-    points = 100 * deviations * standard_error(metric, _EXAMPLE, rows)
+    if scored.labels is None or deviations * standard_error("accuracy", 0.5, len(scored)) <= widest:
+        return []
+    points = 100 * deviations * standard_error(metric, _EXAMPLE, len(scored))
     figure = f"{_FIGURES[metric]} of {100 * _EXAMPLE:.0f} %"
-    return f"{figure} on it is uncertain by ±{points:.0f} points ({100 * (1 - ERROR_RATE):.0f} % confidence)"
+    return [
+        f"{scored.name} has {number_of(len(scored), 'row')}: {figure} on it is uncertain by ±{points:.0f} points "
+        f"({100 * (1 - ERROR_RATE):.0f} % confidence){advice}"
+    ]

@@ -16,7 +16,7 @@ from nystromformer.files.reading import half_character
 from nystromformer.tables import Column, aligned
 from nystromformer.tabular.cells import MISSING, Cell, as_number, is_missing, of_another_encoding, whole_number
 from nystromformer.tasks.documents.answer import Answer, Kind
-from nystromformer.tasks.finetuning.examples import Ints, Labels
+from nystromformer.tasks.finetuning.examples import Labels
 from nystromformer.wording import MOST_LISTED, first_names, listed, number_of
 
 MOST_CLASSES = 20
@@ -159,11 +159,13 @@ class Look:
     """What a training table's labels were taken for.
 
     Args:
+        counts: rows of each; none of values.
         lines: a table of them for people.
         doubts: what may be meant otherwise.
     """
 
     answer: Answer
+    counts: Mapping[str, int]
     lines: list[str]
     doubts: list[str]
 
@@ -190,7 +192,7 @@ def look_at(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = (), 
         counts, doubts = _merged(Counter(name for each in found for name in each))
         names = labels.columns if len(labels.columns) > 1 else tuple(sorted(counts))
         _check_several(labels, names, counts)
-        return Look(Answer(kind, names), _table(column, names, counts), [*doubts, *_doubts(column, counts)])
+        return Look(Answer(kind, names), counts, _table(column, names, counts), [*doubts, *_doubts(column, counts)])
     for row, cell in zip(labels.rows, labels.present(), strict=True):
         if isinstance(cell, str) and _is_bracketed(cell):
             raise UserError(
@@ -206,7 +208,7 @@ def look_at(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = (), 
             f"{labels.name}: expected each label in two rows or more, as one cannot be both trained on and validated; "
             f"in only one row: {first_names(single)}: add rows, or remove or merge such labels"
         )
-    return Look(Answer(kind, names), _table(column, names, counts), [*doubts, *_doubts(column, counts)])
+    return Look(Answer(kind, names), counts, _table(column, names, counts), [*doubts, *_doubts(column, counts)])
 
 
 def numbers_of(answer: Answer, labels: LabelCells) -> Labels:
@@ -239,34 +241,21 @@ def numbers_of(answer: Answer, labels: LabelCells) -> Labels:
     return total
 
 
-def warn_of_rare_labels(
-    answer: Answer, table: str, trained: Labels | None, of_table: Sequence[Labels | None]
-) -> list[str]:
+def warn_of_rare_labels(look: Look, trained: Labels) -> list[str]:
     """Warnings of labels that no training row has, and of those that are trained on from one row of the table alone.
 
     Args:
-        table: what messages call the training table.
         trained: of the rows that are trained on.
-        of_table: of all rows of the table; in two parts where a part of it is held out.
     """
+    answer = look.answer
     if answer.kind == "value":
         return []
-    left, *parts = (_count_labels(answer, labels) for labels in (trained, *of_table) if labels is not None)
-    counts = list(zip(answer.names, left, np.sum(parts, axis=0), strict=True))
-    missing = [name for name, count, _ in counts if not count]
-    single = [name for name, count, total in counts if count and total == 1]
+    several = answer.kind == "several"
+    left = trained.astype(bool).sum(0) if several else np.bincount(trained, minlength=len(answer.names))
+    missing = [name for name, count in zip(answer.names, left, strict=True) if not count]
+    single = [name for name in answer.names if look.counts.get(name) == 1 and name not in missing]
     warnings = [f"no training row has the label {first_names(missing)}"] if missing else []
-    if single:
-        which = "the label" if len(single) == 1 else "each of the labels"
-        warnings.append(f"{table}: {which} {first_names(single)} is in only one row, which is too little to learn from")
-    return warnings
-
-
-def _count_labels(answer: Answer, labels: Labels) -> Ints:
-    """How many rows have each class or label, (C,). Not for values."""
-    is_several = answer.kind == "several"
-    counts: Ints = np.count_nonzero(labels, axis=0) if is_several else np.bincount(labels, minlength=len(answer.names))
-    return counts
+    return [*warnings, *([f"in only one row, too little to learn from: {first_names(single)}"] if single else [])]
 
 
 def _look_at_values(column: str, labels: LabelCells) -> Look:
@@ -275,7 +264,7 @@ def _look_at_values(column: str, labels: LabelCells) -> Look:
         raise UserError(f"{labels.name}: expected different values to learn, found {values[0]:g} in every row")
     mean, deviation = float(values.mean()), float(values.std())
     line = f"{column}: {len(np.unique(values)):,} different values from {values.min():g} to {values.max():g}"
-    return Look(Answer("value", (), mean, deviation), [f"{line}, {mean:g} on average"], [])
+    return Look(Answer("value", (), mean, deviation), {}, [f"{line}, {mean:g} on average"], [])
 
 
 def _check_several(labels: LabelCells, names: Sequence[str], counts: Mapping[str, int]) -> None:

@@ -105,14 +105,13 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
     return Rows(table, text_columns, labels, texts, ids, numbers, others["--group"], others["--time"], left_out)
 
 
-def warn_of_repeated_ids(rows: Rows, column: str | None) -> list[str]:
+def warn_of_repeated_ids(rows: Rows | None, column: str | None) -> list[str]:
     """A warning of a table whose ids, by which prediction files name its rows, do not tell the rows apart.
 
     Args:
         column: of the ids; None: they are the rows' numbers, which do.
     """
-    repeats = len(rows) - len(set(rows.ids))
-    if column is None or not repeats:
+    if rows is None or column is None or not (repeats := len(rows) - len(set(rows.ids))):
         return []
     first = Counter(rows.ids).most_common(1)[0][0]
     return [

@@ -23,7 +23,7 @@ from nystromformer.errors import UserError
 from nystromformer.tabular.table import open_place
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.cut import Cut, Rule, encode_cut
-from nystromformer.tasks.documents.divide import divide, warn_of_few_rows, warn_of_few_test_rows
+from nystromformer.tasks.documents.divide import WIDEST_TEST, divide, warn_of_few_rows
 from nystromformer.tasks.documents.labels import Look, look_at, numbers_of, warn_of_rare_labels
 from nystromformer.tasks.documents.metrics import MAIN, score
 from nystromformer.tasks.documents.predictions import write_split
@@ -145,10 +145,8 @@ class Documents(Definition):
         _ = self._divided, self.target, self.tables.tested
         size = experiment.config.model.vocab_size
         texts = [text for row in self.tables.rows.texts for text in row]
-        digest = hashlib.sha256(f"{size};".encode())
-        for text in texts:
-            digest.update(f"{len(text)};{text}".encode())
-        folder = experiment.checkpoints / self.name / "cache" / f"tokenizer-{digest.hexdigest()[:12]}"
+        digest = hashlib.sha256(json.dumps([size, texts]).encode()).hexdigest()
+        folder = experiment.checkpoints / self.name / "cache" / f"tokenizer-{digest[:12]}"
         if not (folder / TOKENIZER_FILE).is_file():
             logger.info("training a tokenizer of at most %s tokens on %s", f"{size:,}", self.tables.rows.table.name)
             save_tokenizer(train_tokenizer(texts, size), folder)
@@ -193,7 +191,7 @@ class Documents(Definition):
         recipe = json.dumps(facts, sort_keys=True)
         # Prediction files show names and texts, which may be cut for the model.
         tables = [held_out] if self.tables.tested is None else [held_out, self.tables.tested]
-        shown = " ".join(map(_hash_rows, tables))
+        shown = " ".join(hashlib.sha256(json.dumps([t.first, t.second, t.ids]).encode()).hexdigest() for t in tables)
         positive = self.answer.names[1] if len(self.answer.names) == 2 else ""
         of_test = self._warn_of_test(rows, loading)
         return Splits(encoded[0], {"": encoded[1]}, warnings, notes, recipe, shown, of_test, positive)
@@ -267,40 +265,32 @@ class Documents(Definition):
         Args:
             train: the rows that are trained on.
         """
-        tables, question, (all_rows, held_out) = self.tables, self.question, self._divided
-        read = [tables.rows] if tables.validation_rows is None else [tables.rows, tables.validation_rows]
-        of_table = [all_rows.labels] if question.division.file else [all_rows.labels, held_out.labels]
+        tables, question, held_out = self.tables, self.question, self._divided[1]
+        assert train.labels is not None
+        of_labels = [*tables.look.doubts, *warn_of_rare_labels(tables.look, train.labels)]
+        advice = "use a larger table" if question.division.file else "hold out more rows (--validation)"
         return [
-            *(f"{tables.rows.table.name}: {doubt}" for doubt in tables.look.doubts),
-            *warn_of_rare_labels(self.answer, tables.rows.table.name, train.labels, of_table),
-            *(warning for rows in read for warning in warn_of_repeated_ids(rows, question.id)),
+            *(f"{tables.rows.table.name}: {warning}" for warning in of_labels),
+            *(w for rows in (tables.rows, tables.validation_rows) for w in warn_of_repeated_ids(rows, question.id)),
             *_warn_of_cut_texts(encoded, loading.length, self.cut.rule),
             *_warn_of_trained_texts(train, held_out),
-            *warn_of_few_rows(held_out, question.division.file is not None, self.main_metric),
+            *warn_of_few_rows(held_out, self.main_metric, f", and the choice of the epoch is partly chance; {advice}"),
         ]
 
     def _warn_of_test(self, train: Texts, loading: Loading) -> list[str]:
         """Warnings of the test table."""
-        rows, tested, rule = self.tables.test_rows, self.tables.tested, self.cut.rule
-        if rows is None or tested is None:
+        tested, rule = self.tables.tested, self.cut.rule
+        if tested is None:
             return []
         # Windows drop nothing, and take long to make.
         encoded = None if rule == "windows" else self.tables.encode_tested(loading, self.cut)
+        advice = "; test on more rows to show smaller differences"
         return [
-            *warn_of_repeated_ids(rows, self.question.id),
+            *warn_of_repeated_ids(self.tables.test_rows, self.question.id),
             *([] if encoded is None else _warn_of_cut_texts(encoded, loading.length, rule)),
             *_warn_of_trained_texts(train, tested),
-            *warn_of_few_test_rows(tested, self.main_metric),
+            *warn_of_few_rows(tested, self.main_metric, advice, WIDEST_TEST),
         ]
-
-
-def _hash_rows(texts: Texts) -> str:
-    digest = hashlib.sha256()
-    for column in (texts.first, texts.second or (), texts.ids or ()):
-        digest.update(f"{len(column)};".encode())
-        for text in column:
-            digest.update(f"{len(text)};{text}".encode())
-    return digest.hexdigest()
 
 
 def _warn_of_trained_texts(train: Texts, scored: Texts) -> list[str]:
