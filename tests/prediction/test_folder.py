@@ -82,15 +82,6 @@ def test_each_part_is_predicted_into_one_of_its_name(
         assert (part["bytes"], part["sha256"]) == ((out / name).stat().st_size, sha256_of(out / name))
 
 
-def test_vectors(predict: Predict, finished: Path, source_folder: Path, tmp_path: Path) -> None:
-    assert predict("--embed") == 0
-    found = parquet.read_table(tmp_path / "out" / "part-00002.parquet")
-    texts = parquet.read_table(source_folder / "part-00002.parquet")["sentence"].to_pylist()
-    assert found["id"].to_pylist() == [str(number) for number in range(1, 21)]
-    vectors = nystromformer.Predictor(finished, "cpu", embed=True)(texts)["vector"]
-    assert np.asarray(found["vector"].to_pylist(), dtype=np.float32).tobytes() == vectors.tobytes()
-
-
 def test_killed_anywhere_it_goes_on_to_the_same_bytes(
     predict: Predict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,32 +206,5 @@ def test_slices_and_what_finishes_them(predict: Predict, tmp_path: Path, caplog:
         assert predict("--array_index", index, "--array_size", 3) == 0
         assert "predictions: 1 part of 3 in" in caplog.messages[-1]
     assert sorted(os.listdir(tmp_path / "out")) == ["part-00000.parquet", "part-00002.parquet", "parts"]
-    assert predict() == 0
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-
-
-def test_slices_at_the_same_time(
-    predict: Predict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """They share the folder; what finishes it has it alone, and removes what a killed slice left."""
-    assert predict(out="whole") == 0
-    finish = Parts.finish
-    beside: list[int] = []
-
-    def and_others(*args: Any, **figures: Any) -> None:
-        with monkeypatch.context() as context:
-            context.setattr(Parts, "finish", finish)
-            beside.extend([predict("--array_index", 1, "--array_size", 3), predict()])
-        finish(*args, **figures)
-
-    with monkeypatch.context() as context:
-        context.setattr(Parts, "finish", and_others)
-        assert predict("--array_index", 0, "--array_size", 3) == 0
-    assert beside == [0, 2]
-    assert "another command is using it" in capsys.readouterr().err
-    with monkeypatch.context() as context:
-        context.setattr(NewFile, "__exit__", dying_at(1))
-        with pytest.raises(Killed):
-            predict("--array_index", 2, "--array_size", 3)
     assert predict() == 0
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")

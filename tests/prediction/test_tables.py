@@ -91,13 +91,12 @@ def raising(error: BaseException) -> Callable[..., None]:
     return fail
 
 
-@pytest.mark.parametrize("ending", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
 def test_killed_anywhere_it_goes_on_to_the_same_bytes(
-    folders: Folders, predict: Predict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+    folders: Folders, predict: Predict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "WINDOW_ROWS", 12)
     given = folders("classes"), write_table(tmp_path / "in.csv", ("body",), made_rows_of_texts(36))
-    assert predict(*given, out=f"whole.{ending}") == 0
+    assert predict(*given, out="whole.csv") == 0
     scored: list[int] = []
     scores = Network.scores
     monkeypatch.setattr(
@@ -107,7 +106,7 @@ def test_killed_anywhere_it_goes_on_to_the_same_bytes(
     moments = [(NewFile, "__exit__", dying_at(kill)) for kill in range(1, 10)]
     moments += [(parts, "sync_folder", raising(Killed())), (Parts, "remove", raising(Killed()))]
     for number, moment in enumerate(moments, start=1):
-        out = tmp_path / f"killed-{number}.{ending}"
+        out = tmp_path / f"killed-{number}.csv"
         with monkeypatch.context() as context:
             context.setattr(*moment)
             with pytest.raises(Killed):
@@ -115,7 +114,7 @@ def test_killed_anywhere_it_goes_on_to_the_same_bytes(
         assert out.exists() == (number >= 10)
         scored.clear()
         assert predict(*given, out=out.name) == 0
-        assert out.read_bytes() == (tmp_path / f"whole.{ending}").read_bytes()
+        assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
         assert len(scored) == 3 - min(3, max(0, (number - 2) // 2)), "what was scored is not scored again"
         assert not out.with_name(f"{out.name}.parts").exists()
 
@@ -243,19 +242,6 @@ def half_done(run: Path, table: Path, predict: Predict, tmp_path: Path, monkeypa
     return tmp_path / "out.csv.parts"
 
 
-@pytest.mark.parametrize("damage", ["a bit", "cut"])
-def test_a_damaged_part_is_computed_again(
-    run: Path, table: Path, half_done: Path, predict: Predict, caplog: pytest.LogCaptureFixture, damage: str
-) -> None:
-    path = half_done / "00000001"
-    content = path.read_bytes()
-    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]) if damage == "a bit" else content[:-1])
-    assert predict(run, table) == 0
-    assert f"{path}: damaged" in caplog.text
-    assert half_done.with_name("out.csv").read_bytes() == half_done.with_name("whole.csv").read_bytes()
-    assert not half_done.exists()
-
-
 @pytest.mark.parametrize("other", ["weights", "table", "text", "id"])
 def test_parts_of_another_prediction_are_refused(
     refused: Refused, run: Path, table: Path, half_done: Path, other: str
@@ -278,24 +264,3 @@ def test_parts_of_another_prediction_are_refused(
 def test_a_file_that_came_beside_the_parts_stays(refused: Refused, run: Path, table: Path, half_done: Path) -> None:
     half_done.with_name("out.csv").write_text("another's")
     assert "out.csv: is there already" in refused(run, table)
-
-
-def test_two_commands_on_one_output(
-    run: Path,
-    table: Path,
-    predict: Predict,
-    refused: Refused,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The second one is refused, and so is a folder of somebody's with the parts' name."""
-    finish, statuses = Parts.finish, []
-    with monkeypatch.context() as context:
-        context.setattr(Parts, "finish", lambda *args: (statuses.append(predict(run, table)), finish(*args))[1])
-        assert predict(run, table) == 0
-    assert statuses == [2]
-    assert "out.csv.parts: another command is using it" in capsys.readouterr().err
-    (tmp_path / "new.csv.parts").mkdir()
-    (tmp_path / "new.csv.parts" / "thesis.txt").write_text("a thesis")
-    assert "new.csv.parts: expected a folder" in refused(run, table, out="new.csv")

@@ -9,7 +9,6 @@ from scripted import Scripted, settings, train
 from small import CPU
 
 from nystromformer.errors import UserError
-from nystromformer.training import Group, loop
 from nystromformer.training.checkpoint import read_checkpoint
 from nystromformer.training.device import peak_memory_in_mib
 from nystromformer.training.log import RunLog, figure, read_log
@@ -71,21 +70,6 @@ def test_the_peak_counts_what_was_freed() -> None:
     before = peak_memory_in_mib(CPU.device)
     torch.ones(int(before) + 200, 2**18)  # as many MiB, freed at once
     assert peak_memory_in_mib(CPU.device) > before + 150
-
-
-def test_the_log_has_the_peak_of_the_process_with_most(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(loop, "peak_memory_in_mib", lambda device: 2048.4)
-    # Another process takes twice as much.
-    highest = Group.highest
-    monkeypatch.setattr(
-        Group, "highest", lambda group, *numbers: (4096,) if numbers == (2048,) else highest(group, *numbers)
-    )
-    with caplog.at_level("INFO"):
-        train(Scripted([1.0]), settings(1), tmp_path)
-    assert [line["memory_mib"] for line in read_log(tmp_path / "log.jsonl") if line["type"] == "train"] == [4096.0]
-    assert "peak memory 4.00 GiB" in caplog.text
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

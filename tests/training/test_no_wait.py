@@ -165,7 +165,6 @@ def test_no_step_of_finetuning_waits(guard: Guard, source: Path, tmp_path: Path,
 def mistakes() -> dict[str, Callable[[Tensor], object]]:
     return {
         "item": lambda sums: sums[0].item(),
-        "tolist": lambda sums: sums.tolist(),
         "bools": lambda sums: sums[sums > 0],
         "tensor": lambda sums: torch.tensor([0.0, 1.0], device=sums.device),
     }
