@@ -94,10 +94,10 @@ def test_killed_anywhere_it_goes_on_to_the_same_bytes(
     def die(*args: object) -> None:
         raise Killed
 
-    # At the mark; of each part the file and its record; the manifest; then a part's name, and the end.
+    # At the mark; of each part the file and its record; the manifest; then after a part has its name, and at the end.
     moments: list[Any] = [(NewFile, "__exit__", dying_at(kill)) for kill in range(1, 9)]
     moments += [(parts, "sync_folder", die), (Parts, "remove", die)]
-    for moment, expected in zip(moments, (3, 3, 3, 2, 2, 1, 1, 0, 3, 0), strict=True):
+    for moment, expected in zip(moments, (3, 3, 3, 2, 2, 1, 1, 0, 2, 0), strict=True):
         out = f"killed-{len(list(tmp_path.iterdir()))}"
         with monkeypatch.context() as context:
             context.setattr(*moment)
