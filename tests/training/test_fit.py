@@ -121,7 +121,7 @@ def test_another_runs_checkpoints_are_refused_by_what_differs(tmp_path: Path, ca
 
     begin(1, {"data": "one", "rows": 2, "shape": (1, 2)}, {"version": 1})
     lines = ('data: "one" in the checkpoint, "other" now', "depth: not set in the checkpoint, 4 now", "shape: ")
-    with pytest.raises(UserError, match="cp-0000.cp: the run cannot resume") as refused:
+    with pytest.raises(UserError, match=r"cp-0000\.cp: the run cannot resume") as refused:
         begin(2, {"data": "other", "depth": 4, "rows": 2, "shape": (1, 3)}, {"version": 2})
     assert all(f"\n  {line}" in str(refused.value) for line in lines)
     with caplog.at_level("INFO"):

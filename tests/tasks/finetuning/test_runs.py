@@ -356,16 +356,12 @@ class Place:
 
 @pytest.fixture(scope="module")
 def originals(source: Path, tmp_path_factory: pytest.TempPathFactory, glue_folder: Path) -> dict[str, Place]:
-    """A finished run; one stopped before its last epoch; one killed before its record, one before its predictions."""
+    """A finished run; one killed before its record, one before its predictions."""
     folder = tmp_path_factory.mktemp("results")
-    places = {name: Place(folder / name / "e", glue_folder) for name in ("finished", "halfway", "unrecorded", "silent")}
+    places = {name: Place(folder / name / "e", glue_folder) for name in ("finished", "unrecorded", "silent")}
     for place in places.values():
         copy_of(source, place.experiment)
     places["finished"].finetune()
-    with pytest.MonkeyPatch.context() as patched:
-        stop_at(20, patched)
-        with pytest.raises(ValueError, match="unpack"):
-            places["halfway"].finetune()
     for name, function in (("unrecorded", "EpochMetrics"), ("silent", "predict")):
         with pytest.MonkeyPatch.context() as patch:
 
@@ -385,19 +381,6 @@ def place(originals: dict[str, Place], tmp_path: Path) -> Callable[[str], Place]
         return Place(tmp_path / name / "e", originals[name].glue)
 
     return copied
-
-
-def test_a_damaged_log_changes_no_result_of_a_resumed_run(
-    place: Callable[[str], Place], caplog: pytest.LogCaptureFixture
-) -> None:
-    halfway, whole = place("halfway"), place("finished")
-    log = halfway.run / "log.jsonl"
-    log.write_bytes(log.read_bytes().replace(b'"accuracy": 0.1', b'"accuracy": 0.99'))
-    result = halfway.finetune()
-    assert [(epoch.epoch, epoch.metrics["accuracy"]) for epoch in result.epochs] == list(enumerate(ACCURACIES))
-    assert result == read_run(halfway.run) == read_run(whole.run), "every byte of the predictions, too"
-    assert halfway.weights == KEPT
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_a_finished_run_is_only_read(place: Callable[[str], Place]) -> None:

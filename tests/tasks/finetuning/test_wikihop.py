@@ -90,7 +90,7 @@ def test_from_files_to_predictions(
 
 def test_it_learns_what_the_supports_mark(experiment: Experiment, tmp_path: Path) -> None:
     data = write_wikihop(tmp_path / "data", train=6)
-    result = run(experiment, data, batch_size="3", epoch=40, lr="1e-2")
+    result = run(experiment, data, batch_size="3", epoch=24, lr="1e-2")
     reached = [one["accuracy"] for one in read_log(Path(result.folder) / "log.jsonl") if one["type"] == "train"]
     assert reached[0] < 0.9
     assert reached[-1] == 1.0
