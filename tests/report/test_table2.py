@@ -182,13 +182,6 @@ def test_another_model_is_another_row(tmp_path: Path, change: dict[str, Any]) ->
     assert [row["best"] for row in table.details] == [row["SST-2"] for row in table.models]
 
 
-def test_layers_of_several_attentions_are_counted(tmp_path: Path) -> None:
-    softmax = {"name": "softmax", "conv_kernel_size": 5}
-    write_run(tmp_path / "e", attention=(NYSTROM, NYSTROM, softmax))
-    (family,), _ = read_families([tmp_path / "e"], "table2")
-    assert family.attention == "2 x nystrom (num_landmarks=64), 1 x softmax (conv_kernel_size=5)"
-
-
 def test_it_is_said_which_columns_show_test_data(tmp_path: Path) -> None:
     for seed, tested in enumerate([0.8, 0.9, None]):
         best = {} if tested is None else {"accuracy": tested}
@@ -213,15 +206,6 @@ def test_the_smallest_difference_that_the_table_could_have_shown(tmp_path: Path)
     test = "could have been shown (two-sided test at 5 %, power 80 %, examples not paired)"
     assert f"{test}: SST-2 6.2 points (3 seeds, 872 examples)" in table.text
     assert "could have been shown" not in TableFile(tmp_path, tmp_path / "a").text
-
-
-def test_further_tasks_where_there_are_runs(tmp_path: Path) -> None:
-    write_run(tmp_path / "e", "glue/STS-B", (0.7,), main_metric="pearson_spearman")
-    write_run(tmp_path / "e", "wikihop", (0.5,))
-    write_run(tmp_path / "f", "glue/CoLA", (0.1,), main_metric="matthews")
-    table = TableFile(tmp_path, tmp_path / "e", tmp_path / "f")
-    assert list(table.models[0])[1:] == ["CoLA (Matthews)", "STS-B (correlation)", "WikiHop"]
-    assert [list(row.values())[1:] for row in table.models] == [["", "70.0", "50.0"], ["10.0", "", ""]]
 
 
 def test_runs_chosen_on_other_rows_have_a_column_of_their_own(tmp_path: Path) -> None:

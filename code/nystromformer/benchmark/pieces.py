@@ -8,6 +8,7 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections import deque
@@ -17,6 +18,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from nystromformer.benchmark.findings import Record
+from nystromformer.command_line.checked_command import with_own_attentions_registered
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +122,8 @@ def _serve(connection: Connection) -> None:
     # Ctrl-C reaches every process of a terminal: the first one ends the others, and none outlives it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    # What the command was given: a process that is spawned has its words, too.
+    with_own_attentions_registered(sys.argv[1:], is_flag=True)
     while True:
         connection.send(_measure(connection.recv()))
 

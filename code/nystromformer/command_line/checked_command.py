@@ -36,7 +36,9 @@ class CheckedCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not ctx.ignore_unknown_options:  # of launch.py, which passes words on
-            args = _own_attentions_registered(args, any("--attention" in each.opts for each in self.get_params(ctx)))
+            args = with_own_attentions_registered(
+                args, any("--attention" in each.opts for each in self.get_params(ctx))
+            )
         # The words as they were typed: an empty path has become the current folder later on.
         words, _, order = self.make_parser(ctx).parse_args(args=list(args))
         parameters: list[Any] = [*self.get_params(ctx)]
@@ -54,7 +56,7 @@ class CheckedCommand(TyperCommand):
         return rest
 
 
-def _own_attentions_registered(args: Sequence[str], is_flag: bool) -> list[str]:
+def with_own_attentions_registered(args: Sequence[str], is_flag: bool) -> list[str]:
     """The words with `--attention FILE.py:CLASS,…` by the name that the attention has once it is registered. All
     commands take it: those that choose no attention then know what a config.json or a record means by this name.
     """
