@@ -124,7 +124,7 @@ def classify(
     ] = False,
     *,
     reading: Reading,
-    shared: Annotated[Flags, Without("baselines", "predict")],
+    shared: Annotated[Flags, Without("baselines", "predict", "train_rows")],
 ) -> None:
     """Fine-tune on your own texts: classes, several labels at once, values, or ordered classes."""
     grid, experiment = shared.grid(), shared.open()

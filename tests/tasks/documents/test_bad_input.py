@@ -1,5 +1,6 @@
 """What run_classify.py refuses: one message, exit status 2, nothing written."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from finetuning import made_rows, write_table
 from small import run_here
 
+import run_classify
 from nystromformer.tasks.experiment.folder import Experiment
 
 SCRIPT = "code/run_classify.py"
@@ -79,3 +81,8 @@ def test_one_message_and_nothing_written(
     assert message.lower().count("error:") == 1
     assert "Traceback" not in message
     assert said in " ".join(message.split())
+
+
+def test_flags_are_at_most_32() -> None:
+    """Whatever is added takes another one out."""
+    assert len(inspect.signature(run_classify.classify).parameters) <= 32
