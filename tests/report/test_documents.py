@@ -15,6 +15,7 @@ WRITTEN = {
     *("config.json", "manifest.json", "_manifest.json", "verified.json", "corpus.json", "run.json", "run.json"),
     *("baselines.json", "validation.json", "table2.json", "gpu.json", "about.json", "NAME-5-folds-HASH.json"),
     *("abilities.json", "conversion.json", "modules.json", "test.json", "norms.json"),
+    "export-onnx/tokenizer.json",
     *("FILE.py", "code/nystromformer/attention/sigmoid.py", "code/nystromformer/config/attention/sigmoid.py"),
 }
 """What commands write, and where what a page shows is to be put."""
