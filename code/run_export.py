@@ -105,16 +105,5 @@ def export(
     typer.echo(export_model(folder, checkpoint, form, out, code))
 
 
-def push(
-    folder: Annotated[Path, typer.Argument(help="Folder written by export --format hf.")],
-    name: Annotated[str, typer.Argument(help="Repository on the hub, owner/model.")],
-    private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
-) -> None:
-    """Upload an exported folder to the Hugging Face hub, with your own login."""
-    from nystromformer.interop.experiments.hub import push as upload
-
-    typer.echo(upload(folder, name, private))
-
-
 if __name__ == "__main__":
-    cli.run_one_of(import_, convert, export, push)
+    cli.run_one_of(import_, convert, export)

@@ -53,12 +53,6 @@ def test_positions_interpolate(before: int, source_offset: int, now: int, offset
         assert torch.equal(table[0], source[source_offset])
 
 
-def test_512_roberta_positions_to_4096() -> None:
-    source = randoms(514, WIDTH)
-    table = fit_positions(source, 2, torch.zeros(4098, WIDTH), 2)
-    assert torch.equal(table, torch.cat([source[:2], *[source[2:]] * 8]))
-
-
 @given(ODD, ODD, st.integers(1, 30))
 def test_more_taps_are_the_same_convolution(one: int, other: int, length: int) -> None:
     before, now = sorted((one, other))

@@ -17,7 +17,7 @@ from torch.nn.utils import parametrizations, prune
 from nystromformer.attention import Attention
 from nystromformer.config import ATTENTIONS, NystromConfig
 from nystromformer.config.attention.near_far import NearFarConfig
-from nystromformer.nn import MultiheadAttention, replace_attention
+from nystromformer.nn import MultiheadAttention, NystromAttention, replace_attention
 
 B, H, N, E, M = 3, 4, 10, 32, 16
 KEEP_BN = torch.arange(N) < torch.tensor([[N], [6], [1]])
@@ -192,6 +192,12 @@ def test_every_attention_with_keys_of_its_own(attention: str) -> None:
     options = {"max_length": N} if attention == "linformer" else {}
     model = replace_attention(encoder(), attention, **options)
     assert model(tokens(), src_key_padding_mask=~KEEP_BN)[KEEP_BN].isfinite().all()
+    # Sizes alone, as where a model is planned; it has neither autocast nor numbers.
+    long = torch.empty(B, 100, E, device="meta")
+    with torch.device("meta"):
+        planned = replace_attention(encoder(), attention, **dict.fromkeys(options, 100))
+        for mask in (None, torch.zeros(B, 100, dtype=torch.bool)):
+            assert planned(long, src_key_padding_mask=mask).shape == long.shape
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -291,9 +297,18 @@ def test_other_widths_and_nested_input_are_refused() -> None:
     x = tokens()[..., :5]
     with pytest.raises(ValueError, match="2-D or 3-D with 32 last"):
         ours(x, x, x, need_weights=False)
-    nested = torch.nested.as_nested_tensor([tokens()[0], tokens()[1, :6]])
-    with pytest.raises(ValueError, match="nested tensors are refused"):
-        ours(nested, nested, nested, need_weights=False)
+    q = torch.randn(2, H, 5, E // H)
+    for layout in (torch.strided, torch.jagged):
+        nested = torch.nested.as_nested_tensor([tokens()[0], tokens()[1, :6]], layout=layout)
+        heads = torch.nested.as_nested_tensor([q[0], q[1]], layout=layout)
+        calls: list[Callable[[], object]] = [
+            lambda x=nested: ours(x, x, x, need_weights=False),
+            lambda x=nested: NystromAttention(E, H)(x),
+            lambda x=heads: ours.core(x, x, x),
+        ]
+        for call in calls:
+            with pytest.raises(ValueError, match="nested tensors are refused"):
+                call()
 
 
 def test_weights_that_a_call_leaves() -> None:

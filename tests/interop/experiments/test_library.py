@@ -1,6 +1,5 @@
 """`nystromformer.from_pretrained`, and the upload to the hub."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from small import run_here
 
 import nystromformer
 from nystromformer.errors import UserError
-from nystromformer.interop.experiments.hub import find_source, push
+from nystromformer.interop.experiments.hub import find_source
 from nystromformer.interop.experiments.import_model import import_model
 from nystromformer.interop.experiments.settings import ImportSettings
 from nystromformer.model import ClassificationModel, PretrainingModel
@@ -43,40 +42,6 @@ def test_nothing_else_is_there() -> None:
         nystromformer.from_nowhere  # noqa: B018
     program = "import sys, nystromformer; nystromformer.__version__; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
-
-
-def test_push(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "hf"
-    folder.mkdir()
-    for flags, message in [
-        ((folder, "me/model"), "expected a folder that `run_export.py export --format hf` has written"),
-        ((folder, "model"), "expected a name such as owner/model, found 'model'"),
-        ((folder, "me/model"), "cannot be uploaded to the Hugging Face hub: .*network.*can be uploaded later"),
-    ]:
-        assert run_here(monkeypatch, "code/run_export.py", "push", *flags) == 2
-        error = capsys.readouterr().err
-        assert re.search(f"(?s){message}", error), error
-        for name in ("config.json", "model.safetensors"):
-            (folder / name).touch()
-
-
-def test_push_uploads_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
-
-    done: list[tuple[str, object]] = []
-
-    class Api:
-        def create_repo(self, name: str, private: bool, exist_ok: bool) -> None:
-            done.append((name, private and exist_ok))
-
-        def upload_folder(self, repo_id: str, folder_path: str) -> None:
-            done.append((repo_id, folder_path))
-
-    for name in ("config.json", "model.safetensors"):
-        (tmp_path / name).touch()
-    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
-    assert push(tmp_path, "me/model", True) == "https://huggingface.co/me/model"
-    assert done == [("me/model", True), ("me/model", str(tmp_path))]
 
 
 def test_a_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,6 +57,10 @@ def test_onnx(tmp_path: Path, dataset_folder: Path, case: str) -> None:
     path = tmp_path / "onnx" / ONNX_FILE
     assert {each.version for each in onnx.load(path).opset_import if each.domain == ""} == {OPSET}
     assert_serves_all(open_model(made.folder), programs._in_onnxruntime(path))
+    if made.config.model.positions == "learned":
+        longer = inputs(open_model(made.folder), 2, LENGTH + 1)
+        with pytest.raises(Exception, match=f"the input has more tokens than the model's {LENGTH} positions"):
+            programs._in_onnxruntime(path)(longer)
     names = sorted(each.name for each in (tmp_path / "onnx").iterdir())
     assert names == ["about.json", ONNX_FILE, "tokenizer.json", "tokenizer_config.json"]
 

@@ -116,7 +116,9 @@ SHOUTED = [text.upper() if number % 2 else text for number, text in enumerate(TE
 
 
 @pytest.mark.parametrize("case", AROUND)
-def test_what_stands_around_the_encoder_goes_along(tmp_path: Path, case: str) -> None:
+def test_what_stands_around_the_encoder_goes_along(
+    tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """In, in the vectors that this project makes, through a conversion's folder, and out."""
     file, content = AROUND[case]
     folder = stored(bert(), tmp_path / "st")
@@ -139,6 +141,15 @@ def test_what_stands_around_the_encoder_goes_along(tmp_path: Path, case: str) ->
     np.testing.assert_allclose(
         np.stack(Predictor(tmp_path / "ours", embed=True)(SHOUTED)["vector"]), expected, atol=1e-5
     )
+    if case == "a length":
+        longer = Predictor(tmp_path / "ours", embed=True, length=20)(SHOUTED)["vector"]
+        assert np.abs(np.stack(longer) - expected).max() > 1e-3
+        for flags, words in ((("--length", 4000), "expected from 3 to 32 tokens"), ((), "expected --embed with it")):
+            embed = ("--embed", *flags) if flags else ("--length", 9)
+            places = ("--input", tmp_path / "t.csv", "--out", tmp_path / "v.jsonl")
+            (tmp_path / "t.csv").write_text("text\na b\n")
+            assert run_here(monkeypatch, "code/run_predict.py", tmp_path / "ours", *places, *embed) == 2
+            assert words in capsys.readouterr().err
     export_model(tmp_path / "ours", None, "sentence-transformers", tmp_path / "out")
     back = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     np.testing.assert_allclose(back.encode(SHOUTED), expected, atol=1e-5)

@@ -22,15 +22,7 @@ from nystromformer.interop.drop_in.watch import count_call
 _REFUSED = {
     "position_bias": "it adds a position bias to the scores of each pair of tokens, which are never formed",
     "softcap": "it caps the scores of each pair of tokens, which are never formed",
-    "s_aux": "its softmax has sinks, learned scores beside those of the keys",
-    "sinks": "its softmax has sinks, learned scores beside those of the keys",
-    "cache": "it goes by a cache of keys, which a decoder has",
-    "cu_seq_lens_q": "its batch is packed into one row, in which texts would mix",
-    "cu_seq_lens_k": "its batch is packed into one row, in which texts would mix",
-    "seq_idx": "its batch is packed into one row, in which texts would mix",
-    "indices": "it chooses the keys of each query by itself",
-    "block_indices": "it chooses the keys of each query by itself",
-    "head_mask": "it takes whole heads away",
+    **dict.fromkeys(("s_aux", "sinks"), "its softmax has sinks, learned scores beside those of the keys"),
     "output_attentions": "the N x N weights are never formed; `weights` of an attention gives those of chosen tokens",
 }
 """Arguments of a call that change what a softmax computes, or ask for what is never there: why each is refused."""

@@ -1,4 +1,4 @@
-"""The Hugging Face hub: a model's files from there, and an exported folder to it."""
+"""The Hugging Face hub: a model's files from there."""
 
 import importlib
 import re
@@ -44,28 +44,3 @@ def find_source(source: Path) -> Path:
             "and name it"
         ) from error
     return folder
-
-
-def push(folder: Path, name: str, private: bool) -> str:
-    """Upload all files of an exported folder; returns the repository's address.
-
-    The user's own login is taken, as `hf auth login` keeps it.
-
-    Raises:
-        UserError: no exported folder, another name than `owner/model`, no network, or the hub refuses.
-    """
-    if not (folder / "config.json").is_file() or not (folder / "model.safetensors").is_file():
-        raise UserError(f"{folder}: expected a folder that `run_export.py export --format hf` has written")
-    if name.count("/") != 1 or not _NAME.fullmatch(name):
-        raise UserError(f"expected a name such as owner/model, found {name!r}")
-    hub = importlib.import_module("huggingface_hub")
-    try:
-        api = hub.HfApi()
-        api.create_repo(name, private=private, exist_ok=True)
-        api.upload_folder(repo_id=name, folder_path=str(folder))
-    except Exception as error:  # whatever the network's layers raise
-        raise UserError(
-            f"{name}: cannot be uploaded to the Hugging Face hub: {first_line(error)}. It needs a network and a login "
-            f"(`hf auth login`); the folder {folder} is whole and can be uploaded later or from elsewhere"
-        ) from error
-    return f"https://huggingface.co/{name}"

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from nystromformer.config import ExperimentConfig, ModelConfig, experiment_config
 from nystromformer.data.dataset import TOKENIZER_FOLDER
-from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, special_names
+from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.files.writing import sha256_of
 from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.interop.formats.sentences import Sentences, kept_sentences
 from nystromformer.interop.formats.source import SEVERAL
@@ -24,7 +23,7 @@ from nystromformer.runs.record import RECORD, Run, read_run
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.recipe import recipe_in
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.tasks.experiment.start import check_is_of_a_run
+from nystromformer.tasks.experiment.start import check_is_of_a_run, find_tokenizer
 from nystromformer.tasks.finetuning.objective import decided
 from nystromformer.training.checkpoint import check_weights, choose_weights, find_weights, load_weights, read_checkpoint
 from nystromformer.wording import number_of
@@ -198,7 +197,7 @@ def _open_experiment(folder: Path, wanted: str) -> Opened:
         logger.warning("%s: %s", path, line)
     if _CLASSIFIER in content["model"]:
         raise UserError(f"{path}: expected weights of a pretraining, found those of a classification")
-    tokenizer = _tokenizer(path, experiment.checkpoints, content["tokenizer"])
+    tokenizer = find_tokenizer(experiment, content["tokenizer"]) if content["tokenizer"] else None
     kept = kept_sentences(experiment.checkpoints / TOKENIZER_FOLDER)
     return _check(Opened(folder.resolve().name, folder, path, content, experiment.config, tokenizer, kept=kept))
 
@@ -220,11 +219,11 @@ def _open_run(folder: Path, wanted: str | None) -> Opened:
         )
     config = experiment_config(content["config"], str(path))
     if "head" in content:  # an imported model's
-        checkpoints = folder.resolve().parent
-        tokenizer = _tokenizer(path, checkpoints, content["tokenizer"])
+        experiment = open_experiment(folder.resolve().parent.parent)
+        tokenizer = find_tokenizer(experiment, content["tokenizer"]) if content["tokenizer"] else None
         labels = tuple(content["head"]["labels"])
-        kept = kept_sentences(checkpoints / TOKENIZER_FOLDER)
-        return _check(Opened(checkpoints.parent.name, folder, path, content, config, tokenizer, labels, kept=kept))
+        kept = kept_sentences(experiment.checkpoints / TOKENIZER_FOLDER)
+        return _check(Opened(experiment.name, folder, path, content, config, tokenizer, labels, kept=kept))
     content, labels = _as_in_transformers(recipe_in(content.get("texts"), path).answer, content, path)
     tokenizer_folder = folder / TOKENIZER_FOLDER if result is None else result.tokenizer
     tokenizer, kept = load_tokenizer(tokenizer_folder), kept_sentences(tokenizer_folder)
@@ -277,28 +276,9 @@ def _as_in_transformers(answer: Answer, content: dict[str, Any], path: Path) -> 
 
 
 def _check(opened: Opened) -> Opened:
-    """The same, once its tokenizer and its weights are known to fit its config."""
-    if opened.tokenizer is not None:
-        size = max(opened.tokenizer.get_vocab(with_added_tokens=True).values()) + 1
-        if size > opened.config.vocab_size:
-            raise UserError(
-                f"{opened.path}: its tokenizer does not fit the vocabulary: ids up to {size - 1}, embeddings for "
-                f"{opened.config.vocab_size} tokens"
-            )
-        special_names(opened.tokenizer)
+    """The same, once its weights are known to fit its config."""
     with torch.device("meta"):  # sizes are all that is needed
         expected = opened.initial().state_dict()
     check_weights(expected, opened.content["model"], opened.path)
     check_finite_weights(opened.content["model"], opened.path)
     return opened
-
-
-def _tokenizer(path: Path, checkpoints: Path, sha256: str) -> Tokenizer | None:
-    if not sha256:
-        return None
-    file = checkpoints / TOKENIZER_FOLDER / TOKENIZER_FILE
-    if not file.is_file():
-        raise UserError(f"{path}: its tokenizer (sha256 {sha256[:12]}…) is missing: expected {file}")
-    if (found := sha256_of(file)) != sha256:
-        raise UserError(f"{file}: another tokenizer (sha256 {found[:12]}…) than the checkpoint's ({sha256[:12]}…)")
-    return load_tokenizer(file.parent)
