@@ -74,7 +74,7 @@ def test_a_checkpoints_errors_and_losses(
 ) -> None:
     place = ("--model", trained, "--dataset", dataset_folder)
     assert run_here(monkeypatch, "code/run_validation.py", *place, "--rows", 4) == 0
-    scored = json.loads((trained / "model" / "validation.json").read_text())["scores"][-1]
+    scored = json.loads((trained / "model" / "validation.json").read_text())["scores"][-1]["metrics"]
     assert "| nystrom (num_landmarks 8) |" in run_benchmark("approximation", *place, "--out", tmp_path, *FEW.split())
     found = records(tmp_path)
     assert list(found) == NAMES
