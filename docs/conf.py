@@ -33,7 +33,7 @@ CONTENTS = {
     "Using it": ["docs/your-own-data", "docs/library", "docs/at-home", "docs/commands"],
     "Examples": ["examples/attention", "examples/documents", "examples/README"],
     "Choosing": [
-        *("docs/choosing", "docs/results", "docs/results/encoders", "docs/results/pretrained"),
+        *("docs/choosing", "docs/results", "docs/results/encoders", "docs/results/pretrained", "docs/results/long"),
         *("docs/results/abilities", "docs/results/speed", "docs/results/models", "docs/results/transformers"),
         *("docs/results/arena", "docs/results/serving-and-tables", "docs/comparing", "docs/recipe", "docs/objectives"),
     ],
