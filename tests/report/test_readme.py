@@ -92,13 +92,15 @@ def test_the_first_pages_table_is_what_was_measured() -> None:
     learned = {
         name: Spread.of([metrics["mlm_accuracy"] for metrics in seeds.values()]) for name, seeds in encoders.items()
     }
-    row = r"^\| (\w+)[^|]* \| ([\d. ±]+) % \| ([\d. ±]+) % \| ([\d,]+) ms \| ([\d,]+) MiB \|$"
+    found = measured("needle/512.json")["records"]
+    row = r"^\| (\w+)[^|]* \| ([\d. ±]+) % \| ([\d. ±]+) % \| ([\d. ±]+) % \| ([\d,]+) ms \| ([\d,]+) MiB \|$"
     shown = re.findall(row, README, re.MULTILINE)
     methods = {name: name for name in ("softmax", "near_far", "local", "Nyström", "linear")}
     methods |= {"softmax": "softmax (SDPA)", "Nyström": "nystrom"}
     assert [name for name, *_ in shown] == list(methods)
-    for name, alone, convolved, time, memory in shown:
+    for name, alone, convolved, far, time, memory in shown:
         kind = {"Nyström": "nystrom"}.get(name, name)
+        assert far == str(Spread.of([record["metrics"]["to 512"] for record in found[kind]]))
         assert [alone, convolved] == [str(learned[f"{kind}-{end}"]) for end in ("noconv", "conv")]
         assert (time, memory) == tuple(f"{value:,.0f}" for value in cells[methods[name]])
 
