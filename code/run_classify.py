@@ -1,5 +1,6 @@
 """Fine-tune a model on a table of documents and labels; resumes when it is started again."""
 
+import dataclasses
 from typing import Annotated
 
 import typer
@@ -117,19 +118,32 @@ def classify(
         bool,
         typer.Option(
             "--from_scratch",
-            help="Start from random weights and a tokenizer trained on the training rows (its size: --set "
-            "model.vocab_size=4096) instead of a checkpoint.",
+            help="Start from random weights and a tokenizer trained on the training rows instead of a checkpoint.",
             rich_help_panel=_TABLE,
         ),
     ] = False,
+    vocab_size: Annotated[
+        int | None,
+        typer.Option(
+            "--vocab_size",
+            min=261,
+            max=10**6,
+            help="With --from_scratch: tokens of that tokenizer at most. Default: config.json's.",
+            rich_help_panel=_TABLE,
+        ),
+    ] = None,
     *,
     reading: Reading,
-    shared: Annotated[Flags, Without("baselines", "predict", "train_rows")],
+    shared: Annotated[Flags, Without("baselines", "checkpoint", "pad_to", "train_rows")],
 ) -> None:
     """Fine-tune on your own texts: classes, several labels at once, values, or ordered classes."""
+    if from_scratch and shared.freeze:
+        raise UserError("--from_scratch: expected no --freeze with it")
+    if vocab_size is not None:
+        if not from_scratch:
+            raise UserError("--vocab_size: expected --from_scratch with it: a checkpoint has a tokenizer of its own")
+        shared = dataclasses.replace(shared, overrides=[*(shared.overrides or []), f"model.vocab_size={vocab_size}"])
     grid, experiment = shared.grid(), shared.open()
-    if from_scratch and (shared.freeze or shared.checkpoint != Flags.checkpoint):
-        raise UserError(f"--from_scratch: expected no {'--freeze' if shared.freeze else '--checkpoint'} with it")
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.documents.cut import cut_of

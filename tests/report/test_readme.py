@@ -92,7 +92,7 @@ def test_the_first_pages_table_is_what_was_measured() -> None:
     learned = {
         name: Spread.of([metrics["mlm_accuracy"] for metrics in seeds.values()]) for name, seeds in encoders.items()
     }
-    found = measured("needle/512.json")["records"]
+    found = measured("needle/512.json")["figures"]
     row = r"^\| (\w+)[^|]* \| ([\d. ±]+) % \| ([\d. ±]+) % \| ([\d. ±]+) % \| ([\d,]+) ms \| ([\d,]+) MiB \|$"
     shown = re.findall(row, README, re.MULTILINE)
     methods = {name: name for name in ("softmax", "near_far", "local", "Nyström", "linear")}

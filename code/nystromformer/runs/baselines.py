@@ -1,6 +1,6 @@
 """The baselines of a task, beside its runs in `baselines.json`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.runs.call import Call, this_call
 from nystromformer.runs.figures import Spread
+from nystromformer.runs.record import Run
 
 BASELINES = "baselines.json"
 
@@ -53,6 +54,13 @@ def find_baselines(measured: Sequence[Baselines], data: str, tested: str | None)
         tested: fingerprint of the test data that the baselines must have been scored on; empty: on none; None: on any.
     """
     return next((entry for entry in measured if entry.data == data and tested in (None, entry.tested)), None)
+
+
+def beside(run: Run) -> Mapping[str, Mapping[str, Spread]]:
+    """What the baselines reach on a run's data, by their name and the metric's; nothing where nobody measured them."""
+    tested = None if run.tested is None else run.tested.data
+    found = find_baselines(read_baselines(run.folder.parent / BASELINES), run.data, tested)
+    return {} if found is None else found.baselines
 
 
 def keep_baselines(

@@ -38,7 +38,7 @@ ROWS: list[tuple[Any, ...]] = [
         ("--cut windows,overlap=30", "overlap=30: expected windows of --length 32 to advance by at least 4 tokens"),
         ("--class_weights maybe=2", "--class_weights: expected classes of no, yes, found maybe"),
         ("--label number --class_weights balanced", "--class_weights: expected classes, found values"),
-        ("--from_scratch --checkpoint 1", "--from_scratch: expected no --checkpoint"),
+        ("--vocab_size 300", "--vocab_size: expected --from_scratch"),
         ("--task a/b", "--task a/b: expected letters"),
         ("--task cache", "--task cache: expected letters"),
         ("--kind classes,separator=;", "--kind classes,separator=;: expected one of classes"),
