@@ -1,6 +1,5 @@
 """Fine-tune a model on a table of documents and labels; resumes when it is started again."""
 
-import dataclasses
 from typing import Annotated
 
 import typer
@@ -139,11 +138,10 @@ def classify(
     """Fine-tune on your own texts: classes, several labels at once, values, or ordered classes."""
     if from_scratch and shared.freeze:
         raise UserError("--from_scratch: expected no --freeze with it")
-    if vocab_size is not None:
-        if not from_scratch:
-            raise UserError("--vocab_size: expected --from_scratch with it: a checkpoint has a tokenizer of its own")
-        shared = dataclasses.replace(shared, overrides=[*(shared.overrides or []), f"model.vocab_size={vocab_size}"])
-    grid, experiment = shared.grid(), shared.open()
+    if vocab_size is not None and not from_scratch:
+        raise UserError("--vocab_size: expected --from_scratch with it: a checkpoint has a tokenizer of its own")
+    grid = shared.grid()
+    experiment = shared.open([] if vocab_size is None else [f"model.vocab_size={vocab_size}"])
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.documents.cut import cut_of

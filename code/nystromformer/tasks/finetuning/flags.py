@@ -105,14 +105,14 @@ class Flags(SharedSettings):
     ] = None
     overrides: flags.Overrides = None
 
-    def open(self) -> Experiment:
-        """The experiment, with what flags override.
+    def open(self, others: Sequence[str] = ()) -> Experiment:
+        """The experiment, with what flags override, `others` of them the command's own.
 
         Raises:
             UserError: anything wrong with config.json or with these flags.
         """
         chosen = [] if self.attention is None else attention_overrides(self.model / "config.json", self.attention)
-        return open_experiment(self.model, [*chosen, *(self.overrides or [])])
+        return open_experiment(self.model, [*chosen, *others, *(self.overrides or [])])
 
     def grid(self, usual: Settings = Settings()) -> list[Settings]:  # noqa: B008  # immutable
         """Every batch size with every learning rate and every seed.
