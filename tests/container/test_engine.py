@@ -19,7 +19,7 @@ from small import ROOT, contents, run_command, write_experiment
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("no_containers_left")]
 
-STEPS = 240
+STEPS = 960
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_killed_stopped_and_resumed_ends_as_if_nothing_had_been(
     launch("resume", cut)
     follower = launch.begin("logs", "-f", "cut", "--tail", "0")
     assert follower.stdout is not None
-    assert next(line for line in follower.stdout if re.search(r"step \d+/240: loss", line))
+    assert next(line for line in follower.stdout if re.search(rf"step \d+/{STEPS}: loss", line))
     assert launch("ps").stdout.splitlines()[1].split()[:3] == ["cut-pretrain", "pretrain", "running"]
     assert launch("stop", "cut-pretrain").stdout == "cut-pretrain: stopped\n"
     assert "stopped by SIGTERM after step" in follower.stdout.read()
@@ -67,7 +67,7 @@ def test_killed_stopped_and_resumed_ends_as_if_nothing_had_been(
 
     whole = experiment(tmp_path / "whole")
     launch("pretrain", whole, *flags, "--follow")
-    assert_same_weights(cut, whole, "cp-0003.model")
+    assert_same_weights(cut, whole, f"cp-{STEPS // 60 - 1:04d}.model")
 
 
 def test_what_cannot_start_says_why(engine: Engine, launch: Launcher, dataset_folder: Path, tmp_path: Path) -> None:

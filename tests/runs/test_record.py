@@ -57,7 +57,7 @@ def test_a_run_of_an_earlier_version(tmp_path: Path) -> None:
 
 def test_the_tokenizer_is_the_runs_own(tmp_path: Path) -> None:
     run = replace(a_run(tmp_path), tokenizer_sha256="0" * 64)
-    with pytest.raises(UserError, match=r"tokenizer\.json: expected the tokenizer of the run .*, found none: start"):
+    with pytest.raises(UserError, match=r"tokenizer\.json: expected the tokenizer of the run .*, found none"):
         _ = run.tokenizer
     (tmp_path / "tokenizer").mkdir()
     (tmp_path / "tokenizer" / "tokenizer.json").write_text("{}")

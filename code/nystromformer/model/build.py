@@ -108,6 +108,7 @@ class PretrainingModel(nn.Module):
         if not any(head.of == "rows" for head in self.heads.values()):
             return self.encoder(tokens_BN, mask, types_BN, positions_BK), None
         if self.encoder.pooling == "first":
+            mask = AttentionMask.wrap(mask, tokens_BN[:, None, :, None])
             wanted = torch.cat([first_of_rows(tokens_BN, mask), positions_BK], dim=1)
             hidden = self.encoder(tokens_BN, mask, types_BN, wanted)
             return hidden[:, 1:], hidden[:, 0]

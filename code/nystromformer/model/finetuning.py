@@ -62,6 +62,7 @@ class ClassificationModel(nn.Module):
     ) -> Tensor:
         """What the head gets of each row, (B, E); arguments as for Encoder."""
         if self.encoder.pooling == "first":
+            mask = AttentionMask.wrap(mask, tokens_BN[:, None, :, None])
             pooled_BE: Tensor = self.encoder(tokens_BN, mask, types_BN, first_of_rows(tokens_BN, mask))[:, 0]
             return pooled_BE
         return self.encoder.pool(self.encoder(tokens_BN, mask, types_BN), mask)
