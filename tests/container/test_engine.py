@@ -19,7 +19,7 @@ from small import ROOT, contents, run_command, write_experiment
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("no_containers_left")]
 
-STEPS = 960
+STEPS = 600
 
 
 @pytest.fixture
