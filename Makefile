@@ -12,7 +12,7 @@
 PYTHON ?= python3
 TORCH_INDEX_URL ?=
 DEMO_FLAGS ?=
-PYTEST_FLAGS ?= -n 2
+PYTEST_FLAGS ?= -n 2 --dist worksteal
 LOCK_FLAGS ?=
 FAULTS_FLAGS ?=
 PACKAGE_FLAGS ?=
