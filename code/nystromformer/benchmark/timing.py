@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.benchmark import Timer
 
 Work = Callable[[], object]
 
@@ -64,18 +63,6 @@ def time_side_by_side(works: Mapping[str, Work], repeats: int, warmup: int = 2) 
     finally:
         gc.enable()
     return {name: Timing.of(values) for name, values in samples.items()}
-
-
-def time_repeatedly(work: Work, seconds: float) -> Timing:
-    """Time one work alone by `torch.utils.benchmark`, after a run that warms it up: in blocks so long that the host is
-    ahead of the device and neither waits for the other.
-
-    Args:
-        seconds: for which it is repeated at least.
-    """
-    work()
-    timer = Timer("work()", globals={"work": work}, num_threads=torch.get_num_threads())
-    return Timing.of([1e3 * each for each in timer.blocked_autorange(min_run_time=seconds).times])
 
 
 def repeats_at(length: int, repeats: int) -> int:
