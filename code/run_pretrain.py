@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from nystromformer.command_line import cli
-from nystromformer.command_line.flags import DatasetFolder, DeviceName, ModelFolder, Overrides, Verify
+from nystromformer.command_line.flags import DatasetFolder, DeviceName, ModelFolder, Overrides
 
 
 def pretrain(
@@ -16,7 +16,6 @@ def pretrain(
     workers: Annotated[
         int, typer.Option("--workers", min=0, help="Processes that prepare batches; 0: a thread of the main process.")
     ] = 0,
-    verify: Verify = False,
     attention: Annotated[
         str | None,
         typer.Option(
@@ -40,7 +39,7 @@ def pretrain(
     from nystromformer.training import join_group
 
     with join_group() as group:
-        stopped_by = run(experiment, dataset, run_device(experiment, device, group), workers, verify, group)
+        stopped_by = run(experiment, dataset, run_device(experiment, device, group), workers, group)
     group.leave(0 if stopped_by is None else 128 + stopped_by)
 
 

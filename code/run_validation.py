@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from nystromformer.command_line import cli
-from nystromformer.command_line.flags import DatasetFolder, DeviceName, ModelFolder, Overrides, Verify
+from nystromformer.command_line.flags import DatasetFolder, DeviceName, ModelFolder, Overrides
 
 
 def validation(
@@ -25,7 +25,6 @@ def validation(
         bool, typer.Option("--baselines", help="Also score two baselines: the most frequent token and a bigram table.")
     ] = False,
     device: DeviceName = "auto",
-    verify: Verify = False,
     overrides: Overrides = None,
 ) -> None:
     """Score checkpoints; prints a table and writes validation.json beside them."""
@@ -39,7 +38,7 @@ def validation(
     from nystromformer.training import Group
 
     chosen = run_device(experiment, device, Group())
-    validate(experiment, dataset, chosen, checkpoint, rows, baselines, verify, typer.echo)
+    validate(experiment, dataset, chosen, checkpoint, rows, baselines, typer.echo)
 
 
 if __name__ == "__main__":

@@ -8,5 +8,4 @@ from nystromformer.data.preprocessing.commands import dataset_command
 MIXTURE = ("wiki", "bookcorpus", "realnews=1/3", "stories=1/3")
 
 if __name__ == "__main__":
-    # positions are extended from a checkpoint of 512 tokens, the limit that RoBERTa's tokenizer states
-    cli.run(dataset_command(4096, MIXTURE, Path(__file__).resolve().parent, tokenizer_limit=4096))
+    cli.run(dataset_command(4096, MIXTURE, Path(__file__).resolve().parent))

@@ -84,8 +84,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(*TRAINING, "interop.formats", "files.parts", "tabular", "runs"),
         *("tasks.experiment", "tasks.finetuning", "tasks.documents", "tasks.glue", "tasks.imdb", "tasks.transactions"),
     ),
-    # Steps for pipelines of datatrove; nothing else stands on them.
-    "datatrove": ("wording", "command_line", "files", "files.parts", "data.preprocessing", "prediction"),
+    # A step for pipelines of datatrove; nothing else stands on it.
+    "datatrove": ("wording", "command_line", "prediction"),
     # What makes experiments of other people's models, and such models of experiments; nothing else stands on it.
     "interop.experiments": (
         *(*TRAINING, *MEASURED, "files.parts", "command_line", "tabular", "interop.formats", "data.preprocessing"),

@@ -1,27 +1,13 @@
-"""Steps for pipelines of datatrove: predictions of documents, and documents for preprocess_data_512.py."""
+"""A step for pipelines of datatrove: predictions of documents."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nystromformer.command_line.extras import what_is_missing
-from nystromformer.data.preprocessing.corpora.text import documents_of
-from nystromformer.data.preprocessing.corpus import line_of
-from nystromformer.data.preprocessing.settings import parse_mixture
-from nystromformer.data.preprocessing.unified import (
-    CORPUS_FILE,
-    FORMAT_VERSION,
-    Tally,
-    corpus_of,
-    shard_name,
-    write_corpus,
-)
-from nystromformer.files.parts import PARTS, open_parts
-from nystromformer.files.writing import NewFile
 from nystromformer.prediction.predictor import Predictor, is_empty
 from nystromformer.wording import first_names
 
@@ -105,69 +91,3 @@ def _plain(cells: NDArray[Any]) -> list[Any]:
     if cells.dtype == object:
         return list(cells)
     return [None if np.isnan(cell).any() else cell.tolist() for cell in cells]
-
-
-class UnifiedWriter(PipelineStep):
-    """Writes documents as the corpus that `preprocess_data_512.py --corpora CORPORA --corpus NAME` reads.
-
-    Each task writes one file in `<corpora>/<name>/unified`, which gets its name when the task has seen all documents.
-    The task that ends last writes `corpus.json`, without which the folder counts as unfinished. All runs of a folder
-    need the same number of tasks. A text is a document and a group of its own; its lines are paragraphs. Documents are
-    passed on unchanged.
-
-    Args:
-        corpora: a folder on this machine, or one that all machines share.
-        name: of the corpus.
-
-    Raises:
-        UserError, ValueError: the folder is an address, or the name is none of a corpus.
-    """
-
-    type = "WRITER"
-    name = "Nyströmformer"
-
-    def __init__(self, corpora: str | Path, name: str) -> None:
-        if "://" in str(corpora):
-            raise ValueError(f"corpora: expected a folder of a file system, found {str(corpora)!r:.80}")
-        (corpus,) = parse_mixture([name])
-        if corpus.name != name:
-            raise ValueError(f"name: expected a corpus without a weight, found {name!r:.80}")
-        super().__init__()
-        # Another process may have another working folder.
-        self.folder = Path(corpora).absolute() / name / "unified"
-
-    def run(self, data: Iterable[Document] | None, rank: int = 0, world_size: int = 1) -> Iterator[Document]:
-        """The same documents, once they are written.
-
-        Raises:
-            UserError: the folder is that of another number of tasks or of another command; another run is writing this
-                file; a text holds half of a surrogate pair; or no task had a document.
-        """
-        name = self.folder.parent.name
-        shards = [self.folder / shard_name(number) for number in range(world_size)]
-        facts = {"format_version": FORMAT_VERSION, "corpus": name, "tasks": world_size}
-        advice = (
-            "give every run the same number of tasks, or choose another folder, or remove this one to start from the "
-            "beginning"
-        )
-        results = [*shards, self.folder / CORPUS_FILE]
-        with open_parts(self.folder / PARTS, "UnifiedWriter", facts, results, "share", advice=advice) as parts:
-            with parts.alone(shards[rank].stem):
-                tally = Tally()
-                with NewFile(shards[rank]) as file:
-                    for document in data or ():
-                        with self.track_time():
-                            before = tally.documents
-                            # Readers pass numbers on as they are.
-                            for made in documents_of(str(document.id), document.text.split("\n"), 0, tally):
-                                file.write(line_of(tally.count(made)))
-                        self.stat_update("total")
-                        self.stat_update("written" if tally.documents > before else "empty")
-                        self.update_doc_stats(document)
-                        yield document
-                parts.add(shards[rank].stem, {file.path: file.stamp}, tally.model_dump())
-            # Two tasks may end at the same moment.
-            with parts.alone("corpus", wait=True):
-                finished = [part for shard in shards if (part := parts.find(shard.stem)) is not None]
-                if len(finished) == world_size:
-                    write_corpus(self.folder, corpus_of(name, {}, finished))

@@ -19,7 +19,6 @@ from nystromformer.data.preprocessing import build as building
 from nystromformer.data.preprocessing.build import TRAIN, DatasetSettings, build_dataset
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.data.sampler import rows_of_step
-from nystromformer.data.verification import MEMORY_FILE
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import read_checked, write_checked
 
@@ -46,7 +45,7 @@ def build(corpora: Path, folder: Path, overwrite: bool = False, **changes: objec
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != MEMORY_FILE]
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 

@@ -12,7 +12,7 @@ PAGES = sorted(name for name in TEXTS if name != "CHANGELOG.md" and not name.sta
 NOT_OURS = {"vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json", "train.json", "dev.json"}
 """What users bring."""
 WRITTEN = {
-    *("config.json", "manifest.json", "_manifest.json", "verified.json", "corpus.json", "run.json", "run.json"),
+    *("config.json", "manifest.json", "_manifest.json", "corpus.json", "run.json", "run.json"),
     *("baselines.json", "validation.json", "table2.json", "gpu.json", "about.json", "NAME-5-folds-HASH.json"),
     *("abilities.json", "conversion.json", "modules.json", "test.json", "norms.json"),
     "export-onnx/tokenizer.json",

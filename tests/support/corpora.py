@@ -5,10 +5,9 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from nystromformer.data.dataset import Dataset, open_dataset
+from nystromformer.data.dataset import Dataset, open_dataset, verify
 from nystromformer.data.preprocessing.corpus import Document, write_documents
 from nystromformer.data.preprocessing.unified import Tally, UnifiedCorpus, shard_name, write_corpus
-from nystromformer.data.verification import MEMORY_FILE, verify
 from nystromformer.files.parts import PARTS
 
 WORDS = [
@@ -105,14 +104,14 @@ def write_unified(
 def open_verified(folder: Path) -> Dataset:
     """A dataset whose rows are as they were written."""
     dataset = open_dataset(folder)
-    verify(dataset, everything=True)
+    verify(dataset)
     return dataset
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Files of a folder but for the records and locks of its parts, and the note of its verification."""
+    """Files of a folder but for the records and locks of its parts."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != MEMORY_FILE and (path.parent.name != PARTS or path.suffix == ".bin")
+        if path.is_file() and (path.parent.name != PARTS or path.suffix == ".bin")
     }

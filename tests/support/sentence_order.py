@@ -56,7 +56,7 @@ def real_documents(name: str, folder: Path, chunks: int | None = None) -> Iterat
 
 def encoded(documents: Sequence[Document]) -> Text:
     """With RoBERTa's tokenizer, from NYSTROM_DATA."""
-    tokenizer = read_tokenizer(DATA / "roberta-base", "roberta-base").tokenizer
+    tokenizer = read_tokenizer(DATA / "roberta-base")
     return Text(tokenizer, list(encode_documents(documents, tokenizer)))
 
 

@@ -23,14 +23,6 @@ DatasetFolder = Annotated[
     typer.Option("--dataset", help="Folder of the preprocessed rows. Default: data_folder of config.json."),
 ]
 DeviceName = Annotated[str, typer.Option("--device", help="Device: auto (a GPU if there is one), cpu, cuda or cuda:N.")]
-Verify = Annotated[
-    bool,
-    typer.Option(
-        "--verify",
-        help="Verify all files of the dataset (sha256) before the start, even those verified before. Default: verify "
-        "new files during the first steps.",
-    ),
-]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", help="section.key=value: override a value of config.json; repeatable."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from nystromformer.data.index import FileOf, Index, PartedArray, open_index
 from nystromformer.data.manifest import (
     MAKE_ANEW,
     MANIFEST_FILE,
@@ -18,7 +19,6 @@ from nystromformer.data.manifest import (
     Manifest,
     check_sha256,
     check_size,
-    index_file,
     little_endian,
     read_manifest,
     splits_file,
@@ -27,13 +27,15 @@ from nystromformer.data.manifest import (
 from nystromformer.data.tokenizer import TOKENIZER_FILE, SpecialTokens
 from nystromformer.errors import UserError
 
+log = logging.getLogger(__name__)
+
 TOKENIZER_FOLDER = "tokenizer"
 
 
 class Rows:
     """The rows of one split (R rows, N tokens), mapped into memory at first use and again in every process.
 
-    They lie in two files, or in two for each part. A pickle holds the paths, not the content.
+    A pickle holds the paths, not the content.
     """
 
     def __init__(self, folder: Path, split: str, manifest: Manifest) -> None:
@@ -43,31 +45,23 @@ class Rows:
         return self._manifest.split(self.split).rows
 
     @cached_property
-    def tokens(self) -> np.ndarray | PartedArray:
+    def tokens(self) -> np.ndarray:
         """Token ids, (R, N), read-only."""
-        return self._map(tokens_file, self._manifest.tokens_dtype, (len(self), self._manifest.length))
+        return self._map(tokens_file(self.split), self._manifest.tokens_dtype, (len(self), self._manifest.length))
 
     @cached_property
-    def splits(self) -> np.ndarray | PartedArray:
+    def splits(self) -> np.ndarray:
         """Index in its row of the second part's first token, (R,), read-only; 0 where there is no sentence order."""
-        return self._map(splits_file, self._manifest.splits_dtype, (len(self),))
+        return self._map(splits_file(self.split), self._manifest.splits_dtype, (len(self),))
 
-    @cached_property
-    def index(self) -> Index | None:
-        """Of the parts; None where the rows are merged."""
-        name = index_file(self.split)
-        return open_index(self._folder / name) if name in self._manifest.split(self.split).files else None
-
-    def _map(self, file_of: FileOf, stored: Dtype, shape: tuple[int, ...]) -> np.ndarray | PartedArray:
+    def _map(self, name: str, stored: Dtype, shape: tuple[int, ...]) -> np.ndarray:
         dtype = little_endian(stored)
         if not len(self):  # nothing cannot be mapped
             return np.empty(shape, dtype)
-        if self.index is not None:
-            return PartedArray(self._folder, self.split, self.index, file_of, dtype, shape)
-        return np.memmap(self._folder / file_of(self.split), dtype, "r", shape=shape)
+        return np.memmap(self._folder / name, dtype, "r", shape=shape)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("tokens", "splits", "index")}
+        return {key: value for key, value in self.__dict__.items() if key not in ("tokens", "splits")}
 
 
 @dataclass(frozen=True)
@@ -106,22 +100,29 @@ class Dataset:
 
 
 def open_dataset(folder: Path) -> Dataset:
-    """Open a dataset folder. Sizes, indexes and the tokenizer are compared with the manifest, rows' content by
-    `verify`; of rows in parts the size of each part is compared when it is first read.
+    """Open a dataset folder. Sizes and the tokenizer are compared with the manifest, rows' content by `verify`.
 
     Raises:
         UserError: the folder or its manifest is missing, or a file does not match the manifest.
     """
     manifest = read_manifest(folder)
-    expected = {f"{TOKENIZER_FOLDER}/{TOKENIZER_FILE}": manifest.tokenizer_sha256}
     for split in SPLITS:
         for name, stamp in manifest.split(split).files.items():
             check_size(folder / name, stamp, MANIFEST_FILE, MAKE_ANEW)
-            if name == index_file(split):
-                expected[name] = stamp.sha256
-    for name, sha256 in expected.items():
-        check_sha256(folder / name, sha256)
+    check_sha256(folder / TOKENIZER_FOLDER / TOKENIZER_FILE, manifest.tokenizer_sha256)
     return Dataset(folder, manifest, Rows(folder, "train", manifest), Rows(folder, "validation", manifest))
+
+
+def verify(dataset: Dataset, splits: Sequence[str] = SPLITS) -> None:
+    """Compare the SHA-256 of the files of a dataset's splits with its manifest.
+
+    Raises:
+        UserError: a file is not what the manifest says.
+    """
+    for split in splits:
+        for name, stamp in dataset.manifest.split(split).files.items():
+            log.info("%s: verifying %s bytes of rows", dataset.folder / name, f"{stamp.size:,}")
+            check_sha256(dataset.folder / name, stamp.sha256)
 
 
 def check_fits(dataset: Dataset, max_seq_len: int, vocab_size: int) -> None:

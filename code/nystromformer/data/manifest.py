@@ -21,7 +21,7 @@ FORMAT_VERSION = 3
 """Rises when a dataset of the version before cannot be read any more."""
 SPLITS = ("train", "validation")
 PARTS_FOLDER = "parts"
-"""Folder of the rows of each file of documents, until they are merged or for good."""
+"""Folder of the rows of each file of documents, until they are merged."""
 
 Dtype = Literal["uint16", "int32"]
 
@@ -34,11 +34,6 @@ def tokens_file(split: str) -> str:
 def splits_file(split: str) -> str:
     """Name of the file of a split's sentence-order split points."""
     return f"{split}.splits.bin"
-
-
-def index_file(split: str) -> str:
-    """Name of the index of a split whose rows stay in parts."""
-    return f"{split}.parts.npy"
 
 
 def storage_dtype(values: int) -> Dtype:
@@ -82,10 +77,7 @@ class Corpus(_Record):
 
 
 class SplitManifest(Counts):
-    """Counts and files of one split; a dataset for validation only has an empty train split.
-
-    files: of its tokens and its splits, or its index where the rows stay in parts.
-    """
+    """Counts and files of one split; a dataset for validation only has an empty train split."""
 
     files: dict[str, FileStamp]
 
@@ -130,7 +122,7 @@ class Manifest(_Record):
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that are equal for equal rows and tokenizer, merged or in equal parts."""
+        """Sixteen hexadecimal digits that are equal for equal rows and tokenizer."""
         hashes = [stamp.sha256 for name in SPLITS for _, stamp in sorted(self.split(name).files.items())]
         identity = [self.length, self.tokens_dtype, self.splits_dtype, self.tokenizer_sha256, *hashes]
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]

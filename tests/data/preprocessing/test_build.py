@@ -1,6 +1,5 @@
 """Datasets of unified corpora: what is in the rows, weights and splits, parts made by several processes, bad input."""
 
-import json
 import pickle
 import shutil
 from collections import Counter
@@ -205,17 +204,6 @@ def test_bad_settings(corpora: Path, tmp_path: Path, changes: dict[str, object],
     with pytest.raises(UserError, match=message):
         build(corpora, tmp_path / "out", **changes)
     assert not (tmp_path / "out" / "manifest.json").exists()
-
-
-def test_a_row_longer_than_the_tokenizers_models_take(corpora: Path, tmp_path: Path) -> None:
-    shutil.copytree(corpora / "small-tokenizer", tmp_path / "limited")
-    path = tmp_path / "limited" / "tokenizer_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "model_max_length": 31}))
-    limited = str(tmp_path / "limited")
-    with pytest.raises(UserError, match=r"--length 32: .*limited belongs to models of at most 31 .*_limit 32"):
-        build(corpora, tmp_path / "out", tokenizer=limited)
-    assert not (tmp_path / "out").exists()
-    build(corpora, tmp_path / "out", tokenizer=limited, tokenizer_limit=32)
 
 
 def test_a_dataset_for_validation_only(corpora: Path, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from forking import Forked, as_torchrun
 from small import CPU, run_here, write_dataset, write_experiment
 
 from nystromformer.data.manifest import read_manifest, write_manifest
-from nystromformer.data.verification import MEMORY_FILE
 from nystromformer.errors import UserError
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import join_group
@@ -38,7 +37,7 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def data(dataset_folder: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(dataset_folder, tmp_path / "data", ignore=shutil.ignore_patterns(MEMORY_FILE)))
+    return Path(shutil.copytree(dataset_folder, tmp_path / "data"))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -89,10 +88,6 @@ def break_dataset(kind: str, data: Path) -> None:
             tokens.write_bytes(tokens.read_bytes()[:-2])
         case "missing file":
             tokens.unlink()
-        case "sha256":
-            raw = bytearray(tokens.read_bytes())
-            raw[100] ^= 1
-            tokens.write_bytes(bytes(raw))
         case "tokenizer":
             path = data / "tokenizer" / "tokenizer.json"
             path.write_text(path.read_text() + " ")
@@ -106,7 +101,6 @@ def break_dataset(kind: str, data: Path) -> None:
         ("not JSON", "manifest.json"),
         ("size", "train.tokens.bin: 7294 bytes, expected"),
         ("missing file", "train.tokens.bin: no such file"),
-        ("sha256", "train.tokens.bin: expected SHA-256"),
         ("tokenizer", "tokenizer.json: expected SHA-256"),
     ],
 )
@@ -114,9 +108,8 @@ def test_a_dataset_that_is_not_what_its_manifest_says(
     refused: Refused, run: Path, data: Path, kind: str, words: str
 ) -> None:
     break_dataset(kind, data)
-    flags = ["--verify"] if kind == "sha256" else []
     for script in (PRETRAIN, VALIDATE):
-        assert words in refused(script, run, "--dataset", data, *flags)
+        assert words in refused(script, run, "--dataset", data)
 
 
 def test_rows_longer_than_the_model_and_too_many_tokens(refused: Refused, tmp_path: Path, data: Path) -> None:
@@ -217,20 +210,7 @@ def test_a_run_on_other_text_ends_before_its_first_checkpoint(
     text = refused(PRETRAIN, tmp_path / "run", "--dataset", data)
     assert f"{name}: expected SHA-256" in text
     assert "--overwrite" in text
-    assert "step " not in refused(PRETRAIN, tmp_path / "run", "--dataset", data, "--verify")
-
-
-def test_what_was_verified_is_not_read_again(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pretrain(write_experiment(tmp_path / "first", pretraining_setting__epoch=1), data, CPU)
-    assert len(json.loads((data / MEMORY_FILE).read_text())) == 4
-    monkeypatch.setattr("nystromformer.data.verification.check_sha256", None)
-    pretrain(write_experiment(tmp_path / "second", pretraining_setting__epoch=1), data, CPU)
-    assert checkpoints(tmp_path / "second") == checkpoints(tmp_path / "first") != []
-    monkeypatch.undo()
-    other_text(data / "train.tokens.bin")
-    with pytest.raises(UserError, match=r"train\.tokens\.bin: expected SHA-256"):
-        pretrain(write_experiment(tmp_path / "second", pretraining_setting__epoch=2), data, CPU)
-    assert checkpoints(tmp_path / "second") == checkpoints(tmp_path / "first")
+    assert "step " not in text
 
 
 def test_scores_of_other_text_are_not_written(run: Path, data: Path, refused: Refused) -> None:

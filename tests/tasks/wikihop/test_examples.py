@@ -112,7 +112,7 @@ def test_answers_are_the_best_candidates(examples: WikiHopExamples) -> None:
 @pytest.mark.skipif(not (DATA / "wikihop").is_dir(), reason="NYSTROM_DATA names no folder with wikihop/ in it")
 @pytest.mark.parametrize("length", [160, 4096])
 def test_real_instances_lose_nothing(tmp_path: Path, length: int) -> None:
-    tokenizer = add_special_tokens(read_tokenizer(DATA / "roberta-base", "roberta-base").tokenizer)
+    tokenizer = add_special_tokens(read_tokenizer(DATA / "roberta-base"))
     cache = open_tokens(DATA / "wikihop" / "train.json", tokenizer, tmp_path)
     instances, _ = read_instances(DATA / "wikihop" / "train.json")
     assert "WikiHop train has 22 instances" in check_size(cache.ids, "train")[0]

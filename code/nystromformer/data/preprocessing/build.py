@@ -28,7 +28,6 @@ from nystromformer.data.manifest import (
     Counts,
     Manifest,
     SplitManifest,
-    index_file,
     splits_file,
     storage_dtype,
     tokens_file,
@@ -36,8 +35,8 @@ from nystromformer.data.manifest import (
 )
 from nystromformer.data.preprocessing.corpus import read_documents, stable_uniform
 from nystromformer.data.preprocessing.pool import Made, Work, make_parts
-from nystromformer.data.preprocessing.pretrained_tokenizer import PretrainedTokenizer, find_tokenizer, read_tokenizer
-from nystromformer.data.preprocessing.rows import make_part, merge_parts, write_index
+from nystromformer.data.preprocessing.pretrained_tokenizer import find_tokenizer, read_tokenizer
+from nystromformer.data.preprocessing.rows import make_part, merge_parts
 from nystromformer.data.preprocessing.settings import TRAIN, Choice, DatasetSettings
 from nystromformer.data.preprocessing.unified import CORPUS_FILE, UnifiedCorpus, add_up, read_corpus
 from nystromformer.data.tokenizer import (
@@ -58,7 +57,7 @@ _TOKENIZER = "tokenizer"
 """A part of a dataset, made before all others."""
 _TRAINING_CHARACTERS = 10**9
 _RESULTS = (
-    *(file_of(split) for file_of in (tokens_file, splits_file, index_file) for split in SPLITS),
+    *(file_of(split) for file_of in (tokens_file, splits_file) for split in SPLITS),
     f"{TOKENIZER_FOLDER}/{TOKENIZER_FILE}",
     MANIFEST_FILE,
 )
@@ -108,7 +107,9 @@ def build_dataset(
     """
     begin = time.monotonic()
     sources = _find_sources(corpora, settings)
-    pretrained = _read_pretrained(settings, corpora)
+    pretrained = None
+    if settings.tokenizer != TRAIN:
+        pretrained = read_tokenizer(find_tokenizer(settings.tokenizer, corpora))
     parameters = _parameters(settings, sources, pretrained)
     with open_parts(
         out / PARTS_FOLDER,
@@ -132,7 +133,7 @@ def build_dataset(
             manifest = _finish(parts, settings, parameters, by_corpus, made, tokenizer_sha256)
             _log_dataset(manifest, sources)
             log.info("dataset %s in %.1f seconds", manifest.fingerprint, time.monotonic() - begin)
-        if share is None and not settings.in_parts:
+        if share is None:
             for name in parts.names():
                 if name != _TOKENIZER:
                     parts.discard(name)
@@ -155,41 +156,27 @@ def _find_sources(corpora: Path, settings: DatasetSettings) -> dict[str, _Source
     }
 
 
-def _read_pretrained(settings: DatasetSettings, corpora: Path) -> PretrainedTokenizer | None:
-    if settings.tokenizer == TRAIN:
-        return None
-    pretrained = read_tokenizer(find_tokenizer(settings.tokenizer, corpora), settings.tokenizer)
-    limit = settings.tokenizer_limit or pretrained.limit
-    if limit is not None and settings.length > limit:
-        raise UserError(
-            f"--length {settings.length}: the tokenizer {pretrained.name} belongs to models of at most {limit} "
-            f"tokens. For a model with extended positions, give --tokenizer_limit {settings.length}"
-        )
-    return pretrained
-
-
 def _parameters(
-    settings: DatasetSettings, sources: Mapping[str, _Source], pretrained: PretrainedTokenizer | None
+    settings: DatasetSettings, sources: Mapping[str, _Source], pretrained: Tokenizer | None
 ) -> dict[str, Any]:
     """What the rows depend on, without paths of the machine, so that machines with other paths can share a run."""
     if pretrained is None:
         tokenizer = {"tokenizer": TRAIN, "vocab_size": settings.trained_size}
     else:
-        state = hashlib.sha256(pretrained.tokenizer.to_str().encode()).hexdigest()
-        tokenizer = {"tokenizer": pretrained.name, "tokenizer_state": state}
+        state = hashlib.sha256(pretrained.to_str().encode()).hexdigest()
+        tokenizer = {"tokenizer": Path(settings.tokenizer).name, "tokenizer_state": state}
     return {
         "length": settings.length,
         "corpora": {name: str(weight) for name, weight in settings.corpora.items()},
         "validation": settings.validation,
         "seed": settings.seed,
-        **({"in_parts": True} if settings.in_parts else {}),
         **tokenizer,
         CORPUS_FILE: {name: sha256_of(source.folder / CORPUS_FILE) for name, source in sources.items()},
     }
 
 
 def _make_tokenizer(
-    parts: Parts, settings: DatasetSettings, sources: Mapping[str, _Source], pretrained: PretrainedTokenizer | None
+    parts: Parts, settings: DatasetSettings, sources: Mapping[str, _Source], pretrained: Tokenizer | None
 ) -> str:
     """Train the tokenizer, or copy it, unless it is there; gives its file's SHA-256."""
     folder = parts.folder.parent / TOKENIZER_FOLDER
@@ -197,7 +184,7 @@ def _make_tokenizer(
     with parts.alone(_TOKENIZER, wait=True):
         part = parts.find(_TOKENIZER, verify=True)
         if part is None:
-            tokenizer = pretrained.tokenizer if pretrained else _train(settings, sources.values())
+            tokenizer = pretrained or _train(settings, sources.values())
             files = {folder / file: stamp for file, stamp in save_tokenizer(tokenizer, folder).items()}
             part = parts.add(_TOKENIZER, files)
     return next(stamp.sha256 for file, stamp in part.files.items() if Path(file).name == TOKENIZER_FILE)
@@ -231,7 +218,7 @@ def _finish(
     made: Mapping[str, Part],
     tokenizer_sha256: str,
 ) -> Manifest:
-    """Merge the parts or index them, and write the manifest."""
+    """Merge the parts, and write the manifest."""
     out = parts.folder.parent
     totals = {split: Counts(**add_up(part.figures[split] for part in made.values())) for split in SPLITS}
     for split, total in totals.items():
@@ -245,9 +232,9 @@ def _finish(
     for name, each in by_corpus.items():
         train, validation = (Counts(**add_up(part.figures[split] for part in each)) for split in SPLITS)
         corpora.append(Corpus(name=name, weight=float(settings.corpora[name]), train=train, validation=validation))
-    place = write_index if settings.in_parts else merge_parts
     splits = {
-        split: SplitManifest(**total.model_dump(), files=place(parts, split, made)) for split, total in totals.items()
+        split: SplitManifest(**total.model_dump(), files=merge_parts(parts, split, made))
+        for split, total in totals.items()
     }
     encoder = load_tokenizer(out / TOKENIZER_FOLDER)
     manifest = Manifest(

@@ -87,9 +87,7 @@ def corpus_command(
     return preprocess
 
 
-def dataset_command(
-    length: int, mixture: Sequence[str], folder: Path, tokenizer_limit: int | None = None
-) -> Callable[..., None]:
+def dataset_command(length: int, mixture: Sequence[str], folder: Path) -> Callable[..., None]:
     """The command that makes a dataset of rows of one length.
 
     Args:
@@ -97,7 +95,7 @@ def dataset_command(
         mixture: corpora and weights if no flag names any.
         folder: of the corpora and of the result.
     """
-    usual = DatasetSettings(length, list(mixture), tokenizer_limit=tokenizer_limit)
+    usual = DatasetSettings(length, list(mixture))
 
     @with_flag_groups
     def preprocess(

@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from nystromformer.data.tokenizer import TOKENIZER_FILE, added_tokens, row_form, special_tokens
 from nystromformer.errors import UserError, first_line
-from nystromformer.files.reading import read_json
 
-_CONFIG_FILE = "tokenizer_config.json"
 _VOCAB_FILE, _MERGES_FILE = "vocab.json", "merges.txt"
-_NO_LIMIT = 1_000_000
-"""Libraries write such a length, or a much larger one, for a tokenizer without a limit."""
-
-
-@dataclass(frozen=True)
-class PretrainedTokenizer:
-    """A tokenizer as the rows of a dataset need it.
-
-    name: without paths of the machine; limit: tokens that the models take that it was made for, None for any number.
-    """
-
-    tokenizer: Tokenizer
-    name: str
-    limit: int | None
 
 
 def find_tokenizer(name: str, beside: Path) -> Path:
@@ -44,7 +27,7 @@ def find_tokenizer(name: str, beside: Path) -> Path:
         raise UserError(f"--tokenizer {name}: expected a folder with a tokenizer's files, found none")
     download = importlib.import_module("huggingface_hub").snapshot_download
     try:
-        files = [TOKENIZER_FILE, _VOCAB_FILE, _MERGES_FILE, _CONFIG_FILE]
+        files = [TOKENIZER_FILE, _VOCAB_FILE, _MERGES_FILE]
         return Path(download(name, allow_patterns=files))
     except Exception as error:  # whatever the network's layers raise
         raise UserError(
@@ -53,7 +36,7 @@ def find_tokenizer(name: str, beside: Path) -> Path:
         ) from error
 
 
-def read_tokenizer(folder: Path, name: str) -> PretrainedTokenizer:
+def read_tokenizer(folder: Path) -> Tokenizer:
     """Read a tokenizer: `tokenizer.json`, byte-level BPE as RoBERTa's or WordPiece as BERT's; or RoBERTa's vocab.json
     and merges.txt.
 
@@ -67,10 +50,6 @@ def read_tokenizer(folder: Path, name: str) -> PretrainedTokenizer:
     is_json = (folder / TOKENIZER_FILE).is_file()
     if not is_json and not all(path.is_file() for path in pair):
         raise UserError(f"{folder}: expected a tokenizer: {_VOCAB_FILE} and {_MERGES_FILE}, or {TOKENIZER_FILE}")
-    limit: float = 0
-    if (path := folder / _CONFIG_FILE).is_file():
-        config = read_json(path)
-        limit = config.get("model_max_length") or config.get("max_len") or 0
     try:
         tokenizer = _read_json(folder / TOKENIZER_FILE) if is_json else _read_vocabulary(*map(str, pair))
         special_tokens(tokenizer)
@@ -83,7 +62,7 @@ def read_tokenizer(folder: Path, name: str) -> PretrainedTokenizer:
             "same source"
         ) from error
     tokenizer.post_processor = row_form(tokenizer)
-    return PretrainedTokenizer(tokenizer, Path(name).name, int(limit) if 0 < limit < _NO_LIMIT else None)
+    return tokenizer
 
 
 def _read_vocabulary(vocabulary: str, merges: str) -> Tokenizer:

@@ -1,6 +1,6 @@
 """Rows of a fixed length, written to raw files; `packing` says how documents are cut into them.
 
-Each file of documents gives a part, whose rows are merged into a dataset's files, or indexed.
+Each file of documents gives a part, whose rows are merged into a dataset's files.
 
 Shapes: R rows, N tokens of a row, T tokens of a document.
 """
@@ -19,16 +19,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from nystromformer.data.dataset import TOKENIZER_FOLDER
-from nystromformer.data.index import index_of
-from nystromformer.data.manifest import (
-    PARTS_FOLDER,
-    SPLITS,
-    index_file,
-    little_endian,
-    splits_file,
-    storage_dtype,
-    tokens_file,
-)
+from nystromformer.data.manifest import PARTS_FOLDER, SPLITS, little_endian, splits_file, storage_dtype, tokens_file
 from nystromformer.data.preprocessing.corpus import Document, in_batches, read_documents
 from nystromformer.data.preprocessing.packing import Packer
 from nystromformer.data.preprocessing.pool import Made
@@ -151,17 +142,6 @@ def make_part(
 def _load_once(folder: Path, sha256: str) -> Tokenizer:
     """A tokenizer, loaded once in a process; the hash tells one from another in the same place."""
     return load_tokenizer(folder)
-
-
-def write_index(parts: Parts, split: str, made: Mapping[str, Part]) -> dict[str, FileStamp]:
-    """Write the index of a split whose rows stay in their parts; returns its stamp by its name."""
-    entries = []
-    for name, part in made.items():
-        tokens, splits = (part.files[file_of(f"{name}.{split}")] for file_of in _FILES)
-        entries.append((name, part.figures[split]["rows"], tokens, splits))
-    with NewFile(parts.folder.parent / index_file(split)) as file:
-        file.write(index_of(entries))
-    return {file.path.name: file.stamp}
 
 
 def merge_parts(parts: Parts, split: str, made: Mapping[str, Part]) -> dict[str, FileStamp]:

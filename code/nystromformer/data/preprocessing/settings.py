@@ -122,12 +122,6 @@ class DatasetSettings:
             help=f"With --tokenizer train: its vocabulary size. Default: {_USUAL_SIZE}.",
         ),
     ] = None
-    tokenizer_limit: Annotated[
-        int | None,
-        typer.Option(
-            "--tokenizer_limit", min=1, help="Longest row to allow, instead of the limit in the tokenizer's files."
-        ),
-    ] = None
     validation: Annotated[
         float,
         typer.Option(
@@ -141,13 +135,6 @@ class DatasetSettings:
             "--seed", help="Random seed of the validation documents, and of the sample at a weight such as 1/3."
         ),
     ] = 0
-    in_parts: Annotated[
-        bool,
-        typer.Option(
-            "--in_parts",
-            help="Leave the rows in files for each file of documents instead of merging them: for many terabytes.",
-        ),
-    ] = False
 
     def __post_init__(self) -> None:
         if not 0 < self.validation <= 1:

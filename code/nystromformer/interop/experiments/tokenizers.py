@@ -52,7 +52,7 @@ def import_tokenizer(
 
 def _read(folder: Path) -> tuple[Tokenizer, list[str]]:
     try:
-        tokenizer = read_tokenizer(folder, folder.name).tokenizer
+        tokenizer = read_tokenizer(folder)
         return tokenizer, _otherwise(folder, tokenizer)
     except UserError as error:
         if not (folder / TOKENIZER_FILE).is_file():

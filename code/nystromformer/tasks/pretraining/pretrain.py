@@ -11,9 +11,7 @@ import numpy as np
 from nystromformer.config import ExperimentConfig
 from nystromformer.config.attention import what_decides
 from nystromformer.config.attention_text import attention_text
-from nystromformer.data.dataset import Dataset
-from nystromformer.data.manifest import SPLITS
-from nystromformer.data.verification import verify
+from nystromformer.data.dataset import Dataset, verify
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json
 from nystromformer.model import PretrainingModel, count_parameters
@@ -55,7 +53,6 @@ def pretrain(
     dataset_folder: Path | None,
     device: Device,
     workers: int = 0,
-    verify_all: bool = False,
     group: Group = Group(),  # noqa: B008  # immutable
 ) -> signal.Signals | None:
     """Run or resume the pretraining of an experiment folder; returns the signal that stopped it, if one did.
@@ -63,7 +60,6 @@ def pretrain(
     Args:
         dataset_folder: None: config.json's `data_folder`.
         workers: processes that prepare batches; 0: a thread of this one.
-        verify_all: read and check all of the dataset's rows, known to be right or not.
         group: the processes that train together; each calls this.
 
     Raises:
@@ -71,7 +67,7 @@ def pretrain(
     """
     config, folder = experiment.config, experiment.checkpoints
     _check_shared_equally(config, group.size)
-    dataset = group.check(lambda: _open_rows(experiment, dataset_folder, group, verify_all))
+    dataset = group.check(lambda: _open_rows(experiment, dataset_folder))
     data = config.model_dump(mode="json", by_alias=True)
     data["model"]["attn_type"] = what_decides(data["model"]["attn_type"])
     asked = {f"{section}.{key}": value for section in _MAY_CHANGE for key, value in data[section].items()}
@@ -84,7 +80,7 @@ def pretrain(
         origin = {"started_from": load_start_weights(model, experiment, dataset, group)} if begins else {}
         facts = checkpoint_facts(config, dataset.fingerprint, dataset.manifest.tokenizer_sha256) | origin
         if group.local_rank == 0:
-            verify(dataset, SPLITS, folder)
+            verify(dataset)
         if group.is_main:
             keep_tokenizer(dataset.tokenizer_folder, folder)
         if begins and group.is_main:
@@ -122,11 +118,11 @@ def _check_shared_equally(config: ExperimentConfig, processes: int) -> None:
         )
 
 
-def _open_rows(experiment: Experiment, folder: Path | None, group: Group, verify_all: bool) -> Dataset:
+def _open_rows(experiment: Experiment, folder: Path | None) -> Dataset:
     """The dataset to train on.
 
     Raises:
-        UserError: it does not fit the model, has no rows to train on, or, where all is to be read, is damaged.
+        UserError: it does not fit the model, or has no rows to train on.
     """
     dataset = experiment.dataset(folder)
     if not len(dataset.train):
@@ -134,8 +130,6 @@ def _open_rows(experiment: Experiment, folder: Path | None, group: Group, verify
             f"{dataset.folder}: a dataset for validation only (--validation 1) has no rows to train on: make one with "
             "another --validation, or score checkpoints on this one with code/run_validation.py"
         )
-    if verify_all and group.local_rank == 0:
-        verify(dataset, SPLITS, experiment.checkpoints, everything=True)
     return dataset
 
 

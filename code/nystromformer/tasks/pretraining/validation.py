@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from nystromformer.config import ExperimentConfig
-from nystromformer.data.dataset import Dataset
+from nystromformer.data.dataset import Dataset, verify
 from nystromformer.data.manifest import SPLITS
-from nystromformer.data.verification import verify
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, read_record, write_checked
 from nystromformer.interop.formats.files import check_finite_weights
@@ -116,7 +115,6 @@ def validate(
     wanted: str = "last",
     num_rows: int | None = None,
     baselines: bool = False,
-    verify_all: bool = False,
     show: Callable[[str], object] | None = None,
 ) -> Validation:
     """Score checkpoints on the same validation rows with the same masks every time; writes `validation.json`, and keeps
@@ -126,7 +124,6 @@ def validate(
         wanted: "last", "all", or an epoch's number.
         num_rows: how many validation rows; None for all.
         baselines: also score the most frequent token and the bigram table.
-        verify_all: read and check all rows, known to be right or not.
         show: gets the table before the file is written, for which there may be no room.
 
     Raises:
@@ -134,7 +131,7 @@ def validate(
     """
     opened = open_scoring(experiment, dataset_folder, device, wanted, baselines)
     config, dataset = opened.config, opened.dataset
-    verify(dataset, SPLITS if baselines or verify_all else ("validation",), experiment.checkpoints, verify_all)
+    verify(dataset, SPLITS if baselines else ("validation",))
     scores = []
     for path in opened.checkpoints:
         model, content = load_checkpoint(opened, path)
