@@ -18,7 +18,7 @@ _OF_RUNS = {
     "serve": "Serve a finished run: a local page and a JSON API",
     "predict": "Predict new rows with a finished run",
 }
-_WITHOUT_SCRIPT = [getattr(commands, name) for name in ("ps", "logs", "stop", "kill", "resume", "remove", "build")]
+_WITHOUT_SCRIPT = [getattr(commands, name) for name in ("ps", "logs", "stop", "kill", "resume", "build")]
 _REST = {"ignore_unknown_options": True, "allow_extra_args": True}
 """What typer leaves to the scripts."""
 

@@ -49,7 +49,7 @@ def test_killed_stopped_and_resumed_ends_as_if_nothing_had_been(
     assert killed_at < STEPS, "the run was over before it was killed"
 
     launch("resume", cut)
-    follower = launch.begin("logs", "-f", "cut", "--tail", "0")
+    follower = launch.begin("logs", "-f", "cut")
     assert follower.stdout is not None
     assert next(line for line in follower.stdout if re.search(rf"step \d+/{STEPS}: loss", line))
     assert launch("ps").stdout.splitlines()[1].split()[:3] == ["cut-pretrain", "pretrain", "running"]

@@ -26,7 +26,7 @@ class FakeContainer:
 
     def __init__(self, engine: "FakeEngine", number: int, name: str, config: dict[str, Any]) -> None:
         self.id, self.name, self.labels, self.status = f"id{number}", name, config["Labels"], "created"
-        self.attrs: dict[str, Any] = {"Created": "2026-01-01T00:00:00Z", "State": {"ExitCode": 0}}
+        self.attrs: dict[str, Any] = {"State": {"ExitCode": 0}}
         self.stops_after: list[int] = []
         self._engine = engine
 
@@ -55,8 +55,8 @@ class FakeContainer:
     def reload(self) -> None:
         """There is nothing behind it."""
 
-    def logs(self, stream: bool, follow: bool, tail: int | str) -> Iterator[bytes]:
-        yield from (b"one\n", b"two\n")[-tail if isinstance(tail, int) else 0 :]
+    def logs(self, stream: bool, follow: bool) -> Iterator[bytes]:
+        yield from (b"one\n", b"two\n")
 
     def remove(self, force: bool = False) -> None:
         self._engine.all.remove(self)

@@ -1,1 +1,1 @@
-"""The project's commands in Docker containers: starting them, following them, and judging whether they are well."""
+"""The project's commands in Docker containers."""

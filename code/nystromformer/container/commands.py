@@ -9,9 +9,8 @@ import requests
 import typer
 from docker.errors import APIError
 
-from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.container import engine
-from nystromformer.container.options import BuildOptions, assignments
+from nystromformer.container.options import IMAGE, assignments
 from nystromformer.container.spec import FOLDER, LOG, STOP_SECONDS, ContainerSpec
 from nystromformer.errors import UserError
 from nystromformer.files.paths import PROJECT
@@ -51,7 +50,7 @@ def start(spec: ContainerSpec, follow: bool, dry_run: bool) -> None:
         container.remove(force=True)
         raise
     if follow:
-        _follow(container, begin=begin)
+        _follow(container, begin)
     for address, port in [spec.publish] if spec.publish else []:
         typer.echo(f"{container.name}: http://{address}:{port}/")
     _say_start(container, begin)
@@ -66,9 +65,6 @@ def ps() -> None:
 def logs(
     name: Annotated[str, typer.Argument(help="A container, its folder, or the folder's name.")],
     follow: Follow = False,
-    tail: Annotated[
-        int | None, typer.Option("--tail", "-n", min=0, help="Begin with so many of the last lines. Default: all.")
-    ] = None,
 ) -> None:
     """Print the log of a container."""
     named = engine.select(engine.find_containers(engine.connect()), name)
@@ -76,8 +72,8 @@ def logs(
     if len(active) > 1:
         raise UserError(f"{name}: has several containers; name one of {', '.join(each.name for each in active)}")
     if follow:
-        _follow(active[0], tail)
-    _print_log(active[0], follow=False, lines=tail)
+        _follow(active[0])
+    _print_log(active[0], follow=False)
 
 
 def stop(
@@ -110,47 +106,42 @@ def resume(names: Names = None, everything: All = False) -> None:
     _each(names, everything, has_failed, "resume", lambda container: container.start())
 
 
-def remove(names: Names = None, everything: All = False) -> None:
-    """Remove containers that have ended. Checkpoints and logs stay in the experiment folders."""
-    _each(names, everything, lambda each: not engine.is_active(each), "remove", lambda container: container.remove())
-
-
-@with_flag_groups
-def build(options: BuildOptions, dry_run: DryRun = False) -> None:
+def build(
+    tag: Annotated[str, typer.Option("--tag", help="Name of the image.")] = IMAGE,
+    build_arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--build_arg",
+            metavar="NAME=VALUE",
+            help="Argument of the Dockerfile, such as BASE_IMAGE=ubuntu:24.04; repeatable.",
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
     """Build the image from the project's Dockerfile."""
-    arguments = assignments("--build_arg", options.build_arg or ())
+    arguments = assignments("--build_arg", build_arg or ())
     if dry_run:
-        flags = [["--tag", options.tag], *(["--build-arg", f"{name}={value}"] for name, value in arguments.items())]
-        flags += [["--network", options.network]] if options.network else []
-        flags += [["--pull", "--no-cache"]] if options.fresh else []
-        typer.echo(" ".join(["docker build", *map(shlex.join, flags), shlex.quote(str(PROJECT))]))
+        flags = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
+        typer.echo(shlex.join(["docker", "build", "--tag", tag, *flags, str(PROJECT)]))
         return
     steps = engine.connect().api.build(
-        path=str(PROJECT),
-        tag=options.tag,
-        buildargs=arguments,
-        network_mode=options.network,
-        nocache=options.fresh,
-        pull=options.fresh,
-        rm=True,
-        forcerm=True,
-        decode=True,
+        path=str(PROJECT), tag=tag, buildargs=arguments, rm=True, forcerm=True, decode=True
     )
     for step in steps:
         if "error" in step:
-            raise UserError(f"building {options.tag} failed: {str(step['error']).strip()}")
+            raise UserError(f"building {tag} failed: {str(step['error']).strip()}")
         typer.echo(step.get("stream", ""), nl=False)
-    typer.echo(f"built: {options.tag}")
+    typer.echo(f"built: {tag}")
 
 
-def _print_log(container: Any, follow: bool, lines: int | None = None, begin: int = 0) -> None:
-    for piece in engine.read_log(container, follow, lines, begin):
+def _print_log(container: Any, follow: bool, begin: int = 0) -> None:
+    for piece in engine.read_log(container, follow, begin):
         typer.echo(piece, nl=False)
 
 
-def _follow(container: Any, lines: int | None = None, begin: int = 0) -> None:
+def _follow(container: Any, begin: int = 0) -> None:
     """Show a log until the container ends, and end with its status."""
-    _print_log(container, True, lines, begin)
+    _print_log(container, True, begin)
     container.wait()
     container.reload()
     typer.echo(f"{container.name}: {engine.state(container)}", err=True)
@@ -167,7 +158,7 @@ def _say_start(container: Any, begin: int) -> None:
         typer.echo(f"{name}: started; its log is {container.labels[LOG] or 'the engine'}")
         typer.echo(f"`launch.py logs -f {name}` follows it, `launch.py stop {name}` ends it")
     elif status := engine.exit_status(container):
-        _print_log(container, follow=False, begin=begin)
+        _print_log(container, False, begin)
         typer.echo(f"error: {name}: {engine.state(container)}", err=True)
         raise typer.Exit(status if status == UserError.exit_status else _FAILED)
     else:
@@ -191,8 +182,5 @@ def _each(
         chosen |= fitting
     for container in chosen.values():
         act(container)
-        if verb == "remove":
-            typer.echo(f"{container.name}: removed")
-            continue
         container.reload()
         typer.echo(f"{container.name}: {engine.state(container)}")

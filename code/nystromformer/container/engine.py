@@ -5,11 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import docker
 import requests
@@ -20,20 +18,16 @@ from nystromformer.errors import UserError
 from nystromformer.tables import Column, aligned
 
 _SECONDS_BETWEEN_LOOKS = 0.5
-_CHUNK_BYTES = 1 << 16
 _ACTIVE = {"running", "restarting", "paused", "stopping"}
 """`stopping` is Podman's word for the time from SIGTERM to the end."""
-_COLUMNS = [Column(heading, is_text=True) for heading in ("CONTAINER", "COMMAND", "STATE", "GPU", "AGE", "FOLDER")]
-
-P = ParamSpec("P")
-R = TypeVar("R")
+_COLUMNS = [Column(heading, is_text=True) for heading in ("CONTAINER", "COMMAND", "STATE", "GPU", "FOLDER")]
 
 
-def with_engine_errors(command: Callable[P, R]) -> Callable[P, R]:
+def with_engine_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command, whose errors of docker-py and of the connection are UserErrors."""
 
     @functools.wraps(command)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
             return command(*args, **kwargs)
         except ImageNotFound as error:
@@ -73,8 +67,7 @@ def user_of_files(client: Any | None) -> str | None:
 
 def find_containers(client: Any) -> list[Any]:
     """All that the launcher made, the newest first."""
-    found: list[Any] = client.containers.list(all=True, filters={"label": COMMAND}, ignore_removed=True)
-    return found
+    return list(client.containers.list(all=True, filters={"label": COMMAND}, ignore_removed=True))
 
 
 def select(containers: Sequence[Any], name: str) -> list[Any]:
@@ -114,20 +107,10 @@ def state(container: Any) -> str:
 
 def table(containers: Sequence[Any]) -> str:
     """A line for each."""
-    rows = [
-        (each.name, each.labels[COMMAND], state(each), each.labels[GPUS], _age(each), each.labels[FOLDER])
-        for each in containers
-    ]
+    rows = (
+        [each.name, each.labels[COMMAND], state(each), *map(each.labels.get, (GPUS, FOLDER))] for each in containers
+    )
     return "\n".join(aligned(_COLUMNS, rows))
-
-
-def _age(container: Any) -> str:
-    """`34min`, `5h` or `6d`."""
-    minutes = (datetime.now(UTC) - datetime.fromisoformat(container.attrs["Created"])).total_seconds() / 60
-    for unit, length in (("d", 1440), ("h", 60)):
-        if minutes >= 2 * length:
-            return f"{minutes // length:.0f}{unit}"
-    return f"{max(0, minutes):.0f}min"
 
 
 def log_size(container: Any) -> int:
@@ -136,23 +119,21 @@ def log_size(container: Any) -> int:
     return os.path.getsize(log) if log and os.path.exists(log) else 0
 
 
-def read_log(container: Any, follow: bool, lines: int | None = None, begin: int = 0) -> Iterator[bytes]:
+def read_log(container: Any, follow: bool, begin: int = 0) -> Iterator[bytes]:
     """The log in pieces.
 
     Args:
         follow: go on with what is added until the container ends.
-        lines: begin with so many of the last ones; None: all.
         begin: leave out so many bytes, which earlier starts wrote to its file.
     """
     if not container.labels[LOG]:
-        yield from container.logs(stream=True, follow=follow, tail="all" if lines is None else lines)
+        yield from container.logs(stream=True, follow=follow)
         return
     with open(container.labels[LOG], "rb") as file:
         file.seek(begin)
-        yield b"".join(deque(file, lines))
+        yield file.read()
         while follow:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
             container.reload()
             follow = is_active(container)
-            while piece := file.read(_CHUNK_BYTES):
-                yield piece
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            yield file.read()

@@ -1,4 +1,4 @@
-"""The launcher's own flags: what is said of a container, and of the image, as one value each."""
+"""The launcher's own flags: what is said of a container, as one value."""
 
 import re
 from collections.abc import Sequence
@@ -55,9 +55,6 @@ class LaunchOptions:
         list[str] | None,
         typer.Option("--env", metavar="NAME=VALUE", help="Environment variable of the container; repeatable."),
     ] = None
-    code: Annotated[str, typer.Option("--code", help="Code to run: clone (this one, mounted) or image (its copy).")] = (
-        "clone"
-    )
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w/-]+(,[\w/-]+)*", self.gpus):
@@ -67,8 +64,6 @@ class LaunchOptions:
                 f"--restart {self.restart}: expected no, or on-failure:N with N at least 1. Other policies would "
                 "restart a finished run, or one that always fails, forever"
             )
-        if self.code not in ("clone", "image"):
-            raise UserError(f"--code {self.code}: expected clone or image")
         _ = self.more_mounts, assignments("--env", self.env or ())  # for their errors
 
     @property
@@ -80,25 +75,6 @@ class LaunchOptions:
     def more_mounts(self) -> list[Mount]:
         """Mounts beside those that a script needs."""
         return [_mount(text) for text in self.mount or ()]
-
-
-@dataclass(frozen=True)
-class BuildOptions:
-    """What the image is built of."""
-
-    tag: Annotated[str, typer.Option("--tag", help="Name of the image.")] = IMAGE
-    build_arg: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--build_arg",
-            metavar="NAME=VALUE",
-            help="Argument of the Dockerfile, such as BASE_IMAGE=ubuntu:24.04; repeatable.",
-        ),
-    ] = None
-    network: Annotated[
-        str | None, typer.Option("--network", help="Docker network that the building steps join, such as host.")
-    ] = None
-    fresh: Annotated[bool, typer.Option("--fresh", help="Fetch the base image again and use no cached layer.")] = False
 
 
 def _mount(text: str) -> Mount:

@@ -86,17 +86,17 @@ def _of_run(command: str, place: str, flags: Sequence[str], options: LaunchOptio
 
 def _preprocessing(name: str, flags: Sequence[str], options: LaunchOptions) -> ContainerSpec:
     """The container that runs a script of data-preprocessing/, without GPUs."""
-    script, what = _find_script(name)
+    script = _find_script(name)
     words, mounts = [*flags], [Mount(_PREPROCESSING, _INSIDE, read_only=False)]
     for flag in ("--source", "--corpora"):
         mount_flag(words, flag, mounts)
     mount_flag(words, "--tokenizer", mounts, if_there=True)
     mount_flag(words, "--out", mounts, writes=True)
-    options = replace(options, gpus="none", name=options.name or f"preprocess-{what}")
+    options = replace(options, gpus="none", name=options.name or f"preprocess-{name}")
     log = f"{options.name}.txt"
     return ContainerSpec(
         options,
-        command=f"preprocess {what}",
+        command=f"preprocess {name}",
         folder=_PREPROCESSING,
         argv=("python3", f"{_INSIDE}/{script.relative_to(_PREPROCESSING).as_posix()}", *words),
         mounts=merged(mounts, options),
@@ -157,14 +157,12 @@ def _add_data(script: Script, experiment: Experiment, words: list[str], mounts: 
     mounts.append(Mount(source, target))
 
 
-def _find_script(name: str) -> tuple[Path, str]:
-    """The script of data-preprocessing/ that users mean, and what it makes."""
-    scripts = sorted([*_PREPROCESSING.glob("*/preprocess.py"), *_PREPROCESSING.glob("preprocess_data_*.py")])
-    known = {
-        path: path.parent.name if path.parent != _PREPROCESSING else path.stem.removeprefix("preprocess_data_")
-        for path in scripts
-    }
-    for path, what in known.items():
-        if name == what or Path(name).resolve() == path:
-            return path, what
-    raise UserError(f"preprocess {name}: expected one of {', '.join(known.values())}; another length: 512 --length N")
+def _find_script(name: str) -> Path:
+    """The script of data-preprocessing/ by what it makes."""
+    known = {path.stem.removeprefix("preprocess_data_"): path for path in _PREPROCESSING.glob("preprocess_data_*.py")}
+    known |= {path.parent.name: path for path in _PREPROCESSING.glob("*/preprocess.py")}
+    if name not in known:
+        raise UserError(
+            f"preprocess {name}: expected one of {', '.join(sorted(known))}; another length: 512 --length N"
+        )
+    return known[name]

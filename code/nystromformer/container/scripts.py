@@ -103,6 +103,6 @@ def mount_flag(words: list[str], flag: str, mounts: list[Mount], if_there: bool 
 
 def merged(mounts: Sequence[Mount], options: LaunchOptions) -> list[Mount]:
     """The mounts with the code's and those of --mount, one for each target: what is written can also be read."""
-    code = [Mount(CODE_FOLDER, "/code")] if options.code == "clone" else []
-    every = sorted([*mounts, *code, *options.more_mounts], key=lambda mount: not mount.read_only)
+    every = [*mounts, Mount(CODE_FOLDER, "/code"), *options.more_mounts]
+    every.sort(key=lambda mount: not mount.read_only)
     return list({mount.target: mount for mount in every}.values())
