@@ -74,7 +74,7 @@ def transactions(
         Path, typer.Option("--out", help="Output table, ending in .md; a .json of the same name is written beside it.")
     ] = Path("transactions.md"),
 ) -> None:
-    """Compare runs on clients' events with a lecture's tables: Gini, differences, shifts, time and memory."""
+    """Compare runs on clients' events: Gini, differences from the LSTM, shifts, time and memory."""
     from nystromformer.report.transactions import write_transactions
 
     show(write_transactions(experiments or [EXPERIMENTS / "transactions" / "encoder"], out))

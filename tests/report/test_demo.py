@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from small import run_here, small_data
+from small import run_here
 
 from nystromformer.report import demo
 from nystromformer.tasks.pretraining.validation import Score, Validation
@@ -21,7 +21,6 @@ def test_a_part_that_fails_is_named(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(demo, "PROJECT", tmp_path)
-    monkeypatch.setattr(demo, "_shipped_config", lambda name: small_data(pretraining_setting__objectives=["mlm"]))
     assert run_here(monkeypatch, "code/run_demo.py", "--out", tmp_path / "demo") == 2
     assert "data-preprocessing/docstrings/preprocess.py failed with status 2" in capfd.readouterr().err
 

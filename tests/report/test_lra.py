@@ -11,7 +11,7 @@ from records import a_run, add_baselines, begun
 from small import ROOT, run_here
 
 from nystromformer.errors import UserError
-from nystromformer.report.lra import collect, scores, write_lra
+from nystromformer.report.lra import collect, write_lra
 from nystromformer.runs.baselines import BASELINES, Baselines
 from nystromformer.runs.call import Call
 from nystromformer.runs.figures import Spread
@@ -80,23 +80,17 @@ def test_runs_stand_in_columns_where_the_attention_alone_differs(tmp_path: Path)
     write_run(folder, "linear", 0, 0.17)
     write_run(folder, "linear", 0, 0.40, steps=80)
     write_run(folder, "softmax", 0, 0.60, task="text")
-    columns, cells = collect([folder])
-    assert list(columns) == ["ListOps a", "ListOps b", "Text"]
-    assert columns["ListOps a"].startswith("listops: 80 steps of 32"), "the longest first"
-    found = {(cell["column"], cell["attention"]): cell for cell in cells}
-    assert set(found) == {
-        ("ListOps a", "linear"),
-        ("ListOps b", "softmax"),
-        ("ListOps b", "linear"),
-        ("Text", "softmax"),
-    }
-    both = found["ListOps b", "softmax"]
-    assert both["seeds"] == [0, 1]
-    assert both["test"]["mean"] == pytest.approx(0.32)
-    assert both["best_steps"] == [20, 20]
-    assert both["examples_per_second"] == pytest.approx(32 / 2.0)
-    assert both["memory_mib"] == 600
-    assert both["hours"]["mean"] == pytest.approx(80 / 3600)
+    texts, columns = collect([folder])
+    assert texts["ListOps a"].startswith("listops: 80 steps of 32"), "the longest first"
+    found = {name: sorted(own) for name, own in columns.items()}
+    assert found == {"ListOps a": ["linear"], "ListOps b": ["linear", "softmax"], "Text": ["softmax"]}
+    both = columns["ListOps b"]["softmax"]
+    assert both.seeds == [0, 1]
+    assert both.shown["accuracy"].mean == pytest.approx(0.32)
+    assert both.costs() == {"seconds": [80, 80], "examples_per_second": 32 / 2.0, "memory_mib": 600}
+    assert "| ListOps b | softmax | 0, 1 | 32.0 ± 2.8 | 32.0 ± 2.8 | 20, 20 | 0.02 | 16.0 | 600 |" in write_lra(
+        [folder], tmp_path / "lra.md"
+    )
 
 
 def test_guessers_stand_beside_and_marks_compare_with_the_strongest(tmp_path: Path) -> None:
@@ -108,12 +102,10 @@ def test_guessers_stand_beside_and_marks_compare_with_the_strongest(tmp_path: Pa
     measure(place, reached)
     out = tmp_path / "lra.md"
     text = write_lra([folder], out)
-    header, rows = scores({"ListOps": collect([folder])[1]})
-    assert markdown(header, rows) in text
-    assert header == ["attention", "ListOps"]
     # A floor is no draw with the rule that stands on it.
-    models = [["linear", "47.0 ≈"], ["local", "34.6 <"], ["softmax", "60.0"]]
-    assert rows == [*map(list, zip(reached, ["17.0", "34.6", "48.0"], strict=True)), *models]
+    models = [["linear", "47.0 ≈ †"], ["local", "34.6 < †"], ["softmax", "60.0 †"]]
+    rules = map(list, zip(reached, ["17.0", "34.6", "48.0"], strict=True))
+    assert markdown(["attention", "ListOps"], [*rules, *models]) in text
     power = "could have been shown (two-sided test at 5 %, power 80 %, examples not paired): ListOps at least "
     assert power in text
     assert "drawn here" in text
@@ -131,10 +123,9 @@ def test_another_model_or_other_data_stand_in_a_column_of_their_own(tmp_path: Pa
     for name, changed in changes.items():
         write_run(folder, name, 0, 0.3, model={"transformer_hidden_dim": 32, "positions": "learned"} | changed)
     write_run(folder, "bigbird", 0, 0.3, data="e" * 64)
-    columns, cells = collect([folder])
-    together = [{cell["attention"] for cell in cells if cell["column"] == column} for column in columns]
-    assert together == [{"linear", "softmax"}, {"local"}, {"sparse"}, {"bigbird"}]
-    plain, shallow, rotary, _ = (text.partition("(data dddddddd)")[2] for text in columns.values())
+    texts, columns = collect([folder])
+    assert [set(own) for own in columns.values()] == [{"linear", "softmax"}, {"local"}, {"sparse"}, {"bigbird"}]
+    plain, shallow, rotary, _ = (text.partition("(data dddddddd)")[2] for text in texts.values())
     assert plain == '; transformer_hidden_dim 32, positions "learned"'
     assert shallow == '; transformer_hidden_dim 64, positions "learned"'
     assert rotary == '; transformer_hidden_dim 64, positions "rotary"'
@@ -146,8 +137,8 @@ def test_the_time_between_two_starts_is_no_time_of_the_run(tmp_path: Path) -> No
     with (place / "log.jsonl").open("a") as log:
         for kind, time in (("start", 9000.0), ("validation", 9020.0)):
             log.write(json.dumps({"type": kind, "step": 40, "time": time}) + "\n")
-    _, (cell,) = collect([folder])
-    assert cell["hours"]["mean"] == pytest.approx((80 + 20) / 3600)
+    _, columns = collect([folder])
+    assert columns["ListOps"]["softmax"].costs()["seconds"] == [80 + 20]
 
 
 def test_too_short_a_run_has_no_speed(tmp_path: Path) -> None:
@@ -162,9 +153,7 @@ def test_too_short_a_run_has_no_speed(tmp_path: Path) -> None:
 def test_nothing_finished_says_what_to_run(tmp_path: Path) -> None:
     folder = experiment(tmp_path / "e")
     begun(folder / "model" / "lra" / "listops" / "scratch-x")
-    with pytest.raises(
-        UserError, match=r"expected finished runs, found none \(not finished: e/lra/listops/scratch-x\)"
-    ):
+    with pytest.raises(UserError, match=r"e: expected finished runs, found none; run one first, .*run_lra"):
         write_lra([folder], tmp_path / "lra.md")
     with pytest.raises(UserError, match=r"expected a name that ends in \.md"):
         write_lra([folder], tmp_path / "lra.txt")
@@ -175,5 +164,5 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     folder = experiment(tmp_path / "e")
     write_run(folder, "softmax", 0, 0.4)
     assert run_here(monkeypatch, SCRIPT, "lra", folder, "--out", tmp_path / "t.md") == 0
-    assert "| softmax | 40.0 |" in capsys.readouterr().out
+    assert "| softmax | 40.0 † |" in capsys.readouterr().out
     assert run_here(monkeypatch, SCRIPT, "lra", tmp_path / "nowhere", "--out", tmp_path / "t.md") == 2

@@ -24,8 +24,7 @@ def made_up(folder: Path) -> Path:
     table = [["", "masked-token accuracy", "loss"], ["nystrom-demo-conv", "16 %", "5"]]
     findings = ["A sentence that is so long that a window of a telephone's width cannot hold it in one line."]
     guesses = {"Returns a <mask>.": [Guess("value", 0.9), Guess("a_token_of_quite_some_length", 0.05)]}
-    page = render_page(table, findings, folder / "curves.png", guesses, [["encoder", "2 layers, width 128, 4 heads"]])
-    (folder / "report.html").write_text(page)
+    (folder / "report.html").write_text(render_page(table, findings, folder / "curves.png", guesses))
     return folder / "report.html"
 
 

@@ -13,11 +13,18 @@ from nystromformer.config.attention_text import attention_text
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json, write_text
 from nystromformer.runs.baselines import BASELINES, Baselines, find_baselines, read_baselines
-from nystromformer.runs.figures import Mark, Spread, mark, rows_behind
-from nystromformer.runs.record import Run, find_runs, find_unfinished, spread_of
+from nystromformer.runs.figures import (
+    Mark,
+    SmallestDifference,
+    Spread,
+    mark,
+    power_note,
+    rows_behind,
+    smallest_difference,
+)
+from nystromformer.runs.record import Run, find_runs, spread_of
 from nystromformer.tasks.declaration import Task, task_of
 from nystromformer.tasks.experiment.folder import read_experiment
-from nystromformer.training.checkpoint import stated_checksum
 from nystromformer.training.log import read_log
 
 
@@ -93,36 +100,36 @@ class Family:
         return mark(name, self.shown[name], guesses, self.examples(name))
 
     @property
-    def command(self) -> str:
-        """The last run's command, for these settings and all of the seeds."""
-        run = self.runs[-1]
-        changes = {}
-        if not run.settings.freeze:
-            changes = {
-                "--batch_size": str(run.settings.batch_size),
-                "--lr": repr(run.settings.learning_rate),
-                "--seed": ",".join(map(str, self.seeds)),
-            }
-        if "--task" in run.call.flags and "task" in run.choices:
-            changes["--task"] = run.choices["task"]  # of several that the command was given
-        if run.origin.checkpoint:
-            changes["--checkpoint"] = str(run.origin.epoch)  # "last" may be another one by now
-        return run.call.with_flags(changes).in_processes(run.processes)
+    def is_untested(self) -> bool:
+        """Whether the task is one that is measured on test data, and it was not."""
+        return self.task.on_test and not self.on_test
 
-    def costs(self, earlier: str = "") -> dict[str, Any]:
+    @property
+    def cell(self) -> str:
+        """The shown figures with their marks."""
+        partial = " †" if self.first.every_warning else ""
+        if self.is_untested:
+            return f"not tested{partial}"
+        text = " / ".join(f"{spread} {self.mark(name)}".rstrip() for name, spread in self.shown.items())
+        if 0 < len(self.on_test) < len(self.runs):
+            text += f" ({len(self.on_test)} of {len(self.runs)} seeds)"
+        return text + partial
+
+    @property
+    def commands(self) -> list[str]:
+        """What was typed for these runs."""
+        return list(dict.fromkeys(run.call.in_processes(run.processes) for run in self.runs))
+
+    def costs(self) -> dict[str, Any]:
         """By the logs: `seconds` of each run, without what it waited between two starts; `examples_per_second` without
         validations, None of too short a run; `memory_mib` at the most.
-
-        Args:
-            earlier: ending of the task of runs that learned without labels, on whose weights these began: their time
-                and memory count, too.
         """
-        times = [[_read_times(folder) for folder in _phases(run, earlier)] for run in self.runs]
-        paces = [phases[0]["pace"] * self.first.settings.batch_size for phases in times if phases[0]["pace"]]
+        times = [_read_times(run.folder) for run in self.runs]
+        paces = [each["pace"] * self.first.settings.batch_size for each in times if each["pace"]]
         return {
-            "seconds": [sum(each["seconds"] for each in phases) for phases in times],
+            "seconds": [each["seconds"] for each in times],
             "examples_per_second": statistics.median(paces) if paces else None,
-            "memory_mib": max(each["memory"] for phases in times for each in phases),
+            "memory_mib": max(each["memory"] for each in times),
         }
 
     @property
@@ -131,33 +138,62 @@ class Family:
         first = self.first
         return {
             "experiment": self.experiment,
-            "task": first.task,
             "origin": asdict(first.origin),
             "attention": self.attention,
             "settings": {key: value for key, value in asdict(first.settings).items() if key != "seed"},
             "seeds": self.seeds,
-            "main_metric": first.main_metric,
             "shown": {name: asdict(spread) for name, spread in self.shown.items()},
             "marks": {name: self.mark(name) for name in self.shown},
             "best": {name: asdict(self.best(name)) for name in self.metrics},
             "last": {name: asdict(self.last(name)) for name in self.metrics},
             "best_epochs": [run.best.epoch for run in self.runs],
-            "tested_epochs": [run.tested_epoch for run in self.on_test],
             "data": first.data,
-            "rows": first.rows,
-            "test_rows": self.on_test[0].test_rows if self.on_test else {},
+            "rows": {**first.rows, **first.test_rows},
             "warnings": list(first.every_warning),
             "device": first.device,
-            "command": self.command,
-            "folders": [str(run.folder) for run in self.runs],
+            "commands": self.commands,
             "baselines": None if self.measured is None else asdict(self.measured),
         }
 
 
+Columns = Mapping[str, Mapping[str, Family]]
+"""What a table shows, by the heading of its column and the name of its row."""
+
+
+def rows_of(columns: Columns) -> tuple[list[list[str]], list[list[str]]]:
+    """The rows of models, and those of guessers on the same data."""
+    names = dict.fromkeys(name for own in columns.values() for name in own)
+    models = [[name, *(own[name].cell if name in own else "" for own in columns.values())] for name in names]
+    guessers = [
+        next((each.baselines for each in own.values() if each.measured and not each.is_untested), {})
+        for own in columns.values()
+    ]
+    names = dict.fromkeys(name for found in guessers for name, figures in found.items() if figures)
+    cells = ([" / ".join(map(str, found.get(name, {}).values())) for found in guessers] for name in names)
+    return models, [[name, *row] for name, row in zip(names, cells, strict=True)]
+
+
+def say_power(columns: Columns) -> str:
+    """The smallest differences that could have been shown: of each metric of each column, over the models whose figures
+    are of as many examples.
+    """
+    found: dict[str, SmallestDifference | None] = {}
+    for heading, own in columns.items():
+        alike: dict[tuple[str, int], list[tuple[Spread, int]]] = {}
+        for family in own.values():
+            for name, spread in family.shown.items() if not family.is_untested else ():
+                seeds = len(family.on_test or family.runs)
+                alike.setdefault((name, family.examples(name)), []).append((spread, seeds))
+        has_several = len({name for name, _ in alike}) > 1
+        for (name, rows), spreads in alike.items():
+            found[f"{heading} {name}" if has_several else heading] = smallest_difference(name, spreads, rows)
+    return power_note(found)
+
+
 def read_families(
-    folders: Sequence[Path], table: str, wanted: Callable[[Run], bool] = lambda run: True, example: str = ""
-) -> tuple[list[Family], list[str]]:
-    """The families of some experiment folders that a report shows, and the places of unfinished runs.
+    folders: Sequence[Path], table: str, example: str, wanted: Callable[[Run], bool] = lambda run: True
+) -> list[Family]:
+    """The families of some experiment folders that a report shows.
 
     Args:
         table: as of `Task.table`.
@@ -171,29 +207,22 @@ def read_families(
         different.setdefault(folder.resolve(), folder)
     names = Counter(path.name for path in different)
     together: dict[tuple[str, str], list[Run]] = {}
-    unfinished: list[str] = []
     for path, folder in different.items():
         name = path.name if names[path.name] == 1 else str(folder)
-        checkpoints = read_experiment(folder).checkpoints
-        runs = [run for run in find_runs(checkpoints) if task_of(run.kind).table == table and wanted(run)]
-        begun = [f"{name}/{place.relative_to(checkpoints)}" for place in find_unfinished(checkpoints)]
-        if not runs and not begun:
-            raise UserError(f"{folder}: expected finished runs, found none; run one first, {example}")
+        every = find_runs(read_experiment(folder).checkpoints)
+        runs = [run for run in every if task_of(run.kind).table == table and wanted(run)]
+        if not runs:
+            raise UserError(f"{folder}: expected finished runs, found none; run one first, such as python {example}")
         for run in runs:
             # The rows of Table 2 are experiments.
             together.setdefault((name if table == "table2" else "", run.family), []).append(run)
-        unfinished += begun
     if not together:
-        shown = ", ".join(map(str, folders)) or "no folder"
-        raise UserError(
-            f"{shown}: expected finished runs, found none (not finished: {', '.join(unfinished) or 'none'}); run one "
-            f"first, {example}"
-        )
+        raise UserError(f"expected finished runs, found no folder; run one first, such as python {example}")
     places = dict.fromkeys((run.task, run.folder.parent) for runs in together.values() for run in runs)
     measured: dict[str, list[Baselines]] = {}
     for task, place in places:
         measured.setdefault(task, []).extend(read_baselines(place / BASELINES))
-    return [_family(name, runs, measured) for (name, _), runs in together.items()], unfinished
+    return [_family(name, runs, measured) for (name, _), runs in together.items()]
 
 
 def _family(name: str, runs: list[Run], measured: Mapping[str, Sequence[Baselines]]) -> Family:
@@ -203,11 +232,7 @@ def _family(name: str, runs: list[Run], measured: Mapping[str, Sequence[Baseline
 
 
 def write_report(out: Path, text: str, data: Mapping[str, Any]) -> None:
-    """Markdown, and its figures as JSON beside it.
-
-    Raises:
-        UserError: it cannot be written.
-    """
+    """Markdown, and its figures as JSON beside it."""
     write_text(out, text)
     write_json(out.with_suffix(".json"), data)
 
@@ -220,13 +245,6 @@ def check_out(out: Path) -> None:
     """
     if out.suffix != ".md":
         raise UserError(f"--out {out}: expected a name that ends in .md")
-
-
-def _phases(run: Run, ending: str) -> list[Path]:
-    """The run's folder and, of a run that began with the weights of one of the task with this ending, that one's."""
-    own = run.folder.parent
-    before = own.with_name(f"{own.name}{ending}").glob(f"*/{run.origin.checkpoint}") if run.origin.checkpoint else ()
-    return [run.folder, *(path.parent for path in before if stated_checksum(path) == run.origin.sha256)][:2]
 
 
 def _read_times(folder: Path) -> dict[str, Any]:

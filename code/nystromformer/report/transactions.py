@@ -1,4 +1,4 @@
-"""Finished runs on clients' events beside the lecture's tables: Gini, time, memory, and what one event's shift costs.
+"""Finished runs on clients' events: Gini, differences from the LSTM, what one event's shift costs, time and memory.
 
 Shapes: n clients.
 """
@@ -23,15 +23,6 @@ from nystromformer.tables import markdown
 from nystromformer.tasks.transactions.metrics import gini, interval
 from nystromformer.tasks.transactions.task import SHIFTED_CHANCE
 
-LECTURE = {
-    ("lstm", 350): "60.12 ± 0.17",
-    ("longformer", 350): "62.80",
-    ("linformer", 350): "53.47",
-    ("conv_linformer", 350): "64.37 ± 0.19",
-    ("lstm", 1500): "63.01 ± 0.14",
-    ("conv_linformer", 1500): "66.00 ± 0.21",
-}
-"""Out-of-time Gini in % of a bank's clients, by network or attention and by events of a row."""
 _REFERENCE = "lstm"
 _NORMAL = 1.96
 
@@ -40,13 +31,7 @@ _NORMAL = 1.96
 class Row:
     """A family of runs."""
 
-    data: str
-    name: str
-    """Of the network or attention, and what else it is."""
-    length: int
-    epochs: int
-    train_clients: int
-    seeds: list[int]
+    family: Family
     gini: Spread
     interval: tuple[float, float]
     """95 %, over clients."""
@@ -57,12 +42,22 @@ class Row:
     shift: float
     """What the Gini gains by dropping each client's newest event."""
     shift_interval: tuple[float, float]
-    minutes: Spread
-    memory_mib: float
-    """The greatest of a process, imports included."""
-    commands: list[str]
-    device: str
-    warnings: list[str]
+    costs: dict[str, Any]
+    """As of `Family.costs`."""
+
+    @property
+    def data(self) -> str:
+        return str(self.family.first.choices["data"])
+
+    @property
+    def name(self) -> str:
+        """Of the network or attention, and what else it is."""
+        run = self.family.first
+        network = run.choices["network"]
+        parts = [self.family.attention if network == "encoder" else network]
+        parts += [str(run.settings.objective)] if run.settings.objective else []
+        parts += ["cycle shift"] if run.choices["cycle_shift"] else []
+        return ", ".join([*parts, *(["after pretraining or another run"] if run.origin.checkpoint else [])])
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,13 @@ def write_transactions(folders: Sequence[Path], out: Path) -> str:
     check_out(out)
     rows = collect(folders)
     text = as_markdown(rows)
-    write_report(out, text, {"rows": [asdict(row) for row in rows]})
+    own = ("gini", "interval", "shift", "shift_interval", "costs")
+    figures = [
+        {"name": row.name, **row.family.record, **{key: vars(row)[key] for key in own}}
+        | {"gini": asdict(row.gini), "difference": row.difference and asdict(row.difference)}
+        for row in rows
+    ]
+    write_report(out, text, {"rows": figures})
     return text
 
 
@@ -108,13 +109,12 @@ def collect(folders: Sequence[Path]) -> list[Row]:
         run = family.first
         is_plain = not (run.origin.checkpoint or run.choices["cycle_shift"] or run.settings.objective)
         if run.choices["network"] == _REFERENCE and is_plain:
-            known = references.get(_clients(run))
-            if known is None or len(known.chances) < len(own.chances):  # of several the one of most seeds
-                references[_clients(run)] = own
+            key = _clients(run)
+            references[key] = max(references.get(key, own), own, key=lambda each: len(each.chances))  # of most seeds
     rows = [
         _row(family, own, references.get(_clients(family.first))) for family, own in zip(families, tested, strict=True)
     ]
-    return sorted(rows, key=lambda row: (row.data, row.length, -row.gini.mean))
+    return sorted(rows, key=lambda row: (row.data, row.family.first.length, -row.gini.mean))
 
 
 def clients_tested_in(folder: Path) -> Tested:
@@ -127,8 +127,7 @@ def clients_tested_in(folder: Path) -> Tested:
 
 
 def _read(folders: Sequence[Path]) -> list[Family]:
-    example = "such as python code/run_transactions.py"
-    return read_families(folders, "transactions", lambda run: "gini" in run.test_metrics, example)[0]
+    return read_families(folders, "transactions", "code/run_transactions.py", lambda run: "gini" in run.test_metrics)
 
 
 def difference_of(tested: Tested, reference: Tested) -> Difference | None:
@@ -164,47 +163,32 @@ def _clients(run: Run) -> tuple[Any, ...]:
 
 
 def _row(family: Family, tested: Tested, reference: Tested | None) -> Row:
-    first, clients = family.first, len(tested.labels_n)
-    network, costs = first.choices["network"], family.costs("-events")
-    ways = {
-        str(first.settings.objective): first.settings.objective,
-        "cycle shift": first.choices["cycle_shift"],
-        "after pretraining or another run": first.origin.checkpoint,
-    }
-    name = family.attention if network == "encoder" else network
+    clients = len(tested.labels_n)
     return Row(
-        data=first.choices["data"],
-        name=", ".join([name, *(way for way, chosen in ways.items() if chosen)]),
-        length=first.length,
-        epochs=first.settings.epochs,
-        train_clients=first.rows["train"],
-        seeds=family.seeds,
+        family,
         gini=spread_of(family.runs, lambda run: run.test_metrics["gini"]),
         interval=interval(tested.mean, clients),
         difference=None if reference is None or reference is tested else difference_of(tested, reference),
         shift=tested.mean(shifted=True) - tested.mean(),
         shift_interval=interval(lambda weights: tested.mean(weights, shifted=True) - tested.mean(weights), clients),
-        minutes=Spread.of([seconds / 60 for seconds in costs["seconds"]]),
-        memory_mib=costs["memory_mib"],
-        commands=[str(run.call) for run in family.runs],
-        device=first.device,
-        warnings=list(first.every_warning),
+        costs=family.costs(),
     )
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
     """The whole report."""
     header = ["data", "events", "model", "epochs", "clients", "seeds", "test Gini, %", "95 % over clients"]
-    header += ["− LSTM (95 %)", "one event shifted (95 %)", "minutes", "MiB of the process", "lecture's Gini, %"]
+    header += ["− LSTM (95 %)", "one event shifted (95 %)", "minutes", "MiB of the process"]
     lines, smallest = [], dict[str, float]()
     for row in rows:
-        lecture = "" if row.warnings else LECTURE.get((row.name.split(" ")[0], row.length), "")
-        figures = [str(row.epochs), f"{row.train_clients:,}", str(len(row.seeds)), str(row.gini), _range(row.interval)]
+        run, seconds = row.family.first, row.costs["seconds"]
+        figures = [str(run.settings.epochs), f"{run.rows['train']:,}", str(len(seconds))]
+        figures += [str(row.gini), _range(row.interval), str(row.difference or "")]
         shift = f"{100 * row.shift:+.1f} ({_range(row.shift_interval, '+')})"
-        costs = [f"{row.minutes.mean:.1f}", f"{row.memory_mib:,.0f}", lecture]
-        lines.append([row.data, f"{row.length:,}", row.name, *figures, str(row.difference or ""), shift, *costs])
+        costs = [f"{sum(seconds) / len(seconds) / 60:.1f}", f"{row.costs['memory_mib']:,.0f}"]
+        lines.append([row.data, f"{run.length:,}", row.name, *figures, shift, *costs])
         if row.difference is not None:
-            place = f"{row.data} at {row.length:,} events"
+            place = f"{row.data} at {run.length:,} events"
             smallest[place] = max(row.difference.smallest, smallest.get(place, 0.0))
     parts = [
         "# Clients' events",
@@ -213,8 +197,6 @@ def as_markdown(rows: Sequence[Row]) -> str:
         "clients, paired where they are of a difference; that from the LSTM counts the spread over seeds, too, where "
         "one of the two has several.",
         markdown(header, lines),
-        "The lecture's figures are of a bank's own clients (1 million to train on): only the order of the models can "
-        "be compared.",
     ]
     if smallest:
         shown = "; ".join(f"{place} {100 * value:.1f} points" for place, value in smallest.items())
@@ -222,10 +204,10 @@ def as_markdown(rows: Sequence[Row]) -> str:
             "Smallest difference from the LSTM that could have been shown (two-sided test at 5 %, power 80 %, clients "
             f"paired, seeds counted where one side has several): {shown}."
         )
-    warnings = dict.fromkeys(f"- {row.data}: {text}" for row in rows for text in row.warnings)
+    warnings = dict.fromkeys(f"- {row.data}: {text}" for row in rows for text in row.family.first.every_warning)
     parts += ["## Warnings", "\n".join(warnings)] if warnings else []
-    parts += ["## Commands", "\n".join(f"- {row.name}, {row.device}: `{row.commands[-1]}`" for row in rows)]
-    return "\n\n".join(parts) + "\n"
+    commands = (f"- {row.name}, {row.family.first.device}: `{row.family.commands[-1]}`" for row in rows)
+    return "\n\n".join([*parts, "## Commands", "\n".join(commands)]) + "\n"
 
 
 def _range(bounds: tuple[float, float], sign: Literal["", "+"] = "") -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from nystromformer.command_line.checked_command import ARGUMENTS, GIVEN
 from nystromformer.files.checked_json import STRICT
@@ -24,10 +23,6 @@ class Call:
     script: str = ""
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
-
-    def with_flags(self, changes: Mapping[str, str]) -> Call:
-        """The same with other values of some flags."""
-        return replace(self, flags=self.flags | {flag: (value,) for flag, value in changes.items()})
 
     def in_processes(self, count: int) -> str:
         """The line that starts it in so many processes."""

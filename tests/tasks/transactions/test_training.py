@@ -18,7 +18,7 @@ from small import ROOT, small_config
 
 from nystromformer.errors import UserError
 from nystromformer.model.events import EventModel, Hidden, MaskedEventModel, Network
-from nystromformer.report.transactions import LECTURE, clients_tested_in, difference_of
+from nystromformer.report.transactions import clients_tested_in, difference_of
 from nystromformer.runs.record import find_runs
 from nystromformer.tasks.transactions.examples import ClientExamples, Features, mask_events, shift_cyclically
 from nystromformer.tasks.transactions.metrics import gini
@@ -287,17 +287,12 @@ def test_bad_flags(
     assert "Traceback" not in said
 
 
-def test_a_report_puts_runs_beside_the_lecture_and_the_lstm(
-    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_puts_runs_beside_the_lstm(stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, other = experiment(tmp_path / "e"), experiment(tmp_path / "f")
     assert train(folder, stored, "--architecture", "lstm", "--seed", "0,1") == 0
     assert train(other, stored) == 0
-    monkeypatch.setitem(LECTURE, ("lstm", find_runs(folder / "model", "transactions")[0].length), "60.12")
     assert run("code/run_report.py", "transactions", folder, other, "--out", tmp_path / "t.md") == 0
-    text = (tmp_path / "t.md").read_text()
-    assert "| 60.12 |" in text
-    assert "Smallest difference from the LSTM" in text
+    assert "Smallest difference from the LSTM" in (tmp_path / "t.md").read_text()
     data = json.loads((tmp_path / "t.json").read_text())
     rows = {row["name"].split(" ")[0]: row for row in data["rows"]}
     found = {"lstm": find_runs(folder / "model", "transactions"), "encoder": find_runs(other / "model", "transactions")}
@@ -325,8 +320,6 @@ def test_a_report_puts_runs_beside_the_lecture_and_the_lstm(
     again = {row["name"].split(" ")[0]: row for row in json.loads((tmp_path / "t.json").read_text())["rows"]}
     assert again["nystrom"]["difference"] == rows["nystrom"]["difference"]
     assert "| lstm | 2 | 20 | 3 |" in (tmp_path / "t.md").read_text()
-    assert run("code/run_report.py", "transactions", few, "--out", tmp_path / "u.md") == 0
-    assert "60.12" not in (tmp_path / "u.md").read_text()
     assert run("code/run_report.py", "transactions", folder, "--out", tmp_path / "t.txt") == 2
     assert run("code/run_report.py", "transactions", tmp_path / "g", "--out", tmp_path / "u.md") == 2
     assert (
