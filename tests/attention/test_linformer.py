@@ -1,9 +1,8 @@
 """Linformer's projections: whose they are, how long, and the public module beside it; its convolution by a shift."""
 
-import authors
 import pytest
 import torch
-from attention_cases import DIM, HEADS, qkv, random_mask, suffix_mask
+from attention_cases import DIM, HEADS, qkv, suffix_mask
 from small import small_config
 
 from nystromformer.attention import create_attention, reference
@@ -46,7 +45,6 @@ def test_as_many_projected_tokens_as_there_are_can_be_exact() -> None:
         ({"sharing": "head"}, 2 * 2 * HEADS),
         ({"sharing": "layer", "share_keys_and_values": True}, 2),
         ({"sharing": "model"}, 2),
-        ({"as_in_table3": True}, HEADS),
     ],
 )
 def test_who_shares_what(options: dict[str, object], projections: int) -> None:
@@ -60,25 +58,11 @@ def test_who_shares_what(options: dict[str, object], projections: int) -> None:
     tokens = torch.randint(5, config.vocab_size, (2, 20), generator=torch.Generator().manual_seed(0))
     encoder(tokens).sum().backward()
     cores = [layer.attention.core for layer in encoder.layers]
-    is_shared = options.get("sharing") == "model" or "as_in_table3" in options
+    is_shared = options["sharing"] == "model"
     assert (cores[0].key_projection_GKL is cores[1].key_projection_GKL) is is_shared
     twin = Encoder(config)
     twin.load_state_dict(encoder.state_dict())
     torch.testing.assert_close(twin.eval()(tokens), encoder.eval()(tokens))
-
-
-def test_as_in_table_3_positions_are_projected_by_one_matrix_of_each_head() -> None:
-    """As the authors' code: `K = matmul(E, K * mask)`, `V = matmul(E, V * mask)`."""
-    module = linformer(64, as_in_table3=True).double()
-    q, k, v = (x.detach() for x in qkv(2, 40, dtype=torch.float64))
-    keep = random_mask(2, 40)
-    expected = authors.linformer(q, k, v, keep.double(), module.key_projection_GKL[:, :, :40])
-    expected = torch.where(keep[:, None, :, None], expected, 0.0)
-    torch.testing.assert_close(module(q, k, v, keep), expected, rtol=1e-11, atol=1e-12)
-    assert module.key_projection_GKL.shape == (HEADS, 6, 64)
-    assert 0.018 < linformer(2048, as_in_table3=True).key_projection_GKL.std() < 0.022
-    with pytest.raises(ValueError, match="sharing"):
-        linformer(64, as_in_table3=True, sharing="model")
 
 
 def test_the_public_module_agrees() -> None:

@@ -18,12 +18,8 @@ WITHOUT = {"model__num_landmarks": None, "model__conv_kernel_size": None}
 
 
 def longformer(dtype: torch.dtype = torch.float32, **parameters: object) -> LongformerAttention:
-    """With maps that are no identity, where it has them."""
-    torch.manual_seed(1)
     module = create_attention("longformer", num_heads=HEADS, head_dim=DIM, **parameters).to(dtype)
     assert isinstance(module, LongformerAttention)
-    for changes in module.parameters():
-        torch.nn.init.normal_(changes, std=0.3)
     return module
 
 
@@ -37,37 +33,16 @@ def peer_of(window: int) -> torch.nn.Module:
     return peer.eval()
 
 
-def global_weights(peer: torch.nn.Module, module: LongformerAttention) -> dict[str, Tensor]:
-    """The peer's other projections as our maps behind its first ones."""
-    assert module.global_changes_2HDD is not None
-    queries, values = module.global_changes_2HDD + torch.eye(DIM)
-    weights = {}
-    for name, maps_HDD in (("query", queries), ("key", torch.eye(DIM).expand(HEADS, -1, -1)), ("value", values)):
-        layer = getattr(peer, name)
-        per_head = torch.cat([layer.weight, layer.bias[:, None]], 1).unflatten(0, (HEADS, DIM))
-        composed = (maps_HDD.mT @ per_head).flatten(0, 1)
-        weights |= {f"{name}_global.weight": composed[:, :-1], f"{name}_global.bias": composed[:, -1]}
-    return weights
-
-
-def test_projections_of_no_token_have_a_gradient_of_zero() -> None:
-    """Else an optimizer has no moments of them, and a run cannot be resumed."""
-    module = longformer(window=4, num_global_tokens=0, global_projections=True).train()
-    q, k, v = torch.randn(3, 2, HEADS, 10, DIM)
-    module(q, k, v).sum().backward()
-    assert module.global_changes_2HDD is not None
-    assert module.global_changes_2HDD.grad is not None
-    assert not module.global_changes_2HDD.grad.any()
-
-
 @pytest.mark.parametrize("marks", [(), (0,), (0, 1, 40), (37,)], ids=str)
 @pytest.mark.parametrize(
     ("length", "window", "padded_to"), [(64, 16, 64), (63, 8, 64), (500, 50, 500), (500, 64, 512), (1024, 512, 1024)]
 )
 def test_transformers_module_agrees(length: int, window: int, padded_to: int, marks: tuple[int, ...]) -> None:
-    """On rows of which one is padded; it wants lengths that its window divides."""
+    """On rows of which one is padded; it wants lengths that its window divides. Its global tokens get the projections
+    of all others.
+    """
     peer = peer_of(window)
-    module = longformer(window=window, num_global_tokens=0, global_projections=True)
+    module = longformer(window=window, num_global_tokens=0)
     x = torch.randn(2, padded_to, WIDTH, generator=torch.Generator().manual_seed(3), requires_grad=True)
     keep = torch.arange(padded_to) < torch.tensor([[length], [length - 11]])
     is_global = torch.zeros_like(keep)
@@ -75,7 +50,9 @@ def test_transformers_module_agrees(length: int, window: int, padded_to: int, ma
     is_global[1, 5] = bool(marks)
     codes = torch.where(keep, torch.where(is_global, 1e4, 0.0), -1e4)
     arguments = (x, codes, ~keep, is_global, bool(marks))
-    expected = functional_call(peer, global_weights(peer, module), arguments)[0][:, :length]
+    projections = ("query", "key", "value")
+    shared = {f"{name}_global.{key}": x for name in projections for key, x in getattr(peer, name).named_parameters()}
+    expected = functional_call(peer, shared, arguments)[0][:, :length]
     q, k, v = (
         layer(x[:, :length]).unflatten(2, (HEADS, DIM)).transpose(1, 2) for layer in (peer.query, peer.key, peer.value)
     )
@@ -83,7 +60,7 @@ def test_transformers_module_agrees(length: int, window: int, padded_to: int, ma
     there = keep[:, :length, None]
     torch.testing.assert_close(out, expected.where(there, 0.0), rtol=1e-4, atol=1e-4)
     upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(4)) * there
-    inputs = [x, peer.query.weight, peer.key.weight, peer.value.weight, peer.value.bias, *module.parameters()]
+    inputs = [x, peer.query.weight, peer.key.weight, peer.value.weight, peer.value.bias]
     gradients = torch.autograd.grad(out, inputs, upstream, materialize_grads=True)
     wanted = torch.autograd.grad(expected, inputs, upstream, materialize_grads=True)
     for a, b in zip(gradients, wanted, strict=True):
@@ -91,22 +68,16 @@ def test_transformers_module_agrees(length: int, window: int, padded_to: int, ma
 
 
 @pytest.mark.parametrize("length", [1, 9, 63, 150])
-@pytest.mark.parametrize("dilation", [1, 3, [2, 1]], ids=str)
-@pytest.mark.parametrize("own", [False, True], ids=["shared", "own"])
-def test_marked_tokens_are_the_oracles(length: int, dilation: int | list[int], own: bool) -> None:
-    sizes = {"window": 6, "num_global_tokens": 2}
-    module = longformer(torch.float64, **sizes, dilation=dilation, global_projections=own)
+def test_marked_tokens_are_the_oracles(length: int) -> None:
+    module = longformer(torch.float64, window=6, num_global_tokens=2)
     x = qkv(3, length, seed=length, dtype=torch.float64)
     keep, marks = random_mask(3, length), random_mask(3, length, seed=5, share=0.15)
     keep[2] = length < 5
     out = module(*x, AttentionMask(keep, marks))
-    steps = [dilation] * HEADS if isinstance(dilation, int) else dilation
-    changes = {"marked_BN": marks, "changes_2HDD": module.global_changes_2HDD}
-    expected = reference.longformer_attention(*x, keep, window=6, steps=steps, num_first=2, **changes)
+    expected = reference.longformer_attention(*x, keep, window=6, num_first=2, marked_BN=marks)
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-11)
-    inputs = [*x, *module.parameters()]
-    gradients = torch.autograd.grad(out.square().sum(), inputs, materialize_grads=True)
-    wanted = torch.autograd.grad(expected.square().sum(), inputs, materialize_grads=True)
+    gradients = torch.autograd.grad(out.square().sum(), x, materialize_grads=True)
+    wanted = torch.autograd.grad(expected.square().sum(), x, materialize_grads=True)
     for a, b in zip(gradients, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
 
@@ -125,7 +96,7 @@ def test_marks_in_compiled_and_exported_programs() -> None:
     class Marked(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.attention = longformer(window=4, dilation=2, global_capacity=24, global_projections=True)
+            self.attention = longformer(window=4, global_capacity=24)
 
         def forward(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor, marks: Tensor) -> Tensor:
             out: Tensor = self.attention(q, k, v, AttentionMask(keep, marks))
@@ -160,23 +131,22 @@ def test_too_many_marks_name_the_setting() -> None:
 
 
 def test_a_model_says_where_it_cannot_be() -> None:
-    attention = {"name": "longformer", "window": 64, "dilation": [1, 2, 3], "num_global_tokens": 33}
-    with pytest.raises(UserError, match="3 problems") as caught:
+    attention = {"name": "longformer", "window": 64, "num_global_tokens": 33}
+    with pytest.raises(UserError, match="2 problems") as caught:
         small_config(model__attn_type=attention, model__num_landmarks=None)
     text = str(caught.value)
     for words in [
         "model.attn_type.window: expected at most max_seq_len = 32, found 64",
         "model.attn_type.num_global_tokens: expected at most max_seq_len = 32, found 33",
-        "model.attn_type.dilation: expected a number, or 2 of them, one for each head, found 3",
     ]:
         assert words in text
 
 
 def test_each_layer_may_have_its_own_window() -> None:
-    layers = [{"name": "longformer", "window": 4}, {"name": "longformer", "window": 8, "dilation": [1, 2]}]
+    layers = [{"name": "longformer", "window": 4}, {"name": "longformer", "window": 8}]
     encoder = Encoder(small_config(model__attn_type=layers, model__num_landmarks=None).model)
     cores = [layer.attention.core for layer in encoder.layers]
-    assert [(core.config.window, core.config.dilation) for core in cores] == [(4, 1), (8, (1, 2))]
+    assert [core.config.window for core in cores] == [4, 8]
     assert encoder(torch.randint(5, 300, (2, 32))).shape == (2, 32, 16)
 
 

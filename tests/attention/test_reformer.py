@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import authors
 import pytest
 import torch
 from attention_cases import DIM, HEADS, qkv, suffix_mask
@@ -95,47 +94,6 @@ def test_transformers_module_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "randn", lambda shape, **options: rotations.reshape(shape))
     theirs = peer(flat[0]).hidden_states
     torch.testing.assert_close(module(q, q, v).transpose(1, 2).flatten(2), theirs, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
-@pytest.mark.parametrize(
-    ("length", "parameters"),
-    [
-        (96, {"chunk_length": 8}),
-        (128, {"chunk_length": 4, "num_hashes": 3}),
-        (64, {"chunk_length": 16, "num_hashes": 1, "num_buckets": 6}),
-        (16, {"chunk_length": 16}),
-        (10, {"chunk_length": 16}),
-    ],
-    ids=["two-rounds", "two-hashes-in-one", "one-round", "one-chunk", "short"],
-)
-def test_as_in_table_3_it_is_transformers_module(length: int, parameters: dict[str, Any], masked: bool) -> None:
-    module = reformer(as_in_table3=True, **parameters).double()
-    q, _, v = qkv(3, length, dtype=torch.float64)
-    keep = suffix_mask(length, length, length - 3, length // 3) if masked else None
-    if keep is not None:
-        keep[1, 2] = False
-    out = module(q, q, v, keep)
-    upstream = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(1))
-    sizes = {"lsh_attn_chunk_length": module.config.chunk_length, "num_buckets": module.config.num_buckets}
-    theirs = authors.reformer(q, v, None if keep is None else keep.double(), module.rotations_RDK, **sizes)
-    if keep is not None:
-        theirs = torch.where(keep[:, None, :, None], theirs, 0.0)
-    torch.testing.assert_close(out, theirs, rtol=1e-11, atol=1e-11)
-    for a, b in zip(*(torch.autograd.grad(x, [q, v], upstream) for x in (out, theirs)), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
-
-
-def test_as_in_table_3_chunks_cut_the_padded_length() -> None:
-    module = reformer(as_in_table3=True, chunk_length=16)
-    q, _, v = (x.detach() for x in qkv(1, 40))
-    with pytest.raises(ValueError, match="expected a multiple of it, found 40 tokens"):
-        module(q, q, v)
-    config = ATTENTIONS["reformer"](chunk_length=16, as_in_table3=True)
-    assert config.length_step == 16
-    assert config.why_not_length(48) is config.why_not_length(9) is None
-    assert "whole chunks of 16" in (config.why_not_length(40) or "")
-    assert [key for key, _ in config.impossible_at(40)] == ["chunk_length"]
 
 
 def test_more_rounds_come_closer_to_all_tokens() -> None:

@@ -1,7 +1,5 @@
 """Synthesizer: what its kinds go by, what they learn, and what cannot be asked of them."""
 
-import math
-
 import pytest
 import torch
 from attention_cases import DIM, HEADS, qkv, suffix_mask
@@ -24,7 +22,7 @@ def synthesizer(length: int = 64, **parameters: object) -> SynthesizerAttention:
 
 
 def test_longer_input_than_was_learned_is_refused() -> None:
-    for kind in ("dense", "factorized_dense", "random", "factorized_random"):
+    for kind in ("dense", "random"):
         module = synthesizer(64, kind=kind)
         assert module(*qkv(1, 64)).shape == (1, HEADS, 64, DIM)
         with pytest.raises(ValueError, match=r"learned scores for 64 positions .*, found 65"):
@@ -41,19 +39,16 @@ def test_dense_is_softmax_attention_to_learned_keys() -> None:
     torch.testing.assert_close(module(q, k, v).double(), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["random", "factorized_random"])
-def test_random_is_a_mean_where_nothing_was_learned_and_a_choice_where_much_was(kind: str) -> None:
-    module = synthesizer(kind=kind, **({"rank": 64} if kind == "factorized_random" else {}))
+def test_random_is_a_mean_where_nothing_was_learned_and_a_choice_where_much_was() -> None:
+    module = synthesizer(kind="random")
     q, k, v = (x.detach() for x in qkv(2, 40))
     keep = suffix_mask(40, 40, 13)
     valid = keep[:, None, :, None]
     with torch.no_grad():
-        for weight in module.parameters():
-            weight.zero_()
+        module.scores_HLL.zero_()
         means = torch.stack([v[0].mean(1, keepdim=True), v[1, :, :13].mean(1, keepdim=True)])
         torch.testing.assert_close(module(q, k, v, keep), means * valid)
-        for weight in module.parameters():
-            weight.copy_(36 ** (1 if kind == "random" else 0.5) * torch.eye(64))
+        module.scores_HLL.copy_(36 * torch.eye(64))
         torch.testing.assert_close(module(q, k, v, keep), v * valid)
 
 
@@ -84,7 +79,7 @@ def test_a_batch_shares_the_exponentials() -> None:
     assert sizes[1] < 1.5 * sizes[0]
 
 
-@pytest.mark.parametrize(("kind", "without"), [("dense", ["key"]), ("factorized_random", ["query", "key"])])
+@pytest.mark.parametrize(("kind", "without"), [("dense", ["key"]), ("random", ["query", "key"])])
 def test_no_projection_is_built_for_what_is_not_looked_at(kind: str, without: list[str]) -> None:
     config = small_config(model__attn_type={"name": "synthesizer", "kind": kind}, **ALONE).model
     plain = small_config(model__attn_type="softmax", **ALONE).model
@@ -100,14 +95,3 @@ def test_no_projection_is_built_for_what_is_not_looked_at(kind: str, without: li
     assert [f"attention.{part}." in " ".join(done.left_out) for part in ("query", "key")] == ["query" in without, True]
     back = transfer_weights(states[1], plain.model_dump(), states[0], config.model_dump())
     assert [f"attention.{part}." in " ".join(back.initial) for part in ("query", "key")] == ["query" in without, True]
-
-
-def test_the_factor_is_near_the_square_root() -> None:
-    module = synthesizer(60, kind="factorized_dense")
-    assert (module.first_HDP.shape[2], module.second_HDS.shape[2]) == (6, 10)
-    assert synthesizer(61, kind="factorized_dense").first_HDP.shape[2] == 1
-    assert math.prod(x.shape[2] for x in synthesizer(60, kind="factorized_dense", factor=15).parameters()) == 60
-    for length in range(1, 61):
-        x = qkv(1, length)
-        wide, narrow = synthesizer(60, kind="factorized_dense", factor=15), synthesizer(60, kind="factorized_dense")
-        assert wide(*x).shape == narrow(*x).shape == x[0].shape

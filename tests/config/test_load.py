@@ -174,7 +174,6 @@ def test_one_key_overridden_twice(valid: Data, write_config: WriteConfig) -> Non
         ("nystrom", {}),
         ("nystrom,num_landmarks=8,landmarks=strided", {"num_landmarks": 8, "landmarks": "strided"}),
         ('{"name": "nystrom", "num_landmarks": 8}', {"num_landmarks": 8}),
-        ("longformer,window=4,dilation=[1,2]", {"window": 4, "dilation": [1, 2]}),
     ],
 )
 def test_attentions_of_flags(text: str, parameters: Data) -> None:

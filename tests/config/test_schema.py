@@ -179,18 +179,6 @@ def test_values_that_cannot_be_combined(valid: Data, section: Data, expected: st
     assert problem.removeprefix("pretraining_setting.").startswith(expected), problem
 
 
-SHARED = {"attn_type": {"name": "linformer", "sharing": "model"}, "max_seq_len": 256}
-
-
-@pytest.mark.parametrize("model", [NETWORK, SHARED])
-def test_what_cannot_be_sharded(valid: Data, model: Data) -> None:
-    valid["model"].update(model)
-    experiment_config(valid, "here")
-    valid["gpu_setting"]["parallel"] = "fsdp"
-    (problem,) = problems(valid)
-    assert problem.startswith('gpu_setting.parallel: expected "ddp" with '), problem
-
-
 def test_combinations_are_refused_all_at_once(valid: Data) -> None:
     valid["model"].update(head_dim=5, attn_type=["softmax"], num_landmarks=8)
     valid["pretraining_setting"].update(seed=-1)

@@ -41,11 +41,6 @@ def test_plain_pytorch() -> None:
 
 def test_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    names = run("Token classification and question answering")
-    logits, first, last, mask = (names[name] for name in ("logits", "first", "last", "mask"))
+    logits = run("Token classification")["logits"]
     assert isinstance(logits, torch.Tensor)
-    assert isinstance(first, torch.Tensor)
-    assert isinstance(last, torch.Tensor)
-    assert isinstance(mask, torch.Tensor)
     assert logits.shape == (2, 400, 9)
-    assert ((first <= last) & (last < first + 30) & (last < mask.sum(1))).all()

@@ -58,7 +58,7 @@ def outputs(model: PretrainingModel, batch: int, length: int, types: bool = True
     types_BN = (torch.arange(length) > lengths[:, None] // 2).long() if types else None
     with torch.no_grad():
         out = model(tokens, torch.arange(length).expand(batch, -1), mask, types_BN)
-    return [out.mlm_BKV[mask], out.classes["sop"]]
+    return [out.mlm_BKV[mask], out.order_B2]
 
 
 def same(model: PretrainingModel, other: PretrainingModel, length: int, types: bool = True) -> None:

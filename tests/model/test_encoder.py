@@ -116,7 +116,7 @@ def test_options_build_and_train(changes: dict[str, object]) -> None:
     model = PretrainingModel(config(**changes), ["mlm", "sop"])
     out = model(tokens(), torch.tensor([[1, 2], [3, 4]]))
     assert out.mlm_BKV.shape == (2, 2, VOCABULARY)
-    (out.mlm_BKV.square().mean() + out.classes["sop"].square().mean()).backward()
+    (out.mlm_BKV.square().mean() + out.order_B2.square().mean()).backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
 
 
@@ -208,6 +208,6 @@ def test_pretraining_outputs_are_those_of_the_whole_encoder(pooling: str) -> Non
     hidden = model.encoder(tokens())
     out = model(tokens(), positions)
     assert model.sentence_order is not None
-    torch.testing.assert_close(out.classes["sop"], model.sentence_order(model.encoder.pool(hidden)))
+    torch.testing.assert_close(out.order_B2, model.sentence_order(model.encoder.pool(hidden)))
     at = torch.stack([hidden[row, positions[row]] for row in range(2)])
     torch.testing.assert_close(out.mlm_BKV, model.mlm(at, model.encoder.embeddings.word.weight))

@@ -162,7 +162,7 @@ def test_pretraining_learns_through_it() -> None:
     model = PretrainingModel(config(**ATTENTIONS["reformer"], feed_forward_chunk=16), ["mlm", "sop"])
     out = model(tokens(), torch.tensor([[1, 2], [3, 4]]))
     assert out.mlm_BKV is not None
-    (out.mlm_BKV.square().mean() + out.classes["sop"].square().mean()).backward()
+    (out.mlm_BKV.square().mean() + out.order_B2.square().mean()).backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
     names = dict(model.encoder.layers[0].attention.named_parameters())
     assert "query.weight" in names
@@ -188,11 +188,3 @@ def test_pretraining_learns_through_it() -> None:
 def test_what_excludes_it_is_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(UserError, match=words):
         config(**changes)
-
-
-def test_shards_are_refused() -> None:
-    with pytest.raises(UserError, match=r'gpu_setting\.parallel: expected "ddp" with model\.reversible'):
-        small_config(model__norm="pre", model__reversible=True, gpu_setting__parallel="fsdp")
-    shared = {"name": "linformer", "projected_length": 8, "sharing": "model"}
-    with pytest.raises(UserError, match=r'gpu_setting\.parallel: expected "ddp" with weights that all layers share'):
-        small_config(model__attn_type=shared, model__num_landmarks=None, gpu_setting__parallel="fsdp")

@@ -129,7 +129,7 @@ def test_every_attention_trains_and_keeps_padding_out(case: Case) -> None:
     positions = torch.tensor([[1, 5], [3, 19]])
     out = model(padded, positions, keep)
     assert out.mlm_BKV is not None
-    (out.mlm_BKV.square().mean() + out.classes["sop"].square().mean()).backward()
+    (out.mlm_BKV.square().mean() + out.order_B2.square().mean()).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert torch.isfinite(parameter.grad).all(), name

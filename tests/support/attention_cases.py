@@ -17,7 +17,6 @@ from nystromformer.attention.base import Holds
 from nystromformer.attention.bigbird import BigBirdAttention
 from nystromformer.attention.linformer import LinformerAttention
 from nystromformer.attention.local import LocalAttention
-from nystromformer.attention.longformer import LongformerAttention
 from nystromformer.attention.near_far import NearFarAttention
 from nystromformer.attention.reformer import ReformerAttention
 from nystromformer.attention.registry import register_from_file
@@ -114,6 +113,7 @@ _linear = oracle_of(reference.linear_attention)
 _performer = oracle_of(reference.performer_attention, "kernel", features="features_MD")
 _piecewise = oracle_of(reference.piecewise_attention, keys_HSD="key_weight_HSD", values_HSD="value_weight_HSD")
 _sinkhorn = oracle_of(reference.sinkhorn_attention, "block_size", "iterations", "temperature")
+_longformer = oracle_of(reference.longformer_attention, "window", num_first="num_global_tokens")
 _mra = oracle_of(
     reference.mra_attention,
     *("block_size", "num_blocks", "neighbours", "choice", "coarse"),
@@ -131,15 +131,10 @@ def _synthesizer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tenso
     assert isinstance(module, SynthesizerAttention)
 
     def scores(qs: Tensor, head: int) -> Tensor:
-        n, hidden = len(qs), qs.clamp(min=0)
+        n = len(qs)
         if module.config.kind == "dense":
-            return hidden @ module.weight_HLD[head, :n].double().T
-        if module.config.kind == "factorized_dense":
-            factors = (hidden @ weight[head].double() for weight in (module.first_HDP, module.second_HDS))
-            return reference.pairwise_products(*factors, n)
-        if module.config.kind == "random":
-            return module.scores_HLL[head].double()[:n, :n]
-        return (module.rows_HLR[head].double() @ module.columns_HLR[head].double().T)[:n, :n]
+            return qs.clamp(min=0) @ module.weight_HLD[head, :n].double().T
+        return module.scores_HLL[head].double()[:n, :n]
 
     return reference.synthesizer_attention(q, k, v, keep, scores=scores)
 
@@ -157,18 +152,11 @@ def _local(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | No
 
 def _sparse(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, SparseAttention)
-    stride, summary = module.config.stride, module.config.summary
+    stride = module.config.stride
 
     def allowed(count: int, head: int) -> Tensor:
         i, j = torch.arange(count)[:, None], torch.arange(count)
-        if module.config.pattern == "strided":
-            first, second = (i - j).abs() <= stride, (i - j) % stride == 0
-        else:
-            ends = ((j // stride + 1) * stride).clamp(max=count)
-            first, second = i // stride == j // stride, (j >= ends - summary).expand(count, -1)
-        if module.config.heads == "merged":
-            return first | second
-        return first if head < (module.num_heads + 1) // 2 else second
+        return ((i - j).abs() <= stride) | ((i - j) % stride == 0)
 
     return reference.pattern_attention(q, k, v, keep, allowed=allowed)
 
@@ -183,15 +171,7 @@ def bigbird(
     def allowed(count: int, head: int) -> Tensor:
         return reference.bigbird_pattern(count, module.salts_HR[head].tolist(), *sizes, is_global)
 
-    return reference.bigbird_attention(q, k, v, keep, allowed=allowed, extra=module.extra)
-
-
-def _longformer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
-    assert isinstance(module, LongformerAttention)
-    config = module.config
-    steps = [config.dilation] * HEADS if isinstance(config.dilation, int) else config.dilation
-    sizes = {"window": config.window, "steps": steps, "num_first": config.num_global_tokens}
-    return reference.longformer_attention(q, k, v, keep, **sizes, changes_2HDD=module.global_changes_2HDD)
+    return reference.pattern_attention(q, k, v, keep, allowed=allowed)
 
 
 def _reformer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
@@ -210,7 +190,7 @@ def _nystrom(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | 
         "strided": reference.strided_tokens,
         "kmeans": partial(reference.lloyd_centres, iterations=config.kmeans_iterations or 3),
     }
-    sizes = {"num_landmarks": config.num_landmarks, "iterations": config.pinv_iterations, "ridge": config.pinv_ridge}
+    sizes = {"num_landmarks": config.num_landmarks, "iterations": config.pinv_iterations}
     return reference.nystrom_attention(q, k, v, keep, **sizes, landmarks=rules[config.landmarks])
 
 
@@ -247,9 +227,7 @@ CASES = [
     _case("local+conv", _local, block_size=5, conv_kernel_size=3),
     _case("local-alone", _local, block_size=8, neighbours=0),
     _case("sparse", _sparse, stride=6),
-    _case("sparse+conv", _sparse, stride=5, heads="separate", conv_kernel_size=3),
-    _case("sparse-fixed", _sparse, pattern="fixed", stride=7, summary=2),
-    _case("sparse-fixed-separate", _sparse, pattern="fixed", stride=6, summary=3, heads="separate"),
+    _case("sparse+conv", _sparse, stride=5, conv_kernel_size=3),
     _case("bigbird", bigbird, block_size=4, num_random_blocks=2),
     _case(
         "bigbird+conv",
@@ -260,11 +238,9 @@ CASES = [
         num_global_blocks=0,
         conv_kernel_size=3,
     ),
-    _case("bigbird-extra", bigbird, block_size=4, num_window_blocks=1, num_global_blocks=1, extra_global_tokens=3),
     _case("longformer", _longformer, window=6, num_global_tokens=2),
-    _case("longformer+conv", _longformer, window=24, global_projections=True, conv_kernel_size=3),
-    _case("longformer-dilated", _longformer, window=4, dilation=[1, 3], num_global_tokens=3, global_projections=True),
-    _case("longformer-windows", _longformer, window=8, dilation=2, num_global_tokens=0),
+    _case("longformer+conv", _longformer, window=24, conv_kernel_size=3),
+    _case("longformer-windows", _longformer, window=8, num_global_tokens=0),
     _case("reformer", _reformer, chunk_length=6),
     _case("reformer+conv", _reformer, chunk_length=5, num_hashes=3, conv_kernel_size=3),
     _case("reformer-across", _reformer, chunk_length=8, across_buckets=True, num_buckets=6),
@@ -274,9 +250,7 @@ CASES = [
     _case("sinkhorn-sharp", _sinkhorn, block_size=8, iterations=10, temperature=0.1),
     _case("synthesizer", _synthesizer),
     _case("synthesizer+conv", _synthesizer, conv_kernel_size=3),
-    _case("synthesizer-factors", _synthesizer, 512, kind="factorized_dense", factor=8),
     _case("synthesizer-random", _synthesizer, 512, kind="random"),
-    _case("synthesizer-random-factors", _synthesizer, 512, kind="factorized_random", rank=3, conv_kernel_size=3),
     _case("mra", _mra, block_size=4, num_blocks=2),
     _case("mra+conv", _mra, block_size=3, num_blocks=5, neighbours=1, num_first_blocks=1, conv_kernel_size=3),
     _case("mra-query", _mra, block_size=4, num_blocks=2, choice="query"),
@@ -293,7 +267,6 @@ CASES = [
     _case("nystrom-kmeans", _nystrom, num_landmarks=8, landmarks="kmeans", conv_kernel_size=3),
     _case("nystrom-1-kmeans", _nystrom, num_landmarks=7, landmarks="kmeans", kmeans_iterations=1),
     _case("nystrom-3-iterations", _nystrom, num_landmarks=5, pinv_iterations=3),
-    _case("nystrom-ridge", _nystrom, num_landmarks=8, pinv_ridge=0.001, conv_kernel_size=3),
 ]
 
 

@@ -4,14 +4,10 @@ Shapes: B batch, H heads, N tokens, M landmarks, D head dim, E width.
 """
 
 from collections.abc import Callable
-from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import ReformerConfig
-from transformers.models.reformer.modeling_reformer import LSHSelfAttention
 
 Mix = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """From q, k, v (B, H, N, D) and a mask of ones and zeros (B, N)."""
@@ -46,54 +42,6 @@ def nystrom(q: Tensor, k: Tensor, v: Tensor, mask_BN: Tensor, weight: Tensor | N
     return out + torch.conv2d(v * mask_B1N1, weight, padding=(weight.shape[2] // 2, 0), groups=H)
 
 
-def linformer(q: Tensor, k: Tensor, v: Tensor, mask_BN: Tensor, matrix_HKN: Tensor) -> Tensor:
-    k, v = (matrix_HKN @ (x * mask_BN[:, None, :, None]) for x in (k, v))
-    return torch.softmax(q @ k.mT / q.shape[3] ** 0.5, -1) @ v
-
-
-def performer(q: Tensor, k: Tensor, v: Tensor, mask_BN: Tensor, features_MD: Tensor) -> Tensor:
-    """Their module around performer-pytorch's FastAttention, over the N x N weights."""
-    mask_B1N1, root = mask_BN[:, None, :, None], q.shape[3] ** 0.25
-    q, k, v = q / root, k / root * mask_B1N1, v * mask_B1N1
-
-    def features_of(x: Tensor, over: tuple[int, ...]) -> Tensor:
-        scaled = x / root
-        dashed = torch.einsum("bhnd,md->bhnm", scaled, features_MD)
-        halves = scaled.square().sum(-1, keepdim=True) / 2
-        return (dashed - halves - dashed.amax(over, keepdim=True).detach()).exp() + 1e-4
-
-    weights = features_of(q, (-1,)) @ features_of(k, (-1, -2)).mT
-    return weights / weights.sum(-1, keepdim=True) @ v
-
-
-def reformer(q: Tensor, v: Tensor, mask_BN: Tensor | None, rotations_RDK: Tensor, **settings: Any) -> Tensor:
-    """transformers' LSHSelfAttention itself, on what is projected already, with given rotations for all heads."""
-    _, H, N, D = q.shape
-    config = ReformerConfig(
-        attention_head_size=D,
-        num_attention_heads=H,
-        hidden_size=H * D,
-        lsh_attention_probs_dropout_prob=0.0,
-        num_hashes=len(rotations_RDK),
-        is_decoder=False,
-        max_position_embeddings=N,
-        **settings,
-    )
-    peer = LSHSelfAttention(config, layer_idx=0).to(q.dtype).eval()
-
-    def drawn(shape: tuple[int, ...], **options: Any) -> Tensor:
-        return rotations_RDK[:, :, : shape[-1]].permute(1, 0, 2).to(q.dtype).expand(H, -1, -1, -1).reshape(shape)
-
-    q_BNE, v_BNE = (x.transpose(1, 2).flatten(2) for x in (q, v))
-    with (
-        patch.object(peer.query_key, "forward", lambda x: q_BNE),
-        patch.object(peer.value, "forward", lambda x: v_BNE),
-        patch.object(torch, "randn", drawn),
-    ):
-        out: Tensor = peer(q_BNE, mask_BN).hidden_states
-    return out.unflatten(2, (H, D)).transpose(1, 2)
-
-
 def arena_logits(
     weights: dict[str, Tensor], tokens_BN: Tensor, mask_BN: Tensor, mixes: list[Mix], heads: int, towers: int
 ) -> Tensor:
@@ -118,9 +66,9 @@ def arena_logits(
     for number, mix in enumerate(mixes):
         layer = f"encoder.layers.{number}"
         branch = norm(x, f"{layer}.attention_norm")
-        names = ("query", "key" if f"{layer}.attention.key.weight" in weights else "query", "value")
         q, k, v = (
-            linear(branch, f"{layer}.attention.{name}").unflatten(2, (heads, -1)).transpose(1, 2) for name in names
+            linear(branch, f"{layer}.attention.{name}").unflatten(2, (heads, -1)).transpose(1, 2)
+            for name in ("query", "key", "value")
         )
         x = x + linear(mix(q, k, v, mask_BN).transpose(1, 2).flatten(2), f"{layer}.attention.output")
         branch = linear(norm(x, f"{layer}.feed_forward_norm"), f"{layer}.feed_forward.up")

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import Group, join_group
 from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
-from nystromformer.training.distributed import gathered
+from nystromformer.training.distributed import on_cpu
 
 STEPS = 30
 EVERY_STEP = {
@@ -84,10 +83,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Pat
     [
         {},
         {"model__norm": "pre", "model__reversible": True},
-        {"model__positions": "rotary", "gpu_setting__parallel": "fsdp"},
-        {"pretraining_setting__optimizer": "stable_adamw", "gpu_setting__parallel": "fsdp"},
+        {"model__positions": "rotary", "pretraining_setting__optimizer": "stable_adamw"},
     ],
-    ids=["plain", "reversible", "rotary in shards", "StableAdamW in shards"],
+    ids=["plain", "reversible", "rotary with StableAdamW"],
 )
 def test_one_by_sixteen_four_by_four_and_two_processes_agree(
     network: dict[str, Any], tmp_path: Path, dataset_folder: Path
@@ -119,12 +117,9 @@ def fork(experiment: Experiment, dataset_folder: Path) -> list[Forked]:
     return [Forked(work, experiment.folder / "stderr.txt", environment) for environment in as_torchrun(2)]
 
 
-@pytest.mark.parametrize("layout", [pytest.param("ddp", marks=pytest.mark.slow), "fsdp"])
-def test_stopped_with_two_processes_and_resumed_with_one(
-    layout: str, tmp_path: Path, dataset_folder: Path, alone: Path
-) -> None:
+def test_stopped_with_two_processes_and_resumed_with_one(tmp_path: Path, dataset_folder: Path, alone: Path) -> None:
     """Dropout, order and masks go on exactly; the signals come as a scheduler sends them: to all, and again."""
-    experiment = write_experiment(tmp_path, **EVERY_STEP, gpu_setting__parallel=layout)
+    experiment = write_experiment(tmp_path, **EVERY_STEP)
     processes = fork(experiment, dataset_folder)
     wait_for_step(processes[0], tmp_path, 5)
     for each in processes * 2:
@@ -139,20 +134,6 @@ def test_stopped_with_two_processes_and_resumed_with_one(
     }
     pretrain(write_experiment(tmp_path, **EVERY_STEP), dataset_folder, CPU)
     assert_same_curve(tmp_path, alone)
-
-
-@pytest.mark.slow
-def test_begun_alone_and_gone_on_in_shards(tmp_path: Path, dataset_folder: Path, alone: Path) -> None:
-    write_experiment(tmp_path, **EVERY_STEP, gpu_setting__parallel="fsdp")
-    (tmp_path / "model").mkdir()
-    for name in ("cp-0000.cp", "cp-0000.model", "log.jsonl"):
-        shutil.copy(alone / "model" / name, tmp_path / "model" / name)
-    assert run(tmp_path, dataset_folder) == 0, stderr(tmp_path)
-    assert "going on from cp-0000.cp, step 10 of 30" in stderr(tmp_path)
-    assert_same_curve(tmp_path, alone)
-    final = read_checkpoint(tmp_path / "model" / "cp-0002.cp")
-    assert all(isinstance(weight, torch.Tensor) for weight in final["model"].values())
-    assert final["optimizer"]["state"][0]["exp_avg"].shape == final["model"]["encoder.embeddings.word.weight"].shape
 
 
 @pytest.mark.slow
@@ -172,7 +153,7 @@ def test_a_lost_worker_is_replaced_and_the_curve_is_the_same(tmp_path: Path, dat
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_weight_of_two_names_is_copied_from_a_gpu_once() -> None:
     weight = torch.arange(12.0, device="cuda")
-    state = gathered({"one": weight, "other": weight}, keep=True)
+    state = on_cpu({"one": weight, "other": weight})
     assert state["one"] is state["other"]
     assert torch.equal(state["one"], torch.arange(12.0))
 

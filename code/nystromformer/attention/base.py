@@ -72,7 +72,7 @@ class Attention(nn.Module, ABC):
         head_dim: D, the width of a head; scores are scaled by 1/√D.
 
     Raises:
-        ValueError: no head or no width, or parameters that so many heads cannot have.
+        ValueError: no head or no width.
     """
 
     config: AttentionConfig
@@ -84,8 +84,6 @@ class Attention(nn.Module, ABC):
         for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
             if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, found {value!r:.40}")
-        if problems := config.impossible_with(num_heads):
-            raise ValueError("; ".join(f"{key}: {text}" for key, text in problems))
         self.config = config
         self.num_heads = num_heads
         self.head_dim = head_dim

@@ -1,11 +1,11 @@
 """BigBird's attention (Zaheer et al., "Big Bird: Transformers for Longer Sequences", 2020): window, random, global.
 
 Shapes: B batch, H heads, N tokens, S tokens of a block, A blocks, C of them that attend, R random blocks, W blocks that
-each attends to, E learned global tokens, K keys, D head dim.
+each attends to, K keys, D head dim.
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nystromformer.attention.block_sparse import Common, attend_to_blocks
 from nystromformer.attention.global_tokens import GlobalTokens, attend_from_global
@@ -22,16 +22,11 @@ class BigBirdAttention(GlobalRowsAttention):
 
     The tokens of a block attend to those of `num_window_blocks` blocks, its own in their middle, of
     `num_random_blocks` others, and to the global tokens, each once. The global tokens attend to all, and all attend to
-    them (their section 2): the first `num_global_blocks` blocks of a row, those that the mask marks (both BIGBIRD-ITC),
-    and `extra_global_tokens` learned ones, which are no tokens of the row (BIGBIRD-ETC).
+    them (their section 2): the first `num_global_blocks` blocks of a row, and those that the mask marks (BIGBIRD-ITC).
 
     Random blocks are others than the window's and the global ones, and each another: at most as many as there are. They
     go by a block's number, the head, the number of blocks of its row, and salts, which are drawn once and saved with
     the weights. A row of few blocks gets exact softmax attention: no block is left out.
-
-    A learned global token has a query, a key and a value for each head. Its query attends to all tokens of the row and
-    to the keys of the learned ones; what it gets is its value for the tokens of the row, which attend to its key. So it
-    hands on what it read within the layer; it has no output of its own, and the next layer has others.
 
     Args:
         config, num_heads, head_dim: as for every attention.
@@ -45,24 +40,20 @@ class BigBirdAttention(GlobalRowsAttention):
         shape = (num_heads, config.num_random_blocks)
         salts = torch.randint(2**32, shape, generator=generator_of(own_seed()), device="cpu")
         self.register_buffer("salts_HR", salts)
-        # So small that they attend to all almost evenly at first.
-        extra = torch.randn(3, num_heads, config.extra_global_tokens, head_dim) * head_dim**-0.5
-        self.extra = nn.Parameter(extra) if config.extra_global_tokens else None
 
     def attend_rows(
         self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None, tokens: GlobalTokens | None
     ) -> Tensor:
-        learned = None if self.extra is None else _learned(self.extra, k, v, lengths_B)
         if not is_exporting() and q.shape[2] <= self._longest_whole:
-            return _attend_to_all(q, k, v, lengths_B, learned)
+            return attend_from_global(q, k, v, lengths_B)
         if tokens is None:
-            return self._attend_by_blocks(q, k, v, lengths_B, None, learned)
-        own = _attend_to_all(tokens.taken(q), k, v, lengths_B, learned)
+            return self._attend_by_blocks(q, k, v, lengths_B, None)
+        own = attend_from_global(tokens.taken(q), k, v, lengths_B)
         if is_exporting():
-            return tokens.placed(own, self._attend_by_blocks(q, k, v, lengths_B, tokens, learned))
+            return tokens.placed(own, self._attend_by_blocks(q, k, v, lengths_B, tokens))
         # A row's first blocks have their output by now, and N is more than they are.
         first = self.config.num_global_tokens
-        others = self._attend_by_blocks(q[:, :, first:], k, v, lengths_B, tokens, learned)
+        others = self._attend_by_blocks(q[:, :, first:], k, v, lengths_B, tokens)
         out = torch.cat([own[:, :, :first], others], 2) if first else others
         return out if tokens.places_BG.shape[1] == first else tokens.placed(own, out)
 
@@ -73,29 +64,17 @@ class BigBirdAttention(GlobalRowsAttention):
         return blocks * self.config.block_size
 
     def _attend_by_blocks(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        lengths_B: Tensor | None,
-        tokens: GlobalTokens | None,
-        learned: Common | None,
+        self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None, tokens: GlobalTokens | None
     ) -> Tensor:
         """What the last tokens of a row get, as many as q has."""
         queries, grid = Grid(q, None, self.config.block_size), Grid(k, lengths_B, self.config.block_size)
         numbers_C = torch.arange(grid.num_blocks - queries.num_blocks, grid.num_blocks, device=q.device)
         blocks, allowed = self._listed(grid, numbers_C, None if tokens is None else tokens.is_global_BN)
-        common = learned
+        common = None
         if tokens is not None and tokens.places_BG.shape[1] > self.config.num_global_tokens:
             slots = slice(self.config.num_global_tokens, None)
             marked = tokens._replace(places_BG=tokens.places_BG[:, slots], there_BG=tokens.there_BG[:, slots])
             common = Common(marked.taken(k), marked.taken(v), marked.there_BG)
-            if learned is not None:
-                common = Common(
-                    torch.cat([common.k_BHXD, learned.k_BHXD], 2),
-                    torch.cat([common.v_BHXD, learned.v_BHXD], 2),
-                    torch.cat([common.there_BX, learned.there_BX], 1),
-                )
         return attend_to_blocks(q, k, v, blocks, allowed, self.config.block_size, common)
 
     def _listed(self, grid: Grid, numbers_C: Tensor, is_global_BN: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -132,22 +111,6 @@ class BigBirdAttention(GlobalRowsAttention):
             first_K = torch.arange(self.config.num_global_tokens, device=grid.device)
             allowed.append((first_K < ends_B[:, None])[:, None, None])
         return _joined(blocks, B, H, C), _joined(allowed, B, H, C)
-
-
-def _learned(extra: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Common:
-    """The learned global tokens as those of a row meet them."""
-    q_BHED, k_BHED, v_BHED = extra.to(k.dtype)[:, None].expand(-1, k.shape[0], -1, -1, -1)
-    there_BE = torch.ones(k.shape[0], k_BHED.shape[2], dtype=torch.bool, device=k.device)
-    read_BHED = _attend_to_all(q_BHED, k, v, lengths_B, Common(k_BHED, v_BHED, there_BE))
-    return Common(k_BHED, read_BHED, there_BE)
-
-
-def _attend_to_all(q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None, learned: Common | None) -> Tensor:
-    """softmax over all tokens of a row, and the learned ones."""
-    if learned is None:
-        return attend_from_global(q, k, v, lengths_B)
-    k, v = torch.cat([learned.k_BHXD, k], 2), torch.cat([learned.v_BHXD, v], 2)
-    return attend_from_global(q, k, v, None if lengths_B is None else lengths_B + learned.there_BX.shape[1])
 
 
 def _joined(parts: list[Tensor], *sizes: int) -> Tensor:

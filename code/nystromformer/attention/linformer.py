@@ -11,12 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nystromformer.attention.base import Holds, Needs
-from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.rows import RowsAttention
 from nystromformer.attention.tracing import is_exporting
 from nystromformer.config.attention.linformer import LinformerConfig
-
-_STD_OF_TABLE_3 = 0.02
 
 
 class LinformerAttention(RowsAttention):
@@ -26,9 +23,7 @@ class LinformerAttention(RowsAttention):
     beyond `max_length` is refused, because for that nothing was learned.
 
     E and F are of each head, of a layer, or of all heads of all layers (`sharing`), which the encoder then hands on by
-    `share`. `as_in_table3` is the code of the paper's authors: E and F are one; each head has its own, which all layers
-    share; its numbers start with a standard deviation of 0.02; tokens are projected by their position in the padded
-    row, so that a hole in the mask leaves its columns unused.
+    `share`.
 
     Args:
         config, num_heads, head_dim: as for every attention.
@@ -45,10 +40,7 @@ class LinformerAttention(RowsAttention):
         self.max_length = max_length
         shape = (num_heads if config.sharing == "head" else 1, config.projected_length, max_length)
         self.key_projection_GKL = nn.Parameter(_initial(shape))
-        shared = config.share_keys_and_values or config.as_in_table3
-        self.value_projection_GKL = None if shared else nn.Parameter(_initial(shape))
-        if config.as_in_table3:
-            nn.init.normal_(self.key_projection_GKL, std=_STD_OF_TABLE_3)
+        self.value_projection_GKL = None if config.share_keys_and_values else nn.Parameter(_initial(shape))
 
     @property
     def holds(self) -> Holds:
@@ -56,14 +48,9 @@ class LinformerAttention(RowsAttention):
 
     def share(self, first: "LinformerAttention") -> None:
         """Take another layer's projections for this one's, where they are of all layers."""
-        if self.config.is_of_all_layers:
+        if self.config.sharing == "model":
             self.key_projection_GKL = first.key_projection_GKL
             self.value_projection_GKL = first.value_projection_GKL
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
-        if self.config.as_in_table3:
-            return self.attend_rows(q, k, v, None)
-        return super().attend(q, k, v, mask)
 
     def attend_rows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
         length = q.shape[2]

@@ -24,7 +24,7 @@ from nystromformer.attention.landmarks import (
     tokens_at,
 )
 from nystromformer.attention.mask import AttentionMask
-from nystromformer.attention.pinv import STABLE_ITERATIONS, iterative_pinv, pinv_residual, ridge_inverse
+from nystromformer.attention.pinv import STABLE_ITERATIONS, iterative_pinv, pinv_residual
 from nystromformer.attention.tracing import is_exporting, without_autocast
 from nystromformer.config.attention.nystrom import NystromConfig
 
@@ -67,7 +67,6 @@ class NystromAttention(Attention):
       mask on.
     - `landmarks` "strided" are the first token of each segment, "kmeans" centres of the head's queries, and of its
       keys, see `lloyd_centres`.
-    - `pinv_ridge` is λ of `ridge_inverse`, which is taken in place of eq. 14's iterations.
     - `implementation` "torch" is tensor operations, "triton" fused kernels, an error where they cannot compute the case
       (input no longer than M is exact attention, PyTorch's own); "auto" is the kernels on CUDA devices where they can,
       once a small input was right, else tensor operations; a line of the log says which.
@@ -83,7 +82,7 @@ class NystromAttention(Attention):
             padding=not (fixed or self.config.ignore_mask),
             masking=self.config.segments != "padded_unmasked" and not self.config.ignore_mask,
             any_length=not fixed,
-            export=not fixed and self.config.pinv_ridge is None,  # ONNX knows no factorisation
+            export=not fixed,
             batch=self.config.pinv_start == "matrix",
         )
 
@@ -134,8 +133,6 @@ class NystromAttention(Attention):
         for key, has in (("segments", "valid"), ("pinv_start", "matrix"), ("landmarks", "segment_means")):
             if (value := getattr(config, key)) != has:
                 return f'the kernels have {key}="{has}" alone, not {value!r}'
-        if config.pinv_ridge is not None:
-            return "the kernels have the iterations of eq. 14 alone, no pinv_ridge"
         # In three products of bfloat16 each, if q has 16 bits.
         precision, most = ("float32", STABLE_ITERATIONS) if q.element_size() > 2 else ("bfloat16", _STABLE_IN_16_BITS)
         if config.pinv_iterations > most:
@@ -165,16 +162,12 @@ class NystromAttention(Attention):
             landmark_bias = short.bias_B11M.to(q.dtype)
         return F.scaled_dot_product_attention(q, landmarks.k_BHMD.to(q.dtype), values_BHMD, attn_mask=landmark_bias)
 
-    def factors(
-        self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None, exact_inverse: bool = False
-    ) -> Factors:
+    def factors(self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None) -> Factors:
         """The factors of eq. 15, materialised, for people who want to look at them.
 
         Args:
             q, k: (B, H, N, D).
             mask: as in `forward`.
-            exact_inverse: take the pseudo-inverse itself (eq. 13) instead of the iterations of eq. 14, to see what
-                these change.
 
         Raises:
             ValueError: as `forward`.
@@ -189,7 +182,7 @@ class NystromAttention(Attention):
             if self.config.segments != "valid" and self._every_row_is_exact(q.shape[2]):
                 return self._exact_factors(q, k, mask)
             landmarks = self._landmarks(q, k, mask)
-            _, inverse_BHMM = self._inverse(landmarks, exact_inverse)
+            _, inverse_BHMM = self._inverse(landmarks)
             keys_BHMN = self._softmax(landmarks.q_BHMD, k, mask.bias(q.dtype)) * keep_B1N1.mT
             segments = landmarks.segments
             landmark_bias = None
@@ -214,20 +207,18 @@ class NystromAttention(Attention):
         inverse_BHMM = identity_MM.expand(*q.shape[:2], -1, -1)
         return Factors(queries_BHNM, inverse_BHMM, inverse_BHMM * keep_B1N1.mT)
 
-    def residual(
-        self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None, exact_inverse: bool = False
-    ) -> Tensor:
+    def residual(self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None) -> Tensor:
         """‖A Z A − A‖ / ‖A‖ of the landmarks' matrix, (B, H): how far eq. 14 is from the pseudo-inverse.
 
         Args:
-            q, k, mask, exact_inverse: as in `factors`.
+            q, k, mask: as in `factors`.
         """
         self._check(q, k, q, is_causal=False)
         mask = self._applied(mask, q) or _all_tokens(q)
         if self.zeroes_masked_query_key:
             q, k = mask.zeroed(q), mask.zeroed(k)
         with without_autocast(q):
-            return pinv_residual(*self._inverse(self._landmarks(q, k, mask), exact_inverse))
+            return pinv_residual(*self._inverse(self._landmarks(q, k, mask)))
 
     def _every_row_is_exact(self, length: int) -> bool:
         if self.config.segments != "valid":
@@ -265,8 +256,8 @@ class NystromAttention(Attention):
         # Tokens that are equal up to rounding would become one.
         return centres if short is None else torch.where(short.rows_B[:, None, None, None], means, centres)
 
-    def _inverse(self, landmarks: _Landmarks, exact: bool = False) -> tuple[Tensor, Tensor]:
-        """A = softmax(Q̃K̃ᵀ/√D) and its iterative inverse, or the exact one, both (B, H, M, M)."""
+    def _inverse(self, landmarks: _Landmarks) -> tuple[Tensor, Tensor]:
+        """A = softmax(Q̃K̃ᵀ/√D) and its iterative inverse, both (B, H, M, M)."""
         short = None if landmarks.segments is None else landmarks.segments.short
         bias = None if short is None else short.bias_B11M
         a_BHMM = self._softmax(landmarks.q_BHMD, landmarks.k_BHMD, bias)
@@ -274,10 +265,6 @@ class NystromAttention(Attention):
             # Their inverse is not used, and need not be one that can be had: a gradient through it might be none.
             identity_MM = torch.eye(self.config.num_landmarks, dtype=a_BHMM.dtype, device=a_BHMM.device)
             a_BHMM = torch.where(short.rows_B[:, None, None, None], identity_MM, a_BHMM)
-        if exact:
-            return a_BHMM, torch.linalg.pinv(a_BHMM.double()).to(a_BHMM.dtype)
-        if self.config.pinv_ridge is not None:
-            return a_BHMM, ridge_inverse(a_BHMM, self.config.pinv_ridge)
         return a_BHMM, iterative_pinv(a_BHMM, self.config.pinv_iterations, self.config.pinv_start)
 
     def _softmax(self, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:

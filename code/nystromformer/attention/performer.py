@@ -4,13 +4,11 @@ Shapes: B batch, H heads, N tokens, D head dim, M random features.
 """
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nystromformer.attention.base import Holds
 from nystromformer.attention.linear import kernelised
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.randomness import generator_of
@@ -20,28 +18,17 @@ from nystromformer.config.attention.performer import PerformerConfig
 
 _RELU_LEAST = 1e-3
 """What is added to each ReLU feature, as in the authors' code: a token that none of them sees still has a weight."""
-_SOFTMAX_LEAST = 1e-4
-"""What performer-pytorch adds to each feature of the softmax kernel."""
 
 
 class PerformerAttention(RedrawnAttention):
     """φ(Q) (φ(K)ᵀ V) / φ(Q) (φ(K)ᵀ 1), where E[φ(q)ᵀφ(k)] = exp(qᵀk/√D) (their eq. 5 and Lemma 1): O(N M D).
 
     The features are orthogonal within blocks of D (their section 2.4) and shared by the heads.
-
-    `as_in_table3` is what the paper's authors ran as "relu" Performer with performer-pytorch 1.1.4, which ignores that
-    name: the softmax kernel with scores divided by D in place of √D; masked tokens stay keys of zeros in the
-    denominator; the package's epsilon, 1e-4, is added to each feature after the largest is divided out.
     """
 
     config: PerformerConfig
     numbers = "features_MD"
     features_MD: Tensor
-
-    @property
-    def holds(self) -> Holds:
-        held = super().holds
-        return replace(held, padding=held.padding and not self.config.as_in_table3)
 
     def drawn(self, seed: int, draw: int) -> Tensor:
         """Random features, float32."""
@@ -57,19 +44,12 @@ class PerformerAttention(RedrawnAttention):
         """Of queries and keys, up to one positive factor for each query and one for all keys of a row and head, which
         the division takes out again.
         """
-        scale = self.head_dim ** (-0.5 if self.config.as_in_table3 else -0.25)
+        scale = self.head_dim**-0.25
         projection_DM = self.features_MD.to(q.dtype).T * scale
         queries_BHNM, keys_BHNM = q @ projection_DM, k @ projection_DM
         if self.config.kernel == "relu":
             queries_BHNM, keys_BHNM = (x.relu() + _RELU_LEAST for x in (queries_BHNM, keys_BHNM))
             return queries_BHNM, keys_BHNM if mask is None else keys_BHNM * mask.multiplier(q.dtype)
-        if self.config.as_in_table3:  # beside the epsilon the query's own norm counts, too
-            features = []
-            for x, dashed_BHNM, over in ((q, queries_BHNM, -1), (k, keys_BHNM, (-1, -2))):
-                halves_BHN1 = x.square().sum(-1, keepdim=True) * (scale * scale / 2)
-                largest = dashed_BHNM.detach().amax(over, keepdim=True)
-                features.append((dashed_BHNM - halves_BHN1 - largest).exp() + _SOFTMAX_LEAST)
-            return features[0], features[1]
         # Of the query's own norm nothing is left after the division.
         keys_BHNM = keys_BHNM - k.square().sum(-1, keepdim=True) * (scale * scale / 2)
         if mask is not None:

@@ -1,4 +1,4 @@
-"""The iterative Moore-Penrose inverse of Lemma 1 (eq. 14; Razavi et al. 2014), and a ridge in its place.
+"""The iterative Moore-Penrose inverse of Lemma 1 (eq. 14; Razavi et al. 2014).
 
 Shapes: … any leading dims, M landmarks.
 """
@@ -45,27 +45,6 @@ def iterative_pinv(a: Tensor, iterations: int = 6, start: PinvStart = "matrix") 
         else:
             z = _Iterations.apply(flat, first, iterations)
         return z.to(a.dtype).view(a.shape)
-
-
-def ridge_inverse(a: Tensor, ridge: float) -> Tensor:
-    """(AᵀA + λ I)⁻¹ Aᵀ, the Z that makes ‖A Z − I‖² + λ ‖Z‖² smallest; a λ of zero is the pseudo-inverse's limit.
-
-    By Cholesky's factorisation, in float64: AᵀA has the square of A's condition. Directions whose singular values are
-    far below √λ are left out, as few iterations of eq. 14 do, and those far above it inverted.
-
-    Args:
-        a: (…, M, M).
-        ridge: λ > 0, in the unit of A's squared singular values; those of a softmax matrix are at most M.
-
-    Returns:
-        (…, M, M), as precise as `a`.
-    """
-    with without_autocast(a):
-        wide = a.double()
-        gram = wide.mT @ wide + ridge * torch.eye(a.shape[-1], dtype=wide.dtype, device=a.device)
-        # Its check of success would wait for the device; λ keeps the matrix positive definite.
-        factor, _ = torch.linalg.cholesky_ex(gram)
-        return torch.cholesky_solve(wide.mT, factor).to(a.dtype)
 
 
 def start_value(a: Tensor, start: PinvStart = "matrix") -> Tensor:

@@ -12,7 +12,6 @@ from nystromformer.attention.base import Holds, Needs, default_scale
 from nystromformer.attention.chunks import attend_in_chunks
 from nystromformer.attention.decisions import decided
 from nystromformer.attention.hashing import MOST_COLUMNS, buckets_of, chunk_count, chunks_of, sort_by_buckets
-from nystromformer.attention.joined_rounds import attend_in_joined_rounds, bucket_sizes, joined_buckets
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.randomness import generator_of
 from nystromformer.attention.redrawn import RedrawnAttention
@@ -36,10 +35,7 @@ class ReformerAttention(RedrawnAttention):
     which one exported program for every length cannot do.
 
     A row of c chunks has 2c buckets in each round unless `num_buckets` says otherwise; more than 128 are products of
-    two hashes. `as_in_table3` is what the paper's authors ran as Reformer, transformers' LSHSelfAttention: see
-    `attend_in_joined_rounds`. Scores are not scaled, all of two chunks are seen, the number of buckets and what stands
-    where go by the padded length, which S must divide beyond one chunk. There each forward draws rotations, of each
-    head, also in evaluation; here they are as without this option.
+    two hashes.
     """
 
     config: ReformerConfig
@@ -49,16 +45,11 @@ class ReformerAttention(RedrawnAttention):
 
     @property
     def holds(self) -> Holds:
-        held = super().holds
-        own = not self.config.as_in_table3
-        return replace(held, export=False, padding=held.padding and own, any_length=own)
+        return replace(super().holds, export=False)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         B, _, N, _ = q.shape
         dtype = torch.promote_types(q.dtype, torch.float32)
-        if self.config.as_in_table3:
-            with without_autocast(q):
-                return self._attend_as_in_table3(q.to(dtype), v.to(dtype), mask).to(q.dtype)
         with without_autocast(q):
             with torch.no_grad():
                 lengths_B = torch.full((B,), N, device=q.device) if mask is None else mask.lengths_B
@@ -79,22 +70,6 @@ class ReformerAttention(RedrawnAttention):
             B, N, H, _ = q_BNHD.shape
             return torch.zeros((self.config.num_hashes, B, N, H), dtype=torch.int64, device=q_BNHD.device)
         return buckets_of(q_BNHD, self.rotations_RDK.to(q_BNHD.dtype), own_B, chunks, self.config.num_buckets)
-
-    def _attend_as_in_table3(self, q: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
-        length, size = q.shape[2], self.config.chunk_length
-        keep_BN = None if mask is None else mask.keep_BN
-        if length <= size:
-            return attend_in_joined_rounds(q, v, None, keep_BN, size)
-        if length % size:
-            raise ValueError(
-                f"as_in_table3 cuts the padded length into chunks of chunk_length = {size}: expected a multiple of it, "
-                f"found {length} tokens. Pad."
-            )
-        sizes = bucket_sizes(length, size, self.config.num_buckets)
-        with torch.no_grad():
-            rotations_RDK = self.rotations_RDK.to(q.dtype)
-            buckets_BHRN = decided(lambda: joined_buckets(q.detach(), rotations_RDK, sizes).short()).long()
-        return attend_in_joined_rounds(q, v, buckets_BHRN, keep_BN, size)
 
     def drawn(self, seed: int, draw: int) -> Tensor:
         """R (section 2, "Locality sensitive hashing") of each round, float32."""

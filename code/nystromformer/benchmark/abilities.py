@@ -183,9 +183,8 @@ def _parameters_at(text: str, length: int, taps: int) -> dict[str, Any]:
         raise UserError(f"--attention {text} at {length} tokens: {error}") from None
     if reason := config.why_not_length(length):
         raise UserError(f"--attention {text}: {given.name} does not accept inputs of {length} tokens: {reason}")
-    for key, problem in (*config.impossible_at(length), *config.impossible_with(HEADS)):
-        wrong = problem.replace("max_seq_len", "--length").replace("num_head ", "the encoder's heads ")
-        raise UserError(f"--attention {text} at {length} tokens: {key}: {wrong}")
+    for key, problem in config.impossible_at(length):
+        raise UserError(f"--attention {text} at {length} tokens: {key}: {problem.replace('max_seq_len', '--length')}")
     return {"name": given.name, **parameters}
 
 

@@ -212,7 +212,7 @@ class ModelConfig(StrictModel):
                 why = "each layer that has it sets its own" if has_it else f"attn_type is {names}, which has no {key}"
                 yield (key,), f"no layer uses it: {why}; remove it, or set it to null"
         for index, layer in enumerate(layers):
-            for key, text in (*layer.impossible_at(self.max_seq_len), *layer.impossible_with(self.num_head)):
+            for key, text in layer.impossible_at(self.max_seq_len):
                 yield self._place_of(index, key), text
 
     def _impossible_parts(self) -> Impossible:

@@ -11,8 +11,6 @@ MOST_LAYERS = 10_000
 MOST_ITERATIONS = 1000
 MOST_PINV_ITERATIONS = 24
 """More enlarge what float32 rounds off in the factors beside the inverse."""
-LEAST_RIDGE, MOST_RIDGE = 1e-10, 1.0
-"""Less is lost in float64 where a softmax matrix is of rank one; more leaves nothing of it."""
 MOST_DROPOUT = 0.95
 """Past it hardly anything is left."""
 LEAST_RATE, MOST_RATE = 1e-12, 10.0

@@ -127,9 +127,6 @@ class GpuConfig(StrictModel):
 
     inst_per_gpu: Size
     """Rows that one device computes at once, a divisor of batch_size; gradients are accumulated over the batch."""
-    parallel: Literal["ddp", "fsdp"] = "ddp"
-    """What each of several processes (torchrun) holds. ddp: the whole model; fsdp: a shard of its weights, gradients
-    and optimiser state, for models that do not fit on one device."""
 
 
 class ExperimentConfig(StrictModel):
@@ -165,7 +162,7 @@ class ExperimentConfig(StrictModel):
     pretraining_setting: PretrainingConfig
     """The pretraining run: length, optimiser, checkpoints and logs."""
     gpu_setting: GpuConfig
-    """How a batch, and a large model, are divided among devices."""
+    """How a batch is divided among devices."""
 
     def impossible(self) -> Impossible:
         setting, rows = self.pretraining_setting, self.gpu_setting.inst_per_gpu
@@ -174,10 +171,3 @@ class ExperimentConfig(StrictModel):
                 text = f"expected a multiple of gpu_setting.inst_per_gpu = {rows}, found {batch}"
                 yield ("pretraining_setting", key), text
                 break
-        place, is_sharded = ("gpu_setting", "parallel"), self.gpu_setting.parallel == "fsdp"
-        if is_sharded and self.model.reversible:
-            text = 'expected "ddp" with model.reversible, found "fsdp": recomputing layers needs their whole weights'
-            yield place, text
-        if is_sharded and any(each.is_of_all_layers for each in self.model.attentions):
-            text = 'expected "ddp" with weights that all layers share (linformer), found "fsdp", which shards layers'
-            yield place, text

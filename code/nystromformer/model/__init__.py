@@ -5,7 +5,6 @@ from nystromformer.model.encoder import Encoder
 from nystromformer.model.finetuning import (
     CandidateModel,
     ClassificationModel,
-    QuestionAnsweringModel,
     SequenceModel,
     TokenClassificationModel,
 )
@@ -14,10 +13,8 @@ from nystromformer.model.heads import (
     ClassificationHead,
     MaskedLMHead,
     PooledHead,
-    SpanHead,
     TokenHead,
     TwoTowerHead,
-    best_span,
 )
 
 __all__ = [
@@ -30,12 +27,9 @@ __all__ = [
     "PooledHead",
     "PretrainingModel",
     "PretrainingOutput",
-    "QuestionAnsweringModel",
     "SequenceModel",
-    "SpanHead",
     "TokenClassificationModel",
     "TokenHead",
     "TwoTowerHead",
-    "best_span",
     "count_parameters",
 ]

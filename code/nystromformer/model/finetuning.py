@@ -17,7 +17,6 @@ from nystromformer.model.heads import (
     ClassificationHead,
     MaskedLMHead,
     PooledHead,
-    SpanHead,
     TokenHead,
     TwoTowerHead,
 )
@@ -93,35 +92,6 @@ class TokenClassificationModel(nn.Module):
         """Logits (B, N, C), without meaning at masked positions; arguments as for Encoder."""
         logits_BNC: Tensor = self.head(self.encoder(tokens_BN, mask, types_BN))
         return logits_BNC
-
-
-class QuestionAnsweringModel(nn.Module):
-    """Where the answer stands in a text, as `best_span` takes it."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.encoder = Encoder(config)
-        self.head = SpanHead(config.transformer_dim)
-
-    def forward(
-        self,
-        tokens_BN: Tensor,
-        mask: Tensor | AttentionMask | None = None,
-        types_BN: Tensor | None = None,
-        answers_BN: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Logits of the answer's first and last token, (B, N) float32 each; -inf where it cannot be.
-
-        Args:
-            tokens_BN, mask, types_BN: as for Encoder.
-            answers_BN: bool, True for the tokens that may answer, such as those of the context; None: all valid ones.
-        """
-        hidden_BNE = self.encoder(tokens_BN, mask, types_BN)
-        valid_BN = mask.keep_BN if isinstance(mask, AttentionMask) else mask
-        if answers_BN is not None:
-            valid_BN = answers_BN if valid_BN is None else answers_BN & valid_BN
-        found: tuple[Tensor, Tensor] = self.head(hidden_BNE, valid_BN)
-        return found
 
 
 class SequenceModel(nn.Module):

@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nystromformer.attention.tracing import is_under_autocast, without_autocast
@@ -101,47 +100,6 @@ class TokenHead(nn.Module):
 
     def forward(self, hidden_BNE: Tensor) -> Tensor:
         return unrounded(self.classifier, self.dropout(hidden_BNE))
-
-
-class SpanHead(nn.Module):
-    """Where a span of tokens begins and where it ends (extractive question answering): (B, N, E) -> (B, N) each."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.ends = nn.Linear(width, 2)
-        self.apply(initialize)
-
-    def forward(self, hidden_BNE: Tensor, keep_BN: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Logits of the first token and of the last one, float32.
-
-        Args:
-            keep_BN: bool, True for tokens that may be either; the logits of the others are -inf. None: all may.
-        """
-        first_BN, last_BN = unrounded(self.ends, hidden_BNE).float().unbind(-1)
-        if keep_BN is None:
-            return first_BN, last_BN
-        return first_BN.masked_fill(~keep_BN, float("-inf")), last_BN.masked_fill(~keep_BN, float("-inf"))
-
-
-def best_span(first_BN: Tensor, last_BN: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """The first and last token of each row's likeliest span, (B,) each: the highest sum of both logits.
-
-    Args:
-        first_BN, last_BN: as SpanHead gives them, at least one of each above -inf.
-        most: tokens of the longest span.
-
-    Raises:
-        ValueError: a longest span of no token.
-    """
-    if most < 1:
-        raise ValueError(f"expected spans of at least one token, found {most}")
-    N = first_BN.shape[1]
-    most = min(most, N)
-    # Of each first token the best last one within reach; O(N · most) and never N x N.
-    reach_BNM = F.pad(last_BN, (0, most - 1), value=float("-inf")).unfold(1, most, 1)
-    best_BN, step_BN = reach_BNM.max(-1)
-    first_B = (first_BN + best_BN).argmax(1)
-    return first_B, first_B + step_BN.gather(1, first_B[:, None])[:, 0]
 
 
 class PooledHead(nn.Module):

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from nystromformer.errors import UserError, first_line
 from nystromformer.files.writing import NewFile
-from nystromformer.training.distributed import laid_out_like
 from nystromformer.training.group import Group
 from nystromformer.wording import listed
 
@@ -268,9 +267,8 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) 
     Raises:
         UserError: lists every missing, unexpected and differently shaped weight.
     """
-    expected = model.state_dict()
-    check_weights(expected, weights, source)
-    model.load_state_dict({name: laid_out_like(weight, expected[name]) for name, weight in weights.items()})
+    check_weights(model.state_dict(), weights, source)
+    model.load_state_dict(weights)
 
 
 def check_weights(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], source: Path) -> None:

@@ -100,8 +100,8 @@ class Group:
         """End the process with an exit status.
 
         One of several ends at once, with its group as it is: while groups and interpreter are taken down, threads that
-        collectives left behind now and then abort the process (torch 2.13, FSDP2 over gloo), and what started it takes
-        that for a failed run.
+        collectives left behind now and then abort the process (torch 2.13), and what started it takes that for a failed
+        run.
         """
         if self.size > 1:
             logging.shutdown()

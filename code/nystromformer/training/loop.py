@@ -32,13 +32,7 @@ from nystromformer.training.checkpoint import (
     write_weights,
 )
 from nystromformer.training.device import Device, peak_memory_in_mib
-from nystromformer.training.distributed import (
-    accumulation,
-    gathered,
-    optimizer_state_laid_out_like,
-    unwrapped,
-    whole,
-)
+from nystromformer.training.distributed import accumulation, on_cpu, unwrapped
 from nystromformer.training.group import Group
 from nystromformer.training.log import Clock, RunLog, SilentLog
 from nystromformer.training.optim import build_optimizer, check_finite, learning_rate
@@ -228,8 +222,7 @@ class Trainer:
         wanted = [
             {key: value for key, value in group.items() if key != "params"} for group in self.optimizer.param_groups
         ]
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        state = optimizer_state_laid_out_like(content["optimizer"], parameters)
+        state = content["optimizer"]
         # Merged before they are loaded: where a step's number lies depends on what the optimizer is.
         groups = [saved | options for saved, options in zip(state["param_groups"], wanted, strict=True)]
         self.optimizer.load_state_dict({**state, "param_groups": groups})
@@ -343,7 +336,7 @@ class Trainer:
         assert step_sums is not None, "a step has at least one micro-batch"
         self.scaler.unscale_(self.optimizer)
         limit = math.inf if self.settings.max_grad_norm is None else self.settings.max_grad_norm
-        gradient_norm = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), limit))
+        gradient_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         total = gradient_norm.detach()
@@ -429,13 +422,13 @@ class Trainer:
             "step": step,
             "epoch": epoch,
             "history": progress["history"],  # a fact, too, so that a .model has it
-            "model": gathered(unwrapped(self.trainable.model).state_dict(), keep=self.group.is_main),
-            "optimizer": gathered(self.optimizer.state_dict(), keep=self.group.is_main),
             "scaler": self.scaler.state_dict(),
             "progress": progress,
         }
 
         def write() -> None:
+            content["model"] = on_cpu(unwrapped(self.trainable.model).state_dict())
+            content["optimizer"] = on_cpu(self.optimizer.state_dict())
             write_checkpoint(content, file.path)
             if is_end:
                 write_weights(content, file.path.with_suffix(".model"))

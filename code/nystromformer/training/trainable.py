@@ -42,7 +42,7 @@ class Trainable(Protocol):
 
     @property
     def model(self) -> nn.Module:
-        """What is trained, as `distribute` gives it."""
+        """What is trained, as `place` gives it."""
 
     def steps(self, first: int, last: int) -> Iterator[Step]:
         """The batches of steps first … last-1; a pure function of the step's number."""

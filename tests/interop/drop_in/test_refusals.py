@@ -214,7 +214,6 @@ def test_what_is_registered() -> None:
         ({"attention": "reformer"}, "reformer cannot replace a trained softmax: it makes its keys"),
         ({"attention": "synthesizer"}, "it does not look at the keys"),
         ({"attention": "linformer"}, "which are learned"),
-        ({"attention": "longformer", "global_projections": True}, "which are learned"),
         ({"conv_kernel_size": 33}, "its convolution of 33 taps is learned"),
         ({"attention": "softmax", "conv_kernel_size": 5}, "its convolution of 5 taps is learned"),
         ({"name": "mine"}, 'name = "mine" can name only one attention'),

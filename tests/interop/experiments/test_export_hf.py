@@ -245,7 +245,6 @@ BAD: dict[str, tuple[dict[str, Any], list[object], str]] = {
     ),
     "fixed segments": ({"model__attn_type": {"name": "nystrom", "segments": "padded"}}, [], 'has segments "padded"'),
     "means of clusters": ({"model__attn_type": {"name": "nystrom", "landmarks": "kmeans"}}, [], 'landmarks "kmeans"'),
-    "a ridge": ({"model__attn_type": {"name": "nystrom", "pinv_ridge": 1e-3}}, [], "pinv_ridge 0.001"),
     "reversible": ({"model__norm": "pre", "model__reversible": True}, [], "reversible layers are another network"),
     "transformers alone": (
         {},

@@ -105,12 +105,11 @@ def _step(checkpoint: CheckpointFile) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["ddp", "fsdp"])
 def test_two_processes_are_one(
-    layout: str, source: Path, tmp_path: Path, glue_folder: Path, monkeypatch: pytest.MonkeyPatch
+    source: Path, tmp_path: Path, glue_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done_by = []
-    settings = (*NO_DROPOUT, "pretraining_setting.batches_per_report=1", f'gpu_setting.parallel="{layout}"')
+    settings = (*NO_DROPOUT, "pretraining_setting.batches_per_report=1")
     flags = [*FLAGS, "--glue", glue_folder, *(flag for override in settings for flag in ("--set", override))]
     # 60 rows: one is left at an epoch's end, so that a process has none.
     flags[flags.index("--batch_size") + 1] = 59

@@ -11,10 +11,7 @@ from arena import SCRIPT, TINY, experiment, write_task
 from small import run_here
 from torch import Tensor, nn
 
-from nystromformer.attention.linformer import LinformerAttention
 from nystromformer.attention.nystrom import NystromAttention
-from nystromformer.attention.performer import PerformerAttention
-from nystromformer.attention.reformer import ReformerAttention
 from nystromformer.files.checked_json import write_checked
 from nystromformer.model import SequenceModel
 from nystromformer.runs.record import read_run
@@ -23,10 +20,7 @@ from nystromformer.tasks.lra.task import SequenceClasses
 
 LENGTH, PADDED = 25, 32
 SMALLER = {
-    "linformer": ["projected_length=6"],
     "nystrom": ["num_landmarks=8", "conv_kernel_size=5"],
-    "performer": ["num_features=12"],
-    "reformer": ["chunk_length=8"],
     "softmax": [],
 }
 
@@ -37,15 +31,6 @@ def theirs(core: nn.Module) -> authors.Mix:
         assert core.skip is not None
         weight = core.skip.weight.double()
         return lambda q, k, v, mask: authors.nystrom(q, k, v, mask, weight, 8)
-    if isinstance(core, LinformerAttention):
-        matrix = core.key_projection_GKL.double()
-        return lambda q, k, v, mask: authors.linformer(q, k, v, mask, matrix)
-    if isinstance(core, PerformerAttention):
-        features = core.features_MD.double()
-        return lambda q, k, v, mask: authors.performer(q, k, v, mask, features)
-    if isinstance(core, ReformerAttention):
-        rotations = core.rotations_RDK
-        return lambda q, k, v, mask: authors.reformer(q, v, mask, rotations, lsh_attn_chunk_length=8)
     return authors.softmax
 
 

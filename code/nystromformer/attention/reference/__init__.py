@@ -6,7 +6,6 @@ Differentiable, so that gradients have an oracle too.
 from nystromformer.attention.reference.mixtures import (
     linear_attention,
     linformer_attention,
-    pairwise_products,
     performer_attention,
     piecewise_attention,
     positive_features,
@@ -17,12 +16,10 @@ from nystromformer.attention.reference.near_far import clusters, near_far_attent
 from nystromformer.attention.reference.nystrom import (
     lloyd_centres,
     nystrom_attention,
-    ridge_steps,
     segment_means,
     strided_tokens,
 )
 from nystromformer.attention.reference.patterns import (
-    bigbird_attention,
     bigbird_pattern,
     longformer_attention,
     reformer_attention,
@@ -37,7 +34,6 @@ from nystromformer.attention.reference.rows import (
 )
 
 __all__ = [
-    "bigbird_attention",
     "bigbird_pattern",
     "clusters",
     "depthwise_convolution",
@@ -48,13 +44,11 @@ __all__ = [
     "mra_attention",
     "near_far_attention",
     "nystrom_attention",
-    "pairwise_products",
     "pattern_attention",
     "performer_attention",
     "piecewise_attention",
     "positive_features",
     "reformer_attention",
-    "ridge_steps",
     "segment_means",
     "segments",
     "sinkhorn_attention",

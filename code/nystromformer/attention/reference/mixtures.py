@@ -102,9 +102,3 @@ def synthesizer_attention(
         return torch.softmax(scores(qs, head), dim=-1) @ vs
 
     return per_row(attend, q, k, v, keep_BN, with_heads=True)
-
-
-def pairwise_products(first: Tensor, second: Tensor, count: int) -> Tensor:
-    """Their factorised dense scores: (n, P), (n, S) -> (n, count), the pairs in the order of a nested loop."""
-    pairs = [first[:, i] * second[:, j] for i in range(first.shape[1]) for j in range(second.shape[1])]
-    return torch.stack(pairs[:count], dim=1)

@@ -21,12 +21,6 @@ def pseudo_inverse_steps(a: Tensor, iterations: int) -> Tensor:
     return z
 
 
-def ridge_steps(a: Tensor, ridge: float) -> Tensor:
-    """The Z of the smallest ‖A Z − I‖² + λ ‖Z‖², by A's singular values: (m, m) -> (m, m)."""
-    u, s, vh = torch.linalg.svd(a)
-    return vh.T @ torch.diag(s / (s**2 + ridge)) @ u.T
-
-
 def segment_bounds(n: int, num_landmarks: int) -> list[tuple[int, int]]:
     """Near-equal segments of n ≥ M tokens: segment j holds the tokens r with ⌊r·M/n⌋ = j."""
     members = [[r for r in range(n) if r * num_landmarks // n == j] for j in range(num_landmarks)]
@@ -63,14 +57,12 @@ def nystrom_attention(
     num_landmarks: int,
     iterations: int | None = 6,
     landmarks: Callable[[Tensor, int], Tensor] = segment_means,
-    ridge: float | None = None,
 ) -> Tensor:
     """Eq. 15 among the valid tokens of each row, exact where a row has at most M of them.
 
     Args:
         landmarks: from tokens (n, D) and M, the landmarks (M, D).
         iterations: of eq. 14; None takes `torch.linalg.pinv` (eq. 13).
-        ridge: λ of a ridge in place of either.
     """
 
     def attend(qs: Tensor, ks: Tensor, vs: Tensor) -> Tensor:
@@ -78,12 +70,7 @@ def nystrom_attention(
             return softmax_matrix(qs, ks) @ vs
         ql, kl = landmarks(qs, num_landmarks), landmarks(ks, num_landmarks)
         a = softmax_matrix(ql, kl)
-        if ridge is not None:
-            z = ridge_steps(a, ridge)
-        elif iterations is None:
-            z = torch.linalg.pinv(a)
-        else:
-            z = pseudo_inverse_steps(a, iterations)
+        z = torch.linalg.pinv(a) if iterations is None else pseudo_inverse_steps(a, iterations)
         return softmax_matrix(qs, kl) @ z @ softmax_matrix(ql, ks) @ vs
 
     return per_row(attend, q, k, v, keep_BN)

@@ -3,12 +3,10 @@
 Shapes: B batch, H heads, N tokens, D head dim.
 """
 
-from collections.abc import Callable, Sequence
-
 import torch
 from torch import Tensor
 
-from nystromformer.attention.reference.rows import pattern_attention, per_row, softmax_matrix
+from nystromformer.attention.reference.rows import per_row
 
 
 def longformer_attention(
@@ -18,66 +16,27 @@ def longformer_attention(
     keep_BN: Tensor | None = None,
     *,
     window: int,
-    steps: Sequence[int],
     num_first: int,
     marked_BN: Tensor | None = None,
-    changes_2HDD: Tensor | None = None,
 ) -> Tensor:
     """Beltagy et al. 2020, section 3.1, with the N x N weights written out.
 
     Args:
-        steps: the dilation of each head.
         num_first: valid tokens at the beginning that are global.
         marked_BN: others.
-        changes_2HDD: what the projections of global queries, and of the values that they attend to, have beside I.
     """
     everywhere = torch.arange(q.shape[2]).expand(q.shape[0], -1)
     marks = everywhere.new_zeros(everywhere.shape) if marked_BN is None else marked_BN.long()
-    changes = None if changes_2HDD is None else changes_2HDD.double()
 
-    def attend(qs: Tensor, ks: Tensor, vs: Tensor, head: int, row: Tensor) -> Tensor:
+    def attend(qs: Tensor, ks: Tensor, vs: Tensor, row: Tensor) -> Tensor:
         places = torch.arange(len(qs))
         is_global = (places < num_first) | row.bool()
         distance = (places[:, None] - places).abs()
-        is_near = (distance % steps[head] == 0) & (distance <= window // 2 * steps[head])
+        is_seen = (distance <= window // 2) | is_global | is_global[:, None]
         scores = qs @ ks.T / qs.shape[-1] ** 0.5
-        out = torch.softmax(scores.masked_fill(~(is_near | is_global), float("-inf")), dim=-1) @ vs
-        if changes is not None:
-            qs, vs = qs + qs @ changes[0, head], vs + vs @ changes[1, head]
-        return torch.where(is_global[:, None], softmax_matrix(qs, ks) @ vs, out)
+        return torch.softmax(scores.masked_fill(~is_seen, float("-inf")), dim=-1) @ vs
 
-    return per_row(attend, q, k, v, keep_BN, with_heads=True, of_tokens=marks)
-
-
-def bigbird_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    keep_BN: Tensor | None = None,
-    *,
-    allowed: Callable[[int, int], Tensor],
-    extra: Tensor | None = None,
-) -> Tensor:
-    """Zaheer et al. 2020, section 2, over a pattern of a row's tokens and learned ones beside them.
-
-    Args:
-        allowed: as of `pattern_attention`.
-        extra: queries, keys and values of learned global tokens, (3, H, E, D). They attend to all tokens and to each
-            other; all tokens attend to their keys, and get what they got.
-    """
-    if extra is None:
-        return pattern_attention(q, k, v, keep_BN, allowed=allowed)
-    learned = extra.double()
-
-    def attend(qs: Tensor, ks: Tensor, vs: Tensor, head: int) -> Tensor:
-        queries, keys, values = learned[:, head]
-        all_keys = torch.cat([ks, keys])
-        read = softmax_matrix(queries, all_keys) @ torch.cat([vs, values])
-        pattern = torch.cat([allowed(len(qs), head), torch.ones(len(qs), len(keys), dtype=torch.bool)], 1)
-        scores = qs @ all_keys.T / qs.shape[-1] ** 0.5
-        return torch.softmax(scores.masked_fill(~pattern, float("-inf")), dim=-1) @ torch.cat([vs, read])
-
-    return per_row(attend, q, k, v, keep_BN, with_heads=True)
+    return per_row(attend, q, k, v, keep_BN, of_tokens=marks)
 
 
 def bigbird_pattern(

@@ -59,9 +59,8 @@ class AttentionConfig(StrictModel):
         problems = []
         for key, largest in most.items():
             value = getattr(self, key)
-            found = max(value, default=0) if isinstance(value, tuple) else value or 0
-            if found > largest:
-                problems.append((key, f"expected at most {limit.format(largest)}, found {found}"))
+            if (value or 0) > largest:
+                problems.append((key, f"expected at most {limit.format(largest)}, found {value}"))
         return problems
 
     @property
@@ -72,10 +71,6 @@ class AttentionConfig(StrictModel):
     def why_not_length(self, length: int) -> str | None:
         """Why the attention takes no input of so many tokens, padding included; None where it does."""
         return None
-
-    def impossible_with(self, num_heads: int) -> list[tuple[str, str]]:
-        """What cannot be in a model with so many heads: a parameter each, and what is wrong."""
-        return []
 
     @property
     def num_projections(self) -> int:
@@ -105,9 +100,4 @@ class AttentionConfig(StrictModel):
     @property
     def learns_weights(self) -> bool:
         """Whether it has weights beside the projections of queries, keys and values, and the convolution."""
-        return False
-
-    @property
-    def is_of_all_layers(self) -> bool:
-        """Whether all layers share these weights."""
         return False

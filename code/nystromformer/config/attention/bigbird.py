@@ -24,16 +24,12 @@ class BigBirdConfig(AttentionConfig):
     """First blocks of a row that are global: their tokens attend to all tokens, and all tokens attend to them."""
     global_capacity: Count = 512
     """Largest number of further tokens that a task may mark as global in a row."""
-    extra_global_tokens: Count = 0
-    """Learned global tokens outside the row: in each layer they attend to all tokens, and all tokens attend to them."""
 
     def most_blocks(self, blocks: int) -> dict[str, int]:
         return {"num_window_blocks": 2 * blocks - 1, "num_random_blocks": blocks, "num_global_blocks": blocks}
 
     @property
     def longest_exact(self) -> float:
-        if self.extra_global_tokens:
-            return 0
         return self.block_size * (self._listed - self.num_window_blocks // 2)
 
     @property
@@ -44,10 +40,6 @@ class BigBirdConfig(AttentionConfig):
     @property
     def most_global(self) -> int:
         return self.num_global_tokens + self.global_capacity
-
-    @property
-    def learns_weights(self) -> bool:
-        return self.extra_global_tokens > 0
 
     @property
     def _listed(self) -> int:

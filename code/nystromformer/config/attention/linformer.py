@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-from ..messages import Impossible
 from ..ranges import Size
 from .base import AttentionConfig
 
@@ -20,19 +19,6 @@ class LinformerConfig(AttentionConfig):
     share_keys_and_values: bool = False
     """Use one projection for both keys and values."""
 
-    as_in_table3: bool = False
-    """Project as the Nyströmformer authors did: one projection for keys and values of all layers, separate for each
-    head, initialised with standard deviation 0.02, by position in the padded row."""
-
-    def impossible(self) -> Impossible:
-        if self.as_in_table3 and self.sharing != "head":
-            text = f'expected "head" with as_in_table3 = true, found "{self.sharing}": each head has its own'
-            yield ("sharing",), text
-
     @property
     def learns_weights(self) -> bool:
         return True
-
-    @property
-    def is_of_all_layers(self) -> bool:
-        return self.sharing == "model" or self.as_in_table3

@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ..messages import Impossible, quoted
-from ..ranges import LEAST_RIDGE, MOST_ITERATIONS, MOST_PINV_ITERATIONS, MOST_RIDGE, Size
+from ..ranges import MOST_ITERATIONS, MOST_PINV_ITERATIONS, Size
 from .base import AttentionConfig
 
 DEFAULT_LLOYD_ITERATIONS = 3
-_OF_KERNELS = ("ignore_mask", "segments", "pinv_start", "landmarks", "pinv_ridge")
+_OF_KERNELS = ("ignore_mask", "segments", "pinv_start", "landmarks")
 """Parameters of which the fused kernels accept the default alone."""
 
 
@@ -20,7 +20,6 @@ class NystromConfig(AttentionConfig):
         {"segments": "padded"},
         {"segments": "padded_unmasked"},
         {"pinv_start": "batch"},
-        {"pinv_ridge": 1e-3},
         {"segments": "padded", "pinv_start": "batch", "ignore_mask": True},
     )
 
@@ -42,9 +41,6 @@ class NystromConfig(AttentionConfig):
     pinv_start: Literal["matrix", "batch"] = "matrix"
     """Divisor of the start value of eq. 14. matrix: each matrix's own norms, so that rows do not depend on one another;
     batch: the largest norms in the batch, as in the authors' code."""
-    pinv_ridge: Annotated[float, Field(ge=LEAST_RIDGE, le=MOST_RIDGE)] | None = None
-    """Compute (AᵀA + pinv_ridge I)⁻¹ Aᵀ by a factorisation in float64 instead of the iterations; null: the
-    iterations."""
     implementation: Literal["auto", "torch", "triton"] = "auto"
     """Implementation. torch: tensor operations; triton: fused GPU kernels, or an error if they do not support the case;
     auto: the kernels on CUDA devices that support them, else torch."""
@@ -60,10 +56,6 @@ class NystromConfig(AttentionConfig):
             text = f'expected no iterations with landmarks = "{self.landmarks}", found {self.kmeans_iterations}'
             yield ("kmeans_iterations",), f'{text}: only "kmeans" has them'
         defaults = {key: field.default for key, field in type(self).model_fields.items()}
-        for key in ("pinv_iterations", "pinv_start") if self.pinv_ridge is not None else ():
-            if (value := getattr(self, key)) != defaults[key]:
-                text = f"expected {quoted(defaults[key])} with pinv_ridge = {self.pinv_ridge:g}, found {quoted(value)}"
-                yield (key,), f"{text}: it replaces the iterations"
         for key in _OF_KERNELS if self.implementation == "triton" else ():
             if (value := getattr(self, key)) != defaults[key]:
                 text = f'expected "torch" or "auto" with {key} = {quoted(value)}, found "triton": the kernels accept'

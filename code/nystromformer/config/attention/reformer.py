@@ -14,7 +14,6 @@ class ReformerConfig(AttentionConfig):
     """Reformer attention: softmax within buckets of locality-sensitive hashing; queries and keys share one projection
     (Kitaev et al. 2020)."""
 
-    exceptional = ({"as_in_table3": True},)
     counts_tokens = ("chunk_length", "num_buckets")
 
     name: Literal["reformer"] = "reformer"
@@ -30,26 +29,6 @@ class ReformerConfig(AttentionConfig):
     redraw_steps: Size | None = 1
     """Training steps after which new rotations for hashing are drawn, from the run's seed and the step; null: never."""
 
-    as_in_table3: bool = False
-    """Compute transformers' LSHSelfAttention, which the Nyströmformer authors ran as Reformer: scores without
-    1/sqrt(head_dim), all tokens of two chunks regardless of the bucket, buckets by the padded length, which
-    chunk_length must divide."""
-
-    @property
-    def length_step(self) -> int:
-        return self.chunk_length if self.as_in_table3 else 1
-
-    def why_not_length(self, length: int) -> str | None:
-        if not self.as_in_table3 or length <= self.chunk_length or length % self.chunk_length == 0:
-            return None
-        return f"as_in_table3 cuts rows into whole chunks of {self.chunk_length} tokens (chunk_length)"
-
     @property
     def num_projections(self) -> int:
         return 2
-
-    def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        problems = super().impossible_at(max_seq_len)
-        if (reason := self.why_not_length(max_seq_len)) is not None:
-            problems.append(("chunk_length", f"max_seq_len = {max_seq_len}: {reason}"))
-        return problems

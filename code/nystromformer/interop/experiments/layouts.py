@@ -84,7 +84,6 @@ def _why_no_file(config: ModelConfig) -> str | None:
         if isinstance(attention, NystromConfig):
             unlike["segments"] = attention.segments != "valid"
             unlike["landmarks"] = attention.landmarks == "kmeans"
-            unlike["pinv_ridge"] = attention.pinv_ridge is not None
             unlike["pinv_iterations"] = attention.pinv_iterations > 12  # these are in float64, the file's in float32
         for key in (key for key, is_unlike in unlike.items() if is_unlike):
             return (

@@ -53,7 +53,7 @@ def checkpoint_facts(config: ExperimentConfig, dataset: str, tokenizer: str) -> 
         tokenizer: the SHA-256 of its file; empty where the data are no text.
     """
     sections = config.model_dump(mode="json", by_alias=True, include={"model", "pretraining_setting", "gpu_setting"})
-    without = {"model": NO_EFFECT, "pretraining_setting": _SETTINGS_WITHOUT_EFFECT, "gpu_setting": {"parallel"}}
+    without = {"model": NO_EFFECT, "pretraining_setting": _SETTINGS_WITHOUT_EFFECT, "gpu_setting": set()}
     decides: Mapping[str, Any] = {
         section: {key: value for key, value in part.items() if key not in without[section]}
         for section, part in sections.items()

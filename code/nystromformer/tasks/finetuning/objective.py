@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nystromformer.config import ExperimentConfig
 from nystromformer.errors import UserError
 from nystromformer.objectives import (
     Auroc,
@@ -34,14 +33,12 @@ from nystromformer.tasks.finetuning.target import Classes, Target, TokenLabels
 Array = NDArray[Any]
 
 
-def check_objective(
-    settings: ObjectiveSettings, target: Target, splits: Splits, config: ExperimentConfig, processes: int
-) -> str:
+def check_objective(settings: ObjectiveSettings, target: Target, splits: Splits) -> str:
     """Check that a task can be trained for an objective, and say how many of its labels are positive.
 
     Raises:
         UserError: its labels are not 0 and 1 (for iou: of each token), or a split has one of them alone; classes have
-            weights, or a model in shards.
+            weights.
     """
     name = f"--objective {settings.name}"
     if settings.name == "iou":
@@ -54,11 +51,6 @@ def check_objective(
         raise UserError(f"{name}: expected a task of two classes, found {classes}")
     if getattr(target, "weights", None):
         raise UserError(f"{name}: expected no --class_weights with it")
-    if processes > 1 and config.gpu_setting.parallel == "fsdp":
-        raise UserError(
-            f'{name}: expected gpu_setting.parallel "ddp", found "fsdp", which would cut the objective\'s variables '
-            "into shards"
-        )
     shares = []
     for split, labels in (("training", splits.train.labels), ("validation", splits.validation[""].labels)):
         assert labels is not None, "both have labels"

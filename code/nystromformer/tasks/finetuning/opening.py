@@ -162,7 +162,7 @@ def _open_task(
         if isinstance(each, EncodedTexts):
             splits.warnings += warn_of_unknown(each.name, each.unknown.sum(), each.own_tokens.sum())
     if objective is not None:
-        splits.notes.append(check_objective(objective, task.target, splits, experiment.config, group.size))
+        splits.notes.append(check_objective(objective, task.target, splits))
     grid = [replace(settings, length=length) for settings in grid]
     return Opened(experiment, task, pretrained, config, loading, splits, grid, flags, device, group)
 

@@ -68,7 +68,7 @@ def build_model(opened: Opened, settings: Settings, start: Pretrained | None) ->
         warm_steps = round(settings.objective.warm_start * settings.num_steps(len(train)))
         objective = model.objective = ObjectiveLoss(settings.objective, train.labels, warm_steps)
     layers = list(model.encoder.layers)  # type: ignore[arg-type, union-attr]  # a ModuleList
-    placed = place(model, layers, config.gpu_setting.parallel, config.model.compile, opened.device, opened.group)
+    placed = place(model, layers, config.model.compile, opened.device, opened.group)
     return Finetuning(placed, opened, settings, objective)
 
 
@@ -194,8 +194,8 @@ class Finetuning:
         """The same by another function of the model and a batch."""
         everyone, group = np.arange(len(examples)), self.opened.group
         parts = self._parts(examples, everyone)
-        # Each process takes parts of all lengths. One that has an empty part scores another for show, because a
-        # sharded model needs all processes in each call.
+        # Each process takes parts of all lengths. One that has an empty part scores another for show, because DDP sends
+        # buffers around in each call.
         mine = parts[group.rank :: group.size]
         made = (examples.batch(part if len(part) else everyone[:1], self.settings.pad_to) for part in mine)
         parts_IC: list[Tensor] = []

@@ -49,10 +49,7 @@ TASKS: tuple[TaskName, ...] = get_args(TaskName)
 TrackName = Literal["paper", "modern"]
 
 AS_PUBLISHED: dict[str, dict[str, Any]] = {
-    "linformer": {"as_in_table3": True},
     "nystrom": {"segments": "padded", "pinv_start": "batch"},
-    "performer": {"as_in_table3": True, "redraw_steps": None},
-    "reformer": {"as_in_table3": True},
 }
 """What the code of the paper's authors computes otherwise than the attention of that name, for `--as_published`."""
 

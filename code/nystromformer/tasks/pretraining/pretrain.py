@@ -41,7 +41,7 @@ _MAY_CHANGE = {
         *("validate_batches_per_epoch", "keep_epochs", "minutes_per_checkpoint"),
     ),
     # Another micro-batch draws other dropout masks.
-    "gpu_setting": ("inst_per_gpu", "parallel"),
+    "gpu_setting": ("inst_per_gpu",),
 }
 """What may change between two starts of one run. Everything else decides what the model is or which rows it sees."""
 _LOOKED_AT = 1000
@@ -94,8 +94,7 @@ def pretrain(
             group.say("%s", note)
         if are_fast:
             group.say("float32 matrix products use oneDNN: it is faster on this processor and equally exact")
-        layout = config.gpu_setting.parallel
-        module = place(model, list(model.encoder.layers), layout, config.model.compile, device, group)
+        module = place(model, list(model.encoder.layers), config.model.compile, device, group)
         return Pretraining(module, config, dataset, device, workers, group), facts
 
     setting = training_settings(config)

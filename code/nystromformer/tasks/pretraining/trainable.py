@@ -87,7 +87,7 @@ class Pretraining:
         device, group = self.device.device, self.group
         total = torch.zeros(6, dtype=torch.float64, device=device)
         batches = ValidationBatches(self.dataset.validation, self.preparation, num_rows)
-        # A sharded model needs all processes in each call: one that has no batch left scores the last one for show.
+        # DDP sends buffers around in each call: a process that has no batch left scores the last one for show.
         mine = range(group.rank, len(batches) + (-len(batches)) % group.size, group.size)
         prepared = prefetch_batches((batches[min(number, len(batches) - 1)] for number in mine), device)
         for number, batch in zip(mine, prepared, strict=True):
@@ -100,10 +100,10 @@ class Pretraining:
         inputs = ("tokens_BN", "positions_BK", "mask_BN", "types_BN", "labels_BK")
         out = self.model(*(batch.get(name) for name in inputs))
         # In every checkpoint the sentence order's sums have their place after those of the masked tokens.
-        if "sop" not in out.classes:
+        if out.order_B2 is None:
             return torch.cat([out.mlm_sums, torch.zeros_like(out.mlm_sums)])
-        logits_BC, labels_B = out.classes["sop"], batch["sop_labels"]
-        loss = F.cross_entropy(logits_BC, labels_B, ignore_index=IGNORED_LABEL, reduction="sum")
-        right = (logits_BC.detach().argmax(-1) == labels_B).sum()
+        labels_B = batch["sop_labels"]
+        loss = F.cross_entropy(out.order_B2, labels_B, ignore_index=IGNORED_LABEL, reduction="sum")
+        right = (out.order_B2.detach().argmax(-1) == labels_B).sum()
         count = (labels_B != IGNORED_LABEL).sum()
         return torch.cat([out.mlm_sums, torch.stack([loss.float(), right.float(), count.float()])])
