@@ -21,8 +21,7 @@ def classify(
         typer.Option(
             "--train",
             help="Training table: a .csv, .tsv, .jsonl, .json, .parquet or .xlsx file (or FILE.xlsx:SHEET); a folder "
-            "with a folder of .txt files for each class (columns text and label); hub:NAME, hub:NAME:SPLIT or "
-            "hub:NAME@CONFIG:SPLIT.",
+            "with a folder of .txt files for each class (columns text and label).",
         ),
     ],
     text: Annotated[str, typer.Option("--text", help="Text column; two for pairs, such as question,answer.")],
@@ -98,10 +97,10 @@ def classify(
         str | None,
         typer.Option(
             "--cut",
-            help="How to cut texts longer than --length: head (drop the end), head_and_tail (drop the middle), or "
-            "windows (drop nothing: read overlapping rows and classify their mean; windows,overlap=64 sets the "
-            "overlap in tokens, by default an eighth of a row). Default: head; windows if --length is not given and "
-            "more than 5 % of the texts are longer than the model's rows.",
+            help="How to cut texts longer than --length: head (drop the end), or windows (drop nothing: read rows that "
+            "overlap and classify their mean; windows,overlap=64 sets the overlap in tokens, by default an eighth of a "
+            "row). Default: head; windows if --length is not given and more than 5 % of the texts are longer than the "
+            "model's rows.",
             rich_help_panel=_TABLE,
         ),
     ] = None,

@@ -7,7 +7,6 @@ import typer
 
 from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import with_flag_groups
-from nystromformer.config.ranges import MOST
 from nystromformer.tasks.finetuning.flags import Flags
 
 
@@ -21,25 +20,12 @@ def imdb(
         ),
     ] = None,
     validation: Annotated[
-        float,
+        str,
         typer.Option(
             "--validation",
-            min=0.001,
-            max=0.9,
-            help="Share of the training reviews to hold out, to select the best epoch.",
+            help="Share of the training reviews to hold out, to select the best epoch; 0.1,seed=3 draws other ones.",
         ),
-    ] = 0.1,
-    split_seed: Annotated[int, typer.Option("--split_seed", min=0, help="Random seed of the held-out reviews.")] = 0,
-    min_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--min_tokens",
-            min=1,
-            max=MOST,
-            help="Train and test only on reviews of at least this many tokens, such as 513 for those that --length "
-            "512 cuts. Default: all.",
-        ),
-    ] = None,
+    ] = "0.1",
     *,
     shared: Flags,
 ) -> None:
@@ -47,11 +33,12 @@ def imdb(
     grid, experiment = shared.grid(), shared.open()
 
     # After the flags were checked: importing torch takes seconds.
+    from nystromformer.tasks.finetuning.examples import share_of
     from nystromformer.tasks.finetuning.run import finetune
     from nystromformer.tasks.imdb.task import Imdb
 
     source = imdb or experiment.path(experiment.config.imdb_dataset_folder)
-    finetune(experiment, [Imdb(source, validation, split_seed, min_tokens)], shared, grid)
+    finetune(experiment, [Imdb(source, *share_of(validation))], shared, grid)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,8 @@ def predict(
         str,
         typer.Option(
             "--input",
-            help="Input table, as for run_classify.py --train, or a folder of Parquet files on this machine or in "
-            "an S3 object store (s3://BUCKET/PREFIX); for run_transactions.py the folder that "
-            "`experiments/transactions/prepare.py new` wrote.",
+            help="Input table, as for run_classify.py --train, or a folder of Parquet files; for "
+            "run_transactions.py the folder that `experiments/transactions/prepare.py new` wrote.",
         ),
     ],
     out: Annotated[
@@ -57,13 +56,6 @@ def predict(
     length: Annotated[
         int | None, typer.Option("--length", help="With --embed: tokens to read of each text. Default: all it takes.")
     ] = None,
-    baseline: Annotated[
-        bool,
-        typer.Option(
-            "--baseline",
-            help="Predict with the regression on words (tf-idf) that run_classify.py keeps beside its runs.",
-        ),
-    ] = False,
     engine: Annotated[
         Literal["local", "ray"],
         typer.Option(
@@ -79,16 +71,13 @@ def predict(
 ) -> None:
     """Predict labels and their probabilities for a table of any size, in its order, or a folder of tables."""
     part = flags.array_slice(array_index, array_size)
-    if embed and baseline:
-        raise UserError("--baseline: expected no --embed with it: the baseline has no encoder")
-
     if length is not None and not embed:
         raise UserError("--length: expected --embed with it: a run predicts with the length of its training")
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.prediction.predict import run_predict
     from nystromformer.prediction.predictor import Predictor
 
-    predictor = Predictor(run, device, embed, baseline, skip_empty=skip_empty, length=length)
+    predictor = Predictor(run, device, embed, skip_empty=skip_empty, length=length)
     run_predict(predictor, input, out, text, id, reading, engine == "ray", part)
 
 

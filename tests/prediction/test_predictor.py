@@ -1,4 +1,4 @@
-"""Predictor: the run's own predictions again; the same bits for any division of the rows into calls."""
+"""Predictor: the run's own predictions again, however the rows are divided into calls."""
 
 import csv
 import json
@@ -93,35 +93,30 @@ def test_batches_of_near_lengths_say_the_same(
 
 
 @pytest.mark.parametrize(("kind", "embed"), [("classes", True), ("several", False)])
-def test_any_division_gives_the_same_bits(folders: Callable[[str], Path], kind: str, embed: bool) -> None:
+def test_any_division_says_the_same(
+    folders: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, kind: str, embed: bool
+) -> None:
+    """But for the last digits; an attention that mixes the rows of a batch gets them one by one."""
     predict = nystromformer.Predictor(folders(kind), "cpu", embed=embed)
     whole = predict(TEXTS)
-    for size in (1, 3, 7, 23):
-        parts = [predict(TEXTS[start : start + size]) for start in range(0, len(TEXTS), size)]
-        assert same(joined(parts), whole), size
-    backwards = predict(TEXTS[::-1])
-    assert same({name: cells[::-1] for name, cells in backwards.items()}, whole)
+    numbers = [name for name in whole if name != "prediction"]
 
+    def check() -> None:
+        for size in (1, 7):
+            parts = joined([predict(TEXTS[start : start + size]) for start in range(0, len(TEXTS), size)])
+            for name in numbers:
+                np.testing.assert_allclose(parts[name], whole[name], atol=1e-5)
 
-def test_every_batch_has_one_of_a_few_shapes(folders: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """By which the bits are the same; an attention that mixes rows gets them one by one."""
-    predict = nystromformer.Predictor(folders("classes"), "cpu")
-    shapes: list[tuple[int, ...]] = []
-    model = predict.network.model
-    model.encoder.register_forward_pre_hook(lambda _, inputs: shapes.append(tuple(inputs[0].shape)))
-    short = [text for text in TEXTS if len(text.split()) < 10]
-    for texts in (short[:1], short, short * 9):
-        predict(texts)
-    assert len(short) > 1
-    assert set(shapes) == {(16, 32)}
-    assert len(shapes) > 3
-    attention = next(module for module in model.modules() if isinstance(module, Attention))
+    check()
+    attention = next(module for module in predict.network.model.modules() if isinstance(module, Attention))
     held = type(attention).holds.fget(attention)  # type: ignore[attr-defined]
     monkeypatch.setattr(type(attention), "holds", property(lambda self: type(held)(batch=False)))
     del predict.network.has_rows_apart
-    shapes.clear()
-    predict(short)
-    assert shapes == [(1, 32)] * len(short)
+    rows: list[int] = []
+    hook = predict.network.model.encoder.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
+    check()
+    hook.remove()
+    assert len(rows) == 2 * len(TEXTS)
 
 
 def test_tables(folders: Callable[[str], Path]) -> None:
@@ -170,7 +165,8 @@ def test_an_experiment_embeds(source: Path, tmp_path: Path, pooling: str) -> Non
     predict = nystromformer.Predictor(folder, "cpu", embed=True)
     found = predict({"id": list(range(len(TEXTS))), "text": TEXTS})
     assert list(found) == ["id", "vector", "cut", "unknown_share"]
-    assert same(found, joined([predict({"id": [number], "text": [text]}) for number, text in enumerate(TEXTS)]))
+    alone = joined([predict([text]) for text in TEXTS])
+    np.testing.assert_allclose(found["vector"], alone["vector"], atol=1e-5)
     model, tokenizer = nystromformer.from_pretrained(folder)
     assert tokenizer is not None
     for text, vector in zip(TEXTS, found["vector"], strict=True):
@@ -211,15 +207,7 @@ def test_it_pickles_before_and_after_it_is_opened(folders: Callable[[str], Path]
     assert len(before) < 1000
     first, second = pickle.loads(before), pickle.loads(after)  # noqa: S301  # its own
     assert same(first(TEXTS), expected)
-    assert second.opened is first.opened
-
-
-def test_the_regression_on_words(folders: Callable[[str], Path]) -> None:
-    predict = nystromformer.Predictor(folders("classes"), baseline=True)
-    whole = predict(TEXTS)
-    network = nystromformer.Predictor(folders("classes"), "cpu")
-    assert tuple(whole) == predict.columns == tuple(name for name in network.columns if name not in predictor.UNREAD)
-    assert same(joined([predict([text]) for text in TEXTS]), whole)
+    assert second.network is first.network
 
 
 @pytest.mark.parametrize(
@@ -234,8 +222,6 @@ def test_the_regression_on_words(folders: Callable[[str], Path]) -> None:
 def test_what_is_no_sequence_of_texts_or_says_nothing(folders: Callable[[str], Path], texts: Any, said: str) -> None:
     with pytest.raises((TypeError, ValueError), match=said):
         nystromformer.Predictor(folders("classes"), "cpu")(texts)
-    with pytest.raises(ValueError, match="baseline=True: expected no embed=True with it"):
-        nystromformer.Predictor("nowhere", baseline=True, embed=True)
     with pytest.raises(ValueError, match="text: expected one column or two, found 3"):
         nystromformer.Predictor("nowhere", text=("a", "b", "c"))
 

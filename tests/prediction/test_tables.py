@@ -52,7 +52,7 @@ def test_a_run_on_a_table_predicts_as_it_did(
     assert os.listdir(tmp_path) == ["out.csv"], "nothing is left beside it"
 
 
-@pytest.mark.parametrize("name", ["classes", "several", "value", "--embed", "--baseline"])
+@pytest.mark.parametrize("name", ["classes", "several", "value", "--embed"])
 def test_every_format_says_the_same(folders: Folders, predict: Predict, tmp_path: Path, name: str) -> None:
     texts = [*(text for text, _ in made_rows(9)), " "]
     table = write_table(
@@ -224,7 +224,6 @@ def test_where_to_write_and_what_with(refused: Refused, run: Path, table: Path, 
     endings = "expected a file that ends in .csv, .tsv, .jsonl, .parquet, found .txt"
     assert endings in refused(run, table, out="out.txt")
     assert "no does not exist" in refused(run, table, out="no/out.csv")
-    assert "--baseline: expected no --embed with it" in refused(run, table, "--baseline", "--embed")
     one_of_many = ("--array_index", 0, "--array_size", 2)
     assert "--array_index: expected --input to be a folder" in refused(run, table, *one_of_many)
     (tmp_path / "out.csv").write_text("another's")

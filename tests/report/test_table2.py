@@ -25,7 +25,7 @@ REDUCED = "trained on 1,600 of the 67,349 rows of SST-2 train (--train_rows)"
 def of_task(task: str) -> dict[str, Any]:
     """What a record says of its task, by where its runs lie."""
     kind, _, name = task.partition("/")
-    choices = {"glue": {"task": name}, "imdb": {"min_tokens": None}, "wikihop": {"data": "WikiHop"}}.get(kind, {})
+    choices = {"task": name} if kind == "glue" else {}
     call = Call(f"code/run_{kind}.py", {"--task": (name,), "--seed": ("0",)} if kind == "glue" else {})
     return {"kind": kind, "choices": choices, "task": task, "call": call}
 
@@ -209,7 +209,7 @@ def test_the_smallest_difference_that_the_table_could_have_shown(tmp_path: Path)
 def test_runs_chosen_on_other_rows_have_a_column_of_their_own(tmp_path: Path) -> None:
     """WikiHop's with --validation choose by held-out instances of train and not by dev.json."""
     for share, value in ((None, 0.5), (0.1, 0.9)):
-        choices = {"data": "WikiHop", "held_out": share}
+        choices = {"held_out": share}
         write_run(tmp_path / "e", "wikihop", (value,), choices=choices, data=str(share))
     table = TableFile(tmp_path, tmp_path / "e")
     assert table.models[0] == {"model": "e", "WikiHop": "50.0", "WikiHop, chosen on 10 % of train": "90.0"}

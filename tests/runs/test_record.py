@@ -48,7 +48,7 @@ def test_a_run_of_an_earlier_version(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     written = read_checked(path)
     write_checked(path, written | {"format": 2})
-    with pytest.raises(UserError, match=r"run\.json: .*made by an earlier version: format 2, this one reads 4"):
+    with pytest.raises(UserError, match=r"run\.json: .*made by an earlier version: format 2, this one reads 5"):
         read_run(tmp_path)
     path.write_text(json.dumps(written))
     with pytest.raises(UserError, match=r"run\.json: .*made by an earlier version: it has no sha256"):

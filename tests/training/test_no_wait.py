@@ -155,7 +155,7 @@ def test_no_step_of_finetuning_waits(guard: Guard, source: Path, tmp_path: Path,
     if name == "wikihop":
         write_records(tmp_path / "data" / "train.json", [record(number) for number in range(40)])
         write_records(tmp_path / "data" / "dev.json")
-        definition: Any = WikiHop(tmp_path / "data", False, None, 0)
+        definition: Any = WikiHop(tmp_path / "data", None, 0)
     else:
         definition = Glue(find_tasks(name)[0], write_sst2(tmp_path / "data"))
     finetune(experiment, definition, here(False))

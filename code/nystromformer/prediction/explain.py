@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_text
 from nystromformer.model.explain import explain
@@ -95,6 +96,7 @@ def explain_text(predictor: Predictor, texts: Sequence[str], label: str | None =
         )
     check_texts(texts)
     encoded = predictor.encode([tuple(texts)], [False])
+    assert encoded is not None
     told, chances = predictor.told(predictor.results(predictor.scores(encoded, [False]), [False]), 0)
     # Of ordered classes the middle one of the chances is predicted, which need not be the likeliest.
     wanted = told if label is None and answer.kind == "ordered" else label
@@ -120,16 +122,17 @@ def explain_text(predictor: Predictor, texts: Sequence[str], label: str | None =
         facts["windows"] = f"{encoded.rows[0]:,}, whose pooled vectors' mean is classified; each token's sum over them"
     # Where each token stands in the texts, one after the other: those of `<s> A </s>`, or of `<s> A </s> B </s>`.
     encoder = literal(run.tokenizer)
-    encoder.no_truncation()
+    encoder.no_padding()
+    encoder.enable_truncation(run.length if run.recipe.cut.rule == "head" else MOST, strategy="longest_first")
     texts = list(map(run.recipe.cleaned, texts))
-    places = [encoder.encode(each, add_special_tokens=False).offsets for each in texts]
-    left = encoded.left_of(len(places[0]), sum(map(len, places[1:])))
-    offsets, begin = [(0, 0)], 0
-    for each, own, kept in zip(texts, places, left, strict=False):
-        offsets += [(begin + own[number][0], begin + own[number][1]) for number in kept.tolist()]
-        begin += len(each) + len(_BETWEEN)
-        offsets.append((begin - len(_BETWEEN),) * 2)
-    return ExplainedText(_BETWEEN.join(texts), facts, names, offsets, attention_LN, steepness_N)
+    pair = texts[1] if len(texts) > 1 else None
+    tokens, text = encoder.encode(texts[0], pair), _BETWEEN.join(texts)
+    second, of_special = len(texts[0]) + len(_BETWEEN), iter((0, len(texts[0]), len(text)))
+    offsets = []
+    for (begin, end), number in zip(tokens.offsets, tokens.sequence_ids, strict=True):
+        shift = next(of_special) if number is None else number * second
+        offsets.append((begin + shift, end + shift))
+    return ExplainedText(text, facts, names, offsets, attention_LN, steepness_N)
 
 
 def run_explain(

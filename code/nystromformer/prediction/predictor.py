@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,25 +30,21 @@ from nystromformer.interop.formats.sentences import kept_sentences
 from nystromformer.model import ClassificationModel
 from nystromformer.model.finetuning import mean_over
 from nystromformer.runs.record import Run, open_run
-from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.cut import encode_cut
-from nystromformer.tasks.documents.recipe import Recipe, recipe_in
+from nystromformer.tasks.documents.recipe import Answer, Recipe, recipe_in
 from nystromformer.tasks.documents.targets import names_of, predicted, probabilities, target_of
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.experiment.start import ENCODER, find_tokenizer, open_pretrained
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
-from nystromformer.tasks.finetuning.examples import Ints, Texts
+from nystromformer.tasks.finetuning.examples import Ints
 from nystromformer.tasks.finetuning.objective import decided
 from nystromformer.tasks.finetuning.plan import fit_to_budget
 from nystromformer.tasks.finetuning.target import vectors_of
 from nystromformer.training import Device, choose_device
-from nystromformer.training.checkpoint import epoch_name, load_weights, read_checkpoint, stated_checksum
+from nystromformer.training.checkpoint import epoch_name, load_weights, read_checkpoint
 from nystromformer.training.distributed import take_gpu
 from nystromformer.training.prefetch import prefetch_batches
 from nystromformer.wording import first_names, number_of, say_unknown, warn_of_unknown
-
-if TYPE_CHECKING:
-    from nystromformer.tasks.finetuning.linear import Words
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +53,6 @@ Flags = Sequence[bool] | NDArray[np.bool_]
 TOKENS_AT_A_TIME = {"cpu": 2048, "cuda": 8192}
 """On each kind of device, padding included; an example of more is computed alone. On a CPU the tensors of more are so
 large that each is fetched from the system anew: rows of 512 at BERT-small's size take a fifth to two fifths longer."""
-INDEPENDENT_TOKENS_AT_A_TIME = {"cpu": 512, "cuda": 8192}
-"""Where batches are filled up: on a CPU few enough that one short text does not take long."""
 UNREAD = ("cut", "unknown_share")
 """Columns of results that say what a network could not read of a text."""
 _LENGTHS_APART = 32
@@ -129,57 +123,30 @@ class Network:
         texts = [self.prefix + text for text in texts] if self.prefix else texts
         return encode_cut(self.recipe.texts_of(texts, second), self.tokenizer, self.length, types, self.recipe.cut)
 
-    def scores(self, examples: EncodedTexts, independent: bool = False) -> Tensor:
+    def scores(self, examples: EncodedTexts) -> Tensor:
         """In the examples' order, (n, outputs) float32 on the CPU.
 
-        Args:
-            independent: whether no bit of a text's scores may depend on the others, for which every batch has one of a
-                few shapes. Few texts take longer then, as batches are filled up.
+        Batches have as few tokens of padding as possible, and few lengths where that makes products fast. For an
+        attention that mixes the rows of a batch every example is computed by itself.
         """
-        total = torch.zeros(len(examples), self.outputs)
+        total, everyone = torch.zeros(len(examples), self.outputs), np.arange(len(examples))
+        budget = TOKENS_AT_A_TIME[self.device.device.type]
+        parts = np.array_split(everyone, len(everyone)) if len(everyone) else []
+        if self.has_rows_apart:
+            parts = fit_to_budget(everyone, examples.lengths, examples.rows, budget, 1, self.pad_to)
         width = self.config.model.transformer_dim
-        budget = (INDEPENDENT_TOKENS_AT_A_TIME if independent else TOKENS_AT_A_TIME)[self.device.device.type]
         with torch.inference_mode(), self.device.autocast(), self.device.products(width) as are_fast:
-            planned = self._plan(examples, budget, are_fast, independent)
-            batches = (examples.batch(np.resize(numbers, size), length) for numbers, size, length in planned)
-            for (numbers, *_), batch in zip(planned, prefetch_batches(batches, self.device.device), strict=True):
+            is_rounded = are_fast or not self.has_rows_apart
+            lengths = [self._rounded(examples.lengths[part].max()) if is_rounded else self.pad_to for part in parts]
+            batches = map(examples.batch, parts, lengths)
+            for part, batch in zip(parts, prefetch_batches(batches, self.device.device), strict=True):
                 vectors = self._vectors(batch, budget)
                 found = vectors if self.embeds else self.model.logits(vectors)
-                total[torch.from_numpy(numbers)] = found[: len(numbers)].float().cpu()
+                total[torch.from_numpy(part)] = found.float().cpu()
         return total
 
-    def _plan(
-        self, examples: EncodedTexts, budget: int, are_fast: bool, independent: bool
-    ) -> list[tuple[Ints, int, int | None]]:
-        """The batches: of as few tokens of padding as possible, of few lengths where that makes products fast; or such
-        that the shape in which an example is computed follows from the example alone.
-
-        Each is some examples, to how many they are filled up by repetition, and how many tokens their rows have; None:
-        as many as the longest. The last bits of a product of float32 matrices depend on their shapes. So an example of
-        several rows is a batch of its own in the second case, and so is, in both, every example for an attention that
-        mixes the rows of a batch.
-        """
-        if not independent and self.has_rows_apart:
-            parts = fit_to_budget(np.arange(len(examples)), examples.lengths, examples.rows, budget, 1, self.pad_to)
-            longest = [int(examples.lengths[part].max()) for part in parts]
-            lengths = [self._rounded(most) if are_fast else self.pad_to for most in longest]
-            return [(part, len(part), length) for part, length in zip(parts, lengths, strict=True)]
-        of_length: dict[int, list[int]] = defaultdict(list)
-        planned: list[tuple[Ints, int, int | None]] = []
-        for number in np.argsort(examples.lengths, kind="stable").tolist():
-            length = self._rounded(int(examples.lengths[number]))
-            if self.has_rows_apart and examples.rows[number] == 1:
-                of_length[length].append(number)
-            else:
-                planned.append((np.asarray([number]), 1, length))
-        for length, numbers in of_length.items():
-            size = max(budget // length, 1)
-            parts = [np.asarray(numbers[start : start + size]) for start in range(0, len(numbers), size)]
-            planned += [(part, size, length) for part in parts]
-        return planned
-
     def _rounded(self, longest: int) -> int:
-        """To how many tokens a row, or a batch whose longest row has so many, is padded."""
+        """To how many tokens a batch whose longest row has so many is padded."""
         return self.pad_to or min(-(-longest // _LENGTHS_APART) * _LENGTHS_APART, self.config.model.max_seq_len)
 
     def _vectors(self, batch: Mapping[str, Tensor], budget: int) -> Tensor:
@@ -226,40 +193,18 @@ def tell(each: Iterable[Mapping[str, int]]) -> Counter[str]:
     return counts
 
 
-@dataclass(frozen=True)
-class WordModel:
-    """The regression on words that is kept beside a run; as `Network`."""
-
-    recipe: Recipe
-    facts: Mapping[str, Any]
-    words: Words
-
-    @property
-    def outputs(self) -> int:
-        return self.recipe.answer.outputs
-
-    def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> Texts:
-        return self.recipe.texts_of(texts, second)
-
-    def scores(self, examples: Texts, independent: bool = False) -> Tensor:
-        return torch.from_numpy(self.words.scores(examples))
-
-
 @dataclass(eq=False)
 class Predictor:
     """Predicts texts with a finished run of run_classify.py, run_glue.py or run_imdb.py, after the epoch that was best
     on the validation data, or embeds them: with such a run's encoder, or an experiment's.
 
     The run is opened at the first call. A pickled Predictor does not contain it, and a process opens it once however
-    many are unpickled. On a CPU in float32 a text's result does not depend on the texts beside it: any division of rows
-    into calls gives the same bits, with the same libraries, processor type and number of threads. Under autocast and on
-    a GPU batches have fixed shapes as well, but the libraries there do not promise the same bits.
+    many are unpickled. The texts beside a text change the last digits of its result alone.
 
     Args:
         folder: of the run; with `embed` also of an experiment, with its config.json.
         device: auto, cpu, cuda or cuda:N.
         embed: give each text's vector, which the encoder gives the head, instead of a prediction.
-        baseline: predict with the regression on words that run_classify.py keeps beside its runs.
         text: text columns of tables, one, or two for pairs; None: as in the run's training data; of an
             experiment `text`.
         id: the column of tables that is passed through where they have it.
@@ -268,21 +213,18 @@ class Predictor:
             sentence-transformers reads where the model came from there.
 
     Raises:
-        ValueError: both embed and baseline, or more than two text columns.
+        ValueError: a length without embed, or more than two text columns.
     """
 
     folder: str | Path
     device: str = "auto"
     embed: bool = False
-    baseline: bool = False
     text: Sequence[str] | None = None
     id: str = "id"
     skip_empty: bool = False
     length: int | None = None
 
     def __post_init__(self) -> None:
-        if self.baseline and self.embed:
-            raise ValueError("baseline=True: expected no embed=True with it: it has no encoder")
         if self.length is not None and not self.embed:
             raise ValueError("length: expected embed=True with it: a run predicts with the length of its training")
         if self.text is not None:
@@ -305,20 +247,17 @@ class Predictor:
         return None if self.embed and (folder / "config.json").is_file() else open_run(folder)
 
     @cached_property
-    def opened(self) -> Network | WordModel:
+    def network(self) -> Network:
         """What gives the scores.
 
         Raises:
             UserError: no finished run there, one of another task, or its weights or tokenizer are gone; no checkpoint
-                of the experiment, or weights that are not of config.json's model; or no baseline.
+                of the experiment, or weights that are not of config.json's model.
         """
         if self.run is None:
             network = _open_experiment(Path(self.folder), self.device)
         else:
-            recipe = recipe_in(self.run.texts, self.run.folder)
-            if self.baseline:
-                return _open_words(self.run, recipe)
-            network = _open_run(self.run, recipe, self.device, self.embed)
+            network = _open_run(self.run, self.device, self.embed)
         if self.length is None:
             return network
         longest = network.config.model.max_seq_len
@@ -327,20 +266,13 @@ class Predictor:
         return replace(network, length=self.length)
 
     @property
-    def network(self) -> Network:
-        """The same where it is no baseline."""
-        assert isinstance(self.opened, Network)
-        return self.opened
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of a result, without the id."""
-        told = ("vector",) if self.embed else ("prediction", *self._chances)
-        return told if self.baseline else (*told, *UNREAD)
+        return (*(("vector",) if self.embed else ("prediction", *self._chances)), *UNREAD)
 
     @property
     def _chances(self) -> list[str]:
-        return [f"p_{name}" for name in self.opened.recipe.answer.names]
+        return [f"p_{name}" for name in self.network.recipe.answer.names]
 
     def __call__(self, texts: Sequence[str] | Mapping[str, Column]) -> dict[str, Any]:
         """Columns of results, in the texts' order.
@@ -352,8 +284,8 @@ class Predictor:
         Returns:
             The id, where a table has it; `prediction` (n,): names of classes, lists of names for several labels, or
             values; of classes and labels `p_NAME` (n,) float32 for each name. With `embed`, `vector` (n, E) float32.
-            But for a baseline, `cut` (n,) bool: whether a text is longer than what is read of it; and `unknown_share`
-            (n,) float32: of its tokens, those that the tokenizer does not know.
+            `cut` (n,) bool: whether a text is longer than what is read of it; and `unknown_share` (n,) float32: of its
+            tokens, those that the tokenizer does not know.
 
         Raises:
             UserError: a table without the columns, or texts where the run learned from pairs, or the other way round.
@@ -378,11 +310,11 @@ class Predictor:
         for column in columns:
             check_texts(column, empty)
         examples = self.encode(list(zip(*columns, strict=True)), empty)
-        scored = self.scores(examples, empty, independent=True)
+        scored = self.scores(examples, empty)
         tell([scored.counts])
         return found | self.results(scored, empty)
 
-    def encode(self, texts: Sequence[tuple[str, ...]], empty: Flags) -> Any:
+    def encode(self, texts: Sequence[tuple[str, ...]], empty: Flags) -> EncodedTexts | None:
         """What the model reads of texts, or pairs, that are not empty; None where all are.
 
         Raises:
@@ -391,19 +323,18 @@ class Predictor:
         chosen = [each for each, is_empty in zip(texts, empty, strict=True) if not is_empty]
         if not chosen:
             return None
-        if (are_pairs := len(chosen[0]) == 2) != self.opened.recipe.is_of_pairs:
+        if (are_pairs := len(chosen[0]) == 2) != self.network.recipe.is_of_pairs:
             found, learned = ("pairs", "single texts") if are_pairs else ("single texts", "pairs")
             raise UserError(f"{self.folder}: expected {learned}, as in the run's training data, found {found}")
-        return self.opened.encode(*map(list, zip(*chosen, strict=True)))
+        return self.network.encode(*map(list, zip(*chosen, strict=True)))
 
-    def scores(self, examples: Any, empty: Flags, independent: bool = False) -> Scored:
-        """What `encode` gave, scored; as `Network.scores`."""
+    def scores(self, examples: EncodedTexts | None, empty: Flags) -> Scored:
+        """What `encode` gave, scored."""
         is_there, count = ~np.asarray(empty, dtype=bool), len(empty)
-        scores = np.full((count, self.opened.outputs), np.nan, dtype=np.float32)
+        scores = np.full((count, self.network.outputs), np.nan, dtype=np.float32)
         found = Scored(scores, np.zeros(count, bool), np.zeros(count, np.int64), np.zeros(count, np.int64))
         if examples is not None:
-            scores[is_there] = self.opened.scores(examples, independent).numpy()
-        if isinstance(examples, EncodedTexts):
+            scores[is_there] = self.network.scores(examples).numpy()
             found.cut[is_there] = examples.is_cut
             found.tokens[is_there], found.unknown[is_there] = examples.own_tokens, examples.unknown
         return found
@@ -411,10 +342,10 @@ class Predictor:
     def results(self, found: Scored, empty: Flags) -> dict[str, Any]:
         """What scores say, as `__call__` returns it; each row's results depend on its scores alone."""
         shares = np.where(empty, np.nan, found.unknown / np.maximum(found.tokens, 1)).astype(np.float32)
-        unread = {} if self.baseline else dict(zip(UNREAD, (found.cut, shares), strict=True))
+        unread = dict(zip(UNREAD, (found.cut, shares), strict=True))
         if self.embed:
             return {"vector": found.scores, **unread}
-        answer, tensor = self.opened.recipe.answer, torch.from_numpy(found.scores)
+        answer, tensor = self.network.recipe.answer, torch.from_numpy(found.scores)
         names = names_of(answer, predicted(answer, tensor))
         if answer.kind == "value":
             return {"prediction": np.asarray(names, dtype=np.float64), **unread}
@@ -424,17 +355,17 @@ class Predictor:
             labels[number] = None if empty[number] else label
         # The last bit of an exponential depends on where it stands in a tensor: the processor computes several at once.
         chances_nC = torch.cat([probabilities(answer, row) for row in torch.split(tensor, 1)]).numpy()
-        chances = {name: chance.copy() for name, chance in zip(self._chances, chances_nC.T, strict=True)}
+        chances = dict(zip(self._chances, np.ascontiguousarray(chances_nC.T), strict=True))
         return {"prediction": labels, **chances, **unread}
 
     def told(self, results: Mapping[str, Any], number: int) -> tuple[Any, dict[str, Any]]:
         """Of one row of results what is predicted, and the chance of each class or label."""
-        names = self.opened.recipe.answer.names
+        names = self.network.recipe.answer.names
         chances = {name: results[column][number] for name, column in zip(names, self._chances, strict=True)}
         return results["prediction"][number], chances
 
     def _texts_of(self, table: Mapping[str, Column]) -> list[list[Any]]:
-        names = self.text or self.opened.recipe.text
+        names = self.text or self.network.recipe.text
         if missing := [name for name in names if name not in table]:
             raise UserError(
                 f"expected the text columns {', '.join(names)}, found no {first_names(missing)}; the table has "
@@ -479,7 +410,8 @@ def check_texts(texts: Sequence[Any], skipped: Flags = ()) -> None:
             raise ValueError(f"texts[{number}]: expected a text, found half of a surrogate pair at {half}")
 
 
-def _open_run(run: Run, recipe: Recipe, device: str, embed: bool) -> Network:
+def _open_run(run: Run, device: str, embed: bool) -> Network:
+    recipe = recipe_in(run.texts, run.folder)
     path = run.folder / f"{epoch_name(run.choose('best').epoch)}.model"
     content = read_checkpoint(path)
     config = experiment_config(content["config"], str(path))
@@ -520,17 +452,3 @@ def _open_experiment(folder: Path, device: str) -> Network:
         source=opened.path,
         prefix=sentences.prefix if sentences else "",
     )
-
-
-def _open_words(run: Run, recipe: Recipe) -> WordModel:
-    if not run.words:
-        raise UserError(
-            f"{run.folder}: expected a run of run_classify.py, which keeps a baseline; found one of {run.kind}"
-        )
-    # Imported here: scikit-learn takes seconds.
-    from nystromformer.tasks.finetuning.linear import WORDS_FILE, Words
-
-    path = run.folder.parent / run.words / WORDS_FILE
-    words = Words.read(path)
-    facts = {"run": run.task, "weights": stated_checksum(path), "classes": list(recipe.answer.names), "baseline": True}
-    return WordModel(recipe, facts, words)

@@ -113,7 +113,7 @@ class ServedModel:
     def answer(self, texts: Sequence[str]) -> list[Answer]:
         """Of each text, in their order."""
         own, none_empty = self.predictor, [False] * len(texts)
-        examples = own.encode([(text,) for text in texts], none_empty)
+        examples = own.network.encode(texts)
         found = own.results(own.scores(examples, none_empty), none_empty)
         answers = []
         for number in range(len(texts)):

@@ -71,7 +71,7 @@ class Job:
     @property
     def facts(self) -> dict[str, Any]:
         """What decides the predictions beside the table."""
-        return {**self.predictor.opened.facts, "text": self.text, "id": self.id}
+        return {**self.predictor.network.facts, "text": self.text, "id": self.id}
 
     @property
     def columns(self) -> list[str]:
@@ -97,16 +97,12 @@ class Job:
         if window.texts or not number:
             yield window
 
-    def score(self, windows: Iterable[tuple[str, Window]], independent: bool) -> Iterator[tuple[str, Window, Scored]]:
-        """Named windows with their scores; the next one is read and tokenised while one is computed.
-
-        Args:
-            independent: as of `Network.scores`.
-        """
+    def score(self, windows: Iterable[tuple[str, Window]]) -> Iterator[tuple[str, Window, Scored]]:
+        """Named windows with their scores; the next one is read and tokenised while one is computed."""
         own = self.predictor
         encoded = ((name, window, own.encode(window.texts, window.empty)) for name, window in windows)
         for name, window, examples in prefetched(encoded, depth=1):
-            yield name, window, own.scores(examples, window.empty, independent)
+            yield name, window, own.scores(examples, window.empty)
 
 
 def job_of(predictor: Predictor, table: Table, text: str | None, id_column: str | None) -> Job:
@@ -119,7 +115,7 @@ def job_of(predictor: Predictor, table: Table, text: str | None, id_column: str 
     Raises:
         UserError: the table has them not, or not as many as the run learned from were named.
     """
-    learned = predictor.opened.recipe.text
+    learned = predictor.network.recipe.text
     columns = tuple(learned) if text is None else columns_named("--text", text, table)
     if missing := [name for name in columns if name not in table.columns]:
         raise UserError(
@@ -157,7 +153,7 @@ def predict_table(predictor: Predictor, table: Table, out: Path, text: str | Non
             counts = tell(part.figures for part in made.values())
             absent = {column for column, kind in zip(UNREAD, ("cut", "unknown"), strict=True) if not counts[kind]}
             with NewFile(folder / out.name) as file:
-                output = write_as(file, predictor.opened.recipe)
+                output = write_as(file, predictor.network.recipe)
                 for name in sorted(made):
                     ids, empty, found = _unpacked(parts.read(name) or b"")
                     results = predictor.results(found, empty)
@@ -182,7 +178,7 @@ def _score(job: Job, windows: Iterable[Window], rows: int, parts: Parts) -> dict
                     made[name] = part
                     bar.update(len(window.ids))
 
-        for name, window, found in job.score(missing(), independent=False):
+        for name, window, found in job.score(missing()):
             ids, content = np.frombuffer(json.dumps(window.ids).encode(), dtype=np.uint8), io.BytesIO()
             np.savez(content, ids=ids, empty=window.empty, **vars(found))
             with NewFile(parts.folder / name) as file:

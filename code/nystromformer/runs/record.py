@@ -27,7 +27,7 @@ from nystromformer.runs.call import Call
 from nystromformer.runs.figures import Spread
 from nystromformer.runs.settings import Count, Predict, Settings, Share
 
-FORMAT = 4
+FORMAT = 5
 RECORD = "run.json"
 TOKENIZER = "tokenizer"
 """The folder of a run's tokenizer, in its own."""
@@ -120,8 +120,6 @@ class Run:
     """Share of each split's rows that are short enough for exact attention in every layer."""
     warnings: tuple[str, ...] = ()
     """Why the figures may not be comparable, such as partial data."""
-    words: str = ""
-    """The folder beside its own with a regression on the words of its training texts; empty where none is kept."""
     version: str = ""
     device: str = ""
     processes: Count = 1

@@ -1,23 +1,24 @@
-"""CSV and TSV files, by pyarrow, in blocks."""
+"""CSV and TSV files, by the standard library, row by row."""
 
 from __future__ import annotations
 
 import csv
 import importlib
+import io
 import itertools
 import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from nystromformer.errors import UserError, first_line
 from nystromformer.files.reading import half_character
 from nystromformer.tabular.cells import of_another_encoding
 from nystromformer.tabular.reading import Reading
 from nystromformer.tabular.table import Kinds, Row, Table
-from nystromformer.wording import first_names, number_of
+from nystromformer.wording import number_of
 
 logger = logging.getLogger(__name__)
 
@@ -26,11 +27,12 @@ _OTHERS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 """What may stand between the cells of a .csv file instead."""
 _SEPARATOR = re.compile(r"sep=(.)\s*")
 """The first line that Excel writes, and that its users write for it."""
-_BLOCK_BYTES = 1 << 23
-"""Read at a time; a row is no longer."""
-_ROWS = 4096
-"""Made Python's at a time."""
+_LONGEST = 1 << 23
+"""Characters of a cell."""
+_ROWS = 1 << 16
+"""Of a batch."""
 _END = "\0end of the table\0"
+csv.field_size_limit(_LONGEST)
 
 
 def open_delimited(path: Path, reading: Reading, given_header: Sequence[str] | None) -> Table:
@@ -48,7 +50,7 @@ def open_delimited(path: Path, reading: Reading, given_header: Sequence[str] | N
 def _begin(path: Path, reading: Reading, given_header: Sequence[str] | None) -> _File:
     delimiter, skipped = DELIMITERS[path.suffix.lower()], 0
     with reading.open(path, newline="") as file:
-        top = file.readline(_BLOCK_BYTES)
+        top = file.readline(_LONGEST)
         if found := _SEPARATOR.fullmatch(top):
             delimiter, skipped = found[1], 1
         else:
@@ -57,9 +59,7 @@ def _begin(path: Path, reading: Reading, given_header: Sequence[str] | None) -> 
             if delimiter == "," and "," not in top and len(others) == 1:
                 delimiter = others[0]
                 logger.info("%s: its cells are separated by %s", path, _OTHERS[delimiter])
-        lines = csv.reader(
-            file, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if reading.is_quoted else csv.QUOTE_NONE
-        )
+        lines = csv.reader(file, delimiter=delimiter, quoting=reading.quoting)
         try:
             first = next(filter(None, lines), None)
         except csv.Error as error:
@@ -90,188 +90,99 @@ class _File:
     def rows(self, columns: Sequence[str]) -> Iterator[Row | UserError]:
         """As of `Table.rows_or_errors`."""
         places = [self.header.index(column) for column in columns]
-        bad: dict[int, UserError] = {}
-        numbers = itertools.count(1)
-        for batch in self._blocks(None, bad):
-            for start in range(0, batch.num_rows, _ROWS):
-                part = batch.slice(start, _ROWS)
-                cells = {place: _texts(part.column(place)) for place in places}
-                for row in zip(*(cells[place] for place in places), strict=True) if places else ():
-                    while (error := bad.pop(next(numbers), None)) is not None:
-                        yield error
-                    yield row
-        while bad and (error := bad.pop(next(numbers), None)) is not None:
-            yield error
+        for row in self._rows():
+            yield row if isinstance(row, UserError) else tuple(row[place] for place in places)
 
     def batches(self, columns: Sequence[str], kinds: Kinds | None) -> Iterator[Any]:
         """As of `Table.batches`."""
         arrow = importlib.import_module("pyarrow")
-        places = [self.header.index(column) for column in columns]
-        if kinds is None:
-            kinds = dict.fromkeys(columns, arrow.string())
-        types = {
-            str(place): kinds.get(name) if name in columns else arrow.binary() for place, name in enumerate(self.header)
-        }
-        bad: dict[int, UserError] = {}
-        for batch in self._blocks({name: kind for name, kind in types.items() if kind is not None}, bad):
-            if bad:
-                raise bad[min(bad)]
-            if batch.num_rows:
-                yield arrow.RecordBatch.from_arrays([batch.column(place) for place in places], names=list(columns))
+        rows = self.rows(columns)
+        while part := list(itertools.islice(rows, _ROWS)):
+            if errors := [row for row in part if isinstance(row, UserError)]:
+                raise errors[0]
+            arrays = []
+            for column, cells in zip(columns, zip(*part, strict=True), strict=True):
+                kind = arrow.string() if kinds is None else kinds.get(column)
+                try:
+                    arrays.append(_guessed(cells) if kind is None else _of_kind(cells, kind))
+                except UnicodeError:
+                    raise UserError(f"{self.path}: {of_another_encoding(self.reading.encoding)}") from None
+                except arrow.ArrowException as error:
+                    raise UserError(f"{self.path}: {column}: expected a table: {first_line(error)}") from None
+            yield arrow.RecordBatch.from_arrays(arrays, names=list(columns))
 
-    def _blocks(self, types: Kinds | None, bad: dict[int, UserError]) -> Iterator[Any]:
-        """All columns, called by their numbers, in record batches.
-
-        Args:
-            types: of pyarrow's; None: bytes, of which an empty cell has none.
-            bad: gets what is wrong with rows that are left out, by their numbers.
+    def _rows(self) -> Iterator[list[str] | UserError]:
+        """All cells of each row, or what is wrong with it. Empty lines are none.
 
         Raises:
-            UserError: the file ends within quotes, or rows are what they cannot be.
+            UserError: text of another encoding, or a cell that does not end.
         """
-        arrow, arrow_csv = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.csv")
-        names = [str(place) for place in range(len(self.header))]
-        left_out: list[int] = []
-        has_end, torn = False, 0
-
-        def leave_out(row: Any) -> str:
-            nonlocal has_end, torn
-            number = row.number - self.skipped
-            if row.text.startswith(_END):
-                has_end = True
-            elif _END in row.text:
-                torn = number
-            else:
-                left_out.append(number)
-                bad[number] = UserError(
-                    f"{self.path}, row {number:,}: expected {number_of(row.expected_columns, 'cell')}, found "
-                    f"{row.actual_columns}: the file ends early, or a cell holds a delimiter"
-                    f"{' and is not quoted' if self.reading.is_quoted else ''}"
-                )
-            return "skip"
-
+        first = self.header[0].lower()
+        place = f"{self.path}, row "
         with self.reading.open(self.path, newline="") as file:
-            # Of a cell too many: it becomes no row, unless quotes are open at the file's end.
-            stream = arrow.PythonFile(_WithEnd(file, _END + self.delimiter * len(names)), mode="r")
-            rows = 0
+            # The last line is a row of its own, unless quotes are open at the file's end.
+            lines = csv.reader(
+                itertools.chain(itertools.islice(file, self.skipped, None), [_END]),
+                delimiter=self.delimiter,
+                quoting=self.reading.quoting,
+            )
+            number = line = 0
             try:
-                for block in arrow_csv.open_csv(
-                    stream,
-                    arrow_csv.ReadOptions(
-                        use_threads=False, block_size=_BLOCK_BYTES, column_names=names, skip_rows=self.skipped
-                    ),
-                    arrow_csv.ParseOptions(
-                        delimiter=self.delimiter,
-                        quote_char=self.reading.is_quoted and '"',
-                        newlines_in_values=self.reading.is_quoted,
-                        invalid_row_handler=leave_out,
-                    ),
-                    arrow_csv.ConvertOptions(
-                        column_types=dict.fromkeys(names, arrow.binary()) if types is None else types,
-                        null_values=[""],
-                        strings_can_be_null=types is not None,
-                    ),
-                ):
-                    self._check(block, rows, left_out)
-                    yield block
-                    rows += block.num_rows
+                for row in filter(None, lines):
+                    if row == [_END]:
+                        return
+                    number += 1
+                    line, before = lines.line_num, line
+                    what = ""
+                    if row[-1].endswith(_END):
+                        what = "it ends within quotes: the file ends early, or a quotation mark is text (--no_quotes)"
+                    elif len(row) != len(self.header):
+                        quoted = " and is not quoted" * self.reading.is_quoted
+                        what = (
+                            f"expected {number_of(len(self.header), 'cell')}, found {len(row)}: the file ends early, "
+                            f"or a cell holds a delimiter{quoted}"
+                        )
+                    elif first and row[0].lower().strip() == first and self._is_header(row):
+                        what = "expected one header, found it again, as in joined files: remove such rows"
+                    elif line > before + 1 and self.reading.quotes is None and (name := self._joined(row)):
+                        what = (
+                            f"{name} has both a delimiter and a line end: if quotation marks are text, they join "
+                            "rows: add --no_quotes; if the cell is meant so, add --quotes"
+                        )
+                    yield UserError(f"{place}{number:,}: {what}") if what else row
             except UnicodeError as error:
                 raise UserError(f"{self.path}: {of_another_encoding(self.reading.encoding)} ({error})") from None
-            except arrow.ArrowException as error:
-                if "straddl" not in str(error):
-                    raise UserError(f"{self.path}: expected a table: {first_line(error)}") from None
+            except csv.Error as error:
                 raise UserError(
-                    f"{self.path}: expected rows of at most {_BLOCK_BYTES >> 20} MiB, found a longer one: a quotation "
-                    "mark may open a cell that nothing closes (--no_quotes reads it as text)"
+                    f"{place}{number + 1:,}: {error}: a quotation mark may open a cell that nothing closes "
+                    "(--no_quotes reads it as text)"
                 ) from None
-        if not has_end:
-            place = f"{self.path}, row {torn or _number(rows - 1, left_out):,}"
-            raise UserError(
-                f"{place}: it ends within quotes: the file ends early, or a quotation mark is text (--no_quotes)"
-            )
 
-    def _check(self, block: Any, before: int, left_out: Sequence[int]) -> None:
-        """Check that no row is the header once more, and that none is several that a quotation mark joins.
+    def _is_header(self, row: Sequence[str]) -> bool:
+        return len(row) > 1 and all(
+            cell.strip().lower() == name.lower() for cell, name in zip(row, self.header, strict=True)
+        )
 
-        Args:
-            before: rows of the blocks before.
-            left_out: as of `_number`.
-
-        Raises:
-            UserError: names the rows.
-        """
-        compute, types = (importlib.import_module(f"pyarrow.{name}") for name in ("compute", "types"))
-        texts = [
-            (name, column)
-            for name, column in zip(self.header, block.columns, strict=True)
-            if types.is_binary(column.type) or types.is_string(column.type)
-        ]
-        if len(texts) > 1 and (first := self.header[0]):
-            looks_alike = compute.match_substring(texts[0][1], first, ignore_case=True)
-            rows = [
-                row
-                for row in compute.indices_nonzero(looks_alike.fill_null(False)).to_pylist()
-                if all(_text(column[row]).strip().lower() == name.lower() for name, column in texts)
-            ]
-            if rows:
-                numbers = [f"{_number(before + row, left_out):,}" for row in rows]
-                raise UserError(
-                    f"{self.path}: expected one header, found it again in {number_of(len(rows), 'row')} "
-                    f"({first_names(numbers)}), as in joined files: remove these rows"
-                )
-        for name, column in texts if self.reading.quotes is None else ():
-            has_line_end = compute.match_substring_regex(column, "[\r\n]")
-            both = compute.and_(has_line_end, compute.match_substring(column, self.delimiter)).fill_null(False)
-            for row in compute.indices_nonzero(both).to_pylist():
-                if _END not in _text(column[row]):
-                    place = f"{self.path}, row {_number(before + row, left_out):,}"
-                    raise UserError(
-                        f"{place}: {name} has both a delimiter and a line end: if quotation marks are text, they join "
-                        "rows: add --no_quotes; if the cell is meant so, add --quotes"
-                    )
+    def _joined(self, row: Sequence[str]) -> str:
+        """The column of a cell that may be several rows; empty where there is none."""
+        cells = zip(self.header, row, strict=True)
+        return next((name for name, cell in cells if self.delimiter in cell and re.search("[\r\n]", cell)), "")
 
 
-def _number(row: int, left_out: Sequence[int]) -> int:
-    """Of the row in the file, from 1.
-
-    Args:
-        row: its place among those that are not left out, from 0.
-        left_out: numbers of the others.
-    """
-    number = row + 1
-    for other in left_out:
-        number += other <= number
-    return number
-
-
-def _text(cell: Any) -> str:
-    value = cell.as_py()
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value or ""
-
-
-def _texts(column: Any) -> list[str]:
-    """Cells as text; of bytes that are none, halves of characters."""
+def _of_kind(cells: Sequence[str], kind: Any) -> Any:
+    """Cells as an array of a type of pyarrow."""
     arrow = importlib.import_module("pyarrow")
-    try:
-        texts: list[str] = column.cast(arrow.string()).to_pylist()
-    except arrow.ArrowInvalid:
-        texts = [cell.decode("utf-8", "surrogateescape") for cell in column.to_pylist()]
-    return texts
+    texts = cells if arrow.types.is_string(kind) else map(str.strip, cells)
+    return arrow.array([text or None for text in texts], arrow.string()).cast(kind)
 
 
-class _WithEnd:
-    """A text file as bytes, and a line behind its last one."""
-
-    closed = False
-
-    def __init__(self, file: TextIO, end: str) -> None:
-        self._file, self._end = file, f"\n{end}\n"
-
-    def read(self, size: int) -> bytes:
-        text = self._file.read(size)
-        if len(text) < size:
-            text, self._end = text + self._end, ""
-        return text.encode("utf-8", "surrogateescape")
-
-    def close(self) -> None:
-        self.closed = True
+def _guessed(cells: Sequence[str]) -> Any:
+    """Cells as an array of the type that pyarrow takes them for."""
+    arrow_csv = importlib.import_module("pyarrow.csv")
+    text = io.StringIO()
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows([cell] for cell in cells)
+    content = io.BytesIO(text.getvalue().encode())
+    parsing = arrow_csv.ParseOptions(newlines_in_values=True)
+    conversion = arrow_csv.ConvertOptions(null_values=[""], strings_can_be_null=True)
+    names = arrow_csv.ReadOptions(column_names=["cell"])
+    return arrow_csv.read_csv(content, names, parsing, conversion).column(0).combine_chunks()

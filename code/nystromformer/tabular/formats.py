@@ -1,16 +1,15 @@
-"""Tables of other formats: Parquet, Excel, JSON, folders with a folder of text files for each class, and the hub's."""
+"""Tables of other formats: Parquet, Excel, JSON, and folders with a folder of text files for each class."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from nystromformer.data.hub import load_split
 from nystromformer.errors import UserError, first_line
 from nystromformer.files.reading import half_character
 from nystromformer.tabular.cells import Cell, is_missing, of_another_encoding, plain
@@ -43,7 +42,6 @@ _BEGINNINGS = {
     b"\xfe\xff": "text in UTF-16: add --encoding utf-16",
 }
 _OWN = {".xlsx": b"PK\x03\x04", ".parquet": b"PAR1"}
-_HUB_NAME = re.compile(r"hub:(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<config>[\w.-]+))?(?::(?P<split>[\w.-]+))?")
 _UNLABELLED = ("unsup", "unsupervised", "unlabeled", "unlabelled")
 """Folders of texts that have no label, as IMDB's."""
 _SETS = ("Sequence", "List", "LargeList")
@@ -191,82 +189,46 @@ def _table_of_objects(path: Path, values: Callable[[], Iterator[Cell]], reading:
     return Table(str(path), columns, read, reading=reading)
 
 
-def open_parquet(path: Path, reading: Reading) -> Table:
-    """A Parquet file of this machine."""
-    arrow = importlib.import_module("pyarrow")
-    return parquet_table(str(path), lambda: arrow.OSFile(str(path)), reading)
-
-
-def parquet_table(name: str, open_file: Callable[[], Any], reading: Reading = Reading()) -> Table:  # noqa: B008
-    """A table in a Parquet file. Classes that its metadata name, as the datasets library writes them, have their names.
-
-    Args:
-        name: what messages call it.
-        open_file: gives a file of pyarrow.
+@contextmanager
+def parquet_file(path: Path) -> Iterator[Any]:
+    """A Parquet file, opened by pyarrow.
 
     Raises:
-        UserError: it is no Parquet file, or cannot be read.
+        UserError: it is no Parquet file, or is damaged, which may only be known while it is read.
     """
     # imported here: it takes a second
     arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-    failures = (arrow.ArrowException, OSError, UnicodeDecodeError)
     try:
-        with open_file() as content, parquet.ParquetFile(content) as file:
-            schema = file.schema_arrow
-    except failures as error:
-        raise parquet_refusal(name, error) from None
+        with parquet.ParquetFile(path, buffer_size=_PARQUET_BYTES) as file:
+            yield file
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path}: expected a Parquet file, found a damaged one or one that ends early: {first_line(error)}"
+        ) from None
+
+
+def open_parquet(path: Path, reading: Reading) -> Table:
+    """A Parquet file. Classes that its metadata name, as the datasets library writes them, have their names."""
+    with parquet_file(path) as file:
+        schema = file.schema_arrow
     described = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     classes = _class_names(described.get("info", {}).get("features") or {})
 
     def batches(columns: Sequence[str], rows: int) -> Iterator[Any]:
-        try:
-            with open_file() as content, parquet.ParquetFile(content, buffer_size=_PARQUET_BYTES) as file:
-                yield from file.iter_batches(rows, columns=list(dict.fromkeys(columns)))
-        except failures as error:
-            raise parquet_refusal(name, error) from None
+        with parquet_file(path) as file:
+            yield from file.iter_batches(rows, columns=list(dict.fromkeys(columns)))
 
     def read(columns: Sequence[str]) -> Iterator[Row]:
-        count = 0
         for batch in batches(columns, _PARQUET_ROWS):
             cells = {column: list(map(plain, found)) for column, found in batch.to_pydict().items()}
             for column in classes.keys() & cells.keys():
-                cells[column] = [_named(cell, classes[column], f"{name}, {column}") for cell in cells[column]]
+                cells[column] = [_named(cell, classes[column], f"{path}, {column}") for cell in cells[column]]
             yield from zip(*(cells[column] for column in columns), strict=True)
-            count += batch.num_rows
 
     def read_batches(columns: Sequence[str], kinds: Kinds | None) -> Iterator[Any]:
         return batches(columns, _BATCH_ROWS)
 
-    return Table(name, tuple(schema.names), read, read_batches, reading)
-
-
-def parquet_refusal(name: str, error: Exception) -> UserError:
-    """What to say of a file that could not be read as Parquet."""
-    reason = first_line(error)
-    if "AWS Error" in reason:  # of no class of its own
-        return UserError(f"{name}: cannot be read: {reason}")
-    return UserError(f"{name}: expected a Parquet file, found a damaged one or one that ends early: {reason}")
-
-
-def open_hub(place: str, split: str, reading: Reading) -> Table:
-    """The table that `hub:NAME`, `hub:NAME:SPLIT` or `hub:NAME@CONFIG:SPLIT` names, with classes by their names."""
-    match = _HUB_NAME.fullmatch(place)
-    if match is None:
-        raise UserError(f"{place}: expected hub:NAME, hub:NAME:SPLIT or hub:NAME@CONFIG:SPLIT")
-    try:
-        data = load_split(match["name"], match["config"], match["split"] or split)
-    except Exception as error:  # the library raises whatever its network and file system layers raise
-        raise UserError(
-            f"{place}: cannot be loaded from the hub: {first_line(error)}. It needs a network, or the table in the "
-            "library's cache; without these, name a file"
-        ) from error
-    classes = _class_names(data.features.to_dict())
-
-    def read(columns: Sequence[str]) -> Iterator[Row]:
-        for row in data.select_columns(list(dict.fromkeys(columns))):
-            yield tuple(_named(row[column], classes.get(column), f"{place}, {column}") for column in columns)
-
-    return Table(place, tuple(data.column_names), read, reading=reading)
+    return Table(str(path), tuple(schema.names), read, read_batches, reading)
 
 
 def _class_names(features: Mapping[str, Any]) -> dict[str, Sequence[str]]:

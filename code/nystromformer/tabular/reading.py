@@ -6,9 +6,10 @@ The launcher imports this too, on machines that have neither torch nor numpy.
 from __future__ import annotations
 
 import codecs
+import csv
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Literal, TextIO
 
 import typer
 
@@ -74,6 +75,11 @@ class Reading:
     def is_quoted(self) -> bool:
         """Whether a quotation mark at the beginning of a cell quotes it."""
         return self.quotes is not False
+
+    @property
+    def quoting(self) -> Literal[0, 3]:
+        """The same, as csv has it."""
+        return csv.QUOTE_MINIMAL if self.is_quoted else csv.QUOTE_NONE
 
     def open(self, path: Path, newline: str | None = None) -> TextIO:
         """A text file; a byte that the encoding has not becomes half a character, which is no text, see `text_of`."""

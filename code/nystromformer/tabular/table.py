@@ -1,6 +1,6 @@
 """Tables that people bring, of any size: which columns they have, and their rows.
 
-    table = open_place("reviews.csv", Path(), "train", Reading())
+    table = open_place("reviews.csv", Path())
     for body, stars in table.rows(["body", "stars"]): ...              # cells, a row at a time
     for batch in open_table(path).batches(["client", "amount"]): ...   # pyarrow's record batches, of CSV and Parquet
 
@@ -26,7 +26,6 @@ Row = tuple[Cell, ...]
 Kinds = Mapping[str, Any]
 _MOST_COLUMNS = 5000
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
-HUB = "hub:"
 _SHEET = re.compile(r"(?P<file>.+\.xlsx):(?P<sheet>.+)", re.IGNORECASE)
 
 
@@ -76,8 +75,8 @@ class Table:
         """These columns in record batches of pyarrow; of a CSV or TSV file an empty cell is null.
 
         Args:
-            kinds: pyarrow's types of columns of a CSV or TSV file; the others are of the type that the first 8 MiB
-                have. None: all are text. Columns of Parquet have their own.
+            kinds: pyarrow's types of columns of a CSV or TSV file; the others are of the type that each batch looks
+                like. None: all are text. Columns of Parquet have their own.
 
         Raises:
             UserError: as `rows`; or the table is in another format, or a cell is not of its column's type.
@@ -136,21 +135,16 @@ def column_named(flag: str, text: str, table: Table) -> str:
     return names[0]
 
 
-def open_place(place: str, default: Path, split: str, reading: Reading = Reading()) -> Table:  # noqa: B008  # immutable
-    """The table that a flag names: `hub:NAME`, a file, or a sheet of an Excel file as `FILE.xlsx:SHEET`.
+def open_place(place: str, default: Path, reading: Reading = Reading()) -> Table:  # noqa: B008  # immutable
+    """The table that a flag names: a file, or a sheet of an Excel file as `FILE.xlsx:SHEET`.
 
     Args:
         default: where relative names are that are not in the current folder.
-        split: of the hub's, where the place names none.
         reading: as `open_table` takes it.
 
     Raises:
         UserError: it is not there, or no table.
     """
-    if place.startswith(HUB):
-        from nystromformer.tabular.formats import open_hub
-
-        return open_hub(place, split, reading)
     found, sheet = _SHEET.fullmatch(place), None
     if found is not None and not Path(place).exists():
         place, sheet = found["file"], found["sheet"]

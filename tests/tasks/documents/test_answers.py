@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.labels import LabelCells, look_at, numbers_of
 from nystromformer.tasks.documents.question import kind_of, name_of, weights_of
+from nystromformer.tasks.documents.recipe import Answer
 
 
 def cells(*labels: Any, columns: tuple[str, ...] = ("label",)) -> LabelCells:
@@ -225,6 +225,5 @@ def test_flags() -> None:
         with pytest.raises(UserError, match=f"--kind {text}: expected one of classes, several, value, ordered;"):
             kind_of(text)
     assert name_of(None, "some/my reviews (2).csv") == "my-reviews-2"
-    assert name_of(None, "hub:a/b:train") == "a-b-train"
     with pytest.raises(UserError, match=r"--task ../x"):
         name_of("../x", "t.csv")

@@ -9,15 +9,12 @@ from finetuning import made_rows
 from hypothesis import given
 from hypothesis import strategies as st
 from small import small_config
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
 
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.model import ClassificationModel
-from nystromformer.tasks.documents.cut import Cut, CutTexts, cut_of, encode_cut, window_starts
-from nystromformer.tasks.finetuning.encoded import EncodedTexts, longest_first
+from nystromformer.tasks.documents.cut import WindowTexts, cut_of, encode_cut, window_starts
+from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Texts
 
 MOST = 10_000
@@ -44,23 +41,13 @@ def test_windows_cover_everything(size: int, room: int, data: st.DataObject) -> 
     assert len(starts) == 1 + -(-(size - room) // (room - overlap)), "the fewest"
 
 
-@given(st.integers(1, 40), st.integers(1, 40), st.integers(2, 21))
-def test_the_longer_text_of_a_pair_loses_as_tokenizers_count(first: int, second: int, room: int) -> None:
-    words = Tokenizer(WordLevel({"a": 0, "b": 1}, "a"))
-    words.pre_tokenizer = Whitespace()
-    words.enable_truncation(room, strategy="longest_first")
-    ids = words.encode("a " * first, "b " * second).ids
-    expected = (first, second) if first + second <= room else longest_first(first, second, room)
-    assert (ids.count(0), ids.count(1)) == expected
-
-
 def rows_of(examples: EncodedTexts, number: int) -> list[list[int]]:
     batch = examples.batch(np.asarray([number]))
     return [row[mask].tolist() for row, mask in zip(batch["tokens_BN"], batch["mask_BN"], strict=True)]
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["texts", "pairs"])
-@pytest.mark.parametrize("rule", ["head", "head_and_tail", "windows"])
+@pytest.mark.parametrize("rule", ["head", "windows"])
 def test_rows(tokenizer, rule: str, pairs: bool) -> None:  # type: ignore[no-untyped-def]
     first = [text for text, _ in made_rows(20, most=60)]
     second = [text for text, _ in made_rows(20, 1, most=30)] if pairs else None
@@ -80,43 +67,16 @@ def test_rows(tokenizer, rule: str, pairs: bool) -> None:  # type: ignore[no-unt
         if len(tokens) <= length:
             assert rows == [tokens]
             continue
-        if rule == "head_and_tail":
-            (row,) = rows
-            assert len(row) == length
-            if not pairs:
-                assert row[1:12] == tokens[1:12]
-                assert row[12:] == tokens[-12:]
         if rule == "windows" and not pairs:
             assert rows[0][:-1] == tokens[: length - 1]
             assert rows[-1][1:] == tokens[-length + 1 :]
-
-
-@pytest.mark.parametrize("pairs", [False, True], ids=["texts", "pairs"])
-@pytest.mark.parametrize("rule", ["head", "head_and_tail", "windows"])
-def test_where_a_rows_tokens_stand(tokenizer, rule: str, pairs: bool) -> None:  # type: ignore[no-untyped-def]
-    """In the texts, what `left_of` names is all that an example has; in these, `places_of` names each row's tokens."""
-    first = [text for text, _ in made_rows(20, most=60)]
-    second = [text for text, _ in made_rows(20, 1, most=60)] if pairs else None
-    examples = encode_cut(Texts("t", first, second), tokenizer, 24, True, cut_of(rule))
-    ids = [
-        [np.asarray(encoding.ids) for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]
-        for texts in (first, second or [""] * 20)
-    ]
-    for number in range(20):
-        tokens = examples.tokens_of(number)
-        left = examples.left_of(len(ids[0][number]), len(ids[1][number]))
-        parts = [of[number][places].tolist() for of, places in zip(ids, left, strict=True)]
-        middle = 1 + len(parts[0])
-        assert tokens[1:middle].tolist() == parts[0]
-        assert tokens[middle + 1 : -1].tolist() == parts[1]
-        assert [tokens[places].tolist() for places in examples.places_of(number)] == rows_of(examples, number)
 
 
 def test_a_batch_is_its_examples(tokenizer) -> None:  # type: ignore[no-untyped-def]
     """Padded or not, alone or beside others; with the sentences' types, and the number of rows."""
     pairs = [made_rows(8, seed, most=40) for seed in (0, 1)]
     texts = Texts("t", *([text for text, _ in rows] for rows in pairs), labels=np.arange(8))
-    examples = CutTexts(texts, tokenizer, 24, True, Cut("windows", 2))
+    examples = WindowTexts(texts, tokenizer, 24, True, 2)
     batch = examples.batch(np.asarray([3, 0, 5]), pad_to=30)
     assert batch["tokens_BN"].shape == (examples.rows[[3, 0, 5]].sum(), 30)
     assert batch["rows_I"].tolist() == examples.rows[[3, 0, 5]].tolist()
@@ -127,9 +87,9 @@ def test_a_batch_is_its_examples(tokenizer) -> None:  # type: ignore[no-untyped-
         middle = row.tolist().index(examples._separator)
         assert types[mask].tolist() == [0] * (middle + 1) + [1] * (int(mask.sum()) - middle - 1)
         assert not types[~mask].any()
-    other = CutTexts(texts, tokenizer, 24, True, Cut("windows", 3))
+    other = WindowTexts(texts, tokenizer, 24, True, 3)
     assert other.fingerprint != examples.fingerprint
-    assert CutTexts(texts, tokenizer, 24, True, Cut("windows", 2)).fingerprint == examples.fingerprint
+    assert WindowTexts(texts, tokenizer, 24, True, 2).fingerprint == examples.fingerprint
 
 
 def test_the_head_gets_the_mean_over_an_examples_rows() -> None:
@@ -147,9 +107,9 @@ def test_the_head_gets_the_mean_over_an_examples_rows() -> None:
 
 
 def test_rules_that_cannot_be(tokenizer) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(UserError, match="--cut middle: expected one of head, head_and_tail, windows"):
+    with pytest.raises(UserError, match="--cut middle: expected one of head, windows"):
         cut_of("middle")
     with pytest.raises(UserError, match="--cut head,overlap=3: expected one of head"):
         cut_of("head,overlap=3")
     with pytest.raises(UserError, match="overlap=20: expected windows of --length 24 to advance by at least 4"):
-        encode_cut(Texts("t", ["a"]), tokenizer, 24, False, Cut("windows", 20))
+        WindowTexts(Texts("t", ["a"]), tokenizer, 24, False, 20)

@@ -86,8 +86,8 @@ def test_flags() -> None:
         ("v.csv", "author", None): "--validation v.csv: expected no --group",
         ("0.1,seed=5", None, "day"): "--time day: expected no seed of --validation with it",
         ("0.1", "author", "day"): "--time day: expected no --group with it",
-        ("0.1,seeds=1", None, None): "--validation 0.1,seeds=1: expected a table, or a share between 0 and 1",
-        ("2", None, None): "--validation 2: expected a table, or a share",
+        ("0.1,seeds=1", None, None): "--validation 0.1,seeds=1: expected a share between 0 and 1",
+        ("2", None, None): "--validation 2: expected a share",
     }.items():
         with pytest.raises(UserError, match=said):
             division_of(*flags)

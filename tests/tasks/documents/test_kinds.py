@@ -11,11 +11,10 @@ from sklearn import metrics
 from torch import Tensor
 
 from nystromformer.runs.figures import Spread, mark, shown
-from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.metrics import MAIN, score
 from nystromformer.tasks.documents.predictions import write_split
+from nystromformer.tasks.documents.recipe import Answer
 from nystromformer.tasks.documents.targets import balanced_weights, predicted, probabilities, target_of
-from nystromformer.tasks.finetuning.calibration import calibration_error
 from nystromformer.tasks.finetuning.examples import Texts
 
 CLASSES = Answer("classes", ("a", "b", "c"))
@@ -119,12 +118,6 @@ def test_weights_of_classes() -> None:
     torch.testing.assert_close(heavy, one * torch.tensor([1.0, 2.0, 3.0, 4.0]))
 
 
-def test_calibration_error() -> None:
-    """Half of the predictions are right that have a chance of 3 to 1."""
-    scores, labels = torch.tensor([[0.0, np.log(3.0)]]).repeat(8, 1).float(), torch.tensor([0, 1] * 4)
-    assert calibration_error(scores.softmax(1), labels, 10) == pytest.approx(0.25, abs=1e-6)
-
-
 NAMES = ("$10-$20", "a", "日本")
 
 
@@ -134,16 +127,10 @@ NAMES = ("$10-$20", "a", "日本")
 def test_files(tmp_path: Path, answer: Answer) -> None:
     scores, labels = scores_of(answer), labels_of(answer)
     texts = Texts("t", [f"{text}\tand\nmore" for text, _ in made_rows(40)], labels=labels.numpy())
-    write_split(tmp_path, "test", texts, scores, answer, target_of(answer), "; ")
+    write_split(tmp_path / "test.tsv", texts, scores, answer, "; ")
     lines = (tmp_path / "test.tsv").read_text().splitlines()
     assert len(lines) == 41
     assert {len(line.split("\t")) for line in lines} == {3 + len(answer.names)}
-    worst = (tmp_path / "test-worst.tsv").read_text().splitlines()
-    assert {len(line.split("\t")) for line in worst} == {5}
-    if answer.kind in ("classes", "ordered"):
-        header, *rows = [line.split("\t") for line in (tmp_path / "test-confusion.tsv").read_text().splitlines()]
-        assert header[1:] == [row[0] for row in rows] == list(answer.names)
-        assert sum(int(cell) for row in rows for cell in row[1:]) == 40
 
 
 def test_errors_are_shown_in_units_and_not_marked() -> None:

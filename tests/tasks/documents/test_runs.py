@@ -87,33 +87,18 @@ def test_the_script(
     assert "; majority class 50.0; tf-idf " in line
     assert "what is learned is one of the classes no, yes" in caplog.text
     (result,) = results(experiment, "reviews")
-    assert [text.split(":")[0] for text in result.every_warning] == [
-        "reviews validation has 10 rows",
-        "reviews test has 12 rows",
-    ]
-    for warning in result.every_warning:
-        assert warning not in out, "it is said once"
-        assert f"warning: {warning}" in caplog.text.partition("predictions:")[0], "it is told before the run"
     assert result.rows == {"train": 30, "validation": 10}
     assert result.test_rows == {"test": 12}
     assert {"accuracy", "macro_f1"} == set(result.test_metrics)
-    names = {f"predictions/{split}{ending}" for split in ("validation", "test") for ending in ENDINGS}
-    assert set(result.predictions) == names
+    assert set(result.predictions) == {"predictions/validation.tsv", "predictions/test.tsv"}
     rows = predicted(result, "test.tsv")
     assert [row["id"] for row in rows] == [str(number) for number in range(1, 13)]
     assert sum(row["label"] == row["prediction"] for row in rows) / 12 == pytest.approx(result.test_metrics["accuracy"])
-    worst = predicted(result, "test-worst.tsv")
-    assert {row["id"] for row in worst} == {row["id"] for row in rows if row["label"] != row["prediction"]}
-    losses = [float(row["loss"]) for row in worst]
-    assert losses == sorted(losses, reverse=True)
     assert "| model | reviews |" in write_table2([experiment.folder], tmp_path / "table2.md")
     # Again: nothing is computed, and the files stay as they are.
     before = {path: path.read_bytes() for path in Path(result.folder).rglob("*") if path.is_file()}
     assert run_here(monkeypatch, SCRIPT, *flags, *QUICK) == 0
     assert {path: path.read_bytes() for path in Path(result.folder).rglob("*") if path.is_file()} == before
-
-
-ENDINGS = (".tsv", "-worst.tsv", "-confusion.tsv")
 
 
 @pytest.mark.slow
@@ -180,8 +165,6 @@ def test_every_kind_from_texts_in_windows_to_figures(
         for row in found:
             likely = [name for name in ("key", "query", "softmax") if float(row[f"p_{name}"]) > 0.5]
             assert row["prediction"] == ",".join(likely)
-        table = {row["label"]: row for row in predicted(result, "test-labels.tsv")}
-        assert int(table["softmax"]["rows"]) == sum("softmax" in each for each in labels[kind])
         return
     if kind == "value":
         assert set(figures) == {"pearson", "spearman", "rmse"}
@@ -215,13 +198,11 @@ def test_another_test_table_takes_the_place_of_the_first(experiment: Experiment,
     first = run(known)
     assert first.every_warning[: len(first.warnings)] == first.warnings
     of_test = first.every_warning[len(first.warnings) :]
-    assert of_test[0].startswith("t test: 15 of its 20 texts are trained on as well")
-    assert of_test[1].startswith("t test has 20 rows")
-    assert "predictions/test-confusion.tsv" in first.predictions
+    (warning,) = of_test
+    assert warning.startswith("t test: 15 of its 20 texts are trained on as well")
     second = run(new)
     assert (second.every_warning, second.test_metrics, second.test_rows) == (second.warnings, {}, {})
     assert "predictions/test.tsv" in second.predictions
-    assert "predictions/test-confusion.tsv" not in second.predictions
     assert run(None) == second, "without a test table the predictions of the last one stay"
 
 
@@ -234,7 +215,7 @@ def test_pairs_and_two_tables_more(experiment: Experiment, tmp_path: Path) -> No
     train = write_table(tmp_path / "t.csv", ("a", "b", "label"), rows)
     validation = write_table(tmp_path / "v.csv", ("label", "b", "a"), [(label, b, a) for a, b, label in rows[:10]])
     test = write_table(tmp_path / "test.csv", ("b", "a"), [(b, a) for a, b, _ in rows[:6]])
-    task = documents(train, test, text="a,b", division=Division(str(validation)), cut=Cut("head_and_tail"))
+    task = documents(train, test, text="a,b", division=Division(str(validation)), cut=Cut("windows"))
     (result,) = finetune(experiment, task).results
     assert result.rows == {"train": 40, "validation": 10}
     assert (result.test_metrics, result.test_rows) == ({}, {}), "the test table has no labels"
@@ -251,10 +232,8 @@ def test_pairs_and_two_tables_more(experiment: Experiment, tmp_path: Path) -> No
 def test_questions_of_one_table_have_columns_of_their_own(experiment: Experiment, tmp_path: Path) -> None:
     rows = [(text, label, number % 3) for number, (text, label) in enumerate(made_rows(40))]
     train = write_table(tmp_path / "t.csv", ("body", "label", "stars"), rows)
-    words = set()
     for label, kind in (("label", None), ("stars", None), ("stars", "ordered")):
-        words.add(finetune(experiment, documents(train, label=label, kind=kind), epoch=1, length=32).results[0].words)
-    assert len(words) == 3, "each question has a regression of its own"
+        finetune(experiment, documents(train, label=label, kind=kind), epoch=1, length=32)
     finetune(experiment, documents(train), epoch=1, length=16)
     write_table2([experiment.folder], tmp_path / "table2.md")
     text = (tmp_path / "table2.md").read_text()

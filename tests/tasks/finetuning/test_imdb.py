@@ -3,20 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from finetuning import copy_of, finetune, write_imdb
+from finetuning import finetune, write_imdb
 from small import run_here
 
-from nystromformer.data.tokenizer import load_tokenizer
-from nystromformer.errors import UserError
 from nystromformer.report.table2 import write_table2
 from nystromformer.runs.baselines import read_baselines
 from nystromformer.runs.figures import Spread
 from nystromformer.runs.record import Run, ranked, read_run
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.imdb.task import Imdb
@@ -123,24 +119,3 @@ def test_baselines_are_scored_on_the_reviews_that_the_encoders_are_tested_on(
     assert "| model | IMDB |" in table
     assert "| majority class | 50.0 |" in table, "of the same data"
     assert f"| tf-idf | {measured.baselines['tf-idf']['accuracy_test']} |" in table
-
-
-def test_reviews_of_at_least_so_many_tokens(source: Path, tmp_path: Path, reviews: Path) -> None:
-    """Of every split, counted before they are cut; a task of its own in the results and the table."""
-    experiment = copy_of(source, tmp_path / "e")
-    loading = Loading(load_tokenizer(source / "model" / "tokenizer"), 1000, False, None, tmp_path)
-    whole = Imdb(reviews, 0.25, 0)
-    lengths = np.concatenate([whole.load(loading).train.lengths, whole.load(loading).validation[""].lengths])
-    least = int(np.median(lengths))
-    assert 0 < (lengths >= least).sum() < len(lengths), "some are shorter"
-    task = Imdb(reviews, 0.25, 0, least)
-    (result,) = finetune(experiment, task, length=16).results
-    assert result.task == f"imdb-from-{least}"
-    assert sum(result.rows.values()) == (lengths >= least).sum()
-    test = whole.test(loading)["test"]
-    assert [row["id"] for row in rows(result)] == [
-        name for name, length in zip(TEST_IDS, test.lengths, strict=True) if length >= least
-    ]
-    assert f"| model | IMDB from {least} tokens |" in write_table2([experiment.folder], tmp_path / "table2.md")
-    with pytest.raises(UserError, match="--min_tokens 999: IMDB train has no row of at least that many tokens; its"):
-        finetune(experiment, Imdb(reviews, 0.25, 0, 999))

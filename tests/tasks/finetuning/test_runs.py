@@ -287,7 +287,7 @@ def test_baselines_are_kept(
     def refuse(*_: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr("nystromformer.tasks.finetuning.baselines._words", refuse)
+    monkeypatch.setattr("nystromformer.tasks.finetuning.linear.fit_words", refuse)
     assert run_here(monkeypatch, SCRIPT, *flags, "--device", "cpu") == 0
     assert capsys.readouterr().out == first
     assert "tf-idf" in first

@@ -74,7 +74,7 @@ def test_the_longer_sentence_is_cut() -> None:
 
 
 @pytest.mark.parametrize(("share", "said", "warned"), [(0, False, False), (5, True, False), (50, True, True)])
-@pytest.mark.parametrize("cut", [Cut(), Cut("head_and_tail"), Cut("windows")], ids=lambda cut: cut.rule)
+@pytest.mark.parametrize("cut", [Cut(), Cut("windows")], ids=lambda cut: cut.rule)
 def test_unknown_tokens_are_counted_and_said(share: int, said: bool, warned: bool, cut: Cut) -> None:
     """Those that are read, each once; of a tokenizer of bytes there are none."""
     tokenizer = Tokenizer(

@@ -37,12 +37,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(experiment: Experiment, data: Path, validation: float | None = None, **changes: Any) -> Run:
-    (result,) = finetune(experiment, WikiHop(data, False, validation, 0), **changes).results
+    (result,) = finetune(experiment, WikiHop(data, validation, 0), **changes).results
     return result
 
 
 def load(experiment: Experiment, data: Path, length: int = LENGTH) -> tuple[WikiHop, Loading]:
-    task = WikiHop(data, False, None, 0)
+    task = WikiHop(data, None, 0)
     tokenizer = task.tokenizer(load_tokenizer(experiment.checkpoints / "tokenizer"))
     return task, Loading(tokenizer, length, False, None, experiment.checkpoints / "wikihop" / "cache")
 

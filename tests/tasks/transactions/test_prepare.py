@@ -286,7 +286,7 @@ def test_dates_of_a_csv_file_need_not_look_like_the_first(
     drawn: Path, stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whole days may be followed by times, and by fractions of seconds."""
-    monkeypatch.setattr(delimited, "_BLOCK_BYTES", 1 << 11)
+    monkeypatch.setattr(delimited, "_ROWS", 32)
     events, clients = events_of(drawn), pd.read_csv(drawn / "clients.csv")
     first, second = (events["client"].isin(clients["client"][number : number + 1]) for number in (0, 1))
     form = np.select([first, second], ["%Y-%m-%d", "%Y-%m-%d %H:%M"], "%Y-%m-%d %H:%M:%S.%f")

@@ -14,11 +14,9 @@ from wikihop_files import RECORDS, record, write_records
 
 from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.tasks.declaration import task_of
 from nystromformer.tasks.wikihop import tokens as tokens_module
 from nystromformer.tasks.wikihop.chunks import MARKERS, add_special_tokens, markers
-from nystromformer.tasks.wikihop.read import check_size, data_name, read_instances
-from nystromformer.tasks.wikihop.task import WikiHop
+from nystromformer.tasks.wikihop.read import check_size, read_instances
 from nystromformer.tasks.wikihop.tokens import TokenCache, open_tokens
 
 
@@ -39,21 +37,20 @@ def cache(tmp_path: Path, tokenizer: Tokenizer) -> TokenCache:
 
 class TestReading:
     def test_instances(self, tmp_path: Path) -> None:
-        instances, left_out = read_instances(write_records(tmp_path / "train.json"))
+        instances = read_instances(write_records(tmp_path / "train.json"))
         assert [instance.id for instance in instances] == [one["id"] for one in RECORDS]
         assert instances[1].model_dump().items() <= RECORDS[1].items()
         assert instances[1].right == 1
-        assert left_out == []
 
     def test_duplicate_candidates_are_one(self, tmp_path: Path) -> None:
         candidates = ["a", "b", "a", "wales", "b", "Wales"]
-        [instance], _ = read_instances(write_records(tmp_path / "train.json", [record(0, candidates=candidates)]))
+        [instance] = read_instances(write_records(tmp_path / "train.json", [record(0, candidates=candidates)]))
         assert (instance.candidates, instance.right) == (["a", "b", "wales", "Wales"], 2)
 
     def test_hidden_answers_and_a_byte_order_mark(self, tmp_path: Path) -> None:
         records = [record(number, answer=...) for number in range(3)]
         (tmp_path / "test.json").write_text(json.dumps(records), encoding="utf-8-sig")
-        assert [one.right for one in read_instances(tmp_path / "test.json")[0]] == [None] * 3
+        assert [one.right for one in read_instances(tmp_path / "test.json")] == [None] * 3
 
     def test_broken_json(self, tmp_path: Path) -> None:
         (tmp_path / "train.json").write_bytes(json.dumps(RECORDS).encode()[:-1])
@@ -69,42 +66,17 @@ class TestReading:
             ([record(0, query=None)], r"\[0\]\.query: expected a valid string"),
             ([record(0, candidates=[])], r"\[0\]\.candidates: list should have at least 1 item"),
             ([record(0), record(1), record(0)], "two instances have the id 'WH_train_0'"),
-            (
-                [record(0), record(5, answer="spain")],
-                "WH_train_5: the answer 'spain' is not among its 3.*--skip_unanswer",
-            ),
+            ([record(0), record(5, answer="spain")], "WH_train_5: the answer 'spain' is not among its 3"),
         ],
     )
     def test_bad_instances(self, tmp_path: Path, records: Any, message: str) -> None:
         with pytest.raises(UserError, match=rf"train\.json: .*{message}"):
             read_instances(write_records(tmp_path / "train.json", records))
 
-    def test_skip_unanswerable(self, tmp_path: Path) -> None:
-        records = [record(number, answer="spain" if number in (2, 5) else "wales") for number in range(6)]
-        path = write_records(tmp_path / "train.json", records)
-        instances, left_out = read_instances(path, skip_unanswerable=True)
-        assert [one.id[-1] for one in instances] == ["0", "1", "3", "4"]
-        assert left_out == ["WH_train_2", "WH_train_5"]
-        with pytest.raises(UserError, match="found none that can be answered"):
-            read_instances(write_records(path, [records[2]]), skip_unanswerable=True)
-
     def test_sizes(self) -> None:
-        assert check_size(["WH_dev_0"] * 5_129, "dev") == check_size(["WH_test_0"], "test") == []
-        assert check_size(["MH_train_0"] * 1_620, "train") == []
-        (warning,) = check_size(["MH_dev_1"] * 5, "dev")
-        assert warning.startswith(
-            "MedHop dev has 5 instances, the official one has 342: figures on it are not comparable"
-        )
-
-
-@pytest.mark.parametrize(("ids", "name"), [("WH_train_", "WikiHop"), ("MH_train_", "MedHop")])
-def test_medhop_has_a_column_of_its_own(tmp_path: Path, ids: str, name: str) -> None:
-    """It has WikiHop's form, files and command."""
-    path = tmp_path / "train.json"
-    assert data_name(path) == "WikiHop"
-    path.write_text(json.dumps([{"query": "q MH_", "supports": ["s"], "answer": "a", "id": f"{ids}0"}]))
-    assert data_name(path) == name
-    assert task_of("wikihop").name(WikiHop(tmp_path, False, None, 0).choices) == name
+        assert check_size("dev", 5_129) == []
+        (warning,) = check_size("dev", 5)
+        assert warning.startswith("WikiHop dev has 5 instances, the official one has 5,129: figures on it are not")
 
 
 class TestMarkers:
@@ -165,10 +137,9 @@ class TestCache:
         write_records(tmp_path / "train.json", [*RECORDS[1:], record(0, answer="france")])
         changed = open_tokens(tmp_path / "train.json", tokenizer, tmp_path / "cache")
         assert changed.fingerprint != cache.fingerprint
-        open_tokens(tmp_path / "train.json", tokenizer, tmp_path / "cache", skip_unanswerable=True)
         other = train_tokenizer(["another text"], 290)
         open_tokens(tmp_path / "train.json", other, tmp_path / "cache")
-        assert len(set(caches(tmp_path)) | folders) == 4
+        assert len(set(caches(tmp_path)) | folders) == 3
 
     def test_a_damaged_one_is_made_again(self, cache: TokenCache, tmp_path: Path, tokenizer: Tokenizer) -> None:
         [folder] = caches(tmp_path)
@@ -178,16 +149,6 @@ class TestCache:
             again = open_tokens(tmp_path / "train.json", tokenizer, tmp_path / "cache")
             assert again.fingerprint == cache.fingerprint
             assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
-
-    def test_left_out_instances_are_logged_each_time(
-        self, tmp_path: Path, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        source = write_records(tmp_path / "train.json", [*RECORDS, record(10, answer="spain")])
-        for _ in range(2):
-            caplog.clear()
-            tokens = open_tokens(source, tokenizer, tmp_path / "cache", skip_unanswerable=True)
-            assert (len(tokens), tokens.left_out) == (9, ["WH_train_10"])
-            assert "left out 1 instance whose answer is not a candidate, WH_train_10 first" in caplog.text
 
     def test_a_second_process_waits_for_the_first(
         self, cache: TokenCache, tmp_path: Path, tokenizer: Tokenizer

@@ -114,7 +114,7 @@ def test_answers_are_the_best_candidates(examples: WikiHopExamples) -> None:
 def test_real_instances_lose_nothing(tmp_path: Path, length: int) -> None:
     tokenizer = add_special_tokens(read_tokenizer(DATA / "roberta-base"))
     cache = open_tokens(DATA / "wikihop" / "train.json", tokenizer, tmp_path)
-    instances, _ = read_instances(DATA / "wikihop" / "train.json")
+    instances = read_instances(DATA / "wikihop" / "train.json")
     assert "WikiHop train has 22 instances" in check_size(cache.ids, "train")[0]
     examples = WikiHopExamples("WikiHop train", cache, tokenizer, length)
     ids = markers(tokenizer)

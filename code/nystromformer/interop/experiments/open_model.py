@@ -20,8 +20,7 @@ from nystromformer.interop.formats.source import SEVERAL
 from nystromformer.interop.transfer import mentioned
 from nystromformer.model import ClassificationModel, PretrainingModel
 from nystromformer.runs.record import RECORD, Run, read_run
-from nystromformer.tasks.documents.answer import Answer
-from nystromformer.tasks.documents.recipe import recipe_in
+from nystromformer.tasks.documents.recipe import Answer, recipe_in
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.experiment.start import check_is_of_a_run, find_tokenizer
 from nystromformer.tasks.finetuning.objective import decided
@@ -108,7 +107,6 @@ class Opened:
         read = f"this form reads only a text's first tokens, {self.longest} at most."
         said = {
             "windows": f"The run classifies the mean over a longer text's windows; {read}",
-            "head_and_tail": f"The run reads a longer text's two ends; {read}",
         }.get((texts.get("cut") or {}).get("rule", "head"), "")
         breaks = "The run takes `<br />` out of a text; do so before you give it to this form."
         padded = None if self.result is None else self.result.settings.pad_to

@@ -1,4 +1,4 @@
-"""Texts that are longer than a row, cut by a named rule.
+"""Texts that are longer than a row: they lose their end, or become several rows.
 
 Shapes: I examples.
 """
@@ -18,10 +18,10 @@ from torch import Tensor
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT
-from nystromformer.tasks.finetuning.encoded import EncodedTexts, longest_first
+from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Ints, Texts
 
-Rule = Literal["head", "head_and_tail", "windows"]
+Rule = Literal["head", "windows"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 _LEAST_ROOM = 4
 """Tokens of a window at least, beside the special ones and a pair's other text."""
@@ -68,59 +68,49 @@ def encode_cut(texts: Texts, tokenizer: Tokenizer, length: int, sentence_types: 
     """
     if cut.rule == "head":
         return EncodedTexts(texts, tokenizer, length, sentence_types)
-    return CutTexts(texts, tokenizer, length, sentence_types, cut)
+    return WindowTexts(texts, tokenizer, length, sentence_types, cut.overlap_of(length))
 
 
-class CutTexts(EncodedTexts):
-    """The texts of a split, of which a longer one keeps its head and tail or becomes several rows.
+class WindowTexts(EncodedTexts):
+    """The texts of a split, of which a longer one becomes several rows of near-equal steps over its tokens; of a pair
+    over the longer text, each with the whole of the other one, or with the first half of what a row has room for.
 
     Implements Examples: an example takes a row for each of its windows. `tokens_of` gives it before it becomes windows.
 
     Args:
         texts, tokenizer, length, sentence_types: as for EncodedTexts.
-        cut: head_and_tail: what is left of a text are its first and its last tokens, of a pair as many of each text as
-            cutting its end leaves. windows: rows of near-equal steps over the longer text, each with the whole of the
-            other one, or with the first half of what a row has room for.
+        overlap: tokens that two windows share at least.
 
     Raises:
         UserError: windows of such a length cannot overlap so far.
     """
 
-    def __init__(self, texts: Texts, tokenizer: Tokenizer, length: int, sentence_types: bool, cut: Cut) -> None:
-        self.cut = cut
-        self._length = length
-        self._overlap = cut.overlap_of(length) if cut.rule == "windows" else 0
+    def __init__(self, texts: Texts, tokenizer: Tokenizer, length: int, sentence_types: bool, overlap: int) -> None:
+        self._length, self._overlap = length, overlap
         room = length - (2 if texts.second is None else 3)
-        if self._overlap + _LEAST_ROOM > (room if texts.second is None else room - room // 2):
+        if overlap + _LEAST_ROOM > (room if texts.second is None else room - room // 2):
             raise UserError(
-                f"--cut windows,overlap={self._overlap}: expected windows of --length {length} to advance by at least "
+                f"--cut windows,overlap={overlap}: expected windows of --length {length} to advance by at least "
                 f"{_LEAST_ROOM} tokens; use a smaller overlap or a larger length"
             )
         # The whole of each, of which the rows are taken.
         super().__init__(texts, tokenizer, MOST, sentence_types)
         self._room = room
         self._sizes = self.lengths
-        self._firsts = self._first_sizes()
-        seconds = self.own_tokens - self._firsts
-        self.is_cut = self.own_tokens > room
-        self.truncated = int(self.is_cut.sum())
-        if cut.rule == "windows":  # which have all of a text, but of a pair's shorter one no more than half a row
-            self.is_cut &= np.minimum(self._firsts, seconds) > room // 2
-        if cut.rule == "head_and_tail":
-            left = []
-            for number, both in enumerate(map(self._text_sizes, range(len(self._sizes)))):
-                left.append(self.tokens_of(number)[self._row(both, *self.left_of(*both))])
-            self._flat = np.concatenate([self._flat[:0], *left]).astype(np.int32)
-            self._sizes = np.asarray([len(tokens) for tokens in left], dtype=np.int64)
-            self._ends = np.append(0, np.cumsum(self._sizes))
-            self._firsts = self._first_sizes()
-        sizes = [[len(places) for places in self.places_of(number)] for number in range(len(self._sizes))]
+        # Tokens of each example's first text. No text holds the token of `</s>`.
+        tokens = map(self.tokens_of, range(len(texts)))
+        self._firsts = np.fromiter((int(np.argmax(row == self._separator)) - 1 for row in tokens), np.int64)
+        is_longer = self.own_tokens > room
+        self.truncated = int(is_longer.sum())
+        # Of a pair's shorter text no more than half a row is read.
+        self.is_cut = is_longer & (np.minimum(self._firsts, self.own_tokens - self._firsts) > room // 2)
+        sizes = [[len(places) for places in self.places_of(number)] for number in range(len(texts))]
         counts = [(max(each), len(each), sum(each)) for each in sizes]
         self.lengths, self.rows, self.tokens = np.asarray(counts, dtype=np.int64).reshape(-1, 3).T.copy()
 
     @cached_property
     def fingerprint(self) -> str:
-        digest = hashlib.sha256(f"{self.cut.rule} {self._overlap} {self._length};".encode())
+        digest = hashlib.sha256(f"windows {self._overlap} {self._length};".encode())
         labels = np.zeros(0) if self.labels is None else self.labels
         for array in (self._flat, self._sizes, self._firsts, labels):
             digest.update(f"{array.dtype} {array.shape};".encode())
@@ -128,22 +118,15 @@ class CutTexts(EncodedTexts):
         return digest.hexdigest()
 
     def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
-        """The rows of these examples, one example's after the other's; with `rows_I`, how many each has (int64), where
-        they are windows.
-        """
+        """The windows of these examples, one example's after the other's; with `rows_I`, how many each has (int64)."""
         batch = super().batch(numbers, pad_to)
         if self._with_types:
             batch["types_BN"] *= batch["mask_BN"]  # unlike that of uncut rows, padding is of type 0
-        return batch | {"rows_I": torch.from_numpy(self.rows[numbers])} if self.cut.rule == "windows" else batch
-
-    def left_of(self, first: int, second: int) -> tuple[Ints, Ints]:
-        if self.cut.rule != "head_and_tail" or first + second <= self._room:
-            return np.arange(first), np.arange(second)
-        kept = longest_first(first, second, self._room)
-        return _ends(first, kept[0]), _ends(second, kept[1])
+        return batch | {"rows_I": torch.from_numpy(self.rows[numbers])}
 
     def places_of(self, number: int) -> list[Ints]:
-        sizes = self._text_sizes(number)
+        first = int(self._firsts[number])
+        sizes = first, int(self._sizes[number]) - first - self._special
         firsts, seconds = map(np.arange, sizes)
         if sum(sizes) <= self._room:
             return [self._row(sizes, firsts, seconds)]
@@ -154,16 +137,6 @@ class CutTexts(EncodedTexts):
         room = self._room - len(other)
         windows = (longer[start : start + room] for start in window_starts(len(longer), room, self._overlap))
         return [self._row(sizes, *((window, other) if is_first else (other, window))) for window in windows]
-
-    def _text_sizes(self, number: int) -> tuple[int, int]:
-        """Tokens of an example's text, and of the other one of a pair."""
-        first = int(self._firsts[number])
-        return first, int(self._sizes[number]) - first - self._special
-
-    def _first_sizes(self) -> Ints:
-        """Tokens of each example's first text. No text holds the token of `</s>`."""
-        tokens = map(self.tokens_of, range(len(self._sizes)))
-        return np.fromiter((int(np.argmax(row == self._separator)) - 1 for row in tokens), np.int64)
 
     def _row(self, sizes: tuple[int, int], first: Ints, second: Ints) -> Ints:
         """Where a row's tokens stand in the whole of an example: these ones of its texts, and the special ones."""
@@ -181,9 +154,3 @@ def window_starts(size: int, room: int, overlap: int) -> list[int]:
         return [0]
     count = -(-(size - overlap) // (room - overlap))
     return [number * (size - room) // (count - 1) for number in range(count)]
-
-
-def _ends(size: int, kept: int) -> Ints:
-    """Which of `size` tokens are the first and the last `kept`; one more of the last where that is odd."""
-    head = kept // 2
-    return np.arange(size) if kept >= size else np.r_[np.arange(head), np.arange(size - (kept - head), size)]

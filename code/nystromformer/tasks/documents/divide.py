@@ -5,33 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from nystromformer.config.ranges import MOST_SEED
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
-from nystromformer.runs.figures import ERROR_RATE, standard_error
 from nystromformer.tabular.cells import Cell, as_number
-from nystromformer.tasks.finetuning.examples import Texts, select, split_validation
+from nystromformer.tasks.finetuning.examples import Texts, select, share_of, split_validation
 from nystromformer.wording import number_of
 
 _SHARE_STREAM, _GROUP_STREAM = 32, 34
-WIDEST_VALIDATION, WIDEST_TEST = 0.12, 0.05
-"""A split is small where an accuracy of 50 %, the least certain one, is uncertain by more than this: below 67 and 385
-rows. Validation may be less certain: epochs and settings are compared on the same rows, so that part of the error is
-common to all. A tenth of 1,000 rows, which rounding in each of many classes makes as few as 71, is enough.
-"""
-_EXAMPLE = 0.8
-"""The figure whose uncertainty is shown."""
-_FIGURES = {
-    "accuracy": "an accuracy",
-    "micro_f1": "a micro F1",
-    "pearson": "a Pearson correlation",
-    "kappa": "a quadratic kappa",
-}
 
 
 @dataclass(frozen=True)
@@ -55,20 +39,15 @@ def division_of(validation: str | None, group: str | None, time: str | None) -> 
     Raises:
         UserError: they exclude each other, or the share is none.
     """
-    text, _, setting = (f"{Division.share}" if validation is None else validation).partition(",")
-    share, (key, _, number) = as_number(text), setting.partition("=")
-    if share is None:
+    text = f"{Division.share}" if validation is None else validation
+    if as_number(text.partition(",")[0]) is None:
         for flag, value in {"--group": group, "--time": time}.items():
             if value is not None:
-                raise UserError(f"--validation {validation}: expected no {flag} together with a validation table")
-        return Division(validation)
-    if not 0 < share < 1 or (setting and not (key == "seed" and number.isdecimal() and int(number) <= MOST_SEED)):
-        raise UserError(
-            f"--validation {validation}: expected a table, or a share between 0 and 1, such as 0.1 or 0.1,seed=3"
-        )
-    if time is not None and (group is not None or setting):
-        raise UserError(f"--time {time}: expected no {'seed of --validation' if setting else '--group'} with it")
-    return Division(None, share, int(number or 0))
+                raise UserError(f"--validation {text}: expected no {flag} together with a validation table")
+        return Division(text)
+    if time is not None and (group is not None or "," in text):
+        raise UserError(f"--time {time}: expected no {'--group' if group else 'seed of --validation'} with it")
+    return Division(None, *share_of(text))
 
 
 def divide(
@@ -141,22 +120,3 @@ def _moment(texts: Texts, number: int, cell: Cell) -> float | datetime:
         ) from None
     # Dates with and without a zone cannot be compared: without one it is that of Greenwich.
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
-def warn_of_few_rows(scored: Texts, metric: str, advice: str, widest: float = WIDEST_VALIDATION) -> list[str]:
-    """A warning of a small split with labels.
-
-    Args:
-        metric: the main one.
-        advice: what to do.
-        widest: how uncertain an accuracy of 50 % may be.
-    """
-    deviations = NormalDist().inv_cdf(1 - ERROR_RATE / 2)
-    if scored.labels is None or deviations * standard_error("accuracy", 0.5, len(scored)) <= widest:
-        return []
-    points = 100 * deviations * standard_error(metric, _EXAMPLE, len(scored))
-    figure = f"{_FIGURES[metric]} of {100 * _EXAMPLE:.0f} %"
-    return [
-        f"{scored.name} has {number_of(len(scored), 'row')}: {figure} on it is uncertain by ±{points:.0f} points "
-        f"({100 * (1 - ERROR_RATE):.0f} % confidence){advice}"
-    ]

@@ -15,7 +15,7 @@ from nystromformer.errors import UserError
 from nystromformer.files.reading import half_character
 from nystromformer.tables import Column, aligned
 from nystromformer.tabular.cells import MISSING, Cell, as_number, is_missing, of_another_encoding, whole_number
-from nystromformer.tasks.documents.answer import Answer, Kind
+from nystromformer.tasks.documents.recipe import Answer, Kind
 from nystromformer.tasks.finetuning.examples import Labels
 from nystromformer.wording import MOST_LISTED, first_names, listed, number_of
 

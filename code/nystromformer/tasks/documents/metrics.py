@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nystromformer.tasks.documents.answer import Answer, Kind
+from nystromformer.tasks.documents.recipe import Answer, Kind
 from nystromformer.tasks.documents.targets import predicted
 from nystromformer.tasks.finetuning.target import accuracy
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from nystromformer.errors import UserError
 from nystromformer.tabular.reading import Reading
-from nystromformer.tabular.table import HUB
-from nystromformer.tasks.documents.answer import KINDS, Kind
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.divide import Division
+from nystromformer.tasks.documents.recipe import KINDS, Kind
 
 BALANCED = "balanced"
 _NAME = re.compile(r"[\w][\w.-]{0,79}")
@@ -111,8 +110,7 @@ def name_of(given: str | None, train: str) -> str:
         UserError: no folder can have the name.
     """
     if given is None:
-        stem = train.removeprefix(HUB) if train.startswith(HUB) else Path(train).stem
-        name = re.sub(r"[^\w.-]+", "-", stem).strip("-.")[:80] or "table"
+        name = re.sub(r"[^\w.-]+", "-", Path(train).stem).strip("-.")[:80] or "table"
         return "table" if name == _CACHE else name
     if not _NAME.fullmatch(given) or given == _CACHE:
         raise UserError(

@@ -1,17 +1,40 @@
-"""What a finished run on texts needs to predict others, as its folder keeps it."""
+"""What a finished run on texts learned and needs to predict others, as its folder keeps it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked
-from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.finetuning.encoded import without_breaks
 from nystromformer.tasks.finetuning.examples import Texts
+
+Kind = Literal["classes", "several", "value", "ordered"]
+"""One of some classes, several at once, a value, or one of ordered classes."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is learned of each text, and how its label becomes a number and back."""
+
+    __pydantic_config__ = STRICT
+
+    kind: Kind
+    names: tuple[str, ...] = ()
+    """Of the classes, in the order of their numbers; none of a value."""
+    mean: float = 0.0
+    deviation: float = 1.0
+    """Of the training rows' values: what is learned is how many deviations a value is from their mean."""
+
+    @property
+    def outputs(self) -> int:
+        """Of the head."""
+        return 1 if self.kind == "value" else len(self.names) - (self.kind == "ordered")
 
 
 @dataclass(frozen=True)

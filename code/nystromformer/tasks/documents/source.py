@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -103,21 +102,6 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
     ids = [str(each) for each in others["--id"] or numbers]
     left_out = len(empty) + unlabelled
     return Rows(table, text_columns, labels, texts, ids, numbers, others["--group"], others["--time"], left_out)
-
-
-def warn_of_repeated_ids(rows: Rows | None, column: str | None) -> list[str]:
-    """A warning of a table whose ids, by which prediction files name its rows, do not tell the rows apart.
-
-    Args:
-        column: of the ids; None: they are the rows' numbers, which do.
-    """
-    if rows is None or column is None or not (repeats := len(rows) - len(set(rows.ids))):
-        return []
-    first = Counter(rows.ids).most_common(1)[0][0]
-    return [
-        f"{rows.table.name}: {repeats:,} of {number_of(len(rows), 'row')} repeat an id, such as {first!r:.60}: "
-        f"prediction files cannot tell these rows apart; name another column than --id {column}, or leave --id out"
-    ]
 
 
 def _number(table: Table, cell: Cell) -> Cell:

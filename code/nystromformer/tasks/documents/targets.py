@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nystromformer.tasks.documents.answer import Answer
+from nystromformer.tasks.documents.recipe import Answer
 from nystromformer.tasks.finetuning.examples import Labels
 from nystromformer.tasks.finetuning.target import Classes, Questions, Target, Value
 

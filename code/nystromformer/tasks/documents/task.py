@@ -21,15 +21,14 @@ from nystromformer.config.ranges import MOST
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.tabular.table import open_place
-from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.cut import Cut, Rule, encode_cut
-from nystromformer.tasks.documents.divide import WIDEST_TEST, divide, warn_of_few_rows
+from nystromformer.tasks.documents.divide import divide
 from nystromformer.tasks.documents.labels import Look, look_at, numbers_of, warn_of_rare_labels
 from nystromformer.tasks.documents.metrics import MAIN, score
 from nystromformer.tasks.documents.predictions import write_split
 from nystromformer.tasks.documents.question import Question
-from nystromformer.tasks.documents.recipe import Recipe
-from nystromformer.tasks.documents.source import Rows, read_rows, warn_of_repeated_ids
+from nystromformer.tasks.documents.recipe import Answer, Recipe
+from nystromformer.tasks.documents.source import Rows, read_rows
 from nystromformer.tasks.documents.targets import balanced_weights, target_of
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
@@ -57,19 +56,19 @@ class Tables:
     @cached_property
     def rows(self) -> Rows:
         """The training table's."""
-        return self._read(self.question.train, "train", divided=True)
+        return self._read(self.question.train, divided=True)
 
     @cached_property
     def validation_rows(self) -> Rows | None:
         """The validation table's, where there is one."""
         file = self.question.division.file
-        return None if file is None else self._read(file, "validation")
+        return None if file is None else self._read(file)
 
     @cached_property
     def test_rows(self) -> Rows | None:
         """The test table's; labels are read where it has them."""
         test = self.question.test
-        return None if test is None else self._read(test, "test", labelled=False)
+        return None if test is None else self._read(test, labelled=False)
 
     @cached_property
     def look(self) -> Look:
@@ -102,16 +101,16 @@ class Tables:
             self._encoded_test = way, encode_cut(self.tested, *way)
         return self._encoded_test[1]
 
-    def _read(self, place: str, split: str, labelled: bool = True, divided: bool = False) -> Rows:
+    def _read(self, place: str, labelled: bool = True, divided: bool = False) -> Rows:
         question = self.question
-        return read_rows(open_place(place, question.default, split, question.reading), question, labelled, divided)
+        return read_rows(open_place(place, question.default, question.reading), question, labelled, divided)
 
 
 class Documents(Definition):
     """What the labels of a table ask for."""
 
     kind = "classify"
-    keeps_words = True
+    compares_words = True
 
     def __init__(self, question: Question, tables: Tables | None = None, of_lengths: str = "") -> None:
         self.tables = tables or Tables(question)
@@ -189,9 +188,8 @@ class Documents(Definition):
         facts = {"answer": asdict(self.answer), "weights": self.weights}
         warnings = [*self._warn_of_training(rows, encoded[0], loading), *reduced]
         recipe = json.dumps(facts, sort_keys=True)
-        # Prediction files show names and texts, which may be cut for the model.
         tables = [held_out] if self.tables.tested is None else [held_out, self.tables.tested]
-        shown = " ".join(hashlib.sha256(json.dumps([t.first, t.second, t.ids]).encode()).hexdigest() for t in tables)
+        shown = " ".join(hashlib.sha256(json.dumps(each.ids).encode()).hexdigest() for each in tables)
         positive = self.answer.names[1] if len(self.answer.names) == 2 else ""
         of_test = self._warn_of_test(rows, loading)
         return Splits(encoded[0], {"": encoded[1]}, warnings, notes, recipe, shown, of_test, positive)
@@ -206,12 +204,12 @@ class Documents(Definition):
     def write(
         self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
     ) -> dict[str, float]:
-        """`validation.tsv` and `test.tsv`, and what `write_split` puts beside them."""
+        """`validation.tsv` and `test.tsv`."""
         figures: dict[str, float] = {}
         for name, examples in {"validation": splits.validation[""], **test}.items():
             assert isinstance(examples, EncodedTexts)
             found = scores["" if name == "validation" else name]
-            write_split(folder, name, examples.texts, found, self.answer, self.target, self.question.separator)
+            write_split(folder / f"{name}.tsv", examples.texts, found, self.answer, self.question.separator)
             if name in test and examples.labels is not None:
                 figures = self.metrics(found, torch.from_numpy(examples.labels))
         return figures
@@ -265,16 +263,13 @@ class Documents(Definition):
         Args:
             train: the rows that are trained on.
         """
-        tables, question, held_out = self.tables, self.question, self._divided[1]
+        tables, held_out = self.tables, self._divided[1]
         assert train.labels is not None
         of_labels = [*tables.look.doubts, *warn_of_rare_labels(tables.look, train.labels)]
-        advice = "use a larger table" if question.division.file else "hold out more rows (--validation)"
         return [
             *(f"{tables.rows.table.name}: {warning}" for warning in of_labels),
-            *(w for rows in (tables.rows, tables.validation_rows) for w in warn_of_repeated_ids(rows, question.id)),
             *_warn_of_cut_texts(encoded, loading.length, self.cut.rule),
             *_warn_of_trained_texts(train, held_out),
-            *warn_of_few_rows(held_out, self.main_metric, f", and the choice of the epoch is partly chance; {advice}"),
         ]
 
     def _warn_of_test(self, train: Texts, loading: Loading) -> list[str]:
@@ -284,12 +279,9 @@ class Documents(Definition):
             return []
         # Windows drop nothing, and take long to make.
         encoded = None if rule == "windows" else self.tables.encode_tested(loading, self.cut)
-        advice = "; test on more rows to show smaller differences"
         return [
-            *warn_of_repeated_ids(self.tables.test_rows, self.question.id),
             *([] if encoded is None else _warn_of_cut_texts(encoded, loading.length, rule)),
             *_warn_of_trained_texts(train, tested),
-            *warn_of_few_rows(tested, self.main_metric, advice, WIDEST_TEST),
         ]
 
 
@@ -312,9 +304,8 @@ def _warn_of_cut_texts(examples: EncodedTexts, length: int, rule: Rule) -> list[
     """A warning of a split of which most texts are not read as a whole."""
     if rule == "windows" or 2 * examples.truncated <= len(examples):
         return []
-    part = "end" if rule == "head" else "middle"
     warning = (
-        f"{examples.name}: the {part} of {examples.truncated:,} of {number_of(len(examples), 'text')} is dropped, "
+        f"{examples.name}: the end of {examples.truncated:,} of {number_of(len(examples), 'text')} is dropped, "
         f"beyond --length {length}; raise --length, or use --cut windows"
     )
     return [warning]

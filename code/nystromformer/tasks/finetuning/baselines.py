@@ -6,7 +6,6 @@ Shapes: n rows, C outputs: classes, one value, or yes-or-no questions.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,6 @@ from nystromformer.tasks.finetuning.target import NEVER, Guessed, Questions, Tok
 from nystromformer.wording import number_of
 
 if TYPE_CHECKING:
-    from nystromformer.tasks.finetuning.linear import Words
     from nystromformer.tasks.finetuning.opening import Opened
 
 Scores = Mapping[str, NDArray[Any]]
@@ -56,7 +54,10 @@ def measure_baselines(opened: Opened) -> Guesses:
                 guesses[name] = _metrics(opened, scores, compared)
             texts = {ending: rows.texts for ending, rows in compared.items() if isinstance(rows, EncodedTexts)}
             if isinstance(train, EncodedTexts) and len(texts) == len(compared):
-                words = _words(opened)
+                from nystromformer.tasks.finetuning.linear import fit_words  # scikit-learn takes seconds
+
+                logger.info("fitting tf-idf to the words of %s", number_of(len(train), "text"))
+                words = fit_words(target, train.texts)
                 scores = {ending: words.scores(each) for ending, each in texts.items()}
                 guesses["tf-idf"] = _metrics(opened, scores, compared)
         return guesses | task.rules(splits, compared)
@@ -66,33 +67,10 @@ def measure_baselines(opened: Opened) -> Guesses:
 
 
 def tell_words(opened: Opened) -> None:
-    """Fit the regression on words that a task keeps, or read it, and say what it reaches, before training."""
-    if opened.words is None:
-        return
-    train, held_out = opened.splits.train, opened.splits.validation[""]
-    assert isinstance(held_out, EncodedTexts)
-    began = time.monotonic()
-    if not opened.words.exists():
-        logger.info("fitting tf-idf to the words of %s", number_of(len(train), "text"))
-    figures = _metrics(opened, {"": _words(opened).scores(held_out.texts)}, {"": held_out})
-    text = ", ".join(f"{name} {shown(name, spread)}" for name, spread in figures.items())
-    seconds = time.monotonic() - began
-    logger.info("baseline: tf-idf of words and word pairs: %s on the validation data (%.1f s)", text, seconds)
-
-
-def _words(opened: Opened) -> Words:
-    """The linear model on the words of training rows, from the folder that keeps it, or fitted now and kept there."""
-    from nystromformer.tasks.finetuning.linear import WORDS_FILE, Words, fit_words  # scikit-learn takes seconds
-
-    target, train, folder = opened.task.target, opened.splits.train, opened.words
-    assert isinstance(target, Guessed)
-    assert isinstance(train, EncodedTexts)
-    if folder is not None and (folder / WORDS_FILE).is_file():
-        return Words.read(folder / WORDS_FILE)
-    words = fit_words(target, train.texts)
-    if folder is not None:
-        words.save(folder / WORDS_FILE)
-    return words
+    """Say before training what a regression on words reaches on the validation data."""
+    reached = measure_baselines(opened)["tf-idf"]
+    text = ", ".join(f"{name} {shown(name, spread)}" for name, spread in reached.items() if not name.endswith("_test"))
+    logger.info("baseline: tf-idf of words and word pairs: %s on the validation data", text)
 
 
 def _metrics(opened: Opened, scores: Mapping[str, NDArray[Any]], compared: Mapping[str, Examples]) -> dict[str, Spread]:

@@ -20,7 +20,6 @@ _ROUNDS = 40
 """Of a golden-section search, which leave 1e-8 of the range."""
 _STEP = 1e-2
 """Of log T, over which the loss' curvature is taken."""
-BINS = 15
 
 
 def temperature_of(target: Target, scores_NC: Tensor, labels: Tensor) -> float | None:
@@ -52,25 +51,3 @@ def temperature_of(target: Target, scores_NC: Tensor, labels: Tensor) -> float |
     curvature = (loss(best - _STEP) - 2 * loss(best) + loss(best + _STEP)) / _STEP**2
     share = 1 - 1 / (curvature * best**2) if curvature > 0 and best else 0.0
     return math.exp(best * share) if share > 0 else None
-
-
-def calibration_error_of(target: Target, scores_NC: Tensor, labels: Tensor) -> float:
-    """As `calibration_error`, of a target with probabilities."""
-    if isinstance(target, Questions):
-        return calibration_error(scores_NC.sigmoid(), target.answers(labels))
-    return calibration_error(scores_NC.softmax(1), labels)
-
-
-def calibration_error(chances_NC: Tensor, labels: Tensor, bins: int = BINS) -> float:
-    """The expected calibration error: how far the probability of the predicted class, or of each answer of several, is
-    from how often it is right, in the mean over bins of equal width.
-
-    Args:
-        labels: classes (n,), or 0 and 1 as several answers (n, C).
-    """
-    # Imported here: it takes seconds.
-    from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
-
-    if labels.ndim > 1:
-        return float(binary_calibration_error(chances_NC.flatten(), labels.long().flatten(), n_bins=bins, norm="l1"))
-    return float(multiclass_calibration_error(chances_NC, labels, chances_NC.shape[1], n_bins=bins, norm="l1"))

@@ -89,8 +89,8 @@ class Definition(ABC):
     """Kinds of token that the model tells apart; None for a task on text, which begins with a checkpoint and reads with
     its tokenizer.
     """
-    keeps_words = False
-    """Whether a regression on words is fitted before all runs, and kept beside them as a model."""
+    compares_words = False
+    """Whether the baselines are always measured, and that on words is told before training."""
     predicts = True
     """Whether finished runs write predictions."""
     target: Target

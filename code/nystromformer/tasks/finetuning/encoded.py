@@ -12,9 +12,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from nystromformer.config.ranges import MOST
 from nystromformer.data.tokenizer import special_tokens
-from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.examples import Ints, Texts, select
 from nystromformer.tasks.finetuning.plan import subset
@@ -44,7 +42,6 @@ class EncodedTexts:
         self._pad, self._separator, self._unknown = special.pad, special.eos, special.unk
         self._with_types = sentence_types and texts.second is not None
         self._special = 2 if texts.second is None else 3
-        self._room = length - self._special
         pieces, lengths, is_cut = [], [], []
         encoder = literal(tokenizer)
         encoder.no_padding()
@@ -95,13 +92,6 @@ class EncodedTexts:
         tokens: Ints = self._flat[self._ends[number] : self._ends[number + 1]].astype(np.int64)
         return tokens
 
-    def left_of(self, first: int, second: int) -> tuple[Ints, Ints]:
-        """Which tokens of a text, and of the other one of a pair, `tokens_of` has, where they have so many."""
-        if first + second <= self._room:
-            return np.arange(first), np.arange(second)
-        kept = longest_first(first, second, self._room)
-        return np.arange(kept[0]), np.arange(kept[1])
-
     def places_of(self, number: int) -> list[Ints]:
         """Of each row of an example where its tokens stand in `tokens_of`."""
         return [np.arange(self.lengths[number])]
@@ -131,18 +121,6 @@ def literal(tokenizer: Tokenizer) -> Tokenizer:
     return copy
 
 
-def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many tokens of two texts are left where the longer one loses its end until both fit, as tokenizers counts:
-    an odd token is left to the one that was longer, of equal ones to the second.
-    """
-    half = room // 2
-    if not second:
-        return room, 0
-    if min(first, second) <= half:
-        return (first, room - first) if first <= second else (room - second, second)
-    return (half, room - half) if first <= second else (room - half, half)
-
-
 _BREAKS = re.compile(r"(?:\s*<br\s*/?>)+\s*", re.IGNORECASE)
 
 
@@ -162,22 +140,6 @@ def reduce(texts: Texts, wanted: int | None) -> tuple[Texts, list[str]]:
         return texts, []
     chosen = subset(len(texts), wanted)
     return select(texts, chosen), [f"trained on {wanted:,} of the {len(texts):,} rows of {texts.name} (--train_rows)"]
-
-
-def at_least(texts: Texts, tokens: int, tokenizer: Tokenizer) -> Texts:
-    """The rows of a split that have so many tokens or more before any is cut, special tokens included.
-
-    Raises:
-        UserError: no row has.
-    """
-    lengths = EncodedTexts(texts, tokenizer, MOST, sentence_types=False).lengths
-    chosen = np.flatnonzero(lengths >= tokens)
-    if not len(chosen):
-        raise UserError(
-            f"--min_tokens {tokens}: {texts.name} has no row of at least that many tokens; its longest one has "
-            f"{lengths.max():,}"
-        )
-    return select(texts, chosen)
 
 
 def size_warning(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nystromformer.config.ranges import MOST_SEED
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
 
@@ -65,16 +66,32 @@ def select(texts: Texts, chosen: Ints, name: str | None = None) -> Texts:
     )
 
 
+def share_of(text: str) -> tuple[float, int]:
+    """The share of the training rows to hold out and the seed by which they are drawn, of --validation: `0.1`, or
+    `0.1,seed=3`.
+
+    Raises:
+        UserError: it is neither.
+    """
+    share, _, setting = text.partition(",")
+    key, _, seed = setting.partition("=")
+    try:
+        found = float(share)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < 1 or (setting and not (key == "seed" and seed.isdecimal() and int(seed) <= MOST_SEED)):
+        raise UserError(f"--validation {text}: expected a share between 0 and 1, such as 0.1 or 0.1,seed=3")
+    return found, int(seed or 0)
+
+
 def split_validation(train: Texts, share: float, seed: int) -> tuple[Texts, Texts]:
     """Divide labelled texts into training and validation, with the same share of every label (at least one text).
 
     Which texts go where is a pure function of the labels, the share and the seed; both parts keep the texts' order.
 
     Raises:
-        UserError: the share is not between 0 and 1, or no label has two texts.
+        UserError: no label has two texts.
     """
-    if not 0 < share < 1:
-        raise UserError(f"--validation: expected a share between 0 and 1, such as 0.1, found {share:g}")
     assert train.labels is not None
     held_out = np.zeros(len(train), dtype=bool)
     for label in np.unique(train.labels):

@@ -1,5 +1,5 @@
 """Linear models by scikit-learn: on words and pairs of neighbouring words by tf-idf (`Words`), which every encoder is
-compared with, and which may be served in its place; and on vectors of an encoder that keeps its weights (`--freeze`).
+compared with; and on vectors of an encoder that keeps its weights (`--freeze`).
 
 Shapes: n texts, F features, E width, C outputs as of the task's head.
 """
@@ -21,11 +21,9 @@ from nystromformer.model import ClassificationModel
 from nystromformer.tasks.finetuning.examples import Labels, Texts
 from nystromformer.tasks.finetuning.target import NEVER, Classes, Guessed, Value, vectors_of
 from nystromformer.tasks.finetuning.trainable import Finetuning
-from nystromformer.training.checkpoint import FORMAT, epoch_name, hold_folder, read_checkpoint, write_checkpoint
+from nystromformer.training.checkpoint import FORMAT, epoch_name, hold_folder, write_checkpoint
 from nystromformer.training.state import Validated
 
-WORDS_FILE = "words.model"
-"""In a folder beside the runs."""
 _WORD_STRENGTHS = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
 """L2 penalties to choose from, strongest first: the factor of half the squared weights beside the rows' summed loss."""
 _VECTOR_STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4, 3e-5, 1e-5)
@@ -99,35 +97,10 @@ class Words:
     """Of the first text of each row and, of pairs, of the second."""
     weight_CF: NDArray[np.float32]
     bias_C: NDArray[np.float32]
-    strength: float
-    """The penalty, chosen on a tenth of the training rows."""
 
     def scores(self, texts: Texts) -> NDArray[np.float32]:
         """(n, C)."""
         return np.asarray(_features(self.vectorizers, texts) @ self.weight_CF.T + self.bias_C, np.float32)
-
-    def save(self, path: Path) -> None:
-        """Write it to a file."""
-        arrays = {"weight": self.weight_CF, "bias": self.bias_C}
-        arrays |= {f"idf_{number}": each.idf_ for number, each in enumerate(self.vectorizers)}
-        weights = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        words = [each.get_feature_names_out().tolist() for each in self.vectorizers]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_checkpoint({"format": FORMAT, "model": weights, "words": words, "strength": self.strength}, path)
-
-    @classmethod
-    def read(cls, path: Path) -> "Words":
-        """What `save` wrote.
-
-        Raises:
-            UserError: it is not there, or damaged.
-        """
-        content = read_checkpoint(path)
-        arrays = {name: array.numpy() for name, array in content["model"].items()}
-        vectorizers = [TfidfVectorizer(**_TFIDF, vocabulary=words) for words in content["words"]]
-        for number, vectorizer in enumerate(vectorizers):
-            vectorizer.idf_ = arrays[f"idf_{number}"]
-        return cls(vectorizers, arrays["weight"], arrays["bias"], content["strength"])
 
 
 def fit_words(target: Guessed, texts: Texts) -> Words:
@@ -146,7 +119,7 @@ def fit_words(target: Guessed, texts: Texts) -> Words:
         inner, outer = ((x_nF[rows], labels[rows]) for rows in (~outside, outside))
         strength, _ = choose(target, inner, outer, _WORD_STRENGTHS)
     weight_CF, bias_C = fit(target, (x_nF, labels), strength)
-    return Words(vectorizers, weight_CF.astype(np.float32), bias_C.astype(np.float32), strength)
+    return Words(vectorizers, weight_CF.astype(np.float32), bias_C.astype(np.float32))
 
 
 def _features(vectorizers: Sequence[TfidfVectorizer], texts: Texts) -> csr_matrix:

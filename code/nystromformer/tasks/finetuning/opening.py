@@ -70,16 +70,6 @@ class Opened:
         """Fingerprint of the test data."""
         return digest({name: examples.fingerprint for name, examples in self.test.items()})
 
-    @cached_property
-    def words(self) -> Path | None:
-        """Where the regression on the words of the training texts is kept; None of a task that keeps none."""
-        if not self.task.keeps_words:
-            return None
-        assert isinstance(self.splits.train, EncodedTexts)
-        # The same labels are learned in another way as ordered classes than as classes, and with weights.
-        facts = {"texts": self.splits.train.texts.fingerprint, "target": repr(self.task.target)}
-        return self.folder / f"tfidf-{digest(facts)[:12]}"
-
     @property
     def exact_share(self) -> dict[str, float]:
         """Share of each split's examples that every layer computes exact softmax attention for."""

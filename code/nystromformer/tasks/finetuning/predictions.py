@@ -12,7 +12,6 @@ from torch import Tensor
 from nystromformer.files.writing import NewFile
 from nystromformer.runs.objective import THRESHOLD
 from nystromformer.runs.record import EpochMetrics, Run, Tested
-from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.finetuning.objective import measure_tested, scores_of
 from nystromformer.tasks.finetuning.opening import Opened
 from nystromformer.tasks.finetuning.target import TokenLabels
@@ -85,30 +84,6 @@ def write_predictions(opened: Opened, run: Run, chosen: EpochMetrics, scores: Ma
     done = replace(run, tested=tested)
     done.write()
     return done
-
-
-def write_scored(path: Path, texts: Texts, scores: Tensor, names: Sequence[str] | None) -> None:
-    """Write a TSV: each row's id (its number in the file from 0 on, where `texts` has no ids), the label where there
-    is one, the prediction, and the probability of each class in a column p_CLASS; of values the value alone, exactly
-    as it is. Rounded, scores of a model that has hardly learned would tie or move, and their correlations with them.
-
-    Args:
-        scores: (n, C) logits, or (n, 1) values.
-        names: of the classes, None for values.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
-    columns = {"id": texts.ids if texts.ids is not None else list(map(str, range(len(texts))))}
-    if texts.labels is not None:
-        columns["label"] = [str(label) if names is None else names[int(label)] for label in texts.labels]
-    if names is None:
-        columns["prediction"] = list(map(repr, scores[:, 0].float().tolist()))
-    else:
-        columns["prediction"] = [names[number] for number in scores.argmax(dim=1).tolist()]
-        chances = scores.float().softmax(dim=1).T.tolist()
-        columns |= {f"p_{name}": [f"{p:.6f}" for p in column] for name, column in zip(names, chances, strict=True)}
-    write_rows(path, list(columns), zip(*columns.values(), strict=True))
 
 
 def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

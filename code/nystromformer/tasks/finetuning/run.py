@@ -185,7 +185,6 @@ def ask(opened: Opened, settings: Settings) -> Run:
         rows={name: len(examples) for name, examples in splits.named.items()},
         exact_share=opened.exact_share,
         warnings=tuple(splits.warnings),
-        words="" if opened.words is None else opened.words.name,
         version=nystromformer.__version__,
         device=str(opened.device),
         processes=opened.group.size,
@@ -202,7 +201,7 @@ def ask(opened: Opened, settings: Settings) -> Run:
 
 
 def _tell_data(opened: Opened) -> None:
-    """Say what is known of the data, and fit the regression on words that a task keeps."""
+    """Say what is known of the data, and of a regression on words where the task is compared with it."""
     splits, exact = opened.splits, opened.exact_share
     shares = ", ".join(f"{100 * share:.0f} % of {name}" for name, share in exact.items())
     notes = [*splits.notes, f"examples short enough for exact attention in every layer: {shares}"]
@@ -212,7 +211,9 @@ def _tell_data(opened: Opened) -> None:
         opened.group.say("%s", line)
     for line in (*splits.warnings, *splits.test_warnings):
         opened.group.say("warning: %s", line)
-    opened.group.on_main(lambda: tell_words(opened))
+    if opened.task.compares_words:
+        _ = opened.test  # which all processes read
+        opened.group.on_main(lambda: tell_words(opened))
 
 
 def train(opened: Opened, asked: Run, title: str) -> tuple[Run, Finetuning] | Signals:

@@ -18,7 +18,7 @@ from nystromformer.runs.objective import TEMPERATURE, THRESHOLD
 from nystromformer.runs.record import EpochMetrics, Run
 from nystromformer.runs.settings import Settings
 from nystromformer.tasks.experiment.start import ENCODER, Pretrained, fit_weights
-from nystromformer.tasks.finetuning.calibration import calibration_error_of, temperature_of
+from nystromformer.tasks.finetuning.calibration import temperature_of
 from nystromformer.tasks.finetuning.examples import Examples, Ints
 from nystromformer.tasks.finetuning.objective import ObjectiveLoss, choose_threshold, measure, scores_of
 from nystromformer.tasks.finetuning.opening import Opened
@@ -176,12 +176,8 @@ class Finetuning:
             scores = {name: each - torch.tensor([0.0, threshold]) for name, each in scores.items()}
         if temperature is None:
             return scores
-        scaled = {name: each / temperature for name, each in scores.items()}
-        right = torch.from_numpy(opened.splits.validation[""].labels)
-        errors = [100 * calibration_error_of(task.target, each[""], right) for each in (scores, scaled)]
-        text = "calibration error on the validation data: %.1f %%, %.1f %% after dividing scores by %.2f"
-        opened.group.say(text, *errors, temperature)
-        return scaled
+        opened.group.say("probabilities are calibrated: scores are divided by %.2f", temperature)
+        return {name: each / temperature for name, each in scores.items()}
 
     def scores(self, examples: Examples) -> Tensor:
         """Scores of all examples of a split in their order, (n, C) float32 on the CPU; -inf for what is no candidate.

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.metrics import correlations, is_constant
-from nystromformer.tasks.documents.recipe import Recipe
+from nystromformer.tasks.documents.predictions import write_split
+from nystromformer.tasks.documents.recipe import Answer, Recipe
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.encoded import describe, encode, reduce
 from nystromformer.tasks.finetuning.examples import Examples, Labels, Texts
-from nystromformer.tasks.finetuning.predictions import write_rows, write_scored
+from nystromformer.tasks.finetuning.predictions import write_rows
 from nystromformer.tasks.finetuning.target import Classes, Target, Value, accuracy
 from nystromformer.tasks.glue.read import available_splits, check_size, read_hub_split, read_split
 from nystromformer.tasks.glue.table_task import GlueTask
@@ -66,9 +66,7 @@ class Glue(Definition):
         return Splits(train, dict(validation), warnings + reduced, notes, positive=positive)
 
     def texts(self, loading: Loading) -> dict[str, Any]:
-        labels = self.task.labels
-        answer = Answer("value") if labels is None else Answer("classes", labels)
-        return asdict(Recipe(answer, self.task.hub_sentences, ("label",)))
+        return asdict(Recipe(_answer(self.task), self.task.hub_sentences, ("label",)))
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
         return score(self.task, scores_NC, labels_N)
@@ -85,6 +83,10 @@ class Glue(Definition):
         for split in (*dev, *test):
             write_predictions(self.task, split, self._texts[split], scores[dev.get(split, split)], folder)
         return {}
+
+
+def _answer(task: GlueTask) -> Answer:
+    return Answer("value") if task.labels is None else Answer("classes", task.labels)
 
 
 def _ending(split: str) -> str:
@@ -119,7 +121,7 @@ def score(task: GlueTask, scores: Tensor, labels: Tensor | Labels) -> dict[str, 
 
 
 def write_predictions(task: GlueTask, split: str, texts: Texts, scores: Tensor, folder: Path) -> None:
-    """Write what was predicted for each row of a split, such as dev.tsv (see `write_scored`), and of a test split also
+    """Write what was predicted for each row of a split, such as dev.tsv (see `write_split`), and of a test split also
     the file that GLUE's server takes, such as MNLI-m.tsv.
 
     scores: (n, C) logits, or (n, 1) values, which the server gets clipped to 0 … 5; in the order of the split's rows.
@@ -128,7 +130,8 @@ def write_predictions(task: GlueTask, split: str, texts: Texts, scores: Tensor, 
         UserError: a file cannot be written.
     """
     # Some file systems take ax.tsv for AX.tsv, which is the server's.
-    write_scored(folder / ("diagnostic.tsv" if split == "ax" else f"{split}.tsv"), texts, scores, task.labels)
+    path = folder / ("diagnostic.tsv" if split == "ax" else f"{split}.tsv")
+    write_split(path, texts, scores, _answer(task))
     name = task.split(split).prediction_file
     if name is None:
         return

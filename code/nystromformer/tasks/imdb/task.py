@@ -16,12 +16,11 @@ import torch
 from torch import Tensor
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.documents.answer import Answer
-from nystromformer.tasks.documents.recipe import Recipe
+from nystromformer.tasks.documents.predictions import write_split
+from nystromformer.tasks.documents.recipe import Answer, Recipe
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.encoded import (
     EncodedTexts,
-    at_least,
     describe,
     encode,
     reduce,
@@ -29,13 +28,13 @@ from nystromformer.tasks.finetuning.encoded import (
     without_breaks,
 )
 from nystromformer.tasks.finetuning.examples import Examples, Texts, split_validation
-from nystromformer.tasks.finetuning.predictions import write_scored
 from nystromformer.tasks.finetuning.target import Classes, Target
 
 ARCHIVE = "aclImdb_v1.tar.gz"
 LABELS = ("neg", "pos")
 """Folders of the reviews, in the order of the class numbers."""
 OFFICIAL_SIZE = 25_000
+_ANSWER = Answer("classes", LABELS)
 _REVIEW = re.compile(r"(?:.*/)?(train|test)/(neg|pos)/(\d+)_(\d+)\.txt")
 
 
@@ -46,22 +45,19 @@ class Imdb(Definition):
         source: a folder or archive as `read_imdb` takes it.
         validation: the share of the training reviews that is held out to choose by.
         split_seed: which reviews those are.
-        min_tokens: take only reviews of at least so many tokens, of training, validation and test data; None: all.
     """
 
-    kind = "imdb"
+    kind = name = "imdb"
     main_metric = "accuracy"
 
-    def __init__(self, source: Path, validation: float, split_seed: int, min_tokens: int | None = None) -> None:
-        self.source, self.min_tokens = source, min_tokens
-        # Other reviews are another task, whose figures do not stand beside those of all.
-        self.choices = {"validation": validation, "split_seed": split_seed, "min_tokens": min_tokens}
-        self.name = "imdb" if min_tokens is None else f"imdb-from-{min_tokens}"
+    def __init__(self, source: Path, validation: float, split_seed: int) -> None:
+        self.source = source
+        self.choices = {"validation": validation, "split_seed": split_seed}
         self.target: Target = Classes(len(LABELS))
 
     def load(self, loading: Loading) -> Splits:
         share, seed = self.choices["validation"], self.choices["split_seed"]
-        rows, held_out = split_validation(self._chosen("train", loading), share, seed)
+        rows, held_out = split_validation(self._texts["train"], share, seed)
         rows, reduced = reduce(rows, loading.train_rows)
         train, validation = encode(rows, loading), encode(held_out, loading)
         sizes = [size_warning(each.name, len(each), "review", OFFICIAL_SIZE) for each in self._texts.values()]
@@ -69,10 +65,10 @@ class Imdb(Definition):
         return Splits(train, {"": validation}, [*chain(*sizes), *reduced], notes, positive=LABELS[1])
 
     def texts(self, loading: Loading) -> dict[str, Any]:
-        return asdict(Recipe(Answer("classes", LABELS), ("text",), ("label",), has_breaks=True))
+        return asdict(Recipe(_ANSWER, ("text",), ("label",), has_breaks=True))
 
     def test(self, loading: Loading) -> dict[str, Examples]:
-        return {"test": encode(self._chosen("test", loading), loading)}
+        return {"test": encode(self._texts["test"], loading)}
 
     def write(
         self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
@@ -80,12 +76,8 @@ class Imdb(Definition):
         """`validation.tsv` and `test.tsv`."""
         for name, key, examples in (("validation", "", splits.validation[""]), ("test", "test", test["test"])):
             assert isinstance(examples, EncodedTexts)
-            write_scored(folder / f"{name}.tsv", examples.texts, scores[key], LABELS)
+            write_split(folder / f"{name}.tsv", examples.texts, scores[key], _ANSWER)
         return self.metrics(scores["test"], torch.from_numpy(test["test"].labels))
-
-    def _chosen(self, split: str, loading: Loading) -> Texts:
-        texts = self._texts[split]
-        return texts if self.min_tokens is None else at_least(texts, self.min_tokens, loading.tokenizer)
 
     @cached_property
     def _texts(self) -> dict[str, Texts]:

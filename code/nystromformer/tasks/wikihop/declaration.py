@@ -12,7 +12,7 @@ from nystromformer.tasks.declaration import Data, Task
 def _open(choices: Mapping[str, Any], source: Path) -> Any:
     from nystromformer.tasks.wikihop.task import WikiHop
 
-    return WikiHop(source, skip_unanswerable=True, validation=None, split_seed=0)
+    return WikiHop(source, validation=None, split_seed=0)
 
 
 TASK = Task(
@@ -20,7 +20,7 @@ TASK = Task(
     does="Fine-tune a pretrained model on WikiHop",
     data=Data("wikihop_dataset_folder", "--wikihop", "wikihop"),
     folder="wikihop",
-    name=lambda choices: str(choices["data"]),
+    name=lambda choices: "WikiHop",
     opens=_open,
     has_baselines=False,
 )

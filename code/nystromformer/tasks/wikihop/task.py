@@ -1,4 +1,4 @@
-"""WikiHop, and MedHop in the same form, as a fine-tuning task: which of an instance's candidates answers its query."""
+"""WikiHop as a fine-tuning task: which of an instance's candidates answers its query."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -18,7 +18,7 @@ from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.target import Candidates, Target
 from nystromformer.tasks.wikihop.chunks import add_special_tokens
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
-from nystromformer.tasks.wikihop.read import check_file, check_size, data_name
+from nystromformer.tasks.wikihop.read import check_file, check_size
 from nystromformer.tasks.wikihop.tokens import open_tokens
 from nystromformer.wording import number_of
 
@@ -30,7 +30,6 @@ class WikiHop(Definition):
 
     Args:
         source: folder with train.json, dev.json and, where there is one, test.json without answers.
-        skip_unanswerable: leave instances out whose answer is not among their candidates.
         validation: hold out this share of train.json to choose by, so that dev.json is used once; None: choose by
             dev.json.
         split_seed: which instances are held out.
@@ -39,16 +38,15 @@ class WikiHop(Definition):
     kind = name = "wikihop"
     main_metric = "accuracy"
 
-    def __init__(self, source: Path, skip_unanswerable: bool, validation: float | None, split_seed: int) -> None:
+    def __init__(self, source: Path, validation: float | None, split_seed: int) -> None:
         self.source = source
-        self.skip_unanswerable = skip_unanswerable
         self.validation = validation
         self.split_seed = split_seed
         self.target: Target = Candidates()
-        self.choices = {"data": data_name(source / "train.json"), "held_out": validation}
-        # Opening hashes a large file, and says which instances are left out.
+        self.choices = {"held_out": validation}
+        # Opening hashes a large file.
         self._tokens = lru_cache(maxsize=None)(
-            lambda path, loading: open_tokens(path, loading.tokenizer, loading.cache, skip_unanswerable)
+            lambda path, loading: open_tokens(path, loading.tokenizer, loading.cache)
         )
 
     def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
@@ -66,10 +64,10 @@ class WikiHop(Definition):
         # An instance that fits no row is refused now and not when the training is done.
         self.test(loading)
         train = self._examples("train", loading)
-        warnings = check_size(train.ids, "train")
+        warnings = check_size("train", len(train))
         if self.validation is None:
             validation = self._examples("dev", loading)
-            warnings += check_size(validation.ids, "dev")
+            warnings += check_size("dev", len(validation))
         else:
             everyone, count = train, round(self.validation * len(train))
             if not 0 < count < len(train):

@@ -43,12 +43,10 @@ class TokenCache:
 
     ids, candidates: of the instances, in the file's order, and the texts of each one's candidates. num_candidates,
     num_supports: of each, (I,). answers: numbers of the right candidates, (I,) int64, None where the file has none.
-    left_out: ids of the unanswerable instances that were skipped. fingerprint: SHA-256 (hexadecimal) of the tokens and
-    answers.
+    fingerprint: SHA-256 (hexadecimal) of the tokens and answers.
     """
 
     def __init__(self, folder: Path, part: Part) -> None:
-        self.left_out: list[str] = part.figures["left_out"]
         hashes = [part.files[name].sha256 for name in _ARRAYS]
         self.fingerprint = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
         texts = json.loads((folder / _TEXTS).read_bytes())
@@ -84,7 +82,7 @@ class TokenCache:
         return first, middle, middle + int(self.num_supports[number])
 
 
-def open_tokens(source: Path, tokenizer: Tokenizer, cache: Path, skip_unanswerable: bool = False) -> TokenCache:
+def open_tokens(source: Path, tokenizer: Tokenizer, cache: Path) -> TokenCache:
     """Open the tokens of a file such as train.json; they are made where the cache has none, or damaged ones.
 
     Several processes may call this at the same time: one of them makes the tokens.
@@ -92,7 +90,6 @@ def open_tokens(source: Path, tokenizer: Tokenizer, cache: Path, skip_unanswerab
     Args:
         tokenizer: special tokens that a text spells are taken for text.
         cache: the folder of all caches, made if missing.
-        skip_unanswerable: as for `read_instances`.
 
     Raises:
         UserError: as `read_instances`.
@@ -101,23 +98,15 @@ def open_tokens(source: Path, tokenizer: Tokenizer, cache: Path, skip_unanswerab
     facts = {
         "source": sha256_of(source),
         "tokenizer": hashlib.sha256(tokenizer.to_str().encode()).hexdigest(),
-        "skip_unanswerable": skip_unanswerable,
     }
     folder = cache / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
     with open_parts(folder, "run_wikihop.py", facts, in_use="wait", overwrite=True) as parts:
         # To compare the content takes as long as to hash the source, which is done every time, too.
-        part = parts.find(_PART, verify=True)
-        if part is None:
-            part = _make(parts, source, tokenizer, skip_unanswerable)
-        tokens = TokenCache(folder, part)
-    if tokens.left_out:
-        left_out = number_of(len(tokens.left_out), "instance")
-        log.warning("%s: left out %s whose answer is not a candidate, %s first", source, left_out, tokens.left_out[0])
-    return tokens
+        return TokenCache(folder, parts.find(_PART, verify=True) or _make(parts, source, tokenizer))
 
 
-def _make(parts: Parts, source: Path, tokenizer: Tokenizer, skip_unanswerable: bool) -> Part:
-    instances, left_out = read_instances(source, skip_unanswerable)
+def _make(parts: Parts, source: Path, tokenizer: Tokenizer) -> Part:
+    instances = read_instances(source)
     log.info("%s: tokenising %s", source, number_of(len(instances), "instance"))
     encoder = literal(tokenizer)
     encoder.no_truncation()
@@ -141,4 +130,4 @@ def _make(parts: Parts, source: Path, tokenizer: Tokenizer, skip_unanswerable: b
         with NewFile(parts.folder / name) as file:
             np.save(file, array)
         stamps[file.path] = file.stamp
-    return parts.add(_PART, stamps, {"left_out": left_out})
+    return parts.add(_PART, stamps)
