@@ -88,17 +88,18 @@ clean: ## remove what demo, test and lint left, but not .venv
 distclean: clean ## remove .venv too
 	rm -rf $(VENV) code/*.egg-info
 
+# Most modules are never imported: compiling all of them takes more than a minute.
 $(RUNTIME): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "error: $(PYTHON) is older than Python 3.11; name another: make PYTHON=python3.12" >&2; exit 2; }
 	@$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(if $(TORCH_INDEX_URL),$(BIN)/python -m pip install --quiet --force-reinstall --no-deps \
 		--index-url $(TORCH_INDEX_URL) $$(grep '^torch==' requirements.txt))
-	$(BIN)/python -m pip install --quiet -r requirements.txt
+	$(BIN)/python -m pip install --quiet --no-compile -r requirements.txt
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	rm -f $(VENV)/.runtime-installed-*
 	touch $@
 
 $(DEV): $(RUNTIME)
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[dev]'
 	touch $@

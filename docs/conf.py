@@ -29,6 +29,7 @@ include_patterns = [
     *("data-preprocessing/README.md", "data-preprocessing/*/README.md", "experiments/lra/README.md"),
     *("experiments/studies/README.md", "data/*/README.md", "glue/README.md", "wikihop/README.md"),
 ]
+exclude_patterns = [".*", "runs", "site"]  # else all of .venv is searched
 CONTENTS = {
     "Using it": ["docs/your-own-data", "docs/library", "docs/at-home", "docs/commands"],
     "Examples": ["examples/attention", "examples/documents", "examples/README"],
