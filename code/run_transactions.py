@@ -7,7 +7,6 @@ import typer
 
 from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import Without, with_flag_groups
-from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.tasks.finetuning.flags import Flags, RecipeFlags, recipe_folder
@@ -35,28 +34,6 @@ def transactions(
             "number of layers.",
         ),
     ] = "encoder",
-    pretrain_epoch: Annotated[
-        int,
-        typer.Option(
-            "--pretrain_epoch",
-            min=0,
-            max=MOST,
-            help="Passes of pretraining on masked events over the training clients, with or without a label; 0: none.",
-        ),
-    ] = 0,
-    from_run: Annotated[
-        Path | None,
-        typer.Option(
-            "--from_run",
-            help="Start from the encoder of a finished run on the same columns, such as one on shorter rows.",
-        ),
-    ] = None,
-    cycle_shift: Annotated[
-        bool,
-        typer.Option(
-            "--cycle_shift", help="Rotate the events of each training row cyclically by a random number of places."
-        ),
-    ] = False,
     *,
     recipe: RecipeFlags,
     shared: Annotated[Flags, Without("checkpoint", "freeze")],
@@ -68,27 +45,18 @@ def transactions(
 
     if architecture != "encoder" and (shared.attention is not None or recipe.conv is not None):
         raise UserError(f"--architecture {architecture}: expected no --attention and no --conv with it")
-    if from_run is not None and pretrain_epoch:
-        raise UserError("--from_run: expected no --pretrain_epoch with it: each of the two gives the initial encoder")
     folder = recipe_folder(shared.model, EXPERIMENTS / "transactions" / "encoder")
     experiment = open_experiment(folder, recipe.overrides(folder / "config.json", shared))
-    usual = recipe.usual(experiment.config.pretraining_setting)
-    grid = shared.grid(usual)
-    if pretrain_epoch and len({settings.combination for settings in grid}) > 1:
-        raise UserError("--pretrain_epoch: expected one --batch_size and one --lr, found several")
+    grid = shared.grid(recipe.usual(experiment.config.pretraining_setting))
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.documents.question import name_of
-    from nystromformer.tasks.finetuning.run import finetune, finetune_in_phases
-    from nystromformer.tasks.transactions.task import MaskedTransactions, Transactions, begin_with
+    from nystromformer.tasks.finetuning.run import finetune
+    from nystromformer.tasks.transactions.task import Transactions
 
     source = data or experiment.path(experiment.config.data_folder)
     name = source.resolve().name if task is None else name_of(task, source.name)
-    labels = Transactions(source, name, architecture, cycle_shift)
-    if pretrain_epoch:
-        events = MaskedTransactions(source, name, architecture)
-        finetune_in_phases(experiment, events, labels, shared, usual, pretrain_epoch)
-    finetune(experiment, [labels], shared, grid, None if from_run is None else begin_with(from_run, labels))
+    finetune(experiment, [Transactions(source, name, architecture)], shared, grid)
 
 
 if __name__ == "__main__":

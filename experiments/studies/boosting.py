@@ -62,9 +62,7 @@ def fit(
 ) -> None:
     """Train on the training clients, and predict the test clients."""
     stored = open_stored(data)
-    train, test = (
-        ClientExamples(split, stored, stored.clients_of(split, labelled=True), length) for split in ("train", "test")
-    )
+    train, test = (ClientExamples(split, stored, stored.clients_of(split), length) for split in ("train", "test"))
     learned, asked, columns = aggregates(train), aggregates(test), {}
     for seed in SEEDS:  # each draws its own tenth, by which it stops early
         model = HistGradientBoostingClassifier(learning_rate=0.05, max_iter=500, early_stopping=True, random_state=seed)
@@ -81,7 +79,7 @@ def compare(
     """Differences in Gini, paired over the clients."""
     table = pd.read_csv(boosted, dtype={"client": str})
     chances = [table[column].to_numpy() for column in table.columns if column.startswith("probability")]
-    base = Tested(list(table["client"]), table["label"].to_numpy(), chances, [])
+    base = Tested(list(table["client"]), table["label"].to_numpy(), chances)
     lines = [["boosting", f"{100 * base.mean():.1f}", "", ""]]
     for folder in folders:
         own = clients_tested_in(folder)

@@ -20,6 +20,7 @@ from nystromformer.tasks.transactions.tables import (
     TableReader,
     choose_roles,
     describe_columns,
+    is_list,
     open_source,
     reader_like,
 )
@@ -27,7 +28,6 @@ from nystromformer.tasks.transactions.tables import (
 Out = Annotated[Path, typer.Option(help="Folder for the prepared data.")]
 Source = Annotated[Path, typer.Option(help="File, or folder of files.")]
 Events = Annotated[Path, typer.Option(help="A .csv, .tsv or .parquet file of events, or a folder of such files.")]
-Sort = Annotated[bool, typer.Option("--sort", help="Sort each client's events by time instead of stopping.")]
 
 
 @dataclass(frozen=True)
@@ -36,24 +36,21 @@ class TableFlags:
 
     client: Annotated[str, typer.Option(help="Column of the client, here and in --clients.")]
     time: Annotated[str, typer.Option(help="Column of the events' times: dates, or numbers.")]
-    target: Annotated[str, typer.Option(help="Column of the labels, 0 and 1; empty for clients without a label.")]
-    date: Annotated[str | None, typer.Option(help="Column of the day on which each client was scored.")] = None
+    target: Annotated[str, typer.Option(help="Column of the labels, 0 and 1.")]
+    date: Annotated[
+        str | None, typer.Option(help="Column of the day on which each client was scored; later events are left out.")
+    ] = None
     split: Annotated[str | None, typer.Option(help="Column with train, validation or test.")] = None
     truth: Annotated[str | None, typer.Option(help="Column of the true probability of label 1, if known.")] = None
     categorical: Annotated[str, typer.Option(help="Columns of categories, separated by commas.")] = ""
     numerical: Annotated[
-        str, typer.Option(help="Columns of numbers, separated by commas, each optionally with its form: a:log,b:bins.")
+        str,
+        typer.Option(help="Columns of numbers, separated by commas; a:scale: scaled as they are, not by logarithm."),
     ] = ""
-    form: Annotated[str, typer.Option(help="Form of numbers: scale, log (scaled logarithm), bins (quantiles).")] = "log"
     ignore: Annotated[str, typer.Option(help="Columns to leave out, separated by commas.")] = ""
     time_unit: Annotated[
         str, typer.Option("--time_unit", help="Unit of times that are numbers: seconds, milliseconds or days.")
     ] = "seconds"
-    sort: Sort = False
-    skip_empty: Annotated[bool, typer.Option("--skip_empty", help="Leave out clients without events.")] = False
-    cut_after_date: Annotated[
-        bool, typer.Option("--cut_after_date", help="Leave out events after the client's --date.")
-    ] = False
 
     def plan(self, events: Path, clients: Path, division: Division, nested: bool) -> Plan:
         """What is prepared.
@@ -65,18 +62,20 @@ class TableFlags:
             raise UserError(f"--time_unit {self.time_unit}: expected one of {', '.join(UNITS)}")
         if self.split is not None and division != Division():
             raise UserError("--split: expected no --out_of_time, --validation or --split_seed with it")
-        usual, numbers = _form("--form", self.form), {}
+        numbers: dict[str, Form] = {}
         for part in _names(self.numerical):
-            name, _, own = part.partition(":")
-            numbers[name] = _form("--numerical", own) if own else usual
+            name, _, form = part.partition(":")
+            if form not in ("", "log", "scale"):
+                raise UserError(f"--numerical: expected scale or log, found {form}")
+            numbers[name] = "scale" if form == "scale" else "log"
         source = open_source(events)
         columns = (self.client, self.time, _names(self.categorical), numbers, _names(self.ignore))
         others = [] if nested else [self.target, *filter(None, (self.date, self.split, self.truth))]
-        roles = choose_roles(source, *columns, usual, nested, others)
+        roles = choose_roles(source, *columns, nested, others)
         reader = TableReader(source, roles, UNITS[self.time_unit])
         of_clients = (self.client, self.target, self.date, self.split, self.truth)
         known = read_clients(clients, *of_clients, None if reader.has_dates else reader.unit)
-        return Plan(reader, nested, known, division, self.sort, self.skip_empty, self.cut_after_date)
+        return Plan(reader, nested, known, division)
 
 
 @with_flag_groups
@@ -108,14 +107,12 @@ def new(
     events: Events,
     like: Annotated[Path, typer.Option(help="Prepared folder whose columns, vocabularies and scales to use.")],
     out: Out,
-    lists: Annotated[bool, typer.Option("--lists", help="The table is one for `prepare.py nested`.")] = False,
-    sort: Sort = False,
 ) -> None:
-    """Events of other clients, without labels, for run_predict.py."""
+    """Events of other clients, without labels, for run_predict.py: a row for each event, or for each client."""
     known = open_stored(like)
     reader = reader_like(open_source(events), known)
-    plan = Plan(reader, lists, Clients(), Division(), sort=sort, like=known.manifest)
-    _prepare("new", plan, out, [events, like])
+    nested = is_list(reader.source.columns[reader.roles.time])
+    _prepare("new", Plan(reader, nested, Clients(), Division(), known.manifest), out, [events, like])
 
 
 @with_flag_groups
@@ -133,7 +130,7 @@ def tabformer(source: Source, out: Out, *, division: Division) -> None:
     """TabFormer's card_transaction.v1.csv: whether a card has a fraud."""
     from nystromformer.tasks.transactions.formats import read_tabformer
 
-    _prepare("tabformer", Plan(read_tabformer(source), False, Clients(), division, sort=True), out, [source])
+    _prepare("tabformer", Plan(read_tabformer(source), False, Clients(), division), out, [source])
 
 
 @with_flag_groups
@@ -141,7 +138,7 @@ def sparkov(source: Source, out: Out, *, division: Division) -> None:
     """Sparkov's generated card transactions: whether a card has a fraud."""
     from nystromformer.tasks.transactions.formats import read_sparkov
 
-    _prepare("sparkov", Plan(read_sparkov(source), False, Clients(), division, sort=True), out, [source])
+    _prepare("sparkov", Plan(read_sparkov(source), False, Clients(), division), out, [source])
 
 
 def draw(
@@ -170,13 +167,6 @@ def draw(
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _form(flag: str, text: str) -> Form:
-    for form in ("scale", "log", "bins"):
-        if text == form:
-            return form  # type: ignore[return-value]
-    raise UserError(f"{flag}: expected scale, log or bins, found {text}")
 
 
 def _prepare(name: str, plan: Plan, out: Path, places: list[Path]) -> None:

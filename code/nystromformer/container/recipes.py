@@ -50,7 +50,7 @@ def _of_experiment(script: Script, place: str, flags: Sequence[str], options: La
     experiment = Experiment(folder, load_config(folder / "config.json", values(words, "--set")))
     mounts = [Mount(folder, str(CONTAINER_MODEL), read_only=False), *_named_mounts(script, experiment)]
     _add_data(script, experiment, words, mounts)
-    for flag in ("--from_run", *script.data.files):
+    for flag in script.data.files:
         mount_flag(words, flag, mounts, if_there=True)
     options = _on_device(words, options)
     name = f"{options.name or script.command}.txt"

@@ -1,4 +1,4 @@
-"""Finished runs on clients' events: Gini, differences from the LSTM, what one event's shift costs, time and memory.
+"""Finished runs on clients' events: Gini, differences from the LSTM, time and memory.
 
 Shapes: n clients.
 """
@@ -9,7 +9,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,6 @@ from nystromformer.runs.figures import Difference, Spread, pooled_variance
 from nystromformer.runs.record import Run, spread_of
 from nystromformer.tables import markdown
 from nystromformer.tasks.transactions.metrics import gini, interval
-from nystromformer.tasks.transactions.task import SHIFTED_CHANCE
 
 _REFERENCE = "lstm"
 _NORMAL = 1.96
@@ -39,9 +38,6 @@ class Row:
     """From the reference's Gini, which is trained and tested on the same clients and rows of the same length; None of
     the reference itself.
     """
-    shift: float
-    """What the Gini gains by dropping each client's newest event."""
-    shift_interval: tuple[float, float]
     costs: dict[str, Any]
     """As of `Family.costs`."""
 
@@ -51,30 +47,24 @@ class Row:
 
     @property
     def name(self) -> str:
-        """Of the network or attention, and what else it is."""
+        """Of the network or attention, and the objective where it is another than usual."""
         run = self.family.first
         network = run.choices["network"]
-        parts = [self.family.attention if network == "encoder" else network]
-        parts += [str(run.settings.objective)] if run.settings.objective else []
-        parts += ["cycle shift"] if run.choices["cycle_shift"] else []
-        return ", ".join([*parts, *(["after pretraining or another run"] if run.origin.checkpoint else [])])
+        name = self.family.attention if network == "encoder" else network
+        return f"{name}, {run.settings.objective}" if run.settings.objective else name
 
 
 @dataclass(frozen=True)
 class Tested:
-    """What runs of several seeds said of the same clients: names, labels, and chances of label 1 by each seed, also
-    without the newest event.
-    """
+    """What runs of several seeds said of the same clients: names, labels, and chances of label 1 by each seed."""
 
     clients: list[str]
     labels_n: NDArray[np.int64]
     chances: list[NDArray[np.float64]]
-    shifted: list[NDArray[np.float64]]
 
-    def mean(self, weights_n: NDArray[np.float64] | None = None, shifted: bool = False) -> float:
+    def mean(self, weights_n: NDArray[np.float64] | None = None) -> float:
         """The mean Gini over seeds."""
-        found = self.shifted if shifted else self.chances
-        return float(np.mean([gini(each, self.labels_n, weights_n) for each in found]))
+        return float(np.mean([gini(each, self.labels_n, weights_n) for each in self.chances]))
 
 
 def write_transactions(folders: Sequence[Path], out: Path) -> str:
@@ -86,7 +76,7 @@ def write_transactions(folders: Sequence[Path], out: Path) -> str:
     check_out(out)
     rows = collect(folders)
     text = as_markdown(rows)
-    own = ("gini", "interval", "shift", "shift_interval", "costs")
+    own = ("gini", "interval", "costs")
     figures = [
         {"name": row.name, **row.family.record, **{key: vars(row)[key] for key in own}}
         | {"gini": asdict(row.gini), "difference": row.difference and asdict(row.difference)}
@@ -107,8 +97,7 @@ def collect(folders: Sequence[Path]) -> list[Row]:
     references: dict[tuple[Any, ...], Tested] = {}
     for family, own in zip(families, tested, strict=True):
         run = family.first
-        is_plain = not (run.origin.checkpoint or run.choices["cycle_shift"] or run.settings.objective)
-        if run.choices["network"] == _REFERENCE and is_plain:
+        if run.choices["network"] == _REFERENCE and not run.settings.objective:
             key = _clients(run)
             references[key] = max(references.get(key, own), own, key=lambda each: len(each.chances))  # of most seeds
     rows = [
@@ -153,8 +142,7 @@ def read_tested(runs: Sequence[Run]) -> Tested:
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: expected the run's predictions ({error})") from None
     names, labels = list(tables[0]["client"]), tables[0]["label"].to_numpy(np.int64)
-    columns = ([table[name].to_numpy(np.float64) for table in tables] for name in ("probability", SHIFTED_CHANCE))
-    return Tested(names, labels, *columns)
+    return Tested(names, labels, [table["probability"].to_numpy(np.float64) for table in tables])
 
 
 def _clients(run: Run) -> tuple[Any, ...]:
@@ -163,14 +151,11 @@ def _clients(run: Run) -> tuple[Any, ...]:
 
 
 def _row(family: Family, tested: Tested, reference: Tested | None) -> Row:
-    clients = len(tested.labels_n)
     return Row(
         family,
         gini=spread_of(family.runs, lambda run: run.test_metrics["gini"]),
-        interval=interval(tested.mean, clients),
+        interval=interval(tested.mean, len(tested.labels_n)),
         difference=None if reference is None or reference is tested else difference_of(tested, reference),
-        shift=tested.mean(shifted=True) - tested.mean(),
-        shift_interval=interval(lambda weights: tested.mean(weights, shifted=True) - tested.mean(weights), clients),
         costs=family.costs(),
     )
 
@@ -178,15 +163,15 @@ def _row(family: Family, tested: Tested, reference: Tested | None) -> Row:
 def as_markdown(rows: Sequence[Row]) -> str:
     """The whole report."""
     header = ["data", "events", "model", "epochs", "clients", "seeds", "test Gini, %", "95 % over clients"]
-    header += ["− LSTM (95 %)", "one event shifted (95 %)", "minutes", "MiB of the process"]
+    header += ["− LSTM (95 %)", "minutes", "MiB of the process"]
     lines, smallest = [], dict[str, float]()
     for row in rows:
         run, seconds = row.family.first, row.costs["seconds"]
         figures = [str(run.settings.epochs), f"{run.rows['train']:,}", str(len(seconds))]
-        figures += [str(row.gini), _range(row.interval), str(row.difference or "")]
-        shift = f"{100 * row.shift:+.1f} ({_range(row.shift_interval, '+')})"
+        low, high = row.interval
+        figures += [str(row.gini), f"{100 * low:.1f} to {100 * high:.1f}", str(row.difference or "")]
         costs = [f"{sum(seconds) / len(seconds) / 60:.1f}", f"{row.costs['memory_mib']:,.0f}"]
-        lines.append([row.data, f"{run.length:,}", row.name, *figures, shift, *costs])
+        lines.append([row.data, f"{run.length:,}", row.name, *figures, *costs])
         if row.difference is not None:
             place = f"{row.data} at {run.length:,} events"
             smallest[place] = max(row.difference.smallest, smallest.get(place, 0.0))
@@ -208,7 +193,3 @@ def as_markdown(rows: Sequence[Row]) -> str:
     parts += ["## Warnings", "\n".join(warnings)] if warnings else []
     commands = (f"- {row.name}, {row.family.first.device}: `{row.family.commands[-1]}`" for row in rows)
     return "\n\n".join([*parts, "## Commands", "\n".join(commands)]) + "\n"
-
-
-def _range(bounds: tuple[float, float], sign: Literal["", "+"] = "") -> str:
-    return " to ".join(f"{100 * bound:{sign}.1f}" for bound in bounds)

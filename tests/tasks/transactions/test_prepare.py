@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nystromformer.tabular import delimited
-from nystromformer.tasks.transactions import features
 from nystromformer.tasks.transactions.batches import Batch, whole_clients
 from nystromformer.tasks.transactions.store import SPLITS, UNKNOWN, Stored, open_stored
 
@@ -132,17 +131,17 @@ def test_batches_end_where_clients_do(lengths: list[int], data: st.DataObject) -
 
 
 def test_nothing_is_fitted_on_other_than_training_clients(drawn: Path, stored: Stored, tmp_path: Path) -> None:
-    """Other amounts and merchants of the tested clients change no vocabulary, scale or bin; a merchant that they alone
+    """Other amounts and merchants of the tested clients change no vocabulary and no scale; a merchant that they alone
     have is unknown."""
     names = np.array(stored.names())
-    others = names[np.concatenate([stored.clients_of(split, labelled=True) for split in SPLITS[1:]])]
+    others = names[np.concatenate([stored.clients_of(split) for split in SPLITS[1:]])]
     events, clients = events_of(drawn), pd.read_csv(drawn / "clients.csv")
     changed = events.copy()
     own = changed["client"].isin(others)
     changed.loc[own, "amount"] *= 1000
     changed.loc[own, "merchant"] = "of others alone"
     for name, table in (("before", events), ("after", changed)):
-        prepare_drawn(written(tmp_path / name, table, clients), tmp_path / f"{name}-data", "--form", "bins")
+        prepare_drawn(written(tmp_path / name, table, clients), tmp_path / f"{name}-data")
     before, after = (open_stored(tmp_path / f"{name}-data").manifest for name in ("before", "after"))
     assert before.numbers == after.numbers
     known = [{v: i for v, i in zip(m.values, m.ids, strict=True) if i != UNKNOWN} for m in before.categories]
@@ -153,7 +152,7 @@ def test_nothing_is_fitted_on_other_than_training_clients(drawn: Path, stored: S
 
 def test_the_latest_clients_are_tested_on(drawn: Path, stored: Stored) -> None:
     dates = pd.read_csv(drawn / "clients.csv").set_index("client")["date"][stored.names()].to_numpy()
-    split = {name: stored.clients_of(name, labelled=True) for name in SPLITS}
+    split = {name: stored.clients_of(name) for name in SPLITS}
     assert len(split["test"]) == 24
     # As many of each label as among the others.
     early = np.concatenate([split["train"], split["validation"]])
@@ -164,35 +163,33 @@ def test_the_latest_clients_are_tested_on(drawn: Path, stored: Stored) -> None:
     assert sorted(np.concatenate(list(split.values())).tolist()) == list(range(120))
 
 
-def test_clients_without_a_label_are_for_pretraining(drawn: Path, tmp_path: Path) -> None:
-    clients = pd.read_csv(drawn / "clients.csv")
-    clients.loc[10:19, ["default", "date"]] = None
-    table = written(tmp_path / "t", events_of(drawn), clients.iloc[10:])
-    prepare_drawn(table, tmp_path / "data")
-    stored = open_stored(tmp_path / "data")
-    unlabelled = {f"c{number:07d}" for number in range(20)}
-    names = stored.names()
-    trained = {names[client] for client in stored.clients_of("train", labelled=False).tolist()} & unlabelled
-    assert 0 < len(trained) < 20
-    assert f"{len(trained)} clients without a label: for pretraining alone" in stored.manifest.notes
-    # Whose events are of the time that is tested teach nothing.
-    dates = clients.set_index("client")["date"]
-    tested = [names[client] for client in stored.clients_of("test", labelled=True).tolist()]
-    last = events_of(drawn).groupby("client")["time"].max()
-    assert last[list(trained)].max() < pd.Timestamp(dates[tested].min()) + pd.Timedelta(days=1)
-
-
-def test_unsorted_events_may_be_sorted(drawn: Path, stored: Stored, tmp_path: Path) -> None:
-    events = events_of(drawn)
-    shuffled = events.sample(frac=1, random_state=0).sort_values("client", kind="stable")
-    table = written(tmp_path / "t", shuffled, pd.read_csv(drawn / "clients.csv"))
-    prepare_drawn(table, tmp_path / "data", "--sort")
-    found, expected = (each.numbers[:, -1] for each in (open_stored(tmp_path / "data"), stored))
-    assert np.array_equal(found, expected, equal_nan=True)
+def test_what_is_left_out_is_said(
+    drawn: Path, stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Clients without a label, and events after a client's date, however the events are laid out and ordered."""
+    events, clients = events_of(drawn), pd.read_csv(drawn / "clients.csv")
+    changed = clients.assign(date=clients["date"].where(clients.index != 5, "2000-01-01")).iloc[4:]
+    expected = written(tmp_path / "e", events[events["client"].isin(changed["client"])], changed)
+    prepare_drawn(expected, tmp_path / "expected")
+    newest = events.groupby("client").tail(1).assign(time=pd.Timestamp("2025-12-30"))
+    more = pd.concat([events, newest]).sample(frac=1, random_state=0).sort_values("client", kind="stable")
+    changed = pd.concat([changed, clients.iloc[:2].assign(default=None), clients.iloc[3:4].assign(client="nobody")])
+    table, rows = written(tmp_path / "t", more, changed), tmp_path / "rows.parquet"
+    more.groupby("client").agg(list).reset_index().merge(changed, on="client").to_parquet(rows)
+    prepare_drawn(table, tmp_path / "long")
+    assert run(PREPARE, "nested", "--events", rows, *flags_of(table)[5:], "--out", tmp_path / "nested") == 0
+    found = [open_stored(tmp_path / name) for name in ("expected", "long", "nested")]
+    assert arrays(found[0]) == arrays(found[1]) == arrays(found[2])
+    late = 116 + (events["client"] == "c0000005").sum()
+    assert found[1].manifest.notes == [
+        "4 clients without a label left out",
+        f"{late} events after its client's date left out",
+        "2 clients without events left out",
+    ]
+    assert "4 clients without a label left out" in capsys.readouterr().out
 
 
 BAD: dict[str, tuple[Callable[[pd.DataFrame, pd.DataFrame], Any], str]] = {
-    "unsorted": (lambda e, c: (e.iloc[[1, 0, *range(2, len(e))]], c), "is older than the one before it"),
     "apart": (lambda e, c: (pd.concat([e.iloc[1:], e.iloc[:1]]), c), "after another client's"),
     "label among the events": (lambda e, c: (e.merge(c[["client", "default"]]), c), "column default: also a column of"),
     "numbers beside texts": (
@@ -204,10 +201,7 @@ BAD: dict[str, tuple[Callable[[pd.DataFrame, pd.DataFrame], Any], str]] = {
         "nearly all of its values differ",
     ),
     "an empty column": (lambda e, c: (e.assign(note=None), c), "column note: has 0 values of type"),
-    "only later events": (
-        lambda e, c: (e, c.assign(date=c["date"].where(c.index != 5, "2000-01-01"))),
-        "client c0000005: expected no event after its date",
-    ),
+    "only later events": (lambda e, c: (e, c.assign(date="2000-01-01")), "expected events of clients with a label in"),
     "too large": (lambda e, c: (e.assign(amount=1e300), c), "amount: expected numbers up to 3e38"),
     "no column": (lambda e, c: (e.drop(columns="time"), c), "expected the columns time, found none of that name"),
     "one class": (lambda e, c: (e, c.assign(default=0)), "in train, found 0"),
@@ -217,7 +211,7 @@ BAD: dict[str, tuple[Callable[[pd.DataFrame, pd.DataFrame], Any], str]] = {
     ),
     "another label": (lambda e, c: (e, c.assign(default=2)), "default: expected 0, 1 or nothing, found 2"),
     "twice": (lambda e, c: (e, pd.concat([c, c.iloc[:1]])), "expected one row of each client"),
-    "empty client": (lambda e, c: (e[e["client"] != c["client"][3]], c), "found none of 1 client: c0000003"),
+    "other clients": (lambda e, c: (e, c.assign(client=c["client"] + "0")), "expected events of clients with a label"),
     "empty cell": (
         lambda e, c: (e.assign(client=None), c),
         "client: expected a value in each row, found an empty",
@@ -242,7 +236,7 @@ def test_what_no_model_should_learn_from(
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ("--numerical amount:cubed", "expected scale, log or bins, found cubed"),
+        ("--numerical amount:cubed", "expected scale or log, found cubed"),
         ("--categorical amuont", "expected the columns amuont, found none"),
         ("--ignore amount --categorical amount", "amount: expected each column in only one of the flags"),
         ("--out_of_time 0.9 --validation 0.01", "expected clients of both labels, 0 and 1, in validation, found none"),
@@ -252,34 +246,6 @@ def test_what_no_model_should_learn_from(
 def test_bad_flags(flags: str, expected: str, drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(PREPARE, *flags_of(drawn), "--out", tmp_path / "data", *flags.split()) == 2
     assert expected in " ".join(capsys.readouterr().err.split())
-
-
-def test_later_events_may_be_left_out(drawn: Path, stored: Stored, tmp_path: Path) -> None:
-    events, clients = events_of(drawn), pd.read_csv(drawn / "clients.csv")
-    late = events[events["client"] == "c0000004"].iloc[-1:].assign(time=pd.Timestamp("2025-12-30"))
-    place = int(np.flatnonzero(events["client"] == "c0000004")[-1]) + 1
-    table = written(tmp_path / "t", pd.concat([events.iloc[:place], late, events.iloc[place:]]), clients)
-    prepare_drawn(table, tmp_path / "data", "--cut_after_date")
-    assert arrays(open_stored(tmp_path / "data")) == arrays(stored)
-
-
-def test_clients_without_earlier_events_may_be_left_out(
-    drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """However the events are laid out."""
-    events, clients = events_of(drawn), pd.read_csv(drawn / "clients.csv")
-    early = clients.assign(date=clients["date"].where(clients.index != 5, "2000-01-01"))
-    table, rows = written(tmp_path / "t", events, early), tmp_path / "rows.parquet"
-    events.groupby("client").agg(list).reset_index().merge(early, on="client").to_parquet(rows)
-    assert run(PREPARE, *flags_of(table), "--out", tmp_path / "no", "--cut_after_date") == 2
-    assert "c0000005: expected events up to its date" in capsys.readouterr().err
-    prepare_drawn(table, tmp_path / "long", "--cut_after_date", "--skip_empty")
-    nested = ("nested", "--events", rows, *flags_of(table)[5:])
-    assert run(PREPARE, *nested, "--out", tmp_path / "nested", "--cut_after_date", "--skip_empty") == 0
-    found = [open_stored(tmp_path / name) for name in ("long", "nested")]
-    assert arrays(found[0]) == arrays(found[1])
-    assert set(clients["client"]) - set(found[0].names()) == {"c0000005"}
-    assert found[0].manifest.notes == ["1 client without events left out"]
 
 
 def test_dates_of_a_csv_file_need_not_look_like_the_first(
@@ -315,10 +281,6 @@ def test_times_that_are_numbers(drawn: Path, tmp_path: Path, capsys: pytest.Capt
     like = ("--like", tmp_path / "dates", "--out", tmp_path / "others")
     assert run(PREPARE, "new", "--events", table / "events", *like) == 2
     assert "time: expected dates, as in" in capsys.readouterr().err
-    clients["date"] -= 5
-    late = written(tmp_path / "late", events, clients)
-    assert run(PREPARE, *flags_of(late), "--out", tmp_path / "x", "--time_unit", "days") == 2
-    assert "4.0 days later" in capsys.readouterr().err
 
 
 def test_clients_may_be_divided_by_a_column(drawn: Path, tmp_path: Path) -> None:
@@ -327,18 +289,7 @@ def test_clients_may_be_divided_by_a_column(drawn: Path, tmp_path: Path) -> None
     prepare_drawn(written(tmp_path / "t", events_of(drawn), clients), tmp_path / "data", "--split", "part")
     stored = open_stored(tmp_path / "data")
     for number, split in enumerate(SPLITS):
-        assert stored.clients_of(split, labelled=True).tolist() == list(range(number, 120, 3))
-
-
-def test_bins_are_of_all_events_where_some_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    months, clients = 6, 2000
-    values = np.tile(np.arange(months, dtype=np.float32), clients) + np.random.default_rng(0).random(months * clients)
-    ends = np.arange(1, clients + 1) * months
-    features.file_of(tmp_path, "numbers").write_bytes(values.astype(features.DTYPES["numbers"]).tobytes())
-    monkeypatch.setattr(features, "_EVENTS", clients)  # every sixth
-    (number,) = features.fit_numbers(tmp_path, ends, np.ones(clients, dtype=bool), [("value", "bins")])
-    inner = np.arange(1, features.NUM_BINS) / features.NUM_BINS
-    np.testing.assert_allclose(number.edges, np.quantile(values, inner), atol=0.5)
+        assert stored.clients_of(split).tolist() == list(range(number, 120, 3))
 
 
 def test_clients_are_drawn_alike_by_a_seed_and_default_as_often_as_is_true(tmp_path: Path) -> None:

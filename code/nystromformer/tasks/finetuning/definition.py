@@ -91,8 +91,6 @@ class Definition(ABC):
     """
     compares_words = False
     """Whether the baselines are always measured, and that on words is told before training."""
-    predicts = True
-    """Whether finished runs write predictions."""
     target: Target
     """What is learned."""
     main_metric: str

@@ -4,7 +4,7 @@ Shapes: B rows, N tokens.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -139,29 +139,3 @@ class Examples(Protocol):
         has labels, `labels` (one for each example); padded to the longest row, or to `pad_to` tokens.
         """
         ...
-
-
-class Masked:
-    """Other examples with parts of each masked, the same ones every time: to validate by; implements Examples.
-
-    Args:
-        rate: of an example that is masked.
-        mask: masks a batch of the examples of these numbers.
-    """
-
-    def __init__(
-        self, examples: Examples, rate: float, mask: Callable[[dict[str, Tensor], Ints], dict[str, Tensor]]
-    ) -> None:
-        self.name, self.labels = examples.name, examples.labels
-        self.lengths, self.rows, self.tokens = examples.lengths, examples.rows, examples.tokens
-        self._examples, self._rate, self._mask = examples, rate, mask
-
-    def __len__(self) -> int:
-        return len(self._examples)
-
-    @property
-    def fingerprint(self) -> str:
-        return hashlib.sha256(f"{self._examples.fingerprint} masked {self._rate}".encode()).hexdigest()
-
-    def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
-        return self._mask(self._examples.batch(numbers, pad_to), numbers)

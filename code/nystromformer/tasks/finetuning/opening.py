@@ -1,7 +1,7 @@
 """A fine-tuning command's tasks, opened: start weights, tokenizer, rows and labels, each read once and checked."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -42,8 +42,6 @@ class Opened:
     flags: Flags
     device: Device
     group: Group
-    starts: dict[Settings, Pretrained] = field(default_factory=dict)
-    """What runs of these settings begin with, in the place of `pretrained`."""
 
     @property
     def folder(self) -> Path:

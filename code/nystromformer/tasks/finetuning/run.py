@@ -19,7 +19,6 @@ from nystromformer.runs.record import TOKENIZER, EpochMetrics, Origin, Run, open
 from nystromformer.runs.settings import Settings
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import checkpoint_facts, run_device, training_settings
-from nystromformer.tasks.experiment.start import pretrained_in
 from nystromformer.tasks.finetuning.baselines import tell_words
 from nystromformer.tasks.finetuning.calibration import LEAST_ROWS
 from nystromformer.tasks.finetuning.definition import Definition
@@ -30,7 +29,6 @@ from nystromformer.tasks.finetuning.predictions import predict
 from nystromformer.tasks.finetuning.tables import summary
 from nystromformer.tasks.finetuning.trainable import Finetuning, Scored, build_model
 from nystromformer.training import fit, join_group
-from nystromformer.training.checkpoint import epoch_name, read_checkpoint
 from nystromformer.training.optim import Diverged
 from nystromformer.wording import listed
 
@@ -88,42 +86,6 @@ def finetune(
     group.leave(done.exit_status)
 
 
-def finetune_in_phases(
-    experiment: Experiment,
-    first: Definition,
-    second: Definition,
-    flags: Flags,
-    usual: Settings,
-    epochs: int,
-    show: Callable[[str], None] = typer.echo,
-) -> NoReturn:
-    """Train on a task that needs no labels, and from the encoder of each of its runs on the one that learns them.
-
-    Args:
-        usual: the settings that no flag gives.
-        epochs: of the first phase; all else is as of the second.
-
-    Raises:
-        UserError: anything that does not fit, or a run has diverged.
-    """
-    with join_group() as group:
-        device = run_device(experiment, flags.device, group)
-        without_labels = replace(flags, epoch=epochs, baselines=False, objective=None, patience=None)
-        (labels,) = open_tasks(experiment, [second], flags, flags.grid(usual), device, group)
-        (events,) = open_tasks(experiment, [first], without_labels, without_labels.grid(usual), device, group)
-        done = run_grid(events)
-        if done.stopped_by is None and not done.diverged:
-            for settings, run in zip(labels.grid, done.results, strict=True):
-                path = run.folder / f"{epoch_name(run.last.epoch)}.model"
-                labels.starts[settings] = group.check(lambda: pretrained_in(read_checkpoint(path), path, run.family))  # noqa: B023
-            done = run_grid(labels)
-        if done.diverged:
-            raise UserError(done.diverged[0])
-        if done.stopped_by is None and group.is_main:
-            show(summary(labels, done.results))
-    group.leave(done.exit_status)
-
-
 def run_grid(opened: Opened) -> Done:
     """Train, or go on with, all runs of a task; finished ones are only read. The best combination predicts.
 
@@ -156,7 +118,7 @@ def run_grid(opened: Opened) -> Done:
             run, trained = result
             validated[settings] = trained.validated
         done.results.append(run)
-    for run in ranked(done.results)[0] if done.results and opened.task.predicts else ():
+    for run in ranked(done.results)[0] if done.results else ():
         done.results[done.results.index(run)] = predict(opened, run, trained, validated.get(run.settings, ()))
     return done
 
@@ -164,7 +126,7 @@ def run_grid(opened: Opened) -> Done:
 def ask(opened: Opened, settings: Settings) -> Run:
     """The record of a run that has reached nothing yet."""
     task, splits, model = opened.task, opened.splits, opened.config.model
-    objective, begun, origin = settings.objective, opened.starts.get(settings, opened.pretrained), Origin()
+    objective, begun, origin = settings.objective, opened.pretrained, Origin()
     if begun is not None:
         of_tokenizer, family = begun.tokenizer_sha256, begun.family or ""
         origin = Origin(begun.path.name, begun.epoch, begun.step, begun.sha256, of_tokenizer, family)
@@ -230,7 +192,7 @@ def train(opened: Opened, asked: Run, title: str) -> tuple[Run, Finetuning] | Si
     """
     group, settings, like = opened.group, asked.settings, training_settings(opened.config)
     facts = checkpoint_facts(opened.config, asked.data, asked.origin.tokenizer_sha256) | {"texts": asked.texts}
-    finetuning = build_model(opened, settings, opened.starts.get(settings, opened.pretrained))
+    finetuning = build_model(opened, settings, opened.pretrained)
 
     def begin(is_new: bool) -> tuple[Finetuning, Mapping[str, Any]]:
         group.on_main(asked.write)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nystromformer.errors import UserError
 from nystromformer.tasks.transactions.store import Form
 
 DAY = 86_400
@@ -110,26 +109,17 @@ def _joined(batches: list[Batch]) -> Batch:
     return Batch(clients, ends, *(np.concatenate([getattr(batch, part) for batch in batches]) for part in parts))
 
 
-def in_order(batch: Batch, sort: bool, place: str) -> Batch:
-    """Whole clients' events by time.
-
-    Args:
-        sort: put them into order; else they are in order already.
-
-    Raises:
-        UserError: they are not, and are not to be sorted; names the client.
-    """
+def in_order(batch: Batch) -> Batch:
+    """Whole clients' events by time; those of one time stay in their order."""
     client_n = np.repeat(np.arange(len(batch.clients)), np.diff(batch.ends, prepend=0))
-    backwards = np.flatnonzero((np.diff(batch.times) < 0) & (np.diff(client_n) == 0))
-    if not len(backwards):
-        return batch
-    if not sort:
-        name = batch.clients[int(client_n[backwards[0]])]
-        raise UserError(
-            f"{place}: client {name}: expected events from the oldest to the newest, found one that is older than the "
-            "one before it: sort the table, or add --sort"
-        )
     return batch.take(np.lexsort((batch.times, client_n)), batch.clients, batch.ends)
+
+
+def keep(batch: Batch, kept: NDArray[np.bool_]) -> Batch:
+    """Some events, and the clients who have any of them."""
+    left = np.add.reduceat(kept.astype(np.int64), np.concatenate([[0], batch.ends[:-1]]))
+    clients = [name for name, count in zip(batch.clients, left, strict=True) if count]
+    return batch.take(np.flatnonzero(kept), clients, np.cumsum(left[left > 0]))
 
 
 def gaps(batch: Batch) -> NDArray[np.float32]:

@@ -18,19 +18,18 @@ from nystromformer.errors import UserError
 from nystromformer.tabular.cells import is_missing, whole_number
 from nystromformer.tabular.table import open_table
 from nystromformer.tasks.transactions.batches import DAY
-from nystromformer.tasks.transactions.store import NO_LABEL, SPLITS
-from nystromformer.wording import first_names
+from nystromformer.tasks.transactions.store import SPLITS
 
 _STREAM = 41
 
 
 @dataclass
 class Clients:
-    """By the client's name; what is not known is left out."""
+    """By the client's name; those without a label are left out."""
 
     labels: dict[str, int] = field(default_factory=dict)
     dates: dict[str, float] = field(default_factory=dict)
-    """When the label was asked for, in seconds: no event may be later."""
+    """When the label was asked for, in seconds: later events are left out."""
     splits: dict[str, str] = field(default_factory=dict)
     truth: dict[str, float] = field(default_factory=dict)
     """The true chance of a 1."""
@@ -90,14 +89,15 @@ def read_clients(
         if name in seen:
             raise UserError(f"{place}: client {name}: expected one row of each client, found a second one")
         seen.add(name)
-        if row[target] is not None:
-            label = str(row[target]).strip().removesuffix(".0").lower()
-            if label not in ("0", "1", "true", "false"):
-                raise UserError(f"{place}: {target}: expected 0, 1 or nothing, found {label:.40}")
-            found.labels[name] = int(label in ("1", "true"))
-        if date_column is not None and (row[date_column] is not None or name in found.labels):
+        if row[target] is None:
+            continue
+        label = str(row[target]).strip().removesuffix(".0").lower()
+        if label not in ("0", "1", "true", "false"):
+            raise UserError(f"{place}: {target}: expected 0, 1 or nothing, found {label:.40}")
+        found.labels[name] = int(label in ("1", "true"))
+        if date_column is not None:
             found.dates[name] = _seconds(row[date_column], f"{place}: {date_column}", unit)
-        if split is not None and (row[split] is not None or name in found.labels):
+        if split is not None:
             if row[split] not in SPLITS:
                 raise UserError(f"{place}: {split}: expected one of {', '.join(SPLITS)}, found {row[split]!r:.40}")
             found.splits[name] = str(row[split])
@@ -130,7 +130,11 @@ def _seconds(cell: Any, place: str, unit: float | None) -> float:
 
 
 def divide(
-    names: Sequence[str], last_events: NDArray[np.float64], clients: Clients, division: Division
+    names: Sequence[str],
+    labels: NDArray[np.uint8],
+    last_events: NDArray[np.float64],
+    clients: Clients,
+    division: Division,
 ) -> NDArray[np.uint8]:
     """The number of each client's split, in SPLITS.
 
@@ -139,34 +143,23 @@ def divide(
         last_events: when each one's last event was.
 
     Raises:
-        UserError: a split has no clients of one label, or only some clients have a split.
+        UserError: a split has no clients of one label.
     """
-    dates = np.array([clients.dates.get(name, last) for name, last in zip(names, last_events, strict=True)])
-    labels = labels_of(names, clients)
-    labelled = labels != NO_LABEL
     if clients.splits:
-        if missing := [name for name in names if name not in clients.splits and name in clients.labels]:
-            raise UserError(f"{clients.place}: expected a split of each client, found none of {first_names(missing)}")
-        splits = np.array([SPLITS.index(clients.splits.get(name, "train")) for name in names], dtype=np.uint8)
-        unsaid = np.array([name not in clients.splits for name in names])
+        splits = np.array([SPLITS.index(clients.splits[name]) for name in names], dtype=np.uint8)
     else:
-        unsaid = ~labelled
-        order = np.lexsort((np.arange(len(names)), np.where(labelled, dates, -np.inf)))
-        late = order[len(names) - round(division.out_of_time * int(labelled.sum())) :]
+        dates = np.array([clients.dates.get(name, last) for name, last in zip(names, last_events, strict=True)])
+        order = np.argsort(dates, kind="stable")
         splits = np.zeros(len(names), dtype=np.uint8)
-        splits[late] = SPLITS.index("test")
+        splits[order[len(names) - round(division.out_of_time * len(names)) :]] = SPLITS.index("test")
         for label in (0, 1):  # as many of each as in the whole
             early = np.flatnonzero((labels == label) & (splits == 0))
             count = round(division.validation * len(early))
             if 0 < count < len(early):
                 drawn = permute(np.arange(count), len(early), division.split_seed, _STREAM, label)
                 splits[early[drawn]] = SPLITS.index("validation")
-    tested = labelled & (splits == SPLITS.index("test"))
-    if tested.any():
-        # Events of the time that is tested must teach nothing, also where nobody says what became of their client.
-        splits[unsaid & (last_events >= dates[tested].min())] = SPLITS.index("test")
     for number, split in enumerate(SPLITS):
-        found = set(labels[(splits == number) & labelled].tolist())
+        found = set(labels[splits == number].tolist())
         if found != {0, 1}:
             what = ", ".join(map(str, sorted(found))) or "none"
             raise UserError(
@@ -174,8 +167,3 @@ def divide(
                 "add clients, or change --out_of_time and --validation"
             )
     return splits
-
-
-def labels_of(names: Sequence[str], clients: Clients) -> NDArray[np.uint8]:
-    """Of each client; NO_LABEL where it has none."""
-    return np.array([clients.labels.get(name, NO_LABEL) for name in names], dtype=np.uint8)

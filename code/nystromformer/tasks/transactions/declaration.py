@@ -12,9 +12,8 @@ Architecture = Literal["encoder", "lstm", "gru"]
 
 
 def _name(choices: Mapping[str, Any]) -> str:
-    """The data, the network where it is not an encoder, and whether rows are shifted."""
-    parts = [choices["data"], *([choices["network"]] if choices["network"] != "encoder" else [])]
-    return "-".join([*parts, *(["shifted"] if choices["cycle_shift"] else [])])
+    """The data, and the network where it is not an encoder."""
+    return "-".join([choices["data"], *([choices["network"]] if choices["network"] != "encoder" else [])])
 
 
 TASK = Task(

@@ -1,4 +1,4 @@
-"""What columns are for the model, as the training clients have them: vocabularies, scales and bins."""
+"""What columns are for the model, as the training clients have them: vocabularies and scales."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nystromformer.data.counter import random_uniform
 from nystromformer.tasks.transactions.store import DTYPES, FIRST, UNKNOWN, Category, Form, Number, file_of, shaped
 
 MOST_KNOWN = 10_000
 """Values of a category that have an embedding of their own."""
-NUM_BINS = 32
-_EVENTS, _STREAM = 1 << 20, 46
-"""At a time, and as many at most for quantiles."""
+_EVENTS = 1 << 20
+"""At a time."""
 
 
 def fit_categories(
@@ -49,36 +47,21 @@ def fit_categories(
 def fit_numbers(
     folder: Path, ends: NDArray[np.int64], trained: NDArray[np.bool_], columns: Sequence[tuple[str, Form]]
 ) -> list[Number]:
-    """Scales of numerical columns, or the edges of bins that the training events fill equally.
+    """Scales of numerical columns.
 
     Args: as of fit_categories.
     """
-    shape = (3, len(columns))
-    sums, every = np.zeros(shape), max(1, -(-int(np.diff(ends, prepend=0)[trained].sum()) // _EVENTS))
-    samples: list[NDArray[np.float32]] = []
-    seen = 0
+    sums = np.zeros((3, len(columns)))
     for events in _pieces(folder, "numbers", ends, trained, len(columns)):
-        if any(form == "bins" for _, form in columns):
-            # Drawn: each so-manieth would be the same month of every client.
-            numbers_E = np.arange(seen, seen + len(events))
-            samples.append(events[random_uniform(_STREAM, numbers_E) * every < 1])
-            seen += len(events)
         for column, (_, form) in enumerate(columns):
             values = shaped(events[:, column], form)
             values = values[~np.isnan(values)]
             sums[:, column] += len(values), values.sum(), (values**2).sum()
     numbers = []
-    for column, (name, form) in enumerate(columns):
-        count, total, squares = sums[:, column]
+    for (name, form), (count, total, squares) in zip(columns, sums.T, strict=True):
         mean = total / count if count else 0.0
         deviation = float(np.sqrt(max(squares / count - mean**2, 0.0))) if count else 0.0
-        edges: list[float] = []
-        if form == "bins":
-            values = np.concatenate([sample[:, column] for sample in samples])
-            values = values[~np.isnan(values)]
-            inner = np.arange(1, NUM_BINS) / NUM_BINS
-            edges = np.unique(np.quantile(values, inner)).tolist() if len(values) else []
-        numbers.append(Number(name, form, float(mean), deviation if deviation > 1e-9 else 1.0, edges))
+        numbers.append(Number(name, form, float(mean), deviation if deviation > 1e-9 else 1.0))
     return numbers
 
 

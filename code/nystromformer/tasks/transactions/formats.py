@@ -106,8 +106,7 @@ def read_tabformer(path: Path) -> TableReader:
 
 def read_sparkov(path: Path) -> TableReader:
     """Sparkov's generated transactions, a file or a folder of them, in which a file of customers is left alone: a
-    client is a card, with label 1 where one of its transactions is a fraud, which is no feature. Transactions of a day
-    are in no order: sort them.
+    client is a card, with label 1 where one of its transactions is a fraud, which is no feature.
 
     Raises:
         UserError: other columns.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -16,7 +17,6 @@ from nystromformer.files.checked_json import write_checked
 from nystromformer.files.parts import PARTS, open_parts
 from nystromformer.files.writing import FileStamp, NewFile
 from nystromformer.tasks.transactions.batches import (
-    DAY,
     GAP,
     HOUR,
     WEEKDAY,
@@ -24,9 +24,10 @@ from nystromformer.tasks.transactions.batches import (
     gaps,
     hours_and_weekdays,
     in_order,
+    keep,
     whole_clients,
 )
-from nystromformer.tasks.transactions.clients import Clients, Division, divide, labels_of
+from nystromformer.tasks.transactions.clients import Clients, Division, divide
 from nystromformer.tasks.transactions.features import fit_categories, fit_numbers
 from nystromformer.tasks.transactions.metrics import gini
 from nystromformer.tasks.transactions.store import (
@@ -43,7 +44,7 @@ from nystromformer.tasks.transactions.store import (
     open_stored,
 )
 from nystromformer.tasks.transactions.tables import TableReader
-from nystromformer.wording import first_names, number_of
+from nystromformer.wording import number_of
 
 _COUNTED = 1_000_000
 """Events whose unknown values are counted."""
@@ -55,18 +56,14 @@ _WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 class Plan:
     """What is prepared from, and how.
 
-    nested: whether a row of the tables is a client's; skip_empty: leave out clients without events, or without those
-    that are kept, instead of stopping; cut_after_date: the same of events after a client's date; like: of a folder
-    whose columns, vocabularies and scales these clients get, who are all of the test split.
+    nested: whether a row of the tables is a client's; like: of a folder whose columns, vocabularies and scales these
+    clients get, who are to be predicted and all of the test split.
     """
 
     reader: TableReader
     nested: bool
     clients: Clients
     division: Division
-    sort: bool = False
-    skip_empty: bool = False
-    cut_after_date: bool = False
     like: Manifest | None = None
 
     @property
@@ -87,7 +84,6 @@ class Plan:
             "numerical": [list(each) for each in roles.numerical],
             "of_clients": self.clients.columns,
             **asdict(self.division),
-            **{name: getattr(self, name) for name in ("sort", "skip_empty", "cut_after_date")},
         }
 
 
@@ -111,8 +107,13 @@ def prepare(folder: Path, command: str, origin: Mapping[str, Any], plan: Plan) -
 
 
 def _write(folder: Path, settings: Mapping[str, Any], plan: Plan) -> Manifest:
-    stamps, names, ends, last_events = _write_events(folder, plan)
-    labels, splits, notes = _divide(names, last_events, plan)
+    stamps, names, ends, last_events, notes = _write_events(folder, plan)
+    if plan.like is None:
+        labels = np.array([plan.clients.labels[name] for name in names], dtype=np.uint8)
+        splits = divide(names, labels, last_events, plan.clients, plan.division)
+    else:
+        labels = np.full(len(names), NO_LABEL, dtype=np.uint8)
+        splits = np.full(len(names), SPLITS.index("test"), dtype=np.uint8)
     arrays: dict[str, NDArray[Any]] = {"ends": ends, "labels": labels, "splits": splits}
     if truth := plan.clients.truth:
         arrays["truth"] = np.array([truth.get(name, np.nan) for name in names])
@@ -136,41 +137,43 @@ def _write(folder: Path, settings: Mapping[str, Any], plan: Plan) -> Manifest:
     facts, ceiling, lengths = {}, {}, np.diff(ends, prepend=0)
     for number, split in enumerate(SPLITS):
         chosen = splits == number
-        own, labelled = lengths[chosen], chosen & (labels != NO_LABEL)
+        own = lengths[chosen]
         facts[split] = SplitFacts(
             clients=int(chosen.sum()),
-            labelled=int(labelled.sum()),
             positives=int((labels[chosen] == 1).sum()),
             events=int(own.sum()),
             shortest=int(own.min(initial=own.max(initial=0))),
             longest=int(own.max(initial=0)),
         )
         if truth and plan.like is None:
-            ceiling[split] = gini(arrays["truth"][labelled], labels[labelled].astype(np.int64))
+            ceiling[split] = gini(arrays["truth"][chosen], labels[chosen].astype(np.int64))
     return Manifest(plan.source, dict(settings), categories, numbers, facts, stamps, ceiling, notes)
 
 
 def _write_events(
     folder: Path, plan: Plan
-) -> tuple[dict[str, FileStamp], list[str], NDArray[np.int64], NDArray[np.float64]]:
+) -> tuple[dict[str, FileStamp], list[str], NDArray[np.int64], NDArray[np.float64], list[str]]:
     """Write categories and numbers; gives their stamps, and of each client the name, its events' end, and when the last
-    one was. Marked events make labels.
+    one was; and what was left out. Marked events make labels.
     """
     names: list[str] = []
     seen: set[str] = set()
     ends, last_events = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
-    total = 0
+    total, left_out = 0, Counter[tuple[str, str]]()
     with ExitStack() as stack:
         files = {kind: stack.enter_context(NewFile(file_of(folder, kind))) for kind in ("categories", "numbers")}
-        for batch in whole_clients(plan.reader.batches(plan.nested, plan.skip_empty)):
+        for batch in whole_clients(plan.reader.batches(plan.nested)):
             for name in batch.clients:
                 if name in seen:
                     raise UserError(
                         f"{plan.source}: client {name}: expected all events of a client together, found some after "
-                        "another client's: sort the table by client and time"
+                        "another client's: sort the table by client"
                     )
                 seen.add(name)
-            ordered = _until_date(in_order(batch, plan.sort, plan.source), plan)
+            if batch.marks is not None:
+                marked = np.maximum.reduceat(batch.marks, np.concatenate([[0], batch.ends[:-1]]))
+                plan.clients.labels |= dict(zip(batch.clients, map(int, marked), strict=True))
+            ordered = in_order(batch) if plan.like is not None else _labelled(in_order(batch), plan.clients, left_out)
             if not ordered.clients:
                 continue
             made = [hours_and_weekdays(ordered.times)] if plan.reader.has_dates else []
@@ -182,69 +185,25 @@ def _write_events(
             ends.append(total + ordered.ends)
             last_events.append(ordered.times[ordered.ends - 1])
             total += len(ordered.times)
-            if ordered.marks is not None:
-                marked = np.maximum.reduceat(ordered.marks, np.concatenate([[0], ordered.ends[:-1]]))
-                plan.clients.labels |= dict(zip(ordered.clients, map(int, marked), strict=True))
     if not names:
-        raise UserError(f"{plan.source}: expected events, found none")
+        of_clients = f" of clients with a label in {plan.clients.place}" if plan.clients.place else ""
+        raise UserError(f"{plan.source}: expected events{of_clients}, found none")
+    without_events = plan.clients.labels.keys() - set(names)
+    left_out["client", "without events"] = len(without_events) if plan.like is None else plan.reader.empty
+    notes = [f"{number_of(count, noun)} {why} left out" for (noun, why), count in left_out.items() if count]
     stamps = {kind: file.stamp for kind, file in files.items()}
-    return stamps, names, np.concatenate(ends), np.concatenate(last_events)
+    return stamps, names, np.concatenate(ends), np.concatenate(last_events), notes
 
 
-def _divide(
-    names: list[str], last_events: NDArray[np.float64], plan: Plan
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8], list[str]]:
-    """Labels and splits of the clients with events, and what people should know of them."""
-    notes, clients, test = [], plan.clients, SPLITS.index("test")
-    if missing := list(clients.labels.keys() - set(names)):
-        if not plan.skip_empty:
-            raise UserError(
-                f"{clients.place}: expected events of each client in {plan.source}, found none of "
-                f"{number_of(len(missing), 'client')}: {first_names(sorted(missing))}; add --skip_empty to leave such "
-                "out"
-            )
-        notes.append(f"{number_of(len(missing), 'client')} without events left out")
-    labels = labels_of(names, clients)
-    if plan.like is None:
-        splits = divide(names, last_events, clients, plan.division)
-        if late := int(((labels == NO_LABEL) & (splits == test)).sum()):
-            notes.append(f"{number_of(late, 'client')} without a label, but with events of the test's time, not used")
-    else:
-        splits = np.full(len(names), test, dtype=np.uint8)
-    if unlabelled := int(((labels == NO_LABEL) & ((splits == 0) | (plan.like is not None))).sum()):
-        use = "for pretraining alone" if plan.like is None else "to be predicted"
-        notes.append(f"{number_of(unlabelled, 'client')} without a label: {use}")
-    return labels, splits, notes
-
-
-def _until_date(batch: Batch, plan: Plan) -> Batch:
-    """The events up to the clients' dates.
-
-    Raises:
-        UserError: there are later ones, and they are not to be left out; or a client has no others, and is not to be
-            left out. Names the client.
-    """
-    limits = [plan.clients.dates.get(name, np.inf) for name in batch.clients]
-    kept = batch.times <= np.repeat(limits, np.diff(batch.ends, prepend=0))
-    if kept.all():
-        return batch
-    number = int(np.searchsorted(batch.ends, np.flatnonzero(~kept)[0], side="right"))
-    name, last = batch.clients[number], batch.times[batch.ends[number] - 1]
-    if not plan.cut_after_date:
-        raise UserError(
-            f"{plan.source}: client {name}: expected no event after its date ({plan.clients.place}), found one "
-            f"{(last - limits[number]) / DAY:,.1f} days later: remove such events, or have them left out "
-            "(--cut_after_date of `prepare.py long` and `nested`)"
-        )
-    left = np.add.reduceat(kept.astype(np.int64), np.concatenate([[0], batch.ends[:-1]]))
-    if not left.all() and not plan.skip_empty:
-        empty = batch.clients[int(np.flatnonzero(left == 0)[0])]
-        raise UserError(
-            f"{plan.source}: client {empty}: expected events up to its date, found only later ones; add --skip_empty "
-            "to leave such clients out"
-        )
-    clients = [name for name, count in zip(batch.clients, left, strict=True) if count]
-    return batch.take(np.flatnonzero(kept), clients, np.cumsum(left[left > 0]))
+def _labelled(batch: Batch, clients: Clients, left_out: Counter[tuple[str, str]]) -> Batch:
+    """The events of clients with a label up to their dates; the others are counted."""
+    lengths = np.diff(batch.ends, prepend=0)
+    has_label = np.array([name in clients.labels for name in batch.clients])
+    limits = np.array([clients.dates.get(name, np.inf) for name in batch.clients])
+    is_late = batch.times > np.repeat(limits, lengths)
+    left_out["client", "without a label"] += int((~has_label).sum())
+    left_out["event", "after its client's date"] += int(is_late.sum())
+    return keep(batch, np.repeat(has_label, lengths) & ~is_late)
 
 
 def describe(stored: Stored) -> str:
@@ -256,8 +215,8 @@ def describe(stored: Stored) -> str:
             continue
         line = f"{split}: {number_of(facts.clients, 'client')}, {facts.shortest:,} to {facts.longest:,} events, "
         line += f"{facts.events / facts.clients:,.0f} on average"
-        if facts.labelled:
-            line += f"; {100 * facts.positives / facts.labelled:.1f} % of {facts.labelled:,} have label 1"
+        if facts.positives:
+            line += f"; {100 * facts.positives / facts.clients:.1f} % have label 1"
         if split in manifest.ceiling:
             line += f"; Gini of the truth {100 * manifest.ceiling[split]:.1f} %"
         lines.append(line)

@@ -2,8 +2,9 @@
 
 Every client's events stand together, the oldest first. Files: `categories.bin`, int32 (events, C), the number of each
 value in the manifest's list, -1 where it is missing; `numbers.bin`, float32 (events, F), NaN where one is missing;
-`ends.bin`, int64, where each client's events end; `labels.bin`, a byte each client, 255 without a label; `splits.bin`,
-its split's number; `clients.txt`, their names, a line each; `truth.bin`, float64, the chance of a 1 where it is known.
+`ends.bin`, int64, where each client's events end; `labels.bin`, a byte each client, 255 of clients to predict;
+`splits.bin`, its split's number; `clients.txt`, their names, a line each; `truth.bin`, float64, the chance of a 1
+where it is known.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ DTYPES = {
     "clients": "",
     "truth": "<f8",
 }
-Form = Literal["scale", "log", "bins"]
+Form = Literal["scale", "log"]
 
 
 @dataclass(frozen=True)
@@ -74,27 +75,14 @@ class Category:
 class Number:
     """A numerical column, as the training clients have it.
 
-    form: scale: (x − mean) / deviation; log: the same of sign(x) log(1 + |x|); bins: the number of the quantile's bin,
-    as a category.
+    form: scale: (x − mean) / deviation; log: the same of sign(x) log(1 + |x|).
     """
 
     name: str
     form: Form
     mean: float = 0.0
     deviation: float = 1.0
-    edges: list[float] = field(default_factory=list)
-    """Between bins."""
     __pydantic_config__ = STRICT
-
-    @property
-    def size(self) -> int:
-        """Of bins, how many ids there are."""
-        return FIRST + len(self.edges) + 1
-
-    def bins_of(self, values: NDArray[np.float32]) -> NDArray[np.int64]:
-        """The ids of values' bins."""
-        found = FIRST + np.searchsorted(np.asarray(self.edges, dtype=np.float32), values, side="right")
-        return np.where(np.isnan(values), MISSING, found)
 
     def scaled(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """For the model."""
@@ -112,7 +100,6 @@ class SplitFacts:
     """What a split holds."""
 
     clients: int
-    labelled: int
     positives: int
     events: int
     shortest: int
@@ -140,7 +127,7 @@ class Manifest:
 
     @property
     def features(self) -> str:
-        """Equal where the model sees events alike: columns, vocabularies, scales and bins."""
+        """Equal where the model sees events alike: columns, vocabularies and scales."""
         known = [(each.name, sorted(each.vocabulary.items())) for each in self.categories]
         facts = [known, [asdict(each) for each in self.numbers]]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
@@ -180,17 +167,16 @@ class Stored:
 
     @cached_property
     def labels(self) -> NDArray[np.int64]:
-        """Of each client; NO_LABEL where it has none."""
+        """Of each client; NO_LABEL of those to predict."""
         return self._map("labels").astype(np.int64)
 
     def names(self) -> list[str]:
         """Of the clients."""
         return file_of(self.folder, "clients").read_bytes().decode().split("\n")[:-1]
 
-    def clients_of(self, split: str, labelled: bool) -> NDArray[np.int64]:
-        """Numbers of a split's clients, ascending; with or without those that have no label."""
-        chosen = self._map("splits") == SPLITS.index(split)
-        return np.flatnonzero(chosen & (self.labels != NO_LABEL) if labelled else chosen)
+    def clients_of(self, split: str) -> NDArray[np.int64]:
+        """Numbers of a split's clients, ascending."""
+        return np.flatnonzero(self._map("splits") == SPLITS.index(split))
 
     def verify(self) -> None:
         """Read all files and compare their checksums.

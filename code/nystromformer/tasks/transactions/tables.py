@@ -103,7 +103,6 @@ def choose_roles(
     categorical: Sequence[str],
     numerical: Mapping[str, Form],
     ignored: Sequence[str],
-    form: Form,
     nested: bool,
     of_clients: Sequence[str] = (),
 ) -> Roles:
@@ -111,7 +110,6 @@ def choose_roles(
     pandas writes them, are left out.
 
     Args:
-        form: of numerical columns that are not named.
         nested: whether events are lists; other columns count only where they are named.
         of_clients: columns of the table of clients, such as the label, which are no features.
 
@@ -145,7 +143,7 @@ def choose_roles(
         client,
         time,
         tuple(name for name in ordered if found[name] == "categorical"),
-        tuple((name, numerical.get(name, form)) for name in ordered if found[name] == "numerical"),
+        tuple((name, numerical.get(name, "log")) for name in ordered if found[name] == "numerical"),
     )
 
 
@@ -213,20 +211,21 @@ class TableReader:
         types = importlib.import_module("pyarrow.types")
         kind = source.columns[roles.time]
         kind = kind.value_type if is_list(kind) else kind
+        self.empty = 0
+        """Rows with empty lists, which are left out."""
         self._has_times = not (types.is_integer(kind) or types.is_floating(kind))
         self.has_dates = self._has_times
         """Whether times are dates, which have hours and days of the week."""
 
-    def batches(self, nested: bool, skip_empty: bool = False) -> Iterator[Batch]:
+    def batches(self, nested: bool) -> Iterator[Batch]:
         """The events.
 
         Args:
             nested: whether a row is a client's, with lists of equal length, and not an event's.
-            skip_empty: leave out rows with empty lists.
 
         Raises:
-            UserError: a cell is missing or none of its column's kind; or a row's lists differ in length, or are empty
-                and not to be left out. Names file and column.
+            UserError: a cell is missing or none of its column's kind; or a row's lists differ in length. Names file and
+                column.
         """
         arrow = importlib.import_module("pyarrow")
         roles, marked = self.roles, [self.marks[0]] if self.marks else []
@@ -239,10 +238,8 @@ class TableReader:
             clients = self._texts(file, batch, roles.client, required=True)
             if nested:
                 flat, lengths_n = _flattened(batch, file)
-                names = clients.to_pylist()
-                if not skip_empty and len(empty := np.flatnonzero(lengths_n == 0)):
-                    raise UserError(f"{file}: client {names[empty[0]]}: expected events, found none")
-                names = [name for name, length in zip(names, lengths_n, strict=True) if length]
+                names = [name for name, length in zip(clients.to_pylist(), lengths_n, strict=True) if length]
+                self.empty += len(lengths_n) - len(names)
                 ends = np.cumsum(lengths_n[lengths_n > 0])
             else:
                 flat, encoded = batch, clients.dictionary_encode()
