@@ -90,19 +90,11 @@ def export(
         Path | None,
         typer.Option("--out", help="Folder to write. Default: FOLDER/export-FORMAT."),
     ] = None,
-    code: Annotated[
-        str,
-        typer.Option(
-            "--code",
-            help="For the first two formats. transformers: use its own modules; file: write a code file beside the "
-            "weights; auto: transformers' own modules if they give the same output for all input.",
-        ),
-    ] = "auto",
 ) -> None:
     """Write a model for transformers, onnxruntime or torch.export."""
     from nystromformer.interop.experiments.export_model import export_model
 
-    typer.echo(export_model(folder, checkpoint, form, out, code))
+    typer.echo(export_model(folder, checkpoint, form, out))
 
 
 if __name__ == "__main__":

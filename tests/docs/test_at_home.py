@@ -4,7 +4,7 @@ import pytest
 import torch
 from doc_examples import ROOT, blocks
 
-from nystromformer.nn import NystromAttention
+from nystromformer.nn import MultiheadAttention
 
 PAGE = ROOT / "docs" / "at-home.md"
 
@@ -36,7 +36,7 @@ def test_plain_pytorch() -> None:
         assert isinstance(value, torch.Tensor)
         assert value.shape == shape
         assert value.isfinite().all()
-    assert isinstance(names["layer"], NystromAttention)
+    assert isinstance(names["attention"], MultiheadAttention)
 
 
 def test_heads(monkeypatch: pytest.MonkeyPatch) -> None:

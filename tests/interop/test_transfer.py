@@ -100,22 +100,21 @@ def test_beyond_the_source_the_positions_begin_again(times: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "options", "notes"),
+    ("before", "now", "notes"),
     [
-        ({}, {}, {"resize": "none"}, []),
-        ({}, {"max_seq_len": 48}, {"way": "continue"}, ["positions: 32 with initial values beyond them to 48"]),
-        ({}, {"max_seq_len": 20}, {}, ["positions: the first 20 of 32"]),
-        ({"embedding_dim": 8}, {"max_seq_len": 20}, {}, ["positions: the first 20 of 32"]),
-        ({"positions": "rotary"}, {"max_seq_len": 100}, {"resize": "none"}, []),
+        ({}, {}, []),
+        ({}, {"max_seq_len": 20}, ["positions: the first 20 of 32"]),
+        ({"embedding_dim": 8}, {"max_seq_len": 20}, ["positions: the first 20 of 32"]),
+        ({"positions": "rotary"}, {"max_seq_len": 100}, []),
     ],
-    ids=["nothing", "continued", "shorter", "shorter, narrow", "rotary"],
+    ids=["nothing", "shorter", "shorter, narrow", "rotary"],
 )
 def test_input_that_both_take_gets_the_same_output(
-    before: dict[str, object], now: dict[str, object], options: dict[str, Any], notes: list[str]
+    before: dict[str, object], now: dict[str, object], notes: list[str]
 ) -> None:
     first, second = config(**before), config(**before | now)
     source, target = build(first, 0), build(second, 1)
-    result = transfer(source, first, target, second, **options)
+    result = transfer(source, first, target, second)
     assert result.notes == [f"encoder.embeddings.position.weight: {note}" for note in notes]
     for length in (1, 20, min(first.max_seq_len, second.max_seq_len)):
         same(target, source, length)
@@ -293,26 +292,6 @@ def test_kernels_that_would_lose_taps() -> None:
     assert transfer(source, before, target, now, "lossy").notes == [f"{SKIP}: the middle 5 of 9 taps"]
     for mine, theirs in zip(target.encoder.layers, source.encoder.layers, strict=True):
         assert torch.equal(mine.attention.core.skip.weight, theirs.attention.core.skip.weight[:, :, 2:7])
-
-
-@pytest.mark.parametrize(
-    ("changes", "name", "note"),
-    [
-        ({"max_seq_len": 64}, "encoder.embeddings.position.weight", "positions: 32 repeated to 64"),
-        (
-            {"max_seq_len": 34, "position_offset": 0},
-            "encoder.embeddings.position.weight",
-            "positions: 32 repeated to 34, from row 0 of the table",
-        ),
-        ({"num_sen_type": 1}, "encoder.embeddings.sentence_type.weight", "sentence types: the first 1 of 2"),
-        ({"conv_kernel_size": 9}, SKIP, "5 taps amid 9, zeros around them"),
-    ],
-    ids=["longer", "same table", "sentence types", "kernel"],
-)
-def test_nothing_is_resized_where_that_was_asked(changes: dict[str, object], name: str, note: str) -> None:
-    (problem,) = refused(config(), config(**changes), "none")
-    assert problem.startswith(f"{name}: the model has (")
-    assert problem.endswith(f'; from_cp_resize "none" refuses {note}')
 
 
 def test_layers_that_say_the_same_share_a_line() -> None:

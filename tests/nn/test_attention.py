@@ -1,9 +1,8 @@
-"""Self-attention with projections of its own; and the weights of nystrom-attention in it.
+"""Self-attention with projections of its own.
 
 Shapes: B batch, H heads, N tokens, M landmarks, D head dim, E width.
 """
 
-import importlib.util
 import re
 from typing import Any
 
@@ -106,100 +105,3 @@ def test_other_input_is_refused() -> None:
         layer(tokens()[..., :5])
     with pytest.raises(ValueError, match=re.escape("mask must have the shape (batch, tokens) = (3, 20)")):
         layer(tokens(), keep(19))
-
-
-# --- nystrom-attention's module ---
-
-
-def theirs(heads: int = H, head_dim: int = 6, taps: int | None = 5) -> dict[str, Tensor]:
-    """The state dict of its module."""
-    generator = torch.Generator().manual_seed(heads)
-    inner = heads * head_dim
-    shapes = {"to_qkv.weight": (3 * inner, E), "to_out.0.weight": (E, inner), "to_out.0.bias": (E,)}
-    if taps is not None:
-        shapes["res_conv.weight"] = (heads, 1, taps, 1)
-    return {name: torch.randn(shape, generator=generator) * 0.3 for name, shape in shapes.items()}
-
-
-def their_formula(
-    weights: dict[str, Tensor], x_BNE: Tensor, landmarks: int, heads: int = H, iterations: int = 6
-) -> Tensor:
-    """What its module computes without a mask, written plainly, in float64."""
-    w = {name: weight.double() for name, weight in weights.items()}
-    length = x_BNE.shape[1]
-    x = F.pad(x_BNE.double(), (0, 0, -length % landmarks, 0))
-    q, k, v = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in (x @ w["to_qkv.weight"].T).chunk(3, dim=2))
-    q = q * q.shape[3] ** -0.5
-    q_means, k_means = (part.unflatten(2, (landmarks, -1)).mean(3) for part in (q, k))
-    first, middle, last = (a @ b.mT for a, b in ((q, k_means), (q_means, k_means), (q_means, k)))
-    first, middle, last = (scores.softmax(-1) for scores in (first, middle, last))
-    z = middle.mT / (middle.sum(-1).max() * middle.sum(-2).max())
-    eye = torch.eye(landmarks, dtype=torch.float64)
-    for _ in range(iterations):
-        az = middle @ z
-        z = z @ (13 * eye - az @ (15 * eye - az @ (7 * eye - az))) / 4
-    out = first @ z @ (last @ v)
-    if "res_conv.weight" in w:
-        out = out + F.conv2d(v, w["res_conv.weight"], padding=(w["res_conv.weight"].shape[2] // 2, 0), groups=heads)
-    out = out.transpose(1, 2).flatten(2) @ w["to_out.0.weight"].T + w["to_out.0.bias"]
-    return out[:, -length:].float()
-
-
-@pytest.mark.parametrize("taps", [5, None])
-@pytest.mark.parametrize("iterations", [6, 3])
-def test_the_packages_weights_give_its_output(taps: int | None, iterations: int) -> None:
-    weights, x_BNE = theirs(taps=taps), tokens(5 * M)
-    settings = {"num_landmarks": M, "pinv_iterations": iterations}
-    layer = NystromAttention.from_lucidrains(weights, H, **settings)
-    expected = their_formula(weights, x_BNE, M, iterations=iterations)
-    torch.testing.assert_close(layer(x_BNE), expected, rtol=1e-5, atol=1e-5)
-    own_start = NystromAttention.from_lucidrains(weights, H, **settings, pinv_start="matrix")
-    assert not torch.allclose(own_start(x_BNE), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_where_it_differs_from_the_package() -> None:
-    weights = theirs()
-    layer = NystromAttention.from_lucidrains(weights, num_landmarks=M)
-    ragged, short = tokens(5 * M + 3), tokens(M)
-    assert not torch.allclose(layer(ragged), their_formula(weights, ragged, M), rtol=1e-2, atol=1e-2)
-    assert not torch.allclose(layer(short), their_formula(weights, short, M), rtol=1e-2, atol=1e-2)
-
-
-@pytest.mark.skipif(importlib.util.find_spec("nystrom_attention") is None, reason="needs nystrom-attention")
-@pytest.mark.parametrize("residual", [True, False])
-def test_beside_the_package_itself(residual: bool) -> None:
-    package = importlib.import_module("nystrom_attention")
-    torch.manual_seed(0)
-    module = spread(package.NystromAttention(E, 6, H, num_landmarks=M, residual=residual, residual_conv_kernel=5))
-    layer = NystromAttention.from_lucidrains(module.state_dict(), H, num_landmarks=M)
-    x_BNE = tokens(5 * M)
-    torch.testing.assert_close(layer(x_BNE), module(x_BNE), rtol=1e-5, atol=1e-5)
-    plain = their_formula(dict(module.state_dict()), tokens(5 * M + 3), M)
-    torch.testing.assert_close(module(tokens(5 * M + 3)), plain, rtol=1e-5, atol=1e-5)
-
-
-def test_its_defaults_and_precision() -> None:
-    layer = NystromAttention.from_lucidrains({name: weight.double() for name, weight in theirs().items()})
-    assert (layer.heads, layer.head_dim, layer.core.config.num_landmarks) == (H, 6, 256)
-    assert layer.core.config.pinv_start == "batch"
-    assert layer.out.weight.dtype == torch.float64
-
-
-@pytest.mark.parametrize(
-    ("change", "heads", "words"),
-    [
-        ({"to_qkv.weight": None}, None, "missing: to_qkv.weight; unknown: none"),
-        ({"norm.weight": torch.ones(E)}, None, "missing: none; unknown: norm.weight"),
-        ({"res_conv.weight": None}, None, "the weights do not show the number of heads"),
-        ({}, 3, "expected heads = 4, the filters of res_conv.weight, found 3"),
-        ({"res_conv.weight": None}, 5, "do not fit 5 heads"),
-        ({"res_conv.weight": None}, 0, "do not fit 0 heads"),
-        ({"to_out.0.weight": torch.ones(E, 5)}, None, "do not fit 4 heads"),
-        ({"res_conv.weight": torch.ones(H, 1, 4, 1)}, None, "conv_kernel_size"),
-    ],
-    ids=["missing", "unknown", "no heads", "other heads", "undivided", "none", "output", "even kernel"],
-)
-def test_weights_that_do_not_fit(change: dict[str, Tensor | None], heads: int | None, words: str) -> None:
-    weights = {name: weight for name, weight in {**theirs(), **change}.items() if weight is not None}
-    with pytest.raises(ValueError, match=re.escape(words)):
-        NystromAttention.from_lucidrains(weights, heads)

@@ -24,10 +24,8 @@ SOFTMAX: dict[str, Any] = {
 }
 MADE: dict[str, dict[str, Any]] = {
     "nystrom": {},
-    "without convolution": {"model__conv_kernel_size": None},
     "strided": {"model__attn_type": {"name": "nystrom", "landmarks": "strided", "pinv_iterations": 4}},
     "another for each layer": {"model__attn_type": ["nystrom", "softmax"]},
-    "one start for the batch": {"model__attn_type": {"name": "nystrom", "pinv_start": "batch"}},
     "pre-norm, rotary, mean": {
         "model__norm": "pre",
         "model__positions": "rotary",
@@ -48,8 +46,13 @@ MADE: dict[str, dict[str, Any]] = {
         "model__bias": False,
         "model__head_transform": False,
     },
-    "a gate after norms": {"model__feed_forward": "glu", "model__bias": False, "model__embedding_dim": 12},
-    "a narrower embedding": {"model__embedding_dim": 12, "model__activation": "gelu", "model__num_sen_type": 1},
+    "a gate after norms, a narrower embedding": {
+        "model__feed_forward": "glu",
+        "model__bias": False,
+        "model__embedding_dim": 12,
+        "model__activation": "gelu",
+        "model__num_sen_type": 1,
+    },
     "near and far": {
         "model__attn_type": {
             "name": "near_far",
@@ -58,10 +61,6 @@ MADE: dict[str, dict[str, Any]] = {
             "num_selected": 2,
             "num_blocks": 1,
         },
-        "model__num_landmarks": None,
-    },
-    "blocks of two resolutions": {
-        "model__attn_type": {"name": "mra", "block_size": 4, "num_blocks": 2},
         "model__num_landmarks": None,
     },
     "softmax with convolution": SOFTMAX | {"model__conv_kernel_size": 5},

@@ -23,7 +23,6 @@ from transformers import (
     ModernBertForMaskedLM,
     NystromformerConfig,
     NystromformerForMaskedLM,
-    NystromformerForSequenceClassification,
     PreTrainedModel,
     RobertaConfig,
     RobertaForMaskedLM,
@@ -53,12 +52,9 @@ def randomize(model: torch.nn.Module, seed: int = 0) -> None:
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
 
 
-def nystromformer(size: str = "narrow", classes: int | None = None, **changes: Any) -> PreTrainedModel:
+def nystromformer(size: str = "narrow", **changes: Any) -> PreTrainedModel:
     keys = {"max_position_embeddings": LENGTH, "segment_means_seq_len": LENGTH, "num_landmarks": LANDMARKS}
-    keys |= {"conv_kernel_size": 5} | changes
-    if classes is None:
-        return _random(NystromformerForMaskedLM, NystromformerConfig, size, **keys)
-    return _random(NystromformerForSequenceClassification, NystromformerConfig, size, num_labels=classes, **keys)
+    return _random(NystromformerForMaskedLM, NystromformerConfig, size, **keys | {"conv_kernel_size": 5} | changes)
 
 
 def bert(size: str = "narrow", **changes: Any) -> PreTrainedModel:

@@ -10,8 +10,8 @@ from .ranges import LEAST_RATE, MOST_RATE, MOST_TOKENS, Folder, Seed, Size, as_t
 
 ObjectiveName = Literal["mlm", "sop"]
 Schedule = Literal["linear", "cosine", "wsd"]
-Resize = Literal["none", "lossless", "lossy"]
-Positions = Literal["repeat", "continue", "interpolate"]
+Resize = Literal["lossless", "lossy"]
+Positions = Literal["repeat", "interpolate"]
 
 
 class PretrainingConfig(StrictModel):
@@ -151,12 +151,11 @@ class ExperimentConfig(StrictModel):
     """Checkpoint (.model or .cp) of another run, whose weights a new run starts from; null: random weights. A run that
     has its own checkpoint resumes from that."""
     from_cp_resize: Resize = "lossless"
-    """What may differ in size from from_cp's checkpoint. none: nothing; lossless: positions, sentence types and larger
-    convolution kernels; lossy: also smaller kernels, which lose their outer taps."""
+    """What may differ in size from from_cp's checkpoint. lossless: positions, sentence types and larger convolution
+    kernels; lossy: also smaller kernels, which lose their outer taps."""
     from_cp_positions: Positions = "repeat"
-    """How a longer table of learned positions is filled from a checkpoint. repeat: its positions repeat; continue: new
-    positions start from random values; interpolate: its positions are stretched over the table, which needs
-    from_cp_resize "lossy"."""
+    """How a longer table of learned positions is filled from a checkpoint. repeat: its positions repeat; interpolate:
+    its positions are stretched over the table, which needs from_cp_resize "lossy"."""
     model: ModelConfig
     """The network: sizes, attention and computation."""
     pretraining_setting: PretrainingConfig

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from nystromformer.config import Positions, Resize
@@ -87,8 +88,8 @@ def transfer_weights(
         initial: the model's state dict; of what the source has not, the values that are taken.
         config: the section "model" of its config.json, as plain data with all defaults.
         source, source_config: the same of the source.
-        resize: what may change its size. "none": nothing; "lossless": what leaves input that both models take the
-            same output; "lossy": convolution kernels may lose taps too, and positions be interpolated.
+        resize: what may change its size. "lossless": what leaves input that both models take the same output; "lossy":
+            convolution kernels may lose taps too, and positions be interpolated.
         way: how a longer table of positions is filled, see `fit_positions`.
 
     Raises:
@@ -118,10 +119,10 @@ def transfer_weights(
         else:
             misfits.append((name, "missing from the checkpoint"))
     for name in source:
-        if name not in initial:
-            (unexpected if _is_optional(name) else misfits).append(
-                (name, "" if _is_optional(name) else "not in the model")
-            )
+        if name not in initial and _is_optional(name):
+            unexpected.append((name, ""))
+        elif name not in initial:
+            misfits.append((name, "not in the model"))
     if misfits:
         raise DoesNotFit(grouped(misfits))
     result.resized, result.initial, result.left_out = grouped(resized), grouped(missing), grouped(unexpected)
@@ -167,29 +168,24 @@ def _fit(
     same = source.shape == target.shape
     if name == _POSITIONS and source.shape[1:] == target.shape[1:] and not (same and offsets[0] == offsets[1]):
         before, now = (len(table) - offset for table, offset in zip((source, target), offsets, strict=True))
-        if before < 1:
-            return None, "", ""
-        moved = "" if offsets[0] == offsets[1] else f", from row {offsets[1]} of the table"
-        change = _filled(before, now, "positions", way) + moved
+        change = _filled(before, now, "positions", "repeated" if way == "repeat" else "interpolated")
+        change += "" if offsets[0] == offsets[1] else f", from row {offsets[1]} of the table"
         if way == "interpolate" and now > before and resize == "lossless":
             return None, "", f'; from_cp_resize "lossless" refuses {change}, "lossy" takes it'
-        fitted = None if resize == "none" else fit_positions(source, offsets[0], target, offsets[1], way)
-    elif same:
+        return fit_positions(source, offsets[0], target, offsets[1], way), change, ""
+    if same:
         return source, "", ""
-    elif name == _SENTENCE_TYPES and source.shape[1:] == target.shape[1:]:
-        change = _filled(len(source), len(target), "sentence types")
-        fitted = None if resize == "none" else repeat_rows(source, len(target))
-    elif _KERNEL.fullmatch(name) and source.ndim == target.ndim == 4 and len(source) == len(target):
+    if name == _SENTENCE_TYPES and source.shape[1:] == target.shape[1:]:
+        change = _filled(len(source), len(target), "sentence types", "repeated")
+        return repeat_rows(source, len(target)), change, ""
+    if _KERNEL.fullmatch(name) and source.ndim == target.ndim == 4 and len(source) == len(target):
         before, now = source.shape[2], target.shape[2]
-        change = (
-            f"{before} taps amid {now}, zeros around them" if now > before else f"the middle {now} of {before} taps"
-        )
-        if now < before and resize == "lossless":
+        if now > before:
+            return fit_kernel(source, now), f"{before} taps amid {now}, zeros around them", ""
+        if resize == "lossless":
             return None, "", ': taps would be lost; from_cp_resize "lossy" keeps the middle ones'
-        fitted = None if resize == "none" else fit_kernel(source, now)
-    else:
-        return None, "", ""
-    return fitted, change, f'; from_cp_resize "none" refuses {change}'
+        return fit_kernel(source, now), f"the middle {now} of {before} taps", ""
+    return None, "", ""
 
 
 def fit_positions(
@@ -199,7 +195,6 @@ def fit_positions(
 
     - "repeat" (Beltagy et al. 2020, section 5): position n is position n mod length of the source, so that input which
       the source takes is embedded as by the source.
-    - "continue": the source's stay where they are, and those beyond begin with the table's initial values.
     - "interpolate": the source's are spread over the table, and what is between two of them is their mean, weighted by
       how near they are (Chen et al. 2023, arXiv 2306.15595, of rotary positions): all input is embedded otherwise. A
       shorter table is cut, as by the others.
@@ -221,21 +216,12 @@ def fit_positions(
     result_PE[:unused] = source_PE[:unused]
     learned_PE, count = source_PE[source_offset:], len(table_PE) - offset
     if way == "interpolate" and count > len(learned_PE):
-        result_PE[offset:] = _interpolated(learned_PE, count)
-    elif way == "continue":
-        result_PE[offset : offset + len(learned_PE)] = learned_PE[:count]
+        # The first and last row stay first and last.
+        spread = F.interpolate(learned_PE.double().T[None], size=count, mode="linear", align_corners=True)
+        result_PE[offset:] = spread[0].T.to(learned_PE.dtype)
     else:
         result_PE[offset:] = repeat_rows(learned_PE, count)
     return result_PE
-
-
-def _interpolated(source_PE: Tensor, count: int) -> Tensor:
-    """(count, E): the first and last row stay first and last."""
-    places_C = torch.linspace(0, len(source_PE) - 1, count, dtype=torch.float64, device=source_PE.device)
-    before_C = places_C.floor().long()
-    after_C = (before_C + 1).clamp(max=len(source_PE) - 1)
-    share_C1 = (places_C - before_C)[:, None]
-    return ((1 - share_C1) * source_PE[before_C] + share_C1 * source_PE[after_C]).to(source_PE.dtype)
 
 
 def repeat_rows(source_TE: Tensor, count: int) -> Tensor:
@@ -251,16 +237,13 @@ def fit_kernel(source_H1K1: Tensor, size: int) -> Tensor:
     margin = abs(size - source_H1K1.shape[2]) // 2
     if size <= source_H1K1.shape[2]:
         return source_H1K1[:, :, margin : margin + size].clone()
-    return torch.nn.functional.pad(source_H1K1, (0, 0, margin, margin))
+    return F.pad(source_H1K1, (0, 0, margin, margin))
 
 
-def _filled(before: int, now: int, what: str, way: Positions = "repeat") -> str:
-    if now == before:
-        return f"{what}: {now}"
-    if now < before:
-        return f"{what}: the first {now} of {before}"
-    words = {"repeat": "repeated", "continue": "with initial values beyond them", "interpolate": "interpolated"}
-    return f"{what}: {before} {words[way]} to {now}"
+def _filled(before: int, now: int, what: str, how: str) -> str:
+    if now <= before:
+        return f"{what}: {now}" if now == before else f"{what}: the first {now} of {before}"
+    return f"{what}: {before} {how} to {now}"
 
 
 def _ranges(numbers: Sequence[int]) -> str:

@@ -144,7 +144,7 @@ def test_a_run_from_scratch_has_its_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"^0$"):
         run_all(made, [task], Flags(device="cpu"), Flags(epoch=1).grid(), task.open_from_scratch)
     (result,) = (tmp_path / "ours").rglob("run.json")
-    export_model(result.parent, None, "hf", tmp_path / "hf", "auto")
+    export_model(result.parent, None, "hf", tmp_path / "hf")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf", trust_remote_code=True)
     chosen = [text for text, _ in texts[:3]]
@@ -159,5 +159,5 @@ def test_a_run_from_scratch_has_its_tokenizer(tmp_path: Path) -> None:
 def test_the_readme_of_a_model_without_a_tokenizer_runs(tmp_path: Path) -> None:
     foreign.stored(foreign.nystromformer(), tmp_path / "theirs")
     import_model(tmp_path / "theirs", tmp_path / "ours", ImportSettings(), tokenizer="none")
-    export_model(tmp_path / "ours", None, "hf", tmp_path / "hf", "auto")
+    export_model(tmp_path / "ours", None, "hf", tmp_path / "hf")
     assert readme_prints(tmp_path / "hf") == f"torch.Size([1, 3, {foreign.VOCABULARY}])\n"

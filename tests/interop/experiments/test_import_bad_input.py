@@ -85,13 +85,12 @@ def big_tokenizer(folder: Path) -> None:
 
 INDEX = "model.safetensors.index.json"
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
-    "another model": (in_config(model_type="gpt2"), "unsupported architecture, model_type 'gpt2'; supported: Nystrom"),
+    "another model": (in_config(model_type="gpt2"), "unsupported architecture, model_type 'gpt2'; supported: nystrom"),
     "no model's type": (in_config(model_type=["a"]), r"unsupported architecture, model_type \['a'\]; supported"),
     "a head that is not there": (
         in_weights(without("cls.")),
         "cls.predictions.transform.dense.weight: missing, expect",
     ),
-    "another head": (in_config(architectures=["NystromformerForTokenClassification"]), "unsupported .*; supported: "),
     "no bias in any layer": (
         in_weights(without("output.dense.bias")),
         "layer.0-1.attention.output.dense.bias: missing",
@@ -104,15 +103,12 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "config cut short": (instead("config.json", b'{"model'), r"config.json: expected JSON"),
     "text for a number": (in_config(hidden_size="many"), r"config.json: transformers cannot read it: .*hidden_size"),
     "another activation": (in_config(hidden_act="relu"), "hidden_act: expected one of gelu.*, found 'relu'"),
-    "heads": (in_config(num_attention_heads=3), "3 heads do not divide hidden_size = 16"),
-    "no heads": (in_config(num_attention_heads=0), "0 heads do not divide hidden_size = 16"),
     "no numbers": (
         in_weights(lambda w: [w[name].fill_(torch.nan) for name in w if name.endswith("output.dense.bias")]),
         "nystromformer.encoder.layer.0.attention.output.dense.bias: expected finite weights, found NaN or infinity",
     ),
     "landmarks": (in_config(num_landmarks=7), "num_landmarks = 7 does not divide segment_means_seq_len = 32"),
-    "long": (in_config(segment_means_seq_len=64), "segment_means_seq_len = 64 is more than its 32 positions"),
-    "even": (in_config(conv_kernel_size=4), "conv_kernel_size: expected an odd number, found 4"),
+    "even": (in_config(conv_kernel_size=4), "model.conv_kernel_size: "),
     "no weights": (lambda at: (at / "model.safetensors").unlink(), "no weights there: expected one of model.safe"),
     "weights cut short": (instead("model.safetensors", b"\x08"), "model.safetensors: truncated or damaged"),
     "a pickle with code": (with_code, "refused: the file holds more than tensors and plain data, .* run code"),
@@ -133,22 +129,6 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-CLASSIFIERS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "half a head": (
-        in_weights(lambda w: (w.pop("classifier.dense.bias"), w.update({"classifier.dense.weight": torch.ones(4, 4)}))),
-        r"dense.weight: expected \(16, 16\) by config.json, found \(4, 4\).*dense.bias: missing",
-    ),
-    "no classifier": (in_weights(without("classifier.out_proj.weight")), "classifier.out_proj.weight: missing"),
-    "no head": (in_weights(without("classifier.")), "classifier.out_proj.weight: missing"),
-    "too few labels": (
-        in_config(id2label={"0": "a", "1": "b"}),
-        "id2label: expected a label for each of the 3 outputs",
-    ),
-    "labels of other outputs": (
-        in_config(id2label={"0": "a", "1": "b", "3": "c"}),
-        "id2label: expected a label for ea",
-    ),
-}
 BERTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a decoder": (in_config(is_decoder=True), "a decoder, where an encoder was expected"),
     "relative positions": (
@@ -163,8 +143,8 @@ MODERNBERTS: dict[str, tuple[Callable[[Path], object], str]] = {
         "rope_type: expected 'default'",
     ),
     "other layers": (in_config(layer_types=["full_attention"] * 3 + ["chunked_attention"]), "layer_types"),
-    "a classifier": (in_config(architectures=["ModernBertForSequenceClassification"]), "an unsupported architecture"),
-    "windows": (in_config(local_attention=10**6), "local_attention: expected at most max_position_embeddings"),
+    "windows": (in_config(local_attention=10**6), "window: expected at most max_seq_len"),
+    "some biases": (in_config(norm_bias=True), "norm_bias, classifier_bias: expected all or none"),
     "more layers": (
         in_config(num_hidden_layers=5, layer_types=["full_attention"] * 5),
         "model.layers.4.attn.query.weight: missing",
@@ -172,11 +152,9 @@ MODERNBERTS: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 ROBERTAS: dict[str, tuple[Callable[[Path], object], str]] = {
     "another gelu": (in_config(hidden_act="gelu_new"), 'expected "gelu" of RoBERTa'),
-    "no padding": (in_config(pad_token_id=None), "pad_token_id: expected a number"),
 }
 SOURCES: dict[str, Callable[[], Any]] = {
     **dict.fromkeys(BAD, foreign.nystromformer),
-    **dict.fromkeys(CLASSIFIERS, lambda: foreign.nystromformer(classes=3)),
     **dict.fromkeys(BERTS, foreign.bert),
     **dict.fromkeys(ROBERTAS, foreign.roberta),
     **dict.fromkeys(MODERNBERTS, foreign.modernbert),
@@ -185,7 +163,7 @@ SOURCES: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("case", SOURCES)
 def test_a_bad_source(tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
-    spoil, message = (BAD | CLASSIFIERS | BERTS | ROBERTAS | MODERNBERTS)[case]
+    spoil, message = (BAD | BERTS | ROBERTAS | MODERNBERTS)[case]
     spoil(foreign.stored(SOURCES[case](), tmp_path / "theirs"))
     with pytest.raises(UserError, match=rf"(?s){message}"):
         import_model(tmp_path / "theirs", tmp_path / "new" / "ours")
@@ -216,7 +194,6 @@ AUTHORS: dict[str, tuple[Callable[[Path], object], str]] = {
     "landmarks as text": (lambda at: section(at, num_landmarks="8"), "expected positive integers"),
     "widths": (lambda at: section(at, head_dim=7), "expected num_head x head_dim"),
     "something else": (lambda at: torch.save({"weights": 1}, at), "with a model_state_dict; found something else"),
-    "one of this project": (lambda at: torch.save({"format": 2}, at), "one of this project, which needs no import"),
     "a pickle with code": (lambda at: torch.save({"model_state_dict": Code()}, at), "refused: .* could run code"),
     "cut short": (lambda at: at.write_bytes(at.read_bytes()[:900]), "truncated or damaged"),
 }

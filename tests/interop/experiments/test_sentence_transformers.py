@@ -41,7 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
 def test_the_vectors_are_the_encoders_own(tmp_path: Path, dataset_folder: Path, case: str) -> None:
     changes = {"model__pooling": "mean", "model__num_sen_type": 1} | CASES[case]
     made = experiment(tmp_path / "ours", dataset_folder, **changes)
-    export_model(made.folder, "0", "sentence-transformers", tmp_path / "out", "auto")
+    export_model(made.folder, "0", "sentence-transformers", tmp_path / "out")
     model, tokenizer = from_pretrained(made.folder, checkpoint=0)
     expected = []
     for text in TEXTS:  # one by one: neighbours and padding change nothing
@@ -55,7 +55,7 @@ def test_the_vectors_are_the_encoders_own(tmp_path: Path, dataset_folder: Path, 
 
 def test_what_was_written_is_imported_again(tmp_path: Path, dataset_folder: Path) -> None:
     made = experiment(tmp_path / "ours", dataset_folder, **SOFTMAX, model__pooling="mean")
-    export_model(made.folder, "0", "sentence-transformers", tmp_path / "out", "auto")
+    export_model(made.folder, "0", "sentence-transformers", tmp_path / "out")
     import_model(tmp_path / "out", tmp_path / "again")
     again = open_model(tmp_path / "again")
     assert again.config.pooling == "mean"
@@ -98,10 +98,10 @@ def test_parts_lie_where_their_list_says(tmp_path: Path, place: str) -> None:
 
 def test_without_a_tokenizer_there_is_no_such_folder(tmp_path: Path, dataset_folder: Path) -> None:
     made = experiment(tmp_path / "ours", dataset_folder, **SOFTMAX)
-    export_model(made.folder, "0", "hf", tmp_path / "hf", "auto")
+    export_model(made.folder, "0", "hf", tmp_path / "hf")
     import_model(tmp_path / "hf", tmp_path / "bare", tokenizer="none")
     with pytest.raises(UserError, match="imported without a tokenizer"):
-        export_model(tmp_path / "bare", "last", "sentence-transformers", tmp_path / "out", "auto")
+        export_model(tmp_path / "bare", "last", "sentence-transformers", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -5,30 +5,28 @@ Shapes: B rows, N tokens, E width.
 
 import hashlib
 import tempfile
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from signal import Signals
 from statistics import mean
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 import nystromformer
-from nystromformer.attention.near_far import PARTS, NearFarAttention
 from nystromformer.config import ExperimentConfig
 from nystromformer.data.sampler import rows_of_step
 from nystromformer.data.tokenizer import sha256_as_saved, special_tokens
 from nystromformer.errors import UserError
 from nystromformer.files.parts import open_parts
 from nystromformer.files.writing import sha256_of, write_json
-from nystromformer.interop.conversion import Distillation, Hidden, Stage, squares, valid_alone, warm_up_steps
 from nystromformer.interop.experiments.folders import check_free, write_folder
 from nystromformer.interop.experiments.hub import find_source
 from nystromformer.interop.experiments.import_model import (
@@ -56,6 +54,9 @@ from nystromformer.wording import listed
 
 Rows = list[NDArray[np.int32]]
 """Token ids, each row in the tokenizer's form `<s> A </s>`."""
+Stage = Literal["layers", "hidden"]
+Call = tuple[Callable[[], Tensor], Tensor]
+"""What the model's attention gives where the source's was called, computed when called; and what the source's gave."""
 
 RECORD = "conversion.json"
 _STAGES: Mapping[Stage, str] = {"layers": "attention outputs", "hidden": "hidden vectors"}
@@ -105,9 +106,7 @@ def convert_model(
         device.products(config.model.transformer_dim),
     ):
         student, teacher = (model.to(device.device) for model in (student, teacher))
-        attentions = [f"encoder.layers.{number}.attention" for number in range(config.model.num_layers)]
-        distillation = ("layers", student, teacher, attentions, student.encoder.embeddings, _hidden)
-        task = _Task(*distillation, asked, train, held_out, special_tokens(tokenizer).pad)  # type: ignore[arg-type]
+        task = _Task("layers", student, teacher, asked, train, held_out, special_tokens(tokenizer).pad)
         figures, stopped_by = _train(task, work, device)
         if stopped_by is not None:
             return f"stopped; the same command continues from {work}", stopped_by
@@ -170,18 +169,17 @@ def _models(
 def read_rows(asked: Conversion, tokenizer: Tokenizer, length: int) -> tuple[Rows, Rows]:
     """Rows of at most `length` tokens, to train on and held out; no document has rows in both.
 
-    A document is a row of the table, a paragraph of the text file, or a file of the folder.
-
     Raises:
         UserError: the text cannot be read, or has too few rows.
     """
-    special, encoder = special_tokens(tokenizer), literal(tokenizer)
+    special, encoder, table = special_tokens(tokenizer), literal(tokenizer), open_table(asked.input)
     documents = []
-    for document in filter(str.strip, _documents(asked.input, asked.text)):
+    for number, (cell,) in enumerate(table.rows((asked.text,)), start=1):
+        document = text_of(table, number, asked.text, cell)
         ids = encoder.encode(document, add_special_tokens=False).ids
         parts = (ids[start : start + length - 2] for start in range(0, len(ids), length - 2))
         rows = [np.array([special.bos, *part, special.eos], dtype=np.int32) for part in parts]
-        if long := [row for row in rows if len(row) >= asked.least_tokens]:
+        if long := [row for row in rows if document.strip() and len(row) >= asked.least_tokens]:
             documents.append(long)
     train: Rows = []
     held_out: Rows = []
@@ -195,34 +193,50 @@ def read_rows(asked: Conversion, tokenizer: Tokenizer, length: int) -> tuple[Row
     return train, held_out[: asked.held_out]
 
 
-def _documents(path: Path, column: str) -> Iterator[str]:
-    if path.is_dir():
-        yield from (file.read_text(encoding="utf-8-sig") for file in sorted(path.glob("*.txt")))
-    elif path.suffix.lower() == ".txt":
-        yield from path.read_text(encoding="utf-8-sig").split("\n\n")
-    else:
-        table = open_table(path)
-        yield from (text_of(table, row, column, cell) for row, (cell,) in enumerate(table.rows((column,)), start=1))
-
-
-def _hidden(model: PretrainingModel, batch: Batch) -> Hidden:
-    """What follows the last layer, a norm or nothing, belongs to it."""
+def _hidden(model: PretrainingModel, batch: Batch) -> list[Tensor]:
+    """What each layer gives; what follows the last one, a norm or nothing, belongs to it."""
     outputs: list[Tensor] = []
     hooks = [layer.register_forward_hook(lambda *call: outputs.append(call[2])) for layer in model.encoder.layers]
     last_BNE = model.encoder(batch["tokens_BN"], batch.get("mask_BN"))
     for hook in hooks:
         hook.remove()
-    return [*outputs[:-1], last_BNE], batch.get("mask_BN")
+    return [*outputs[:-1], last_BNE]
+
+
+def _attentions(model: PretrainingModel) -> list[nn.Module]:
+    return [model.get_submodule(f"encoder.layers.{number}.attention") for number in range(len(model.encoder.layers))]
+
+
+def squares(found_BNE: Tensor, wanted_BNE: Tensor, keep_BN: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Σ (found - wanted)² and Σ wanted² over valid tokens, (2,)."""
+    found, wanted = (_valid_alone(x, keep_BN).to(dtype) for x in (found_BNE, wanted_BNE))
+    return torch.stack([(found - wanted).square().sum(), wanted.square().sum()])
+
+
+def _valid_alone(x_BNE: Tensor, keep_BN: Tensor | None) -> Tensor:
+    """Zero at the other tokens."""
+    return x_BNE if keep_BN is None else torch.where(keep_BN[..., None], x_BNE, 0.0)
 
 
 @dataclass(frozen=True)
-class _Task(Distillation):
-    """The conversion's stage as the training loop wants it."""
+class _Task:
+    """A stage of the conversion as the training loop wants it. Both models are in evaluation: dropout would be noise in
+    what is to be reproduced."""
 
+    stage: Stage
+    model: PretrainingModel
+    source: PretrainingModel
     asked: Conversion
     train: Rows
     held_out: Rows
     pad: int
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        if self.stage == "layers":
+            return [p for attention in _attentions(self.model) for p in attention.parameters()]
+        kept = set(self.model.encoder.embeddings.parameters())
+        return [p for p in self.model.parameters() if p not in kept]
 
     def _batch(self, rows: Rows) -> dict[str, Tensor]:
         """`tokens_BN`, int64, and `mask_BN`, bool, which is left out where all rows are of one length."""
@@ -235,9 +249,35 @@ class _Task(Distillation):
             rows = [self.train[n] for n in rows_of_step(self.asked.seed, step, self.asked.rows, len(self.train))]
             yield Step([self._batch(rows)], sum(map(len, rows)))
 
+    @torch.no_grad()
+    def _wanted(self, batch: Batch) -> tuple[list[Call], list[Tensor]]:
+        """What the source's attentions and layers compute."""
+        calls: list[Call] = []
+
+        def note(attention: nn.Module, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
+            calls.append((lambda: attention(*args, **kwargs), output))
+
+        hooks = [
+            theirs.register_forward_hook(partial(note, ours), with_kwargs=True)
+            for ours, theirs in zip(_attentions(self.model), _attentions(self.source), strict=True)
+        ]
+        hidden = _hidden(self.source, batch)
+        for hook in hooks:
+            hook.remove()
+        return calls, hidden
+
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        self.model.eval()  # dropout would be noise in what is to be reproduced
-        loss = self.distance(batch)
+        """The mean over layers of Σ (found - wanted)² / Σ wanted²: else those with large outputs would decide. Of the
+        attentions (LoLCATs, arXiv 2410.10254), or of all that a layer gives.
+        """
+        self.model.eval()
+        calls, wanted = self._wanted(batch)
+        if self.stage == "layers":
+            pairs = [(attend(), output_BNE) for attend, output_BNE in calls]
+        else:
+            pairs = list(zip(_hidden(self.model, batch), wanted, strict=True))
+        sums = [squares(*pair, batch.get("mask_BN"), torch.float32) for pair in pairs]
+        loss = torch.stack([error / size for error, size in sums]).mean()
         return loss, torch.stack([loss.detach(), torch.ones_like(loss)])
 
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
@@ -248,34 +288,28 @@ class _Task(Distillation):
 
     @torch.no_grad()
     def compare(self) -> dict[str, Any]:
-        """Relative errors of each layer, ‖found - wanted‖ / ‖wanted‖ over all valid tokens of the rows held out.
-
-        Of its attention, given the input that the source's has; of near_far also with one kind of its keys alone; and
-        of its output in the whole model. In float32, whatever the training computes in.
+        """Relative errors of each layer, ‖found - wanted‖ / ‖wanted‖ over all valid tokens of the rows held out: of its
+        attention, given the input that the source's has, and of its output in the whole model. In float32, whatever the
+        training computes in.
         """
         device = next(self.model.parameters()).device
-        sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(len(self.attentions), 2, dtype=torch.float64))
+        layers = len(self.model.encoder.layers)
+        hidden, attention = (torch.zeros(layers, 2, dtype=torch.float64) for _ in range(2))
         cosines: list[float] = []
         for part in micro_batch_slices(len(self.held_out), self.asked.rows):
             batch = to_device(self._batch(self.held_out[part]), device)
+            keep_BN = batch.get("mask_BN")
             with torch.autocast(device.type, enabled=False):
-                calls, (wanted, keep_BN) = self.wanted(batch)
-                found, _ = self.hidden(self.model, batch)
+                calls, wanted = self._wanted(batch)
+                found = _hidden(self.model, batch)
                 # The sums over tokens point where the means do.
-                one_BE, other_BE = (valid_alone(x[-1], keep_BN).sum(1) for x in (found, wanted))
+                one_BE, other_BE = (_valid_alone(x[-1], keep_BN).sum(1) for x in (found, wanted))
                 cosines += torch.cosine_similarity(one_BE, other_BE).tolist()
-                for layer, (name, (attend, output_BNE)) in enumerate(zip(self.attentions, calls, strict=True)):
-                    pairs = {"hidden_errors": (found[layer], wanted[layer]), "attention_errors": (attend(), output_BNE)}
-                    core = self.model.get_submodule(f"{name}.core")
-                    if isinstance(core, NearFarAttention):
-                        for kind in PARTS:
-                            with core.only(kind):
-                                pairs[kind] = attend(), output_BNE
-                    for what, pair in pairs.items():
-                        sums[what][layer] += squares(*pair, keep_BN, torch.float64).cpu()
-        errors = {what: (each[:, 0] / each[:, 1]).sqrt().tolist() for what, each in sums.items()}
-        parts = {kind: errors.pop(kind) for kind in PARTS if kind in errors}
-        return {**errors, "part_errors": parts, "cosine": mean(cosines)}
+                for layer, (attend, output_BNE) in enumerate(calls):
+                    hidden[layer] += squares(found[layer], wanted[layer], keep_BN, torch.float64).cpu()
+                    attention[layer] += squares(attend(), output_BNE, keep_BN, torch.float64).cpu()
+        errors = {"hidden_errors": hidden, "attention_errors": attention}
+        return {what: (x[:, 0] / x[:, 1]).sqrt().tolist() for what, x in errors.items()} | {"cosine": mean(cosines)}
 
 
 def _summary(figures: Mapping[str, Any]) -> dict[str, float]:
@@ -296,7 +330,9 @@ def _train(task: _Task, work: Path, device: Device) -> tuple[dict[str, Any], Sig
         for parameter in task.trained:
             parameter.requires_grad_()
         every, folder = min(steps, asked.validate_every), work / stage
-        settings = TrainingSettings(steps, every, every, rate, warm_up_steps(steps), asked.seed, keep_epochs=1)
+        # The learning rate rises, and then falls to zero linearly.
+        warm_up = max(1, round(0.05 * steps))
+        settings = TrainingSettings(steps, every, every, rate, warm_up, asked.seed, keep_epochs=1)
         fitted = fit(
             lambda begins: (task, {}),  # noqa: B023  # it is called at once
             settings,

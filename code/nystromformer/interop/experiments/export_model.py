@@ -1,7 +1,7 @@
 """`run_export.py export`: a model of this project in a form that others load."""
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -10,47 +10,41 @@ from nystromformer.errors import UserError
 from nystromformer.files.writing import NewFile, write_json, write_text
 from nystromformer.interop.experiments.card import model_card
 from nystromformer.interop.experiments.folders import check_free, write_folder
-from nystromformer.interop.experiments.layouts import CODES, MODULE_FILE, Code, Layout, lay_out
+from nystromformer.interop.experiments.layouts import MODULE_FILE, Layout, lay_out
 from nystromformer.interop.experiments.open_model import Opened, open_model
 from nystromformer.wording import listed
 
 FORMATS = ("hf", "sentence-transformers", "onnx", "torch")
 
 
-def export_model(
-    folder: Path, checkpoint: str | None = None, form: str = "hf", out: Path | None = None, code: str = "auto"
-) -> str:
+def export_model(folder: Path, checkpoint: str | None = None, form: str = "hf", out: Path | None = None) -> str:
     """Write it; returns what to say.
 
     Raises:
         UserError: an unknown form, a folder that is not empty, or a model that has no such form. Nothing is written
             then.
     """
-    for flag, value, valid in (("--format", form, FORMATS), ("--code", code, CODES)):
-        if value not in valid:
-            raise UserError(f"{flag}: expected one of {', '.join(valid)}, found {value!r}")
-    is_program = form in ("onnx", "torch")
-    if code != "auto" and is_program:
-        raise UserError(f"--code {code} is for --format hf and sentence-transformers, found --format {form}")
+    if form not in FORMATS:
+        raise UserError(f"--format: expected one of {', '.join(FORMATS)}, found {form!r}")
     dest = out or folder / f"export-{form}"
     check_free(dest)
     if form == "onnx":
         import onnxruntime  # noqa: F401  # at once, as they may be missing
     opened = open_model(folder, checkpoint)
-    if is_program:
+    if form in ("onnx", "torch"):
         from nystromformer.interop.experiments.programs import export_checked
 
         worst = export_checked(opened, dest, form)
         said = f"its logits differ from the model's by {worst:.1e} of the largest at most, on rows of three lengths"
     else:
-        layout = export_hf(opened, dest, cast(Code, code), form == "sentence-transformers")
+        layout = export_hf(opened, dest, form == "sentence-transformers")
         said = layout.same
-        if layout.why_not and code == "auto":
+        if layout.why_not:
             said += f"\nnone of transformers' own modules computes the same:{listed(layout.why_not)}"
     return "\n".join([said, *filter(None, [opened.unlike_the_run]), f"exported: {dest}"])
 
 
-def export_hf(opened: Opened, dest: Path, code: Code = "auto", for_sentences: bool = False) -> Layout:
+def export_hf(opened: Opened, dest: Path, for_sentences: bool = False) -> Layout:
     """Write a folder that transformers loads: config.json, model.safetensors, the tokenizer, README.md, and where
     needed a file of code.
 
@@ -61,7 +55,7 @@ def export_hf(opened: Opened, dest: Path, code: Code = "auto", for_sentences: bo
         UserError: a model that has no form there, a folder that is not empty, or it cannot be written. Nothing is
             written then.
     """
-    layout = lay_out(opened, code, for_sentences)
+    layout = lay_out(opened, for_sentences)
     if for_sentences:
         opened.check_tokenizer()
 

@@ -22,14 +22,12 @@ from nystromformer.interop.experiments.settings import ImportSettings
 from nystromformer.interop.experiments.tokenizers import import_tokenizer
 from nystromformer.interop.formats import open_source
 from nystromformer.interop.formats.sentences import Sentences
-from nystromformer.interop.formats.source import SETTINGS, SEVERAL
+from nystromformer.interop.formats.source import SETTINGS
 from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.start import fit_weights
 from nystromformer.training.checkpoint import FORMAT, epoch_name, write_checkpoint
 
 CHECKPOINTS, WEIGHTS = "model", f"{epoch_name(0)}.model"
-HEAD_FOLDER = "classification"
-"""Where below the checkpoints a source's classification lies, as a fine-tuned model."""
 HEADLESS = "headless"
 """Of what a checkpoint says of its import: whether the source had no head for masked tokens."""
 MAY_DIFFER = "the attention, its convolution and max_seq_len"
@@ -82,18 +80,8 @@ def import_model(
     def write(folder: Path) -> None:
         content = initial_checkpoint(facts, transfer.weights)
         write_experiment(folder, described, read, content, opened.sentences)
-        if opened.head is not None:
-            encoder = {name: weight for name, weight in content["model"].items() if name.startswith("encoder.")}
-            head: dict[str, Any] = {"between": opened.head.activation, "labels": list(opened.head.labels)}
-            if opened.head.has_several:
-                head["problem_type"] = SEVERAL
-            classifier = content | {"model": encoder | dict(opened.head.weights), "head": head}
-            (folder / CHECKPOINTS / HEAD_FOLDER).mkdir()
-            write_checkpoint(classifier, folder / CHECKPOINTS / HEAD_FOLDER / WEIGHTS)
 
     write_folder(dest, write)
-    if opened.head is not None:
-        notes.append(f"its classification is {dest / CHECKPOINTS / HEAD_FOLDER}")
     return notes
 
 

@@ -1,23 +1,24 @@
 """In which of transformers' forms a model can be stored, so that it computes the same there."""
 
-import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
-from nystromformer.config import ModelConfig, NystromConfig, SoftmaxConfig
+from nystromformer.config import NystromConfig, SoftmaxConfig
 from nystromformer.config.attention import AttentionConfig
 from nystromformer.errors import UserError
 from nystromformer.interop.experiments.open_model import Opened
 from nystromformer.interop.formats.table import BERT, MODERNBERT, NYSTROMFORMER, OWN, WRITTEN, Format
-from nystromformer.wording import listed
 
-Code = Literal["auto", "transformers", "file"]
-CODES = ("auto", "transformers", "file")
 MODULE_FILE = "modeling_nystrom_encoder.py"
 _PARTS = {"ForMaskedLM": "mlm.", "ForSequenceClassification": "head.", "Model": "encoder."}
 """The weights that go with the encoder's, by the head of the stored model."""
+_LIMITS = {
+    BERT: "for any length and any padding (positions begin at row 0 there).",
+    MODERNBERT: "for any length and any padding.",
+    NYSTROMFORMER: "for rows of exactly {} tokens, without padding, and fails, or mixes rows, on others.",
+}
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,11 @@ class Layout:
     """Where a file lies beside it: why none of transformers' own modules computes the same, a sentence each."""
 
 
-def lay_out(opened: Opened, code: Code, for_sentences: bool = False) -> Layout:
-    """The form of a model.
+def lay_out(opened: Opened, for_sentences: bool = False) -> Layout:
+    """The form of a model: transformers' own module where one computes the same on all that the model takes, or the
+    model's config is to compute what transformers does; else a file of code beside the weights.
 
     Args:
-        code: "transformers": its own modules, wherever one computes the same on rows without padding; "file": a file of
-            code beside the weights; "auto": transformers' own where it computes the same on all that the model takes,
-            or the model's config is to compute what transformers does; else the file.
         for_sentences: of the encoder alone, whose vectors are pooled by others.
 
     Raises:
@@ -50,52 +49,28 @@ def lay_out(opened: Opened, code: Code, for_sentences: bool = False) -> Layout:
     """
     config, is_bare = opened.config, for_sentences or opened.is_headless
     head = "Model" if is_bare else "ForMaskedLM" if opened.labels is None else "ForSequenceClassification"
-    between = opened.between if head == "ForSequenceClassification" else None
+    # Without heads that nothing else has (sentence order).
+    weights = {name: w for name, w in opened.weights.items() if name.startswith(("encoder.", _PARTS[head]))}
     why_not: list[str] = []
-    for form in WRITTEN if code != "file" else ():
-        if (reason := form.why_not(config, between, has_mlm=head == "ForMaskedLM")) is not None:
-            why_not.append(f"{form.title}: {reason}")
-        elif form is not NYSTROMFORMER or code == "transformers" or _is_compatible(config.attentions[0]):
-            return _own_module(opened, form, head)
-    if code == "transformers":
-        raise UserError(
-            f"{opened.path}: no module of transformers computes the same:{listed(why_not)}\nLeave out --code."
-        )
-    if (reason := _why_no_file(config)) is not None:
-        raise UserError(f"{opened.path}: cannot be exported for transformers: {reason}")
-    return _file(opened, head, tuple(why_not))
-
-
-def _is_compatible(attention: AttentionConfig) -> bool:
-    """Whether an attention is told to compute what transformers' Nystromformer computes."""
-    return isinstance(attention, NystromConfig) and attention.segments == "padded_unmasked"
-
-
-def _why_no_file(config: ModelConfig) -> str | None:
+    for form, write in WRITTEN.items():
+        if (reason := form.why_not(config, head)) is None:
+            keys, renamed = write(config, weights)
+            limit = _LIMITS[form].format(config.max_seq_len)
+            same = f"transformers' own {form.title}{head} computes the same {limit}"
+            return Layout(_common(opened, form, head) | keys, renamed, False, head, same)
+        why_not.append(f"{form.title}: {reason}")
     if config.reversible:
-        return "reversible layers are another network than the exported file's"
+        raise UserError(
+            f"{opened.path}: cannot be exported for transformers: reversible layers are another network than the "
+            "exported file's"
+        )
     for number, attention in enumerate(config.attentions):
         if attention.num_projections < 3:
-            return (
-                f"layer {number} has {attention.name} attention; the exported file projects queries, keys and values, "
-                "each by itself"
+            raise UserError(
+                f"{opened.path}: cannot be exported for transformers: layer {number} has {attention.name} attention; "
+                "the exported file projects queries, keys and values, each by itself"
             )
-        unlike = {"ignore_mask": attention.ignore_mask}
-        if isinstance(attention, NystromConfig):
-            unlike["segments"] = attention.segments != "valid"
-            unlike["landmarks"] = attention.landmarks == "kmeans"
-            unlike["pinv_iterations"] = attention.pinv_iterations > 12  # these are in float64, the file's in float32
-        for key in (key for key, is_unlike in unlike.items() if is_unlike):
-            return (
-                f"layer {number} has {key} {json.dumps(getattr(attention, key))}, which the exported file has not: set "
-                "another in config.json's attn_type, or export to onnx or torch"
-            )
-    return None
-
-
-def _weights(opened: Opened, head: str) -> dict[str, Tensor]:
-    """The weights without heads that nothing else has (sentence order)."""
-    return {name: w for name, w in opened.weights.items() if name.startswith(("encoder.", _PARTS[head]))}
+    return _file(opened, head, weights, tuple(why_not))
 
 
 def _common(opened: Opened, form: Format, head: str) -> dict[str, Any]:
@@ -107,23 +82,7 @@ def _common(opened: Opened, form: Format, head: str) -> dict[str, Any]:
     return keys
 
 
-def _own_module(opened: Opened, form: Format, head: str) -> Layout:
-    keys, weights = WRITTEN[form](opened.config, _weights(opened, head))
-    is_exact = isinstance(opened.config.attentions[0], SoftmaxConfig)
-    limits = {
-        BERT: "for any length and any padding (positions begin at row 0 there).",
-        MODERNBERT: "for any length and any padding.",
-        NYSTROMFORMER: "for rows without padding (equal num_landmarks and segment_means_seq_len mean softmax there); "
-        "its convolution takes padding in."
-        if is_exact
-        else f"for rows of exactly {opened.config.max_seq_len} tokens, without padding, and fails, or mixes rows, on "
-        "others.",
-    }
-    same = f"transformers' own {form.title}{head} computes the same {limits[form]}"
-    return Layout(_common(opened, form, head) | keys, weights, False, head, same)
-
-
-def _file(opened: Opened, head: str, why_not: tuple[str, ...]) -> Layout:
+def _file(opened: Opened, head: str, weights: dict[str, Tensor], why_not: tuple[str, ...]) -> Layout:
     config, module = opened.config, MODULE_FILE.removesuffix(".py")
     # A classification may begin with any of them.
     heads = dict.fromkeys((head, "Model", "ForSequenceClassification"))
@@ -133,7 +92,6 @@ def _file(opened: Opened, head: str, why_not: tuple[str, ...]) -> Layout:
             **{f"Auto{'' if each == 'Model' else 'Model'}{each}": f"{module}.{OWN.title}{each}" for each in heads},
         },
         **{theirs: getattr(config, ours) for ours, theirs in OWN.settings.items()},
-        "classifier_act": opened.between,
         "attentions": [_attention(attention) for attention in config.attentions],
         "local_layers": [attention.is_local for attention in config.attentions],
     }
@@ -141,19 +99,19 @@ def _file(opened: Opened, head: str, why_not: tuple[str, ...]) -> Layout:
         f"`{MODULE_FILE}`, one file of plain PyTorch that `trust_remote_code=True` runs, computes the same for any "
         "length and any padding. It is for inference: it has a loss, and no dropout."
     )
-    if others := sorted(
-        {each.name for each in config.attentions if not isinstance(each, NystromConfig | SoftmaxConfig)}
-    ):
+    if others := sorted({each.name for each in config.attentions if not _is_in_file(each)}):
         same += (
             f" It needs the package nystromformer installed, for {' and '.join(others)}: `pip install -e .` in a clone."
         )
-    return Layout(keys, _weights(opened, head), True, head, same, why_not)
+    return Layout(keys, weights, True, head, same, why_not)
+
+
+def _is_in_file(attention: AttentionConfig) -> bool:
+    """Whether the file of code computes an attention by itself."""
+    special = attention.model_dump(exclude_defaults=True).keys() - {"name", "implementation"}
+    return isinstance(attention, NystromConfig | SoftmaxConfig) and special <= {"num_landmarks", "conv_kernel_size"}
 
 
 def _attention(attention: AttentionConfig) -> dict[str, Any]:
-    if not isinstance(attention, NystromConfig | SoftmaxConfig):
-        return attention.model_dump(mode="json")
-    keys = ["name", "conv_kernel_size"]
-    if isinstance(attention, NystromConfig):
-        keys += ["num_landmarks", "landmarks", "pinv_iterations", "pinv_start"]
-    return {key: getattr(attention, key) for key in keys}
+    keys = {"name", "conv_kernel_size", "num_landmarks"} if _is_in_file(attention) else None
+    return attention.model_dump(mode="json", include=keys)

@@ -4,7 +4,7 @@ Nyström attention (Xiong et al., AAAI 2021, eq. 13-17): softmax(QK̃ᵀ) · Z �
 row's own valid tokens, Z by six iterations of eq. 14. A row with at most as many tokens as landmarks gets softmax.
 Padding may stand anywhere and changes nothing; a row does not depend on its neighbours in the batch.
 
-Other attentions are computed by the package nystromformer, where it is installed.
+Other attentions, and other options of these, are computed by the package nystromformer, where it is installed.
 
 Shapes: B batch, H heads, N tokens, M landmarks, D head dim, E width, V vocabulary, C classes.
 """
@@ -47,14 +47,11 @@ class NystromEncoderConfig(PretrainedConfig):
     positions: str = "learned"
     position_offset: int = 2
     pooling: str = "first"
-    classifier_act: str = "tanh"
     attentions: Any = ()
 
 
 def activation(name: str, x: Tensor) -> Tensor:
-    if name in ("tanh", "silu"):
-        return torch.tanh(x) if name == "tanh" else F.silu(x)
-    return F.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
+    return F.silu(x) if name == "silu" else F.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
 
 
 def norm(config: NystromEncoderConfig, width: int) -> nn.Module:
@@ -112,11 +109,8 @@ class Core(nn.Module):
         segment_BN = torch.where(keep_BN, rank_BN * M // length_B1.clamp(min=M), M)
         members_BMN = (segment_BN[:, None] == torch.arange(M, device=q.device)[:, None]).to(torch.float32)
         count_BM = members_BMN.sum(2)
-        if self.spec.get("landmarks") == "strided":
-            chosen_BMN = members_BMN * (members_BMN.cumsum(2) == 1)
-        else:
-            chosen_BMN = members_BMN / count_BM.clamp(min=1)[:, :, None]
-        ql, kl = (torch.einsum("bmn,bhnd->bhmd", chosen_BMN, x.float()) for x in (q, k))
+        means_BMN = members_BMN / count_BM.clamp(min=1)[:, :, None]
+        ql, kl = (torch.einsum("bmn,bhnd->bhmd", means_BMN, x.float()) for x in (q, k))
         # In a short row each token is a landmark, and landmarks without a token stay unseen.
         short_B111 = (length_B1 <= M)[:, :, None, None]
         used_BM = (count_BM > 0) | ((torch.arange(M, device=q.device) == 0) & (length_B1 == 0))
@@ -132,12 +126,9 @@ class Core(nn.Module):
     def inverse(self, a: Tensor, short_B111: Tensor) -> Tensor:
         """Eq. 14 of each (M, M) matrix; of short rows, which do not need it, any that is finite."""
         eye = torch.eye(a.shape[-1], device=a.device)
-        if self.spec.get("pinv_start") == "batch":
-            z = a.mT / a.sum(-2).amax()
-        else:
-            a = torch.where(short_B111, eye, a)
-            z = a.mT / (a.sum(-2).amax(-1) * a.sum(-1).amax(-1))[..., None, None]
-        for _ in range(self.spec.get("pinv_iterations", 6)):
+        a = torch.where(short_B111, eye, a)
+        z = a.mT / (a.sum(-2).amax(-1) * a.sum(-1).amax(-1))[..., None, None]
+        for _ in range(6):
             az = a @ z
             z = 0.25 * z @ (13 * eye - az @ (15 * eye - az @ (7 * eye - az)))
         return z
@@ -157,7 +148,8 @@ class Attention(nn.Module):
     def __init__(self, config: NystromEncoderConfig, spec: dict[str, Any], theta: float) -> None:
         super().__init__()
         self.config, self.theta, E = config, theta, config.hidden_size
-        self.core = (Core if spec["name"] in ("nystrom", "softmax") else packaged)(config, spec)
+        is_here = spec["name"] in ("nystrom", "softmax") and len(spec) <= 3  # of others all parameters are given
+        self.core = (Core if is_here else packaged)(config, spec)
         self.query, self.key, self.value, self.output = (nn.Linear(E, E, config.bias) for _ in range(4))
 
     def forward(self, x: Tensor, keep_BN: Tensor) -> Tensor:
@@ -320,7 +312,7 @@ class NystromEncoderForSequenceClassification(NystromEncoderPreTrainedModel):
             input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, output_attentions, True
         )
         pooled = first_or_mean(encoded.last_hidden_state, attention_mask, self.config.pooling)
-        logits, loss = self.head["classifier"](activation(self.config.classifier_act, self.head["dense"](pooled))), None
+        logits, loss = self.head["classifier"](torch.tanh(self.head["dense"](pooled))), None
         if labels is not None and self.config.problem_type == "multi_label_classification":
             loss = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
         elif labels is not None and self.config.num_labels == 1:

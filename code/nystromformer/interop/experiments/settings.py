@@ -57,8 +57,7 @@ class Conversion:
         Path,
         typer.Option(
             "--input",
-            help="Unlabelled text: a table (.csv, .tsv, .jsonl, .parquet), a .txt file of paragraphs, or a folder of "
-            ".txt files.",
+            help="Unlabelled text: a table (.csv, .tsv, .jsonl, .parquet).",
         ),
     ]
     steps: Annotated[

@@ -1,9 +1,9 @@
-"""A model that others stored, opened: its network, its weights by this project's names, and where its tokenizer is."""
+"""Models of others, opened: transformers' folders and the authors' checkpoints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,8 +32,6 @@ from nystromformer.wording import listed
 CONFIG = "config.json"
 _WORD = "encoder.embeddings.word.weight"
 _STATE = "model_state_dict"
-SEVERAL: Literal["multi_label_classification"] = "multi_label_classification"
-"""transformers' problem_type of a text that may have any number of labels."""
 _CONSTANTS = ("position_ids", "token_type_ids")
 """Ends of names that are no weights, stored by earlier versions."""
 _OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}
@@ -55,19 +53,6 @@ SETTINGS: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Head:
-    """A source's head for classes of rows, from the first token's vector."""
-
-    weights: Mapping[str, Tensor]
-    """head.dense.* and head.classifier.*"""
-    activation: str
-    """Between its two linear maps: tanh, gelu or gelu_tanh."""
-    labels: tuple[str, ...]
-    has_several: bool
-    """Whether a text may have any number of the labels (problem_type multi_label_classification)."""
-
-
-@dataclass(frozen=True)
 class Source:
     """A model of others."""
 
@@ -80,12 +65,11 @@ class Source:
     """The same network with an attention that takes any length and padding."""
     weights: Mapping[str, Tensor]
     """Those of the encoder and, where the source has one, of the head for masked tokens, by this project's names."""
-    head: Head | None
     tokenizer: Path
     """The folder where its tokenizer may be."""
     notes: tuple[str, ...]
     """What was found and done, a line each."""
-    sentences: Sentences | None = None
+    sentences: Sentences | None
     """Of a folder of sentence-transformers."""
 
     @property
@@ -103,21 +87,16 @@ class Source:
 def is_foreign(path: Path) -> bool:
     """Whether a path looks like another project's model: a folder with a config.json of transformers', or a file that
     the authors' code saved."""
-    if path.is_dir():
-        try:
+    try:
+        if path.is_dir():
             content = read_json(path / CONFIG)
-        except (UserError, OSError):
+        elif path.suffix in (".model", ".cp"):
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        else:
             return False
-        return isinstance(content, dict) and "model_type" in content
-    if path.suffix not in (".model", ".cp") or not path.is_file():
+    except Exception:  # what reads it says why
         return False
-    for mapped in (True, False):  # what versions of torch before 1.6 wrote cannot be mapped
-        try:
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-        except Exception:  # what reads it says why
-            continue
-        return isinstance(content, dict) and _STATE in content
-    return False
+    return isinstance(content, dict) and ("model_type" if path.is_dir() else _STATE) in content
 
 
 def open_source(path: Path, config: Path | None = None) -> Source:
@@ -156,16 +135,13 @@ def _open_folder(top: Path) -> Source:
     if isinstance(content.get("model"), dict) and "model_type" not in content:
         raise UserError(f"{path}: an experiment of this project, which needs no import: name {folder} as --model")
     kind, found = content.get("model_type"), content.get("architectures") or [""]
-    form = FORMATS.get(kind) if isinstance(kind, str) else None
-    architecture = str(found[0])
-    known = [f"{each.title}{head}" for each in FORMATS.values() for head in each.architectures]
-    if form is None or (architecture and architecture not in known):
-        what = f"model_type {kind!r}" if form is None else repr(architecture)
+    if not isinstance(kind, str) or kind not in FORMATS:
         raise UserError(
-            f"{path}: an unsupported architecture, {what}; supported: {', '.join(known)}; and checkpoints of the "
-            "authors' code (.model, .cp)"
+            f"{path}: an unsupported architecture, model_type {kind!r}; supported: {', '.join(FORMATS)}; and "
+            "checkpoints of the authors' code (.model, .cp)"
         )
-    network = read_network(content, path)
+    form = FORMATS[kind]
+    network = read_network(form, content if form is OWN else with_defaults(content, path), path)
     weights, notes = read_weights(folder)
     if sentences is not None:
         notes += sentences.notes(network.general["max_seq_len"])
@@ -174,20 +150,14 @@ def _open_folder(top: Path) -> Source:
             network = Network(network.model | added, network.general | added, network.notes)
     if not any(name.startswith(form.prefix) for name in weights):
         weights = {form.prefix + name: weight for name, weight in weights.items()}
-    if form is not OWN:
-        weights = completed(form, weights, with_defaults(content, path))
-    between = content.get("classifier_act", "tanh") if form is OWN else form.between
-    activation = str(between or network.model["activation"])
-    return _source(form, network, weights, notes, folder, architecture, content, activation, sentences)
+    return _source(form, network, completed(form, weights), notes, folder, str(found[0]), sentences)
 
 
 def _open_authors(path: Path, config: Path | None) -> Source:
     content = read_pickled(path)
     weights = content.get(_STATE) if isinstance(content, dict) else None
     if not isinstance(weights, dict):
-        is_own = isinstance(content, dict) and "format" in content
-        found = "one of this project, which needs no import: from_cp takes it as it is" if is_own else "something else"
-        raise UserError(f"{path}: expected a checkpoint of the authors' code, with a {_STATE}; found {found}")
+        raise UserError(f"{path}: expected a checkpoint of the authors' code, with a {_STATE}; found something else")
     where = [config] if config is not None else [path.parent / CONFIG, path.parent.parent / CONFIG]
     described = next((each for each in where if each.is_file()), None)
     if described is None:
@@ -205,7 +175,7 @@ def _open_authors(path: Path, config: Path | None) -> Source:
     if word is not None and word.ndim == 2:
         # Their training takes it from the tokenizer, whatever the file says.
         section = section | {"vocab_size": len(word)}
-    return _source(AUTHORS, read_authors(section, described), weights, notes, path, "", {}, "tanh", None)
+    return _source(AUTHORS, read_authors(section, described), weights, notes, path)
 
 
 def _source(
@@ -214,23 +184,19 @@ def _source(
     stored: Mapping[str, Tensor],
     notes: list[str],
     path: Path,
-    architecture: str,
-    content: Mapping[str, Any],
-    activation: str,
-    sentences: Sentences | None,
+    architecture: str = "",
+    sentences: Sentences | None = None,
 ) -> Source:
     """Both configs, checked, and the weights under this project's names.
 
     Args:
         architecture: the class that the folder names; empty: unknown.
-        content: of its config.json.
     """
-    configs = [
+    as_source, general = (
         experiment_config({"model": section, **SETTINGS}, str(path)).model
         for section in (network.model, network.general)
-    ]
-    as_source, general = configs
-    weights, head, left_out = _renamed(path, form, general, _untied(path, form, stored), architecture)
+    )
+    weights, left_out = _renamed(path, form, general, _untied(path, form, stored), architecture)
     said = [*notes, *network.notes]
     if left_out:
         said.append(f"not in the model, left out: {', '.join(left_out)}")
@@ -238,55 +204,25 @@ def _source(
         said.append("without a head for masked tokens, which begins with initial values")
     if as_source.max_seq_len < general.max_seq_len:
         said.append(f"as the source computes it, it takes {as_source.max_seq_len} tokens and no others")
-    found = None
-    if head:
-        labels = _labels(path, content.get("id2label"), len(head["head.classifier.weight"]))
-        found = Head(head, activation, labels, content.get("problem_type") == SEVERAL)
-    model, plain = (config.model_dump(mode="json", by_alias=True) for config in configs)
+    model, plain = (config.model_dump(mode="json", by_alias=True) for config in (as_source, general))
     tokenizer = path if path.is_dir() else path.parent
-    return Source(path, form.kind, model, plain, weights, found, tokenizer, tuple(said), sentences)
-
-
-def _labels(path: Path, named: object, count: int) -> tuple[str, ...]:
-    """The names of so many classes, in the order of their numbers.
-
-    Raises:
-        UserError: they are named otherwise.
-    """
-    if named is None:
-        return tuple(f"LABEL_{number}" for number in range(count))
-    by_number = {str(key): str(label) for key, label in named.items()} if isinstance(named, dict) else {}
-    if by_number.keys() != {str(number) for number in range(count)}:
-        raise UserError(
-            f"{path / CONFIG}: id2label: expected a label for each of the {count} outputs of its head, 0 to "
-            f"{count - 1}, found {', '.join(by_number) or repr(named)[:40]}"
-        )
-    return tuple(by_number[str(number)] for number in range(count))
+    return Source(path, form.kind, model, plain, weights, tokenizer, tuple(said), sentences)
 
 
 def _renamed(
     path: Path, form: Format, config: ModelConfig, stored: Mapping[str, Tensor], architecture: str
-) -> tuple[dict[str, Tensor], dict[str, Tensor], list[str]]:
-    """The weights of the model and of a classification's head by our names, and what is neither.
+) -> tuple[dict[str, Tensor], list[str]]:
+    """The weights of the model by our names, and what has no place in it, such as other heads.
 
     Raises:
         UserError: lists every weight that is missing, of another shape, or of a layer that the config has not.
     """
     with torch.device("meta"):  # sizes are all that is needed
         shapes = {name: tensor.shape for name, tensor in PretrainingModel(config, ["mlm"]).state_dict().items()}
-    has_mlm = architecture.endswith(("ForMaskedLM", "ForPreTraining")) or any(
-        name.startswith("mlm.") and form.named(name) in stored for name in shapes
-    )
-    shapes = {name: shape for name, shape in shapes.items() if has_mlm or not name.startswith("mlm.")}
-    # Of a head that is not declared, parts may be there, such as BERT's pooler.
-    classifier = stored.get(form.named("head.classifier.weight"))
-    if classifier is not None or architecture.endswith("ForSequenceClassification"):
-        width, classes = config.transformer_dim, 0 if classifier is None else len(classifier)
-        shapes |= {"head.dense.weight": torch.Size([width, width]), "head.dense.bias": torch.Size([width])}
-        shapes |= {
-            "head.classifier.weight": torch.Size([classes, width]),
-            "head.classifier.bias": torch.Size([classes]),
-        }
+    head = {name for name in shapes if name.startswith("mlm.")}
+    declared = architecture.endswith(("ForMaskedLM", "ForPreTraining"))
+    if not (declared or (not architecture and any(form.named(name) in stored for name in head))):
+        shapes = {name: shape for name, shape in shapes.items() if name not in head}
     weights: dict[str, Tensor] = {}
     problems: list[tuple[str, str]] = []
     for name, shape in shapes.items():
@@ -309,8 +245,7 @@ def _renamed(
     if problems:
         raise UserError(f"{path}: the weights do not match its {CONFIG}:{listed(grouped(problems))}")
     check_finite_weights({form.named(name): weight for name, weight in weights.items()}, path)
-    head = {name: weights.pop(name) for name in list(weights) if name.startswith("head.")}
-    return weights, head, grouped([(name, "") for name in rest])
+    return weights, grouped([(name, "") for name in rest])
 
 
 def _untied(path: Path, form: Format, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -323,14 +258,11 @@ def _untied(path: Path, form: Format, stored: Mapping[str, Tensor]) -> dict[str,
     for name, weight in stored.items():
         old = next((end for end in _OLD_ENDS if name.endswith(end)), "")
         weights[name.removesuffix(old) + _OLD_ENDS.get(old, "")] = weight
-    for original, copies in ((_WORD, form.word_copies), ("mlm.bias", form.bias_copies)):
+    for copy, original in form.copies.items():
         name = form.named(original)
-        for copy in copies:
-            if (other := weights.pop(copy, None)) is None:
-                continue
-            if not torch.equal(weights.setdefault(name, other), other):
-                raise UserError(
-                    f"{path}: {copy} differs from {name}: the source's output layer is not tied to its embeddings, "
-                    "which this project requires"
-                )
+        if (other := weights.pop(copy, None)) is not None and not torch.equal(weights.setdefault(name, other), other):
+            raise UserError(
+                f"{path}: {copy} differs from {name}: the source's output layer is not tied to its embeddings, which "
+                "this project requires"
+            )
     return weights

@@ -23,9 +23,11 @@ ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_tanh": "gelu_tanh",
     "silu": "silu",
 }
-"""transformers' names of activations, by this project's. Those of one form of GELU differ in how they compute it."""
+"""transformers' names of activations, and those of exported code, by this project's. Those of one form of GELU differ
+in how they compute it."""
 _THEIR_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu"}
 _LAYER = "encoder.layers.{}."
 _WORDS, _POSITIONS, _TYPES = (f"encoder.embeddings.{each}.weight" for each in ("word", "position", "sentence_type"))
@@ -41,8 +43,7 @@ class Format:
     kind: str
     """config.json's model_type."""
     title: str
-    architectures: tuple[str, ...]
-    """Those that are read: what follows `title` in the names of transformers' classes."""
+    """How the names of transformers' classes begin."""
     prefix: str
     """Of the encoder's weights; a model without a head is also stored without it."""
     modules: Mapping[str, str]
@@ -51,36 +52,24 @@ class Format:
     """Keys of the section "model" by those of its config.json."""
     fixed: Mapping[str, object]
     """Keys of the section "model" that no setting of it changes."""
-    between: str | None = None
-    """The activation within its classification; None: the layers'."""
-    word_copies: tuple[str, ...] = ()
-    """Where else the word embedding is stored: the output matrix is tied to it."""
-    bias_copies: tuple[str, ...] = ()
-    """Where else the output's bias is."""
-    inner: tuple[str, ...] = field(default=("embeddings.", "encoder."))
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """Where else it stores weights: the word embedding, to which the output matrix is tied, and the output's bias."""
+    inner: tuple[str, ...] = ("embeddings.", "encoder.")
     """What of the encoder's weights, behind the prefix, has a place in the model: there, nothing is left out."""
 
-    def theirs(self, name: str) -> str | None:
-        """What they call a weight of ours; None where they have none such."""
-        for ours, theirs in self.modules.items():
-            head, _, tail = ours.partition("{}")
-            match = re.fullmatch(
-                re.escape(head) + (rf"(\d+){re.escape(tail)}" if tail else "()") + r"((?:\..+)?)", name
-            )
-            if match is not None:
-                return theirs.format(match[1]) + match[2]
-        return None
-
     def named(self, name: str) -> str:
-        """The same of a weight that they have."""
-        theirs = self.theirs(name)
-        assert theirs is not None, name
-        return theirs
+        """What they call a weight of ours."""
+        for ours, theirs in self.modules.items():
+            pattern = re.escape(ours).replace(r"\{\}", r"(\d+)")
+            if match := re.fullmatch(rf"{pattern}((?:\..+)?)", name):
+                *layer, rest = match.groups()
+                return theirs.format(*layer) + rest
+        raise KeyError(name)
 
     def read(self, full: Mapping[str, Any]) -> dict[str, Any]:
         """The section "model", but for the attention and what else is special to the format."""
         section: dict[str, Any] = dict(self.fixed) | {ours: full[theirs] for ours, theirs in self.settings.items()}
-        section["head_dim"] = section["transformer_dim"] // section["num_head"]
+        section["head_dim"] = section["transformer_dim"] // max(1, section["num_head"])
         section["activation"] = ACTIVATIONS[section["activation"]]
         return section
 
@@ -89,22 +78,23 @@ class Format:
         keys = {theirs: getattr(config, ours) for ours, theirs in self.settings.items()}
         return keys | {self.settings["activation"]: _THEIR_ACTIVATIONS[config.activation]}
 
-    def why_not(self, config: ModelConfig, between: str | None, has_mlm: bool) -> str | None:
-        """Why a network is none of these; None where it is one.
-
-        Args:
-            between: the activation within a classification; None of another model.
-            has_mlm: whether it guesses masked tokens.
+    def why_not(self, config: ModelConfig, head: str) -> str | None:
+        """Why a network with such a head (ForMaskedLM, ForSequenceClassification or Model) is none of these; None where
+        it is one.
         """
-        wanted = dict(self.fixed) | ({"pooling": "first"} if between else {"head_transform": True} if has_mlm else {})
+        wanted: dict[str, object] = dict(self.fixed)
+        if head == "ForSequenceClassification":
+            if "head.dense" not in self.modules:
+                return "its classification is another network than the model's"
+            wanted["pooling"] = "first"
+        elif head == "ForMaskedLM":
+            wanted["head_transform"] = True
         for key, value in wanted.items():
             if getattr(config, key) != value:
                 return f"it has {key} {value!r}, the model {getattr(config, key)!r}"
         if config.embedding_dim != config.transformer_dim:
             return "its embeddings have the layers' width, without a projection"
-        if between is not None and between != (self.between or config.activation):
-            return f"its classification has {self.between or config.activation}, the model's {between}"
-        return _ATTENTIONS[self.kind](config, between)
+        return _ATTENTIONS[self.kind](config)
 
     def renamed(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {self.named(name): weight for name, weight in weights.items()}
@@ -131,7 +121,6 @@ _BERT_MLM = {
     "mlm.norm": "cls.predictions.transform.LayerNorm",
     "mlm.bias": "cls.predictions.bias",
 }
-_ROBERTA_HEAD = {"head.dense": "classifier.dense", "head.classifier": "classifier.out_proj"}
 _BERT_SETTINGS = {
     "vocab_size": "vocab_size",
     "num_sen_type": "type_vocab_size",
@@ -154,41 +143,33 @@ _POST_NORM: dict[str, object] = {
     "positions": "learned",
     "reversible": False,
 }
-_HEADS = ("ForMaskedLM", "Model", "ForSequenceClassification")
+_BERT_COPIES = {"cls.predictions.decoder.weight": _WORDS, "cls.predictions.decoder.bias": "mlm.bias"}
 
 BERT = Format(
     "bert",
     "Bert",
-    (*_HEADS, "ForPreTraining"),
     prefix="bert.",
     modules=_below("bert.", _BERT_ENCODER)
     | _BERT_MLM
     | {"head.dense": "bert.pooler.dense", "head.classifier": "classifier"},
     settings=_BERT_SETTINGS,
     fixed=_POST_NORM,
-    between="tanh",
-    word_copies=("cls.predictions.decoder.weight",),
-    bias_copies=("cls.predictions.decoder.bias",),
+    copies=_BERT_COPIES,
 )
 ROBERTA = Format(
     "roberta",
     "Roberta",
-    _HEADS,
     prefix="roberta.",
     modules=_below("roberta.", _BERT_ENCODER)
-    | {"mlm.transform": "lm_head.dense", "mlm.norm": "lm_head.layer_norm", "mlm.bias": "lm_head.bias"}
-    | _ROBERTA_HEAD,
+    | {"mlm.transform": "lm_head.dense", "mlm.norm": "lm_head.layer_norm", "mlm.bias": "lm_head.bias"},
     settings=_BERT_SETTINGS,
     fixed=_POST_NORM,
-    between="tanh",
-    word_copies=("lm_head.decoder.weight",),
-    bias_copies=("lm_head.decoder.bias",),
+    copies={"lm_head.decoder.weight": _WORDS, "lm_head.decoder.bias": "mlm.bias"},
 )
 _DISTILBERT = "distilbert.transformer.layer.{}."
 DISTILBERT = Format(
     "distilbert",
     "DistilBert",
-    ("ForMaskedLM", "Model"),
     prefix="distilbert.",
     modules={
         "encoder.embeddings.word": "distilbert.embeddings.word_embeddings",
@@ -204,8 +185,6 @@ DISTILBERT = Format(
         "mlm.transform": "vocab_transform",
         "mlm.norm": "vocab_layer_norm",
         "mlm.bias": "vocab_projector.bias",
-        "head.dense": "pre_classifier",
-        "head.classifier": "classifier",
     },
     settings={
         "vocab_size": "vocab_size",
@@ -219,29 +198,25 @@ DISTILBERT = Format(
         "dropout_prob": "dropout",
     },
     fixed=_POST_NORM | {"layer_norm_eps": 1e-12, "num_sen_type": 1},
-    word_copies=("vocab_projector.weight",),
+    copies={"vocab_projector.weight": _WORDS},
     inner=("embeddings.", "transformer."),
 )
-"""It has no types of sentences; and no classification as this project's."""
+"""It has no types of sentences."""
 NYSTROMFORMER = Format(
     "nystromformer",
     "Nystromformer",
-    _HEADS,
     prefix="nystromformer.",
     modules=_below(
         "nystromformer.", _BERT_ENCODER | {_LAYER + "attention.core.skip": "encoder.layer.{}.attention.self.conv"}
     )
-    | _BERT_MLM
-    | _ROBERTA_HEAD,
+    | _BERT_MLM,
     settings=_BERT_SETTINGS,
     fixed=_POST_NORM,
-    word_copies=("cls.predictions.decoder.weight",),
-    bias_copies=("cls.predictions.decoder.bias",),
+    copies=_BERT_COPIES,
 )
 MODERNBERT = Format(
     "modernbert",
     "ModernBert",
-    ("ForMaskedLM", "Model"),
     prefix="model.",
     modules={
         "encoder.embeddings.word": "model.embeddings.tok_embeddings",
@@ -257,8 +232,6 @@ MODERNBERT = Format(
         "mlm.transform": "head.dense",
         "mlm.norm": "head.norm",
         "mlm.bias": "decoder.bias",
-        "head.dense": "classification.dense",
-        "head.classifier": "classification.classifier",
     },
     settings={
         "vocab_size": "vocab_size",
@@ -283,17 +256,15 @@ MODERNBERT = Format(
         "reversible": False,
         "num_sen_type": 1,
     },
-    word_copies=("decoder.weight",),
+    copies={"decoder.weight": _WORDS},
     inner=("",),
 )
-"""Once `separated` has cut its one map of queries, keys and values into three. It has no types of sentences, and no
-classification as this project's."""
+"""Once `completed` has cut its one map of queries, keys and values into three. It has no types of sentences."""
 OWN = Format(
     "nystrom_encoder",
     "NystromEncoder",
-    _HEADS,
     prefix="encoder.",
-    modules={"encoder": "encoder", "mlm": "mlm", "head": "head"},
+    modules={"encoder": "encoder", "mlm": "mlm"},
     settings=_BERT_SETTINGS
     | {
         "embedding_dim": "embedding_size",
@@ -315,7 +286,6 @@ OWN = Format(
 AUTHORS = Format(
     "authors",
     "",
-    (),
     prefix="model.",
     modules={
         "encoder.embeddings.word": "model.embeddings.word_embeddings",
@@ -333,14 +303,10 @@ AUTHORS = Format(
         "mlm.transform": "mlm.dense",
         "mlm.norm": "mlm.norm",
         "mlm.bias": "mlm.mlm_class.bias",
-        # Their own spelling.
-        "head.dense": "sen_classifer.dense",
-        "head.classifier": "sen_classifer.classifer",
     },
     settings={key: key for key in (*SHAPE_KEYS, "max_seq_len")},
     fixed={},
-    between="tanh",
-    word_copies=("mlm.mlm_class.weight",),
+    copies={"mlm.mlm_class.weight": _WORDS},
     inner=("",),
 )
 FORMATS = {each.kind: each for each in (NYSTROMFORMER, BERT, ROBERTA, DISTILBERT, MODERNBERT, OWN)}
@@ -358,36 +324,27 @@ class Network:
     notes: tuple[str, ...] = ()
 
 
-def read_network(config: Mapping[str, Any], path: Path) -> Network:
-    """The config.json of a folder in one of the formats.
+def read_network(form: Format, full: Mapping[str, Any], path: Path) -> Network:
+    """The config.json of a folder in a format, with transformers' defaults.
 
     Raises:
         UserError: it is none of a bidirectional encoder that this project can be; all reasons at once.
     """
-    form = FORMATS[config["model_type"]]
-    if form is OWN:
-        if missing := [theirs for theirs in OWN.settings.values() if theirs not in config]:
-            raise UserError(f"{path}: expected what this project exports, found no {', '.join(missing)}")
-        section = OWN.read(dict(config) | {"hidden_act": "gelu"}) | {"activation": config["hidden_act"]}
-        return Network(section, section)
-    full = with_defaults(config, path)
-    if problems := [*_unsupported(form, full), *(_unsupported_modernbert(full) if form is MODERNBERT else [])]:
+    if missing := [theirs for theirs in form.settings.values() if theirs not in full]:
+        raise UserError(f"{path}: expected what this project exports, found no {', '.join(missing)}")
+    if problems := _unsupported(form, full):
         raise UserError(f"{path}: cannot be imported: {'; '.join(problems)}")
     section = form.read(full)
-    if form is MODERNBERT:
-        section |= _read_modernbert(full)
-        return Network(section, section)
     if form is NYSTROMFORMER:
-        # With the option on, their module fails as it is built: what it would compute is known from its text.
-        attention = {
-            "segments": "padded_unmasked",
-            "pinv_start": "matrix" if full["inv_coeff_init_option"] else "batch",
-        }
+        attention = {"segments": "padded_unmasked", "pinv_start": "batch"}
         sizes = full["num_landmarks"], full["segment_means_seq_len"], full["conv_kernel_size"]
         return _nystrom(section | {"position_offset": 2}, *sizes, attention, "segment_means_seq_len", path)
-    offset = full["pad_token_id"] + 1 if form is ROBERTA else 0
-    section |= {"position_offset": offset, "attn_type": "softmax"}
-    section["max_seq_len"] -= offset
+    if form is MODERNBERT:
+        section |= _read_modernbert(full)
+    elif form is not OWN:
+        offset = full["pad_token_id"] + 1 if form is ROBERTA else 0
+        section |= {"position_offset": offset, "attn_type": "softmax"}
+        section["max_seq_len"] -= offset
     return Network(section, section)
 
 
@@ -437,8 +394,6 @@ def _nystrom(
     if not all(type(value) is int and value > 0 for value in (landmarks, length)):
         found = f"num_landmarks {landmarks!r}, {length_key} {length!r}"
         raise UserError(f"{path}: expected positive integers, found {found}")
-    if taps is not None and (type(taps) is not int or taps % 2 == 0):
-        raise UserError(f"{path}: conv_kernel_size: expected an odd number, found {taps!r}")
     model = model | ({} if taps is None else {"conv_kernel_size": taps})
     if landmarks == length:
         exact = model | {"attn_type": "softmax"}
@@ -449,8 +404,6 @@ def _nystrom(
             f"{path}: num_landmarks = {landmarks} does not divide {length_key} = {length}: the source's code cannot "
             "compute it"
         )
-    if length > model["max_seq_len"]:
-        raise UserError(f"{path}: {length_key} = {length} is more than its {model['max_seq_len']} positions")
     theirs = {"name": "nystrom", "num_landmarks": landmarks, **attention}
     as_source = model | {"attn_type": theirs, "max_seq_len": length}
     return Network(as_source, model | {"attn_type": "nystrom", "num_landmarks": landmarks})
@@ -469,26 +422,31 @@ def with_defaults(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _unsupported(form: Format, full: Mapping[str, Any]) -> list[str]:
-    """Why a config.json, with transformers' defaults, cannot be read."""
+    """Why a config.json cannot be read."""
     problems = []
-    key, heads, width = (form.settings[each] for each in ("activation", "num_head", "transformer_dim"))
+    key = form.settings["activation"]
     if full[key] not in ACTIVATIONS:
         problems.append(f"{key}: expected one of {', '.join(ACTIVATIONS)}, found {full[key]!r}")
-    if full[heads] < 1 or full[width] % full[heads]:
-        problems.append(f"{full[heads]} heads do not divide {width} = {full[width]}")
     if full.get("is_decoder") or full.get("add_cross_attention"):
         problems.append("a decoder, where an encoder was expected")
     if full.get("position_embedding_type", "absolute") != "absolute":
         problems.append(f"position_embedding_type: expected absolute, found {full['position_embedding_type']!r}")
-    if form is ROBERTA:
-        if ACTIVATIONS.get(full[key]) != "gelu":
-            problems.append('hidden_act: expected "gelu" of RoBERTa, whose head has it, whatever the layers have')
-        if not isinstance(full["pad_token_id"], int):
-            problems.append("pad_token_id: expected a number, behind which RoBERTa's positions begin, found none")
+    if form is ROBERTA and ACTIVATIONS.get(full[key]) != "gelu":
+        problems.append('hidden_act: expected "gelu" of RoBERTa, whose head has it, whatever the layers have')
+    if form is MODERNBERT:
+        if full[key] != full["classifier_activation"]:
+            problems.append("classifier_activation: expected that of the layers, hidden_activation")
+        if len({full[each] for each in _BIASES}) > 1 or not full["decoder_bias"]:
+            problems.append(f"{', '.join(_BIASES)}: expected all or none, and decoder_bias")
+        if unknown := sorted(set(full["layer_types"]) - {FULL, SLIDING}):
+            problems.append(f"layer_types: expected {FULL} and {SLIDING}, found {', '.join(map(repr, unknown))}")
+        for kind in sorted({FULL, SLIDING} & set(full["layer_types"])):
+            if (found := full["rope_parameters"][kind]["rope_type"]) != "default":
+                problems.append(f"rope_parameters.{kind}.rope_type: expected 'default', found {found!r}")
     return problems
 
 
-def _softmax_alone(config: ModelConfig, between: str | None) -> str | None:
+def _softmax_alone(config: ModelConfig) -> str | None:
     others = [attention.name for attention in config.attentions if not isinstance(attention, SoftmaxConfig)]
     if others:
         return f"it has softmax attention, the model {others[0]}"
@@ -497,25 +455,19 @@ def _softmax_alone(config: ModelConfig, between: str | None) -> str | None:
     return None
 
 
-def _fixed_segments(config: ModelConfig, between: str | None) -> str | None:
+def _fixed_segments(config: ModelConfig) -> str | None:
     first = config.attentions[0]
-    if any(attention != first for attention in config.attentions):
-        return "it has one attention for all layers"
-    if isinstance(first, SoftmaxConfig):
-        return "it goes by the mask" if first.ignore_mask else None
-    if not isinstance(first, NystromConfig):
-        return f"it has Nyström and softmax attention, the model {first.name}"
-    if first.segments != "padded_unmasked" or first.pinv_start != "batch" or first.pinv_iterations != 6:
-        return (
-            "it has fixed segments over the padded length (segments padded_unmasked), one start of the inverse for the "
-            "whole batch (pinv_start batch) and 6 iterations"
-        )
-    return None
+    if isinstance(first, NystromConfig) and first.conv_kernel_size and set(config.attentions) == {first}:
+        sizes = {"num_landmarks": first.num_landmarks, "conv_kernel_size": first.conv_kernel_size}
+        if first == NystromConfig(**sizes, segments="padded_unmasked", pinv_start="batch"):
+            return None
+    return (
+        "it has Nyström attention in all layers, with a convolution, fixed segments over the padded length (segments "
+        "padded_unmasked) and one start of the inverse for the whole batch (pinv_start batch)"
+    )
 
 
-def _windows(config: ModelConfig, between: str | None) -> str | None:
-    if between is not None:
-        return "its classification has a norm, the model's has none"
+def _windows(config: ModelConfig) -> str | None:
     for attention in config.attentions:
         # How many tokens a task may mark means nothing where none does.
         is_window = isinstance(attention, LongformerConfig) and attention == LongformerConfig(
@@ -530,6 +482,7 @@ def _windows(config: ModelConfig, between: str | None) -> str | None:
 
 _ATTENTIONS = {BERT.kind: _softmax_alone, NYSTROMFORMER.kind: _fixed_segments, MODERNBERT.kind: _windows}
 """Why the attentions of a network are none of a format's, of the formats that are written."""
+_BIASES = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
 
 
 def from_row(table_PE: Tensor, before: int, now: int) -> Tensor:
@@ -550,41 +503,17 @@ def write_bert(config: ModelConfig, weights: Mapping[str, Tensor]) -> tuple[dict
 
 
 def write_nystromformer(config: ModelConfig, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Settings and weights of what is transformers' Nystromformer; equal landmarks and length mean softmax there."""
+    """Settings and weights of what is transformers' Nystromformer."""
     first = config.attentions[0]
+    assert isinstance(first, NystromConfig)
     moved = {**weights, _POSITIONS: from_row(weights[_POSITIONS], config.position_offset, 2)}
-    if first.conv_kernel_size is None:
-        # Their module always has one: of a single tap of zero, it adds nothing.
-        for layer in range(config.num_layers):
-            moved[f"encoder.layers.{layer}.attention.core.skip.weight"] = torch.zeros(config.num_head, 1, 1, 1)
-    is_nystrom = isinstance(first, NystromConfig)
     keys = NYSTROMFORMER.write(config) | {
         "attention_probs_dropout_prob": 0.0,
-        "num_landmarks": first.num_landmarks if is_nystrom else 64,  # type: ignore[attr-defined]
-        "segment_means_seq_len": config.max_seq_len if is_nystrom else 64,
-        "conv_kernel_size": first.conv_kernel_size or 1,
+        "num_landmarks": first.num_landmarks,
+        "segment_means_seq_len": config.max_seq_len,
+        "conv_kernel_size": first.conv_kernel_size,
     }
     return keys, NYSTROMFORMER.renamed(moved)
-
-
-_BIASES = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
-
-
-def _unsupported_modernbert(full: Mapping[str, Any]) -> list[str]:
-    problems = []
-    if full["hidden_activation"] != full["classifier_activation"]:
-        problems.append("classifier_activation: expected that of the layers, hidden_activation")
-    if unknown := sorted(set(full["layer_types"]) - {FULL, SLIDING}):
-        problems.append(f"layer_types: expected {FULL} and {SLIDING}, found {', '.join(map(repr, unknown))}")
-    longest = full["max_position_embeddings"]
-    if SLIDING in full["layer_types"] and full["local_attention"] > longest + 1:
-        problems.append(
-            f"local_attention: expected at most max_position_embeddings = {longest}, found {full['local_attention']}"
-        )
-    for kind in sorted({FULL, SLIDING} & set(full["layer_types"])):
-        if (found := full["rope_parameters"][kind]["rope_type"]) != "default":
-            problems.append(f"rope_parameters.{kind}.rope_type: expected 'default', found {found!r}")
-    return problems
 
 
 def _read_modernbert(full: Mapping[str, Any]) -> dict[str, Any]:
@@ -592,7 +521,7 @@ def _read_modernbert(full: Mapping[str, Any]) -> dict[str, Any]:
     theta = {kind: float(full["rope_parameters"][kind]["rope_theta"]) for kind in (FULL, SLIDING)}
     return {
         "attn_type": ["softmax" if kind == FULL else local for kind in full["layer_types"]],
-        "bias": any(full[key] for key in _BIASES),
+        "bias": full["mlp_bias"],
         "rope_theta": theta[FULL],
         "rope_theta_local": theta[SLIDING] if SLIDING in full["layer_types"] else None,
         "pooling": "mean" if full["classifier_pooling"] == "mean" else "first",
@@ -640,18 +569,16 @@ WRITTEN = {BERT: write_bert, MODERNBERT: write_modernbert, NYSTROMFORMER: write_
 """Those of transformers' own modules that a model can be stored as, the most useful first."""
 
 
-def completed(form: Format, stored: Mapping[str, Tensor], full: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The weights with what this project's model has and the format has not: zeros for types of sentences and, in
-    ModernBERT, for biases that some maps and norms lack beside others; its queries, keys and values apart. Where its
-    input's words are the output's and one vector more, as `write_modernbert` leaves them, that vector is the type.
+def completed(form: Format, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights with what this project's model has and the format has not: zeros for types of sentences; ModernBERT's
+    queries, keys and values apart. Where its input's words are the output's and one vector more, as `write_modernbert`
+    leaves them, that vector is the type.
     """
     weights = dict(stored)
     words = weights.get(form.named(_WORDS))
     if form not in (DISTILBERT, MODERNBERT) or words is None:
         return weights
     weights[form.named(_TYPES)] = words.new_zeros(1, words.shape[-1])
-    if form is DISTILBERT:
-        return weights
     for name in [name for name in weights if _JOINT.fullmatch(name) and len(weights[name]) % 3 == 0]:
         for part, weight in zip(_PARTS, weights.pop(name).chunk(3), strict=True):
             weights[name.replace("Wqkv", part)] = weight
@@ -661,11 +588,4 @@ def completed(form: Format, stored: Mapping[str, Tensor], full: Mapping[str, Any
         rounding = 4 * torch.finfo(words.dtype).eps * words.abs().max()
         if torch.allclose(words, output + added, rtol=0.0, atol=float(rounding)):
             weights |= {form.named(_WORDS): output, form.named(_TYPES): added}
-    if "head.dense.weight" in weights and not full["decoder_bias"]:
-        weights["decoder.bias"] = words.new_zeros(full["vocab_size"])
-    if any(full[key] for key in _BIASES):
-        tables = (form.named(_WORDS), form.named(_TYPES), "decoder.weight")
-        for name in [name for name in weights if name.endswith(".weight") and name not in tables]:
-            if weights[name].ndim:
-                weights.setdefault(f"{name.removesuffix('weight')}bias", weights[name].new_zeros(len(weights[name])))
     return weights
