@@ -16,7 +16,7 @@ def imdb(
         Path | None,
         typer.Option(
             "--imdb",
-            help="aclImdb_v1.tar.gz, or a folder with it or its files. Default: imdb_dataset_folder of config.json.",
+            help="Folder of the unpacked aclImdb_v1.tar.gz. Default: imdb_dataset_folder of config.json.",
         ),
     ] = None,
     validation: Annotated[

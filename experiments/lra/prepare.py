@@ -95,7 +95,7 @@ def listops(release: Release = None, *, wanted: Expressions, drawing: Drawing, c
 
 @with_flag_groups
 def text(
-    imdb: Annotated[Path, typer.Option(help="aclImdb_v1.tar.gz, or the folder of its files.")] = Path("imdb"),
+    imdb: Annotated[Path, typer.Option(help="Folder of the unpacked aclImdb_v1.tar.gz.")] = Path("imdb"),
     length: Length = 4000,
     validate_on_test: Annotated[
         bool, typer.Option("--validate_on_test", help="As the authors: validate on the test reviews, too.")

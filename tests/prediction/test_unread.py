@@ -48,8 +48,10 @@ def told_by(texts: list[str]) -> dict[str, list[object]]:
 
 
 @pytest.mark.usefixtures("knows_latin")
-@pytest.mark.parametrize("kind", TEXTS)
-@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet", "--embed"])
+@pytest.mark.parametrize(
+    ("kind", "ending"),
+    [*((kind, "csv") for kind in TEXTS), *(("both", ending) for ending in ("jsonl", "parquet", "--embed"))],
+)
 def test_a_table_gets_the_columns_that_it_has_need_of(
     kind: str,
     ending: str,

@@ -156,7 +156,6 @@ WRONG: dict[str, tuple[str, bytes | str, str]] = {
         "body,label\na,x\n".encode("utf-16-le"),
         "zero bytes as UTF-16 has: add --encoding utf-16-le",
     ),
-    "UTF-32": ("t.jsonl", "body,label\na,x\n".encode("utf-32"), "it is text in UTF-32: add --encoding utf-32"),
     "nested": (
         "t.json",
         '{\n "version": 1,\n "data": [{"body": "a"}]}',

@@ -137,7 +137,7 @@ class _File:
                     if row[-1].endswith(_END):
                         what = "it ends within quotes: the file ends early, or a quotation mark is text (--no_quotes)"
                     elif len(row) != len(self.header):
-                        quoted = " and is not quoted" * self.reading.is_quoted
+                        quoted = "" if self.reading.quotes is False else " and is not quoted"
                         what = (
                             f"expected {number_of(len(self.header), 'cell')}, found {len(row)}: the file ends early, "
                             f"or a cell holds a delimiter{quoted}"

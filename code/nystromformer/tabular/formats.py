@@ -26,18 +26,12 @@ large as the file.
 _BEGINNINGS = {
     b"\x1f\x8b": "compressed by gzip: decompress it (gunzip)",
     b"BZh": "compressed by bzip2: decompress it (bunzip2)",
-    b"\xfd7zXZ": "compressed by xz: decompress it (unxz)",
-    b"(\xb5/\xfd": "compressed by zstandard: decompress it (unzstd)",
     b"PK\x03\x04": "an Excel file (.xlsx), or a ZIP archive that has to be unpacked",
     b"\xd0\xcf\x11\xe0": "an Excel file of an old kind: save it as .xlsx",
     b"PAR1": "a Parquet file: give it the ending .parquet",
-    b"SQLite format 3": "a database of SQLite",
-    b"%PDF": "a PDF",
-    b"{\\rtf": "a document in rich text",
     b"<!doctype": "a web page: the download went wrong",
     b"<html": "a web page: the download went wrong",
     b"version https://git-lfs": "a pointer of Git LFS: run `git lfs pull`",
-    b"\xff\xfe\0\0": "text in UTF-32: add --encoding utf-32",
     b"\xff\xfe": "text in UTF-16: add --encoding utf-16",
     b"\xfe\xff": "text in UTF-16: add --encoding utf-16",
 }

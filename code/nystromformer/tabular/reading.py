@@ -72,14 +72,9 @@ class Reading:
             ) from None
 
     @property
-    def is_quoted(self) -> bool:
-        """Whether a quotation mark at the beginning of a cell quotes it."""
-        return self.quotes is not False
-
-    @property
     def quoting(self) -> Literal[0, 3]:
-        """The same, as csv has it."""
-        return csv.QUOTE_MINIMAL if self.is_quoted else csv.QUOTE_NONE
+        """Whether a quotation mark at the beginning of a cell quotes it, as csv has it."""
+        return csv.QUOTE_NONE if self.quotes is False else csv.QUOTE_MINIMAL
 
     def open(self, path: Path, newline: str | None = None) -> TextIO:
         """A text file; a byte that the encoding has not becomes half a character, which is no text, see `text_of`."""

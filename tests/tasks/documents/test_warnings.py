@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from finetuning import write_table
 
@@ -11,12 +10,9 @@ from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.tasks.documents.cut import Cut, Rule
 from nystromformer.tasks.documents.divide import Division
-from nystromformer.tasks.documents.labels import Look, warn_of_rare_labels
 from nystromformer.tasks.documents.question import Question
-from nystromformer.tasks.documents.recipe import Answer, Kind
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.finetuning.definition import Loading, Splits
-from nystromformer.tasks.finetuning.examples import Labels
 
 LENGTH = 32
 
@@ -35,22 +31,10 @@ def about(warnings: list[str], words: str) -> list[str]:
     return [text for text in warnings if words in text]
 
 
-@pytest.mark.parametrize("kind", ["classes", "several"])
-def test_labels_without_rows_and_with_one_row(kind: Kind) -> None:
-    """Named are those without a training row, and those that are trained on from the only row of the table."""
-    answer = Answer(kind, ("a", "b", "c", "d"))
-    trained: Labels = np.asarray([0, 0, 1, 3])
-    trained = np.eye(4, dtype=np.float32)[trained] if kind == "several" else trained
-    found = warn_of_rare_labels(Look(answer, {"a": 3, "b": 1, "c": 1, "d": 2}, [], []), trained)
-    assert found == ["no training row has the label c", "in only one row, too little to learn from: b"]
-    assert warn_of_rare_labels(Look(Answer("value"), {}, [], []), np.zeros(3, dtype=np.float32)) == []
-
-
 def test_a_label_in_one_row_of_the_table(loading: Loading, tmp_path: Path) -> None:
     rows = [(f"text {number}", "xy"[number % 2]) for number in range(20)]
     train = write_table(tmp_path / "t.csv", ("body", "label"), [*rows, ("a text", "once"), ("b", "two"), ("c", "two")])
-    of_file = load(loading, train, division=Division(str(train))).warnings
-    assert len(about(of_file, f"{train}: in only one row, too little to learn from: once")) == 1
+    load(loading, train, division=Division(str(train)))
     with pytest.raises(UserError, match="in only one row: once: add rows"):
         load(loading, train)
 

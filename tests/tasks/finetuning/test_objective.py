@@ -173,8 +173,8 @@ def test_predictions_follow_the_threshold(decided: Run, tables: Documents) -> No
     with (decided.folder / "predictions" / "test.tsv").open(newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
     told = [row["prediction"] for row in rows]
-    assert tables.tables.tested is not None
-    found = Predictor(decided.folder, "cpu")(list(tables.tables.tested.first))
+    assert tables.tested is not None
+    found = Predictor(decided.folder, "cpu")(list(tables.tested.first))
     assert found["prediction"].tolist() == told
     assert [label == "yes" for label in told] == [float(row["p_yes"]) > 0.5 for row in rows]
     truth = [row["label"] == "yes" for row in rows]

@@ -241,23 +241,6 @@ def numbers_of(answer: Answer, labels: LabelCells) -> Labels:
     return total
 
 
-def warn_of_rare_labels(look: Look, trained: Labels) -> list[str]:
-    """Warnings of labels that no training row has, and of those that are trained on from one row of the table alone.
-
-    Args:
-        trained: of the rows that are trained on.
-    """
-    answer = look.answer
-    if answer.kind == "value":
-        return []
-    several = answer.kind == "several"
-    left = trained.astype(bool).sum(0) if several else np.bincount(trained, minlength=len(answer.names))
-    missing = [name for name, count in zip(answer.names, left, strict=True) if not count]
-    single = [name for name in answer.names if look.counts.get(name) == 1 and name not in missing]
-    warnings = [f"no training row has the label {first_names(missing)}"] if missing else []
-    return [*warnings, *([f"in only one row, too little to learn from: {first_names(single)}"] if single else [])]
-
-
 def _look_at_values(column: str, labels: LabelCells) -> Look:
     values = np.asarray(labels.values())
     if (values == values[0]).all():

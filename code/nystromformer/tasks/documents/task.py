@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
@@ -23,7 +23,7 @@ from nystromformer.errors import UserError
 from nystromformer.tabular.table import open_place
 from nystromformer.tasks.documents.cut import Cut, Rule, encode_cut
 from nystromformer.tasks.documents.divide import divide
-from nystromformer.tasks.documents.labels import Look, look_at, numbers_of, warn_of_rare_labels
+from nystromformer.tasks.documents.labels import Look, look_at, numbers_of
 from nystromformer.tasks.documents.metrics import MAIN, score
 from nystromformer.tasks.documents.predictions import write_split
 from nystromformer.tasks.documents.question import Question
@@ -46,11 +46,18 @@ _SHARE_WHOLE = 0.95
 _LOOKED_AT, _LENGTH_STEP = 2000, 32
 
 
-class Tables:
-    """The tables of a task, each read when it is first needed, and once."""
+class Documents(Definition):
+    """What the labels of a table ask for. Each table is read when it is first needed, and once."""
+
+    kind = "classify"
+    compares_words = True
 
     def __init__(self, question: Question) -> None:
         self.question = question
+        self.cut = question.cut or Cut()
+        self.name = f"documents/{question.name}"
+        self.choices = {"table": question.name}
+        self._of_lengths: list[str] = []
         self._encoded_test: tuple[tuple[Tokenizer, int, bool, Cut], EncodedTexts] | None = None
 
     @cached_property
@@ -92,11 +99,11 @@ class Tables:
         second = [texts[1] for texts in rows.texts] if len(rows.text_columns) > 1 else None
         return Texts(f"{self.question.name} {split}", [texts[0] for texts in rows.texts], second, labels, rows.ids)
 
-    def encode_tested(self, loading: Loading, cut: Cut) -> EncodedTexts | None:
+    def _encode_tested(self, loading: Loading) -> EncodedTexts | None:
         """The rows of the test table, encoded once for the warnings and the predictions."""
         if self.tested is None:
             return None
-        way = loading.tokenizer, loading.length, loading.sentence_types, cut
+        way = loading.tokenizer, loading.length, loading.sentence_types, self.cut
         if self._encoded_test is None or self._encoded_test[0] != way:
             self._encoded_test = way, encode_cut(self.tested, *way)
         return self._encoded_test[1]
@@ -105,34 +112,19 @@ class Tables:
         question = self.question
         return read_rows(open_place(place, question.default, question.reading), question, labelled, divided)
 
-
-class Documents(Definition):
-    """What the labels of a table ask for."""
-
-    kind = "classify"
-    compares_words = True
-
-    def __init__(self, question: Question, tables: Tables | None = None, of_lengths: str = "") -> None:
-        self.tables = tables or Tables(question)
-        self.question = question
-        self.cut = question.cut or Cut()
-        self._of_lengths = of_lengths
-        self.name = f"documents/{question.name}"
-        self.choices = {"table": question.name}
-
-    def fit_length(self, tokenizer: Tokenizer, most: int) -> tuple[Documents, int]:
+    def fit_length(self, tokenizer: Tokenizer, most: int) -> int:
         """Rows as long as 95 % of the training table's texts are, rounded up; where that is more than `most`, rows of
         that many, and windows unless another rule is asked for.
         """
-        texts = self.tables.texts_of(self.tables.rows, "train")
+        texts = self.texts_of(self.rows, "train")
         looked_at = select(texts, subset(len(texts), _LOOKED_AT))
         lengths = EncodedTexts(looked_at, tokenizer, MOST, sentence_types=False).lengths
         longest = int(np.quantile(lengths, _SHARE_WHOLE, method="higher"))
         length = min(most, -(-longest // _LENGTH_STEP) * _LENGTH_STEP)
-        cut = self.question.cut or Cut("head" if longest <= most else "windows")
+        self.cut = self.question.cut or Cut("head" if longest <= most else "windows")
         note = f"{100 * _SHARE_WHOLE:.0f} % of the texts have at most {longest:,} tokens: --length {length}"
-        note += "" if longest <= most else f", the model's longest row, and --cut {cut.rule}"
-        return Documents(replace(self.question, cut=cut), self.tables, note), length
+        self._of_lengths = [note + ("" if longest <= most else f", the model's longest row, and --cut {self.cut.rule}")]
+        return length
 
     def open_from_scratch(self, experiment: Experiment) -> Start:
         """Initial weights, and a tokenizer trained on the training table's texts, kept below the checkpoints.
@@ -141,19 +133,19 @@ class Documents(Definition):
             UserError: the table is none, or the tokenizer cannot be written.
         """
         # What is wrong with the tables is said before anything is written.
-        _ = self._divided, self.target, self.tables.tested
+        _ = self._divided, self.target, self.tested
         size = experiment.config.model.vocab_size
-        texts = [text for row in self.tables.rows.texts for text in row]
+        texts = [text for row in self.rows.texts for text in row]
         digest = hashlib.sha256(json.dumps([size, texts]).encode()).hexdigest()
         folder = experiment.checkpoints / self.name / "cache" / f"tokenizer-{digest[:12]}"
         if not (folder / TOKENIZER_FILE).is_file():
-            logger.info("training a tokenizer of at most %s tokens on %s", f"{size:,}", self.tables.rows.table.name)
+            logger.info("training a tokenizer of at most %s tokens on %s", f"{size:,}", self.rows.table.name)
             save_tokenizer(train_tokenizer(texts, size), folder)
         return None, load_tokenizer(folder)
 
     @property
     def answer(self) -> Answer:
-        return self.tables.look.answer
+        return self.look.answer
 
     @property
     def main_metric(self) -> str:  # type: ignore[override]  # known once the labels are
@@ -188,7 +180,7 @@ class Documents(Definition):
         facts = {"answer": asdict(self.answer), "weights": self.weights}
         warnings = [*self._warn_of_training(rows, encoded[0], loading), *reduced]
         recipe = json.dumps(facts, sort_keys=True)
-        tables = [held_out] if self.tables.tested is None else [held_out, self.tables.tested]
+        tables = [held_out] if self.tested is None else [held_out, self.tested]
         shown = " ".join(hashlib.sha256(json.dumps(each.ids).encode()).hexdigest() for each in tables)
         positive = self.answer.names[1] if len(self.answer.names) == 2 else ""
         of_test = self._warn_of_test(rows, loading)
@@ -198,7 +190,7 @@ class Documents(Definition):
         return score(self.answer, scores_NC, labels_N)
 
     def test(self, loading: Loading) -> dict[str, Examples]:
-        tested = self.tables.encode_tested(loading, self.cut)
+        tested = self._encode_tested(loading)
         return {} if tested is None else {"test": tested}
 
     def write(
@@ -215,26 +207,18 @@ class Documents(Definition):
         return figures
 
     def texts(self, loading: Loading) -> dict[str, Any]:
-        labels = self.tables.rows.labels
-        assert labels is not None
-        recipe = Recipe(
-            answer=self.answer,
-            text=self.tables.rows.text_columns,
-            label=labels.columns,
-            separator=self.question.separator,
-            cut=self.cut,
-        )
-        return asdict(recipe)
+        assert self.rows.labels is not None
+        names = self.rows.text_columns, self.rows.labels.columns
+        return asdict(Recipe(self.answer, *names, self.question.separator, self.cut))
 
     @cached_property
     def _divided(self) -> tuple[Texts, Texts]:
         """The rows to train on and those to choose by."""
-        tables, division = self.tables, self.question.division
-        texts = tables.texts_of(tables.rows, "train")
-        if tables.validation_rows is not None:
-            return texts, tables.texts_of(tables.validation_rows, "validation")
+        texts = self.texts_of(self.rows, "train")
+        if self.validation_rows is not None:
+            return texts, self.texts_of(self.validation_rows, "validation")
         is_class = self.answer.kind in ("classes", "ordered")
-        return divide(texts, division, is_class, tables.rows.group, tables.rows.time)
+        return divide(texts, self.question.division, is_class, self.rows.group, self.rows.time)
 
     @property
     def _notes(self) -> list[str]:
@@ -248,14 +232,14 @@ class Documents(Definition):
         shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
         what = "a value" if answer.kind == "value" else f"{said[answer.kind]} {shown}"
         told = "" if self.question.kind else " (another kind is asked for by --kind)"
-        rows, tested = self.tables.rows, self.tables.test_rows
+        rows, tested = self.rows, self.test_rows
         notes = [f"{rows.table.name}: {number_of(len(rows), 'row')}; what is learned is {what}{told}"]
-        notes += [f"  {line}" for line in self.tables.look.lines]
+        notes += [f"  {line}" for line in self.look.lines]
         tables = [each for each in (rows, tested) if each is not None and each.left_out]
         notes += [f"{each.table.name}: {number_of(each.left_out, 'row')} left out (--skip_empty)" for each in tables]
         if tested is not None and tested.labels is None:
             notes.append(f"{tested.table.name}: no labels in {self.question.label}: predicted, and not scored")
-        return [*notes, self._of_lengths] if self._of_lengths else notes
+        return [*notes, *self._of_lengths]
 
     def _warn_of_training(self, train: Texts, encoded: EncodedTexts, loading: Loading) -> list[str]:
         """Warnings of the training table and the validation rows.
@@ -263,22 +247,20 @@ class Documents(Definition):
         Args:
             train: the rows that are trained on.
         """
-        tables, held_out = self.tables, self._divided[1]
-        assert train.labels is not None
-        of_labels = [*tables.look.doubts, *warn_of_rare_labels(tables.look, train.labels)]
+        held_out = self._divided[1]
         return [
-            *(f"{tables.rows.table.name}: {warning}" for warning in of_labels),
+            *(f"{self.rows.table.name}: {doubt}" for doubt in self.look.doubts),
             *_warn_of_cut_texts(encoded, loading.length, self.cut.rule),
             *_warn_of_trained_texts(train, held_out),
         ]
 
     def _warn_of_test(self, train: Texts, loading: Loading) -> list[str]:
         """Warnings of the test table."""
-        tested, rule = self.tables.tested, self.cut.rule
+        tested, rule = self.tested, self.cut.rule
         if tested is None:
             return []
         # Windows drop nothing, and take long to make.
-        encoded = None if rule == "windows" else self.tables.encode_tested(loading, self.cut)
+        encoded = None if rule == "windows" else self._encode_tested(loading)
         return [
             *([] if encoded is None else _warn_of_cut_texts(encoded, loading.length, rule)),
             *_warn_of_trained_texts(train, tested),

@@ -100,9 +100,9 @@ class Definition(ABC):
         """The checkpoint's tokenizer with the task's own tokens at its end; not called where `kinds` is given."""
         return tokenizer
 
-    def fit_length(self, tokenizer: Tokenizer, most: int) -> tuple[Definition, int]:
-        """The task with rows of a length that suits its texts, of `most` tokens at most, where none is asked for."""
-        return self, most
+    def fit_length(self, tokenizer: Tokenizer, most: int) -> int:
+        """Tokens of the longest row that suit its texts, `most` at most, where none are asked for."""
+        return most
 
     @abstractmethod
     def load(self, loading: Loading) -> Splits:

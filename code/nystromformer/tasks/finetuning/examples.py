@@ -6,7 +6,6 @@ Shapes: B rows, N tokens.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -39,19 +38,6 @@ class Texts:
 
     def __len__(self) -> int:
         return len(self.first)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 (hexadecimal) of the whole texts and their labels."""
-        digest = hashlib.sha256()
-        for column in (self.first, *([] if self.second is None else [self.second])):
-            for text in column:
-                content = text.encode()
-                digest.update(b"%d;" % len(content))
-                digest.update(content)
-        if self.labels is not None:
-            digest.update(np.ascontiguousarray(self.labels).data)
-        return digest.hexdigest()
 
 
 def select(texts: Texts, chosen: Ints, name: str | None = None) -> Texts:

@@ -131,7 +131,7 @@ def _open_task(
         assert tokenizer is not None, "what it begins with has one"
         vocabulary = task.tokenizer(tokenizer)
         if not (flags.length or pad_to):
-            task, length = task.fit_length(vocabulary, length)
+            length = task.fit_length(vocabulary, length)
     if pad_to is not None and pad_to < length:
         raise UserError(f"--pad_to {pad_to}: expected at least --length {length}")
     num_tokens = task.kinds if vocabulary is None else vocabulary.get_vocab_size()

@@ -4,11 +4,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from nystromformer.runs.figures import (
-    MARKS,
     UNITS,
     Spread,
     difference_of,
-    mark,
     power_note,
     rows_behind,
     shown,
@@ -72,10 +70,10 @@ def table(
         for name in names:
             for epochs in ([run.best for run in runs], [run.last for run in runs]):
                 spread = Spread.of([each.metrics[name] for each in epochs])
-                cells.append(_marked(name, spread, compared, rows_behind(name, first.rows)))
+                cells.append(shown(name, spread))
         rows.append(cells)
     for baseline, metrics in compared.items():
-        guesses = [_aligned(shown(name, metrics[name]) if name in metrics else "", "") for name in names]
+        guesses = [shown(name, metrics[name]) if name in metrics else "" for name in names]
         rows.append([baseline, *(cell for guess in guesses for cell in (guess, ""))])
     validated = ", ".join(f"{number_of(count, 'example')} of {name}" for name, count in first.rows.items())
     every = first.settings.every
@@ -121,14 +119,13 @@ def _below(groups: Sequence[Sequence[Run]], baselines: Baselines, width: int) ->
         lines.append(f"{have} fewer finished seeds than the first one, and so are listed below it whatever their means")
     for name in chosen[0].test_metrics:
         spread = Spread.of([result.test_metrics[name] for result in chosen])
-        figure = _marked(name, spread, baselines, chosen[0].tested_rows(name), "_test")
-        text = f"test {name} of {tested_weights(chosen)} weights: {figure}"
+        text = f"test {name} of {tested_weights(chosen)} weights: {shown(name, spread)}"
         others = [
             f"{other} {shown(name, metrics[name + '_test'])}"
             for other, metrics in baselines.items()
             if name + "_test" in metrics
         ]
-        lines.append("; ".join([text.rstrip(), *others]))
+        lines.append("; ".join([text, *others]))
     metric, seeds = chosen[0].main_metric, [([run.best for run in runs], len(runs)) for runs in groups]
     figures = [(Spread.of([each.metrics[metric] for each in epochs]), count) for epochs, count in seeds]
     note = power_note({metric: smallest_difference(metric, figures, rows_behind(metric, chosen[0].rows))})
@@ -137,8 +134,6 @@ def _below(groups: Sequence[Sequence[Run]], baselines: Baselines, width: int) ->
         thresholds = ", ".join(f"{run.best.metrics[THRESHOLD]:.3g}" for run in chosen)
         text = f"trained for {objective}; the threshold (in log-odds) is chosen on the validation data: {thresholds}"
         lines += textwrap.wrap(text, width)
-    if baselines:
-        lines += textwrap.wrap(MARKS, width)
     return lines
 
 
@@ -172,15 +167,3 @@ def _verdict(chosen: Sequence[Run], baselines: Baselines, others: Sequence[Run])
     where = "test rows" if on_test else "validation rows, which chose the epoch,"
     text = f"On the {rows:,} {where} {best} is best: {metric} {shown(metric, figures[best][0])}, {ahead} above {second}"
     return f"{text}{advice.get(best, ': guessing is as good')}."
-
-
-def _marked(metric: str, spread: Spread, baselines: Baselines, rows: int, ending: str = "") -> str:
-    key = metric + ending
-    compared = [metrics[key] for metrics in baselines.values() if key in metrics]
-    text = shown(metric, spread)
-    return _aligned(text, mark(metric, spread, compared, rows)) if baselines else text
-
-
-def _aligned(text: str, sign: str) -> str:
-    """Figures with and without marks end in one column."""
-    return f"{text} {sign:1}"

@@ -1,10 +1,7 @@
 """Sentiment of film reviews (Maas et al. 2011): validation is a part of train; test is used once, whole."""
 
-import gzip
 import re
-import tarfile
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property
 from itertools import chain
@@ -30,7 +27,6 @@ from nystromformer.tasks.finetuning.encoded import (
 from nystromformer.tasks.finetuning.examples import Examples, Texts, split_validation
 from nystromformer.tasks.finetuning.target import Classes, Target
 
-ARCHIVE = "aclImdb_v1.tar.gz"
 LABELS = ("neg", "pos")
 """Folders of the reviews, in the order of the class numbers."""
 OFFICIAL_SIZE = 25_000
@@ -42,7 +38,7 @@ class Imdb(Definition):
     """Positive or negative.
 
     Args:
-        source: a folder or archive as `read_imdb` takes it.
+        source: a folder as `read_imdb` takes it.
         validation: the share of the training reviews that is held out to choose by.
         split_seed: which reviews those are.
     """
@@ -88,8 +84,7 @@ def read_imdb(source: Path, keep_breaks: bool = False) -> dict[str, Texts]:
     """The reviews of "train" and "test"; those without a label are left out.
 
     Args:
-        source: a folder with train/neg/*.txt and the like, at its top or in aclImdb/; the official archive, which is
-            read without being unpacked; or a folder with that.
+        source: a folder with train/neg/*.txt and the like, at its top or in aclImdb/.
         keep_breaks: leave line breaks (`<br />`) as they are; else each becomes a space.
 
     Returns:
@@ -97,47 +92,26 @@ def read_imdb(source: Path, keep_breaks: bool = False) -> dict[str, Texts]:
         such as "neg/123_4".
 
     Raises:
-        UserError: there are no such reviews, an archive is damaged or cut off, or a review is not UTF-8.
+        UserError: there are no such reviews, or a review is not UTF-8.
     """
     reviews: dict[str, list[tuple[int, int, str, str]]] = {"train": [], "test": []}
-    for match, content in _files(source):
-        split, label, number, rating = match.groups()
-        try:
-            text = content.decode() if keep_breaks else without_breaks(content.decode())
-        except UnicodeDecodeError as error:
-            raise UserError(f"{source}: {match[0]}: {error}") from None
-        reviews[split].append((LABELS.index(label), int(number), f"{label}/{number}_{rating}", text))
+    for path in source.glob("**/*.txt"):
+        if match := _REVIEW.fullmatch(path.relative_to(source).as_posix()):
+            split, label, number, rating = match.groups()
+            try:
+                text = path.read_bytes().decode()
+            except UnicodeDecodeError as error:
+                raise UserError(f"{path}: {error}") from None
+            text = text if keep_breaks else without_breaks(text)
+            reviews[split].append((LABELS.index(label), int(number), f"{label}/{number}_{rating}", text))
     for split, found in reviews.items():
         if missing := [label for number, label in enumerate(LABELS) if number not in {each[0] for each in found}]:
             raise UserError(
-                f"{source}: found no reviews in {split}/{missing[0]}/*.txt. Download {ARCHIVE} from "
-                "https://ai.stanford.edu/~amaas/data/sentiment/ and put it there; it need not be unpacked."
+                f"{source}: found no reviews in {split}/{missing[0]}/*.txt. Download aclImdb_v1.tar.gz from "
+                "https://ai.stanford.edu/~amaas/data/sentiment/ and unpack it there"
             )
     columns = {split: list(zip(*sorted(found), strict=True)) for split, found in reviews.items()}
     return {
         split: Texts(f"IMDB {split}", texts, labels=np.asarray(labels, dtype=np.int64), ids=list(ids))
         for split, (labels, _, ids, texts) in columns.items()
     }
-
-
-def _files(source: Path) -> Iterator[tuple[re.Match[str], bytes]]:
-    """Names and contents of a folder's reviews, or of an archive's, which is read as a stream."""
-    archive = source / ARCHIVE if (source / ARCHIVE).is_file() else source
-    if not archive.is_file():
-        for path in source.glob("**/*.txt"):
-            if match := _REVIEW.fullmatch(path.relative_to(source).as_posix()):
-                yield match, path.read_bytes()
-        return
-    try:
-        # Not tarfile's own "r|gz": that does not notice a wrong checksum or a missing end.
-        with gzip.open(archive) as content, tarfile.open(fileobj=content, mode="r|", errorlevel=2) as tar:
-            for member in tar:
-                if (match := _REVIEW.fullmatch(member.name)) and (file := tar.extractfile(member)) is not None:
-                    yield match, file.read()
-            while content.read(1 << 20):  # the checksum is at the end
-                pass
-    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(
-            f"{archive}: the archive is damaged or cut off ({error}). Download it again; the official one has "
-            "84,125,825 bytes."
-        ) from error
