@@ -8,8 +8,8 @@ import typer
 from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.command_line.flags import DeviceName
+from nystromformer.command_line.runtime import this_command
 from nystromformer.interop.experiments.settings import Conversion, ImportSettings
-from nystromformer.runs.call import this_call
 
 
 @with_flag_groups
@@ -59,7 +59,7 @@ def convert(
     """
     from nystromformer.interop.experiments.convert import convert_model
 
-    told, stopped_by = convert_model(source, dest, conversion, device, str(this_call()))
+    told, stopped_by = convert_model(source, dest, conversion, device, this_command())
     typer.echo(told)
     if stopped_by is not None:
         raise typer.Exit(128 + stopped_by)

@@ -75,7 +75,7 @@ nitpick_ignore = [
         ("py:class", f"nystromformer.{name}")
         for name in (
             *("config.attention.base.AttentionConfig", "config.attention.nystrom.NystromConfig"),
-            *("config.schema.ExperimentConfig", "errors.UserError", "training.device.Device", "runs.call.Call"),
+            *("config.schema.ExperimentConfig", "errors.UserError", "training.device.Device"),
             *("tasks.finetuning.examples.Examples", "tasks.documents.recipe.Recipe", "files.writing.FileStamp"),
             *("model.finetuning.ClassificationModel", "model.build.PretrainingModel", "attention.mask.Order"),
             *("attention.landmarks.Segments", "attention.landmarks.Ranges", "attention.global_tokens.GlobalTokens"),

@@ -30,7 +30,7 @@ LIKE_ANOTHER = {
     *(f"{name}+conv" for name in ("linear", "performer", "linformer", "conv_linformer", "local", "longformer")),
     *(f"{name}+conv" for name in ("reformer", "sinkhorn", "sparse", "synthesizer", "mra")),
     *("softmax+conv-unmasked", "linformer-shared", "local-alone", "sinkhorn-sharp"),
-    *("nystrom-1-kmeans", "nystrom-3-iterations", "near_far-blocks"),
+    *("nystrom-1-kmeans", "nystrom-3-iterations", "near_far-blocks", "mra-block"),
 }
 """Their graphs differ from another case's in numbers, or in the convolution, alone, or are a part of it."""
 
@@ -90,7 +90,7 @@ def relative_error(actual: Tensor, expected: Tensor) -> float:
     [
         *((length, torch.float32) for length in LENGTHS),
         *((length, torch.float64) for length in (7, 64)),
-        pytest.param(500, torch.float64, marks=pytest.mark.slow),
+        pytest.param(260, torch.float64, marks=pytest.mark.slow),
     ],
 )
 def test_outputs_and_gradients_are_the_oracles(case: Case, length: int, dtype: torch.dtype) -> None:
@@ -518,7 +518,7 @@ def test_one_exported_program_serves_every_length(case: Case, masked: bool) -> N
 
 
 @every_case
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_any_batch_length_and_mask(case: Case, data: st.DataObject) -> None:
     batch = data.draw(st.integers(1, 4), label="batch")

@@ -48,7 +48,6 @@ def test_it_sees_a_token_that_all_look_at_wherever_it_stands() -> None:
     [
         pytest.param({"neighbours": 4}, id="all near"),
         pytest.param({"num_landmarks": 40}, id="each group one token"),
-        pytest.param({"num_landmarks": 40, "landmarks": "kmeans"}, id="each cluster one token"),
         pytest.param({"num_selected": 40}, id="all selected"),
         pytest.param({"num_blocks": 5}, id="all blocks"),
     ],

@@ -78,7 +78,6 @@ def test_blocks_and_budgets_fit_the_length(
         ("bigbird", {"num_window_blocks": 4}, "num_window_blocks: expected an odd number"),
         ("longformer", {"window": 3}, "window: expected a multiple of 2, found 3"),
         ("mra", {"num_blocks": 5, "neighbours": 2, "num_first_blocks": 1}, "num_blocks: expected at least 6"),
-        ("near_far", {"landmarks": "strided"}, "landmarks: expected 'segment_means' or 'kmeans'"),
         ("reformer", {"num_buckets": 5}, "num_buckets: expected a multiple of 2"),
         ("sinkhorn", {"temperature": float("nan")}, "temperature: expected a finite number, found NaN"),
     ],

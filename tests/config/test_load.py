@@ -112,7 +112,7 @@ def test_all_mistakes_at_once_with_paths_that_the_file_has(valid: Data, write_co
         "pretraining_setting.epoch: missing",
         "pretraining_setting.epochs: unknown key; did you mean epoch?",
         "gpu_setting.inst_per_gpu: expected greater than or equal to 1, found 0",
-        "gpu_setting.zzz: unknown key; valid ones: inst_per_gpu, parallel",
+        "gpu_setting.zzz: unknown key; valid ones: inst_per_gpu",
     ]
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from nystromformer.errors import UserError
-from nystromformer.files.parts import MARK, PARTS, InUse, Parts, open_parts
-from nystromformer.files.writing import NewFile, write_json, write_text
+from nystromformer.files.parts import MARK, PARTS, Parts, open_parts
+from nystromformer.files.writing import InUse, NewFile, write_json, write_text
 
 FACTS = {"seed": 0, "table": "abc"}
 

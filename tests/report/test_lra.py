@@ -13,7 +13,6 @@ from small import ROOT, run_here
 from nystromformer.errors import UserError
 from nystromformer.report.lra import collect, write_lra
 from nystromformer.runs.baselines import BASELINES, Baselines
-from nystromformer.runs.call import Call
 from nystromformer.runs.figures import Spread
 from nystromformer.runs.record import Origin
 from nystromformer.tables import markdown
@@ -48,7 +47,7 @@ def write_run(
         "kind": "lra",
         "choices": {"task": name, "track": track or "paper", "as_published": False},
         "task": f"lra/{task}",
-        "call": Call("code/run_lra.py", {"--attention": (attention,), "--seed": (str(seed),)}),
+        "command": f"python code/run_lra.py --attention {attention} --seed {seed}",
         "origin": Origin(),
         "attention": (SOFTMAX | {"name": attention},) * 2,
         "length": 2000,
@@ -70,7 +69,7 @@ def write_run(
 def measure(place: Path, figures: Mapping[str, float]) -> None:
     """Keep what guessers reached on the test data beside a run's task."""
     spreads = {name: {"accuracy_test": Spread(value, None)} for name, value in figures.items()}
-    add_baselines(place.parent / BASELINES, Baselines("d" * 64, "p" * 64, {"train": 100}, spreads, Call("x"), {}))
+    add_baselines(place.parent / BASELINES, Baselines("d" * 64, "p" * 64, {"train": 100}, spreads, "x", {}))
 
 
 def test_runs_stand_in_columns_where_the_attention_alone_differs(tmp_path: Path) -> None:

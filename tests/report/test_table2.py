@@ -13,7 +13,6 @@ from nystromformer.errors import UserError
 from nystromformer.report.table2 import write_table2
 from nystromformer.runs import record
 from nystromformer.runs.baselines import Baselines
-from nystromformer.runs.call import Call
 from nystromformer.runs.figures import MARKS, Spread
 from nystromformer.runs.objective import ObjectiveSettings
 from nystromformer.runs.record import EpochMetrics, Origin
@@ -26,8 +25,8 @@ def of_task(task: str) -> dict[str, Any]:
     """What a record says of its task, by where its runs lie."""
     kind, _, name = task.partition("/")
     choices = {"task": name} if kind == "glue" else {}
-    call = Call(f"code/run_{kind}.py", {"--task": (name,), "--seed": ("0",)} if kind == "glue" else {})
-    return {"kind": kind, "choices": choices, "task": task, "call": call}
+    flags = f" --task {name} --seed 0" if kind == "glue" else ""
+    return {"kind": kind, "choices": choices, "task": task, "command": f"python code/run_{kind}.py{flags}"}
 
 
 def write_run(experiment: Path, task: str = "glue/SST-2", values: tuple[float, ...] = (0.9,), **changes: Any) -> Path:
@@ -49,7 +48,7 @@ def measure(
         "data": "d" * 64,
         "tested": "",
         "rows": {"train": 67349, "validation": 872},
-        "call": Call("code/run_glue.py", {"--baselines": ()}),
+        "command": "python code/run_glue.py --baselines",
         "machine": {"date": "2026-01-02", "commit": "abc1234", "processor": "a processor, 2 cores"},
     }
     spreads = {name: {k: Spread(*v) for k, v in figures.items()} for name, figures in baselines.items()}
@@ -128,7 +127,7 @@ OTHER_SETTINGS: tuple[dict[str, Any], ...] = (
     *({"batch_size": 16}, {"learning_rate": 1e-5}, {"epochs": 3}, {"warmup": 0.0}, {"bucket": 1}, {"pad_to": 64}),
     {"origin": Origin("cp-0002.model", 2, 1500, "8d6a49d1" * 8, "u" * 64)},
 )
-NO_SETTINGS = ({"--device": ("cuda",)}, {"--set": ("gpu_setting.inst_per_gpu=5",)}, {"--baselines": ()})
+NO_SETTINGS = ("--device cuda", "--set gpu_setting.inst_per_gpu=5", "--baselines")
 RATES = {1e-5: (0.95, 0.5), 2e-5: (0.8, 0.82), 3e-5: (0.7, 0.7)}
 OF_FEW = record.Tested(0, "t" * 64, "", (), warnings=("test has 30 rows",))
 SHOWN: dict[str, tuple[list[dict[str, Any]], str]] = {
@@ -146,7 +145,10 @@ SHOWN: dict[str, tuple[list[dict[str, Any]], str]] = {
     ),
     **{f"not averaged: {change}": ([{}, {"values": (0.5,), "seed": 1} | change], "90.0") for change in OTHER_SETTINGS},
     **{
-        f"averaged: {flags}": ([{}, {"values": (0.8,), "seed": 1, "call": Call("run_glue.py", flags)}], "85.0 ± 7.1")
+        f"averaged: {flags}": (
+            [{}, {"values": (0.8,), "seed": 1, "command": f"python run_glue.py {flags}"}],
+            "85.0 ± 7.1",
+        )
         for flags in NO_SETTINGS
     },
 }
@@ -309,7 +311,7 @@ def test_baselines_stand_below_and_figures_within_their_noise_are_marked(tmp_pat
     assert table.text.count(MARKS) == 1
     facts = "SST-2: 67,349 rows of train, 872 rows of validation; date 2026-01-02, commit abc1234"
     assert facts in table.text
-    assert table.text.count(str(measured.call)) == 1
+    assert table.text.count(measured.command) == 1
     assert "not measured" not in table.text
     figures = {figure["model"]: figure for figure in table.data["figures"]}
     assert {name: figure["marks"]["accuracy"] for name, figure in figures.items()} == {
@@ -319,7 +321,7 @@ def test_baselines_stand_below_and_figures_within_their_noise_are_marked(tmp_pat
         "chance": "<",
     }
     kept = figures["near"]["baselines"]
-    assert (kept["machine"], kept["call"]["script"]) == (measured.machine, "code/run_glue.py")
+    assert (kept["machine"], kept["command"]) == (measured.machine, measured.command)
     assert kept["baselines"]["tf-idf"]["accuracy"] == {"mean": 0.786, "deviation": 0.01}
 
 

@@ -3,20 +3,16 @@
 import ast
 import json
 import re
-import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from records import a_run
 from small import ROOT
 
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import read_checked, write_checked
-from nystromformer.runs.call import Call
-from nystromformer.runs.record import find_runs, find_unfinished, open_run, read_run
+from nystromformer.runs.record import find_runs, open_run, read_run
 
 
 def test_what_was_written_is_read_again(tmp_path: Path) -> None:
@@ -34,7 +30,6 @@ def test_finished_and_unfinished_runs_are_found(tmp_path: Path) -> None:
     replace(a_run(tmp_path / "wikihop" / "d"), epochs=()).write()
     assert [run.folder.name for run in find_runs(tmp_path)] == ["a", "b", "c"]
     assert [run.folder.name for run in find_runs(tmp_path, "imdb")] == ["c"]
-    assert find_unfinished(tmp_path) == [tmp_path / "wikihop" / "d"]
 
 
 def test_a_folder_without_a_run(tmp_path: Path) -> None:
@@ -65,23 +60,12 @@ def test_the_tokenizer_is_the_runs_own(tmp_path: Path) -> None:
         _ = run.tokenizer
 
 
-words = st.text(min_size=1).filter(lambda text: "\0" not in text)
-
-
-@given(st.dictionaries(words.map(lambda text: f"--{text}"), st.lists(words).map(tuple), max_size=4), words)
-def test_the_line_of_a_call_is_what_a_shell_reads(flags: dict[str, tuple[str, ...]], argument: str) -> None:
-    python, script, first, *line = shlex.split(str(Call("code/run_glue.py", flags, (argument,))))
-    assert [python, script, first] == ["python", "code/run_glue.py", argument]
-    with_words = [word for flag, each in flags.items() for one in each for word in (flag, one)]
-    assert line == with_words + [flag for flag, each in flags.items() if not each]
-
-
 READ_BY_NAME = re.compile(r"(^|/)result\\.json$")
 PARSES = ("partition", "rpartition", "split", "removeprefix", "startswith")
 
 
 def test_records_are_read_in_one_place_and_nothing_that_they_say_is_parsed() -> None:
-    """Facts have fields: `Run.choices` in the place of a task's name, `Run.call` in that of a command line."""
+    """Facts have fields: `Run.choices` in the place of a task's name."""
     wrong = []
     for path in sorted((ROOT / "code").rglob("*.py")):
         if path.parent.name == "runs":
@@ -89,6 +73,6 @@ def test_records_are_read_in_one_place_and_nothing_that_they_say_is_parsed() -> 
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             is_file = isinstance(node, ast.Constant) and isinstance(node.value, str) and READ_BY_NAME.search(node.value)
             owner = ast.unparse(node.value) if isinstance(node, ast.Attribute) and node.attr in PARSES else ""
-            if is_file or owner.endswith((".task", ".command", ".call")):
+            if is_file or owner.endswith((".task", ".command")):
                 wrong.append(f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}")
     assert not wrong

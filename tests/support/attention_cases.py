@@ -17,7 +17,6 @@ from nystromformer.attention.base import Holds
 from nystromformer.attention.bigbird import BigBirdAttention
 from nystromformer.attention.linformer import LinformerAttention
 from nystromformer.attention.local import LocalAttention
-from nystromformer.attention.near_far import NearFarAttention
 from nystromformer.attention.reformer import ReformerAttention
 from nystromformer.attention.registry import register_from_file
 from nystromformer.attention.sparse import SparseAttention
@@ -114,9 +113,14 @@ _performer = oracle_of(reference.performer_attention, "kernel", features="featur
 _piecewise = oracle_of(reference.piecewise_attention, keys_HSD="key_weight_HSD", values_HSD="value_weight_HSD")
 _sinkhorn = oracle_of(reference.sinkhorn_attention, "block_size", "iterations", "temperature")
 _longformer = oracle_of(reference.longformer_attention, "window", num_first="num_global_tokens")
+_near_far = oracle_of(
+    reference.near_far_attention,
+    *("block_size", "neighbours", "num_selected", "num_blocks"),
+    num_groups="num_landmarks",
+)
 _mra = oracle_of(
     reference.mra_attention,
-    *("block_size", "num_blocks", "neighbours", "choice", "coarse"),
+    *("block_size", "num_blocks", "neighbours", "choice"),
     num_first="num_first_blocks",
 )
 
@@ -194,16 +198,6 @@ def _nystrom(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | 
     return reference.nystrom_attention(q, k, v, keep, **sizes, landmarks=rules[config.landmarks])
 
 
-def _near_far(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
-    assert isinstance(module, NearFarAttention)
-    grouping = reference.segments if module.config.landmarks == "segment_means" else reference.clusters
-    names = ("block_size", "neighbours", "num_selected", "num_blocks")
-    of_settings = oracle_of(
-        partial(reference.near_far_attention, grouping=grouping, probes=32), *names, num_groups="num_landmarks"
-    )
-    return of_settings(module, q, k, v, keep)
-
-
 def _case(id: str, oracle: Oracle, longest: int = LONGEST, **parameters: Any) -> Case:
     """A case of the attention that its id begins with."""
     return Case(id, re.split("[+-]", id)[0], oracle, parameters, longest)
@@ -254,13 +248,10 @@ CASES = [
     _case("mra", _mra, block_size=4, num_blocks=2),
     _case("mra+conv", _mra, block_size=3, num_blocks=5, neighbours=1, num_first_blocks=1, conv_kernel_size=3),
     _case("mra-query", _mra, block_size=4, num_blocks=2, choice="query"),
-    _case("mra-sparse", _mra, block_size=4, num_blocks=3, choice="block", coarse=False),
+    _case("mra-block", _mra, block_size=4, num_blocks=3, choice="block"),
     _case("near_far", _near_far, block_size=4, num_landmarks=5, num_selected=3),
     _case("near_far+conv", _near_far, block_size=5, neighbours=0, num_landmarks=2, num_selected=0, conv_kernel_size=3),
     _case("near_far-blocks", _near_far, block_size=3, num_landmarks=6, num_selected=2, num_blocks=2),
-    _case(
-        "near_far-kmeans", _near_far, block_size=4, num_landmarks=6, landmarks="kmeans", num_selected=2, num_blocks=1
-    ),
     _case("nystrom", _nystrom, num_landmarks=8),
     _case("nystrom+conv", _nystrom, num_landmarks=8, conv_kernel_size=5),
     _case("nystrom-strided", _nystrom, num_landmarks=8, landmarks="strided"),

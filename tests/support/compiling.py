@@ -1,12 +1,9 @@
 """Compiling the kernels for a GPU that need not be here: Triton brings NVIDIA's assembler.
 
-`python tests/support/compiling.py 90 bfloat16,64,64 ...` prints what each kernel takes, for the compute capability 9.0
-and the dtype, landmarks, head dims and taps (33 where none are said) named; without any of these, all sizes. `--first
-N` compiles N kernels alone, in the order of their launches. A process of its own, because it stands in for a GPU's
-driver.
+`python tests/support/compiling.py 90 bfloat16,64,64,33` prints what each kernel takes, for the compute capability 9.0
+and the dtype, landmarks, head dims and taps named. A process of its own, because it stands in for a GPU's driver.
 """
 
-import argparse
 import os
 import re
 import subprocess
@@ -47,11 +44,10 @@ class Driver:
         return self._target
 
 
-def compile_instead_of_launching(kernels: list[tuple[str, Any]], most: int | None) -> None:
+def compile_instead_of_launching(kernels: list[tuple[str, Any]]) -> None:
     def launcher(kernel: Any, grid: Any) -> Any:
         def warm_up(*args: Any, **options: Any) -> None:
-            if most is None or len(kernels) < most:
-                kernels.append((kernel.fn.__name__, kernel.warmup(*args, grid=grid, **options)))
+            kernels.append((kernel.fn.__name__, kernel.warmup(*args, grid=grid, **options)))
 
         return warm_up
 
@@ -69,41 +65,26 @@ def resources(compiled: Any) -> dict[str, int]:
     return {"shared": compiled.metadata.shared, "registers": int(usage[1]), "stack": int(usage[2])}
 
 
-def main(capability: int, cases: list[str], most: int | None) -> None:
+def main(capability: int, case: str) -> None:
     triton.runtime.driver.set_active(Driver(capability))
     kernels: list[tuple[str, Any]] = []
-    compile_instead_of_launching(kernels, most)
-    room = _ROOM[capability]
-    ops.room = lambda device: room  # type: ignore[assignment]
-    everything = [
-        f"{dtype},{M},{D}"
-        for dtype, size in (("bfloat16", 2), ("float32", 4))
-        if plan.least_room(size) <= room
-        for M in plan.LANDMARKS
-        for D in plan.HEAD_DIMS
-    ]
-    for case in cases or everything:
-        dtype, *sizes = case.split(",")
-        M, D, K = (*map(int, sizes), 33)[:3]
-        for masked in (False, True):
-            kernels.clear()
-            q, k, v = (torch.zeros(4, 12, 2 * M, D, dtype=getattr(torch, dtype), requires_grad=True) for _ in range(3))
-            weight = torch.zeros(12, 1, K, 1, requires_grad=True)
-            mask = AttentionMask(torch.ones(4, 2 * M, dtype=torch.bool))
-            ranges = mask.ranges(M)
-            rows = (mask.keep_BN, ranges.bounds_BM1, ranges.counts_BM, ranges.lengths_B, ranges.first_BM, ranges.ids_BN)
-            out = nystrom_attention(q, k, v, *(rows if masked else (None,) * 6), weight, M, 6)[0]
-            out.backward(torch.zeros_like(out))
-            for name, compiled in kernels:
-                words = " ".join(f"{key}={value}" for key, value in resources(compiled).items())
-                sys.stdout.write(f"sm_{capability} {case} {'masked' if masked else 'all'} {name} {words}\n")
-                sys.stdout.flush()
+    compile_instead_of_launching(kernels)
+    ops.room = lambda device: _ROOM[capability]  # type: ignore[assignment]
+    dtype, *sizes = case.split(",")
+    M, D, K = map(int, sizes)
+    for masked in (False, True):
+        kernels.clear()
+        q, k, v = (torch.zeros(4, 12, 2 * M, D, dtype=getattr(torch, dtype), requires_grad=True) for _ in range(3))
+        weight = torch.zeros(12, 1, K, 1, requires_grad=True)
+        mask = AttentionMask(torch.ones(4, 2 * M, dtype=torch.bool))
+        ranges = mask.ranges(M)
+        rows = (mask.keep_BN, ranges.bounds_BM1, ranges.counts_BM, ranges.lengths_B, ranges.first_BM, ranges.ids_BN)
+        out = nystrom_attention(q, k, v, *(rows if masked else (None,) * 6), weight, M, 6)[0]
+        out.backward(torch.zeros_like(out))
+        for name, compiled in kernels:
+            words = " ".join(f"{key}={value}" for key, value in resources(compiled).items())
+            sys.stdout.write(f"sm_{capability} {case} {'masked' if masked else 'all'} {name} {words}\n")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("capability", type=int)
-    parser.add_argument("cases", nargs="*")
-    parser.add_argument("--first", type=int)
-    flags = parser.parse_args()
-    main(flags.capability, flags.cases, flags.first)
+    main(int(sys.argv[1]), sys.argv[2])

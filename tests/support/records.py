@@ -8,7 +8,6 @@ from small import small_config
 
 from nystromformer.files.checked_json import write_checked
 from nystromformer.runs.baselines import Baselines, read_baselines
-from nystromformer.runs.call import Call
 from nystromformer.runs.record import EpochMetrics, Origin, Run, Tested
 from nystromformer.runs.settings import Settings
 
@@ -42,7 +41,7 @@ def a_run(folder: Path = Path(), values: tuple[float, ...] = (0.9,), **changes: 
         "kind": "glue",
         "choices": {"task": "SST-2"},
         "task": "glue/SST-2",
-        "call": Call("code/run_glue.py", {"--task": ("SST-2",), "--seed": ("0",)}),
+        "command": "python code/run_glue.py --task SST-2 --seed 0",
         "experiment": "whatever",
         "origin": Origin("cp-0002.model", 2, 1500, "8d6a49d1" * 8, "t" * 64),
         "config": config,

@@ -1,26 +1,16 @@
 """How much the edges of a row's sides tell of their order: the measure, and rows to compare with."""
 
-import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
-from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from nystromformer.data.preprocessing.corpora.files import divide, find_files
-from nystromformer.data.preprocessing.corpora.formats import FORMATS, Rules
-from nystromformer.data.preprocessing.corpora.unify import unify
-from nystromformer.data.preprocessing.corpus import Document, read_documents
 from nystromformer.data.preprocessing.packing import Packer
-from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
-from nystromformer.data.preprocessing.rows import encode_documents
 from nystromformer.data.tokenizer import special_tokens
 
-DATA = Path(os.environ.get("NYSTROM_DATA", "/nonexistent"))
-RULES = {"wiki": Rules(128), "bookcorpus": Rules(lines_per_document=1000), "stories": Rules()}
 SEPARATOR = -1
 Sides = tuple[int, int, int, int]
 """First and last token of the side that comes first in the text, and of the other one."""
@@ -32,32 +22,6 @@ class Text:
 
     tokenizer: Tokenizer
     documents: list[tuple[np.ndarray, np.ndarray]]
-
-
-def real_documents(name: str, folder: Path, chunks: int | None = None) -> Iterator[Document]:
-    """Documents of one of the corpora in NYSTROM_DATA, made in `folder`.
-
-    Args:
-        chunks: how many of its chunks of files; None: all.
-    """
-    source = folder / "source"
-    format = FORMATS[name]
-    for chunk in divide(DATA / name, find_files(DATA / name, format.pattern)[0], format.cut)[:chunks]:
-        for file in chunk.files:
-            link = source / file
-            link.parent.mkdir(parents=True, exist_ok=True)
-            if not link.exists():
-                link.symlink_to(DATA / name / file)
-    unified = unify(source, folder / "unified", format, RULES[name])
-    assert unified is not None
-    for shard in unified.shards:
-        yield from read_documents(folder / "unified" / shard)
-
-
-def encoded(documents: Sequence[Document]) -> Text:
-    """With RoBERTa's tokenizer, from NYSTROM_DATA."""
-    tokenizer = read_tokenizer(DATA / "roberta-base")
-    return Text(tokenizer, list(encode_documents(documents, tokenizer)))
 
 
 def naive_bayes(rows: Sequence[Sides]) -> float:

@@ -15,6 +15,7 @@ from processes import wait_for
 from run_files import records
 from small import CPU, ROOT, run_here, write_experiment
 
+from nystromformer.command_line import cli
 from nystromformer.errors import UserError
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.pretrain import pretrain
@@ -171,6 +172,7 @@ def test_of_several_processes_one_tells_of_a_mistake(
     local_rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_experiment(tmp_path)
+    monkeypatch.setattr(cli.time, "sleep", lambda seconds: None)  # for which the others let the first one end
     monkeypatch.setenv("LOCAL_RANK", str(local_rank))
     flags = ("--model", tmp_path, "--dataset", tmp_path / "nowhere", "--device", "cpu")
     assert run_here(monkeypatch, "code/run_pretrain.py", *flags) == 2

@@ -26,22 +26,14 @@ def lloyd_centres(x_BHND: Tensor, means_BHMD: Tensor, keep_BN: Tensor | None, it
         keep_BN: which tokens count; None: all.
         iterations: how often each token goes to its nearest centre; at least 1.
     """
-    clusters_BHN = lloyd_clusters(x_BHND, means_BHMD, keep_BN, iterations)
-    return _means(x_BHND.to(torch.promote_types(x_BHND.dtype, torch.float32)), clusters_BHN, means_BHMD)
-
-
-def lloyd_clusters(x_BHND: Tensor, means_BHMD: Tensor, keep_BN: Tensor | None, iterations: int) -> Tensor:
-    """(B, H, N): the centre to which each token goes in the last iteration; M for tokens that do not count.
-
-    Args: as of `lloyd_centres`.
-    """
     x = x_BHND.to(torch.promote_types(x_BHND.dtype, torch.float32))
     with torch.no_grad():
         centres = means_BHMD
         for _ in range(iterations - 1):
             centres = _means(x, _nearest(x, centres, keep_BN), means_BHMD)
         # Which of two centres is nearer, the last digit may decide.
-        return decided(lambda: _nearest(x, centres, keep_BN).int()).long()
+        clusters_BHN = decided(lambda: _nearest(x, centres, keep_BN).int()).long()
+    return _means(x, clusters_BHN, means_BHMD)
 
 
 def _nearest(x_BHND: Tensor, centres_BHMD: Tensor, keep_BN: Tensor | None) -> Tensor:

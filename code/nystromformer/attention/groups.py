@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention.bias import never
-from nystromformer.attention.grid import Grid
 from nystromformer.attention.landmarks import Cut
 from nystromformer.attention.parts import Keys
 from nystromformer.attention.tracing import is_exporting
@@ -162,36 +161,6 @@ def _listed(x: Tensor, index_BH: Tensor) -> Tensor:
         return x[rows, index_BH, heads]
     places = (rows * X + index_BH) * H + heads
     return x.flatten(0, 2).index_select(0, places.flatten()).view(*index_BH.shape, *x.shape[3:])
-
-
-def cluster_sums(k: Tensor, v: Tensor, groups_BHN: Tensor, num_groups: int, grid: Grid) -> Sums:
-    """Of each block's tokens of each group, (B, H, C, M, D).
-
-    Args:
-        groups_BHN: M for tokens that do not count or are selected.
-    """
-    dtype = torch.promote_types(k.dtype, torch.float32)
-    groups_BHC1S = grid.of(groups_BHN[..., None]).mT
-    members = groups_BHC1S == torch.arange(num_groups, device=k.device)[:, None]
-    members = (members & (grid.places() < grid.length)[:, None]).to(dtype)
-    return Sums(members @ grid.of(k.to(dtype)), members @ grid.of(v.to(dtype)), members.sum(-1))
-
-
-def seen_cluster_sums(cells: Sums, seen: Seen) -> Sums:
-    """What a block sees of all groups, (B, H, C, M, D)."""
-    B, H, C = cells.counts.shape[:3]
-    blocks = seen.blocks_BHCY.clamp(0, C - 1).expand(B, H, -1, -1)
-    there = seen.there_BHCY.expand(B, H, -1, -1)
-
-    def summed(x: Tensor) -> Tensor:
-        total = torch.zeros_like(x)
-        for each in range(blocks.shape[3]):
-            shape = (*blocks.shape[:3], *(1,) * (x.ndim - 3))
-            index = blocks[..., each].reshape(shape).expand_as(x)
-            total = total + x.gather(2, index) * there[..., each].reshape(shape)
-        return total
-
-    return Sums(*(summed(x) for x in cells))
 
 
 def taken(x_BHN: Tensor, index_BHCK: Tensor) -> Tensor:

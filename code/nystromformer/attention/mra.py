@@ -34,8 +34,7 @@ class MraAttention(RowsAttention):
 
     W is `num_blocks`. Over all pairs of blocks of a head (`choice` "head", the paper's) the W·C greatest
     L_xy − max L_x· are chosen; with "block" each block of queries chooses W blocks; with "query" each query does, by
-    q·K̂_y, which takes L_xy's place for it. Without `coarse`, the paper's MRA-2-s, the blocks that are not chosen are
-    left out.
+    q·K̂_y, which takes L_xy's place for it.
     """
 
     config: MraConfig
@@ -50,12 +49,10 @@ class MraAttention(RowsAttention):
             counts_BC = grid.there().sum(2)
             chosen = self._chosen(scores_BHXC.detach(), counts_BC > 0)
             tiles = _tiles_of_queries(chosen, grid) if by_query else _tiles_of_blocks(chosen, grid)
-            coarse = None
-            if self.config.coarse:
-                coarse = _coarse(scores_BHXC, counts_BC, chosen, grid.means(v))
-                if not by_query:
-                    blocks_N = torch.arange(grid.length, device=q.device) // grid.size
-                    coarse = Coarse(*(x.index_select(2, blocks_N) for x in coarse))
+            coarse = _coarse(scores_BHXC, counts_BC, chosen, grid.means(v))
+            if not by_query:
+                blocks_N = torch.arange(grid.length, device=q.device) // grid.size
+                coarse = Coarse(*(x.index_select(2, blocks_N) for x in coarse))
             return attend_to_tiles(q, k, v, grid, tiles, coarse)
 
     def _chosen(self, scores_BHXC: Tensor, usable_BC: Tensor) -> "_Chosen":

@@ -20,7 +20,6 @@ from nystromformer.attention import groups
 from nystromformer.attention.base import default_scale
 from nystromformer.attention.bias import finite_bias, never
 from nystromformer.attention.choice import greatest
-from nystromformer.attention.clustering import lloyd_clusters
 from nystromformer.attention.decisions import decided
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.landmarks import Segments, segment_means
@@ -32,7 +31,6 @@ from nystromformer.config.attention.near_far import NearFarConfig
 Part = Literal["near", "selected", "far"]
 PARTS: tuple[Part, ...] = ("near", "selected", "far")
 
-LLOYD_ITERATIONS = 3
 PROBES = 32
 """Means of queries that say which keys draw attention."""
 
@@ -89,17 +87,14 @@ class NearFarAttention(RowsAttention):
         selected = self._selected(q, k, grid)
         seen = self._seen(q, k, grid, around)
         shared = self._if_seen("selected", selected.keys(k, v, grid.num_blocks))
-        if self.config.landmarks == "kmeans":
-            own = self._if_seen("far", self._clusters(k, v, grid, seen, selected))
-        else:
-            segments, own = (self._if_seen("far", keys) for keys in self._segments(k, v, grid, seen, selected))
-            shared = _joined(shared, segments)
+        segments, own = (self._if_seen("far", keys) for keys in self._segments(k, v, grid, seen, selected))
+        shared = _joined(shared, segments)
         if self.config.num_blocks:
             own = _joined(self._if_seen("near", self._further(k, v, grid, seen, selected)), own)
         around_bias = selected.bias_of_others(grid.places(around)[None, None], grid, k.dtype)[:, :, :, None]
         if self._only not in (None, "near"):
             around_bias = torch.full_like(around_bias, never(around_bias.dtype))
-        return attend_to_parts(q, k, v, around_bias, size, around, shared if shared.k.shape[2] else None, own)
+        return attend_to_parts(q, k, v, around_bias, size, around, shared, own)
 
     def _if_seen(self, part: Part, keys: Keys) -> Keys:
         """The keys, left out where another kind alone is seen."""
@@ -164,20 +159,6 @@ class NearFarAttention(RowsAttention):
         bias_BHCM = bias_BHM[:, :, None].expand(-1, -1, grid.num_blocks, -1)
         bias_BHCM = bias_BHCM.masked_fill(touched, never(bias_BHM.dtype))
         return Keys(k_BHMD, v_BHMD, bias_BHCM), left.keys(k.dtype, ~is_first.expand_as(left.counts))
-
-    def _clusters(self, k: Tensor, v: Tensor, grid: Grid, seen: groups.Seen, selected: _Selected) -> Keys:
-        """Of each block what it does not see of the clusters."""
-        M, N = self.config.num_landmarks, grid.length
-        there_BN = grid.tokens().expand(k.shape[0], -1)
-        with torch.no_grad():
-            starts = segment_means(k, Segments.of_mask(there_BN, there_BN.sum(1), M))
-            clusters_BHN = lloyd_clusters(k, starts, there_BN, LLOYD_ITERATIONS)
-            # Where there are as many groups as tokens, each token is one.
-            places_B1N = torch.arange(N, device=k.device).where(there_BN, M)[:, None]
-            clusters_BHN = torch.where((grid.ends_B <= M)[:, None, None], places_B1N, clusters_BHN)
-        cells = groups.cluster_sums(k, v, clusters_BHN.masked_fill(selected.is_selected_BHN, M), M, grid)
-        whole = groups.Sums(*(x.sum(2, keepdim=True) for x in cells))
-        return whole.minus(groups.seen_cluster_sums(cells, seen)).keys(k.dtype)
 
     def _further(self, k: Tensor, v: Tensor, grid: Grid, seen: groups.Seen, selected: _Selected) -> Keys:
         """The tokens of the further blocks."""

@@ -39,27 +39,24 @@ class Coarse(NamedTuple):
     sums_BHN: Tensor
 
 
-def attend_to_tiles(q: Tensor, k: Tensor, v: Tensor, grid: Grid, tiles: Tiles, coarse: Coarse | None) -> Tensor:
+def attend_to_tiles(q: Tensor, k: Tensor, v: Tensor, grid: Grid, tiles: Tiles, coarse: Coarse) -> Tensor:
     """softmax over the tokens of all blocks that a query meets, and over its coarse key.
 
     Args:
         q, k, v: (B, H, N, D).
         grid: the blocks of the keys, and how many tokens count.
-        coarse: None for none; then each query is to meet a block.
 
     Returns:
         (B, H, N, D); a query that does not count gets something finite.
     """
     bias_BCS = finite_bias(grid.there(), torch.promote_types(q.dtype, torch.float32)).expand(q.shape[0], -1, -1)
     if q.device.type == "cpu" and not is_plain():
-        out: Tensor = _Tiles.apply(q, k, v, bias_BCS, *tiles, grid.size, *(coarse or (None, None)))
+        out: Tensor = _Tiles.apply(q, k, v, bias_BCS, *tiles, grid.size, *coarse)
         return out
     return _all_at_once(q, k, v, grid, bias_BCS, tiles, coarse)
 
 
-def _all_at_once(
-    q: Tensor, k: Tensor, v: Tensor, grid: Grid, bias_BCS: Tensor, tiles: Tiles, coarse: Coarse | None
-) -> Tensor:
+def _all_at_once(q: Tensor, k: Tensor, v: Tensor, grid: Grid, bias_BCS: Tensor, tiles: Tiles, coarse: Coarse) -> Tensor:
     """For graphs and GPUs."""
     B, H, N, D = q.shape
     rows = torch.arange(B, device=q.device)[:, None, None]
@@ -71,9 +68,7 @@ def _all_at_once(
     sums_BHTS = torch.logsumexp(scores, -1)
     out_BHTSD = torch.softmax(scores, -1).to(v.dtype) @ v_BHTSD
     index_BHX, sums_BHX = index_BHTS.flatten(2), sums_BHTS.flatten(2)
-    most_BHL = sums_BHX.new_full((B, H, N + 1), never(sums_BHX.dtype))
-    if coarse is not None:
-        most_BHL = F.pad(coarse.sums_BHN.detach(), (0, 1), value=never(sums_BHX.dtype))
+    most_BHL = F.pad(coarse.sums_BHN.detach(), (0, 1), value=never(sums_BHX.dtype))
     with torch.no_grad():
         most_BHL = most_BHL.scatter_reduce(2, index_BHX, sums_BHX, "amax")
     shares_BHX = (sums_BHX - most_BHL.gather(2, index_BHX)).exp()
@@ -81,10 +76,9 @@ def _all_at_once(
     parts_BHXD = out_BHTSD.flatten(2, 3) * shares_BHX[..., None]
     mixed_BHLD = parts_BHXD.new_zeros(B, H, N + 1, D)
     mixed_BHLD = mixed_BHLD.scatter_add(2, index_BHX[..., None].expand_as(parts_BHXD), parts_BHXD)
-    total_BHN, mixed_BHND = total_BHL[..., :N], mixed_BHLD[:, :, :N]
-    if coarse is not None:
-        share_BHN = (coarse.sums_BHN - most_BHL[..., :N]).exp()
-        total_BHN, mixed_BHND = total_BHN + share_BHN, mixed_BHND + share_BHN[..., None] * coarse.values_BHND
+    share_BHN = (coarse.sums_BHN - most_BHL[..., :N]).exp()
+    total_BHN = total_BHL[..., :N] + share_BHN
+    mixed_BHND = mixed_BHLD[:, :, :N] + share_BHN[..., None] * coarse.values_BHND
     # Padding meets nothing.
     return (mixed_BHND / total_BHN.clamp(min=torch.finfo(total_BHN.dtype).tiny)[..., None]).to(q.dtype)
 
@@ -102,8 +96,8 @@ class _Tiles(torch.autograd.Function):
         index_BHTS: Tensor,
         blocks_BHT: Tensor,
         size: int,
-        values: Tensor | None,
-        sums: Tensor | None,
+        values: Tensor,
+        sums: Tensor,
     ) -> Tensor:
         B, H, N, D = q.shape
         C = bias_BCS.shape[1]
@@ -116,9 +110,8 @@ class _Tiles(torch.autograd.Function):
         index_XTS, blocks_XT = index_BHTS.expand(B, H, -1, -1).flatten(0, 1), blocks_BHT.expand(B, H, -1).flatten(0, 1)
         out_XLD = torch.zeros_like(q_XLD)
         sums_XL = bias_XCS.new_full((B * H, N + 1), never(bias_XCS.dtype))
-        if sums is not None and values is not None:
-            sums_XL[:, :N] = sums.flatten(0, 1)
-            out_XLD[:, :N] = values.flatten(0, 1)
+        sums_XL[:, :N] = sums.flatten(0, 1)
+        out_XLD[:, :N] = values.flatten(0, 1)
         for rows in _pieces(index_XTS):
             index, blocks = _flat(index_XTS[rows], N + 1), _flat(blocks_XT[rows], C)
             own_k, own_v = (_blocks(x[rows], blocks) for x in (k_XCSD, v_XCSD))
@@ -148,13 +141,10 @@ class _Tiles(torch.autograd.Function):
             of_q[rows].flatten(0, 1).index_add_(0, index.flatten(), parts[0].reshape(-1, D))
             for of_all, part in zip((of_k, of_v), parts[1:], strict=True):
                 of_all[rows].flatten(0, 1).flatten(1).index_add_(0, blocks, part.reshape(len(blocks), -1))
-        of_values = of_sums = None
-        if values is not None:
-            share_BHN1 = (sums - sums_XL[:, :N].unflatten(0, (B, H))).exp()[..., None]
-            of_values = share_BHN1 * grad_BHND
-            change = values - out_XLD[:, :N].unflatten(0, (B, H))
-            of_sums = (of_values * change).sum(-1)
-            of_values = of_values.to(values.dtype)
+        share_BHN1 = (sums - sums_XL[:, :N].unflatten(0, (B, H))).exp()[..., None]
+        of_values = share_BHN1 * grad_BHND
+        of_sums = (of_values * (values - out_XLD[:, :N].unflatten(0, (B, H)))).sum(-1)
+        of_values = of_values.to(values.dtype)
         gradients = (of_q[:, :N], *(x.flatten(1, 2)[:, :N] for x in (of_k, of_v)))
         return (*(x.unflatten(0, (B, H)) for x in gradients), None, None, None, None, of_values, of_sums)
 

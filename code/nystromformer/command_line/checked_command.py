@@ -2,17 +2,12 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
-
-GIVEN: dict[str, tuple[str, ...]] = {}
-"""The flags of this process' command, each with the words behind it as they were typed."""
-ARGUMENTS: list[str] = []
-"""The words before them: of a script with several commands the command's name, and the arguments."""
 
 
 class CheckedCommand(TyperCommand):
@@ -47,7 +42,6 @@ class CheckedCommand(TyperCommand):
                 raise typer.BadParameter("expected a value that is not empty, found ''", ctx, each)
             if _takes_one_value(each) and order.count(each) > 1:
                 raise typer.BadParameter(f"expected one value, found {order.count(each)}", ctx, each)
-        _remember(ctx, parameters, words)
         rest = super().parse_args(ctx, args)
         for each in parameters:
             for value in _each(ctx.params.get(each.name)):
@@ -84,20 +78,6 @@ def with_own_attentions_registered(args: Sequence[str], is_flag: bool) -> list[s
 
 def _takes_one_value(parameter: Any) -> bool:
     return parameter.param_type_name == "option" and not (parameter.is_flag or parameter.multiple)
-
-
-def _remember(ctx: Any, parameters: Sequence[Any], words: Mapping[str, Any]) -> None:
-    """Fill `GIVEN` and `ARGUMENTS`."""
-    GIVEN.clear()
-    ARGUMENTS[:] = [] if ctx.parent is None else [ctx.info_name]
-    for each in parameters:
-        given = [word for word in _each(words.get(each.name)) if isinstance(word, str)]
-        if each.param_type_name == "argument":
-            ARGUMENTS.extend(given)
-        elif each.name in words and each.is_flag:
-            GIVEN[each.opts[0] if words[each.name] else each.secondary_opts[0]] = ()
-        elif each.name in words:
-            GIVEN[each.opts[0]] = tuple(given)
 
 
 def _each(value: object) -> Iterator[object]:

@@ -10,7 +10,7 @@ EXTRAS = {
     **dict.fromkeys(("onnx", "onnxscript", "onnxruntime"), "export"),
     **dict.fromkeys(
         (
-            *("transformers", "datasets", "tokenizers", "tqdm", "filelock", "torchmetrics", "tensorboard", "pyarrow"),
+            *("transformers", "datasets", "tokenizers", "tqdm", "torchmetrics", "tensorboard", "pyarrow"),
             *("safetensors", "typer", "sklearn"),
         ),
         "train",

@@ -1,7 +1,10 @@
-"""What the libraries below Python are told before torch is imported: OpenMP, memory, the profiler."""
+"""What the libraries below Python are told before torch is imported: OpenMP, memory, the profiler; and the command's
+line.
+"""
 
 import ctypes
 import os
+import shlex
 import sys
 
 OPENMP_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
@@ -37,3 +40,10 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         for option, value in ((_M_MMAP_THRESHOLD, _MOST), (_M_TRIM_THRESHOLD, _MOST), (_M_TOP_PAD, _GROW_BY)):
             mallopt(option, value)
+
+
+def this_command() -> str:
+    """The line that started this process' command, for a shell."""
+    processes = os.environ.get("WORLD_SIZE", "1")
+    launcher = ["python"] if processes == "1" else ["torchrun", "--standalone", "--nproc_per_node", processes]
+    return shlex.join([*launcher, *sys.argv])

@@ -21,7 +21,6 @@ finishes it. `Parts` pickles, so that worker processes write parts.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -31,11 +30,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
-from nystromformer.files.writing import FileStamp, NewFile, sha256_of, sync_folder, writing
+from nystromformer.files.writing import FileStamp, InUse, NewFile, hold, sha256_of, sync_folder, writing
 from nystromformer.wording import first_names
 
 logger = logging.getLogger(__name__)
@@ -46,8 +45,6 @@ WHOLE = "whole"
 """The name of a part that stands for all: the output that the others are made for."""
 MARK = "made_from.json"
 _LOCK, _BEGIN, _RECORD = "lock", "begin.lock", ".part.json"
-InUse = Literal["refuse", "share", "wait"]
-"""What a process does about others: it has the folder alone or not at all, with those that share it, or after them."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +127,7 @@ class Parts:
             wait: for another process that has it, instead of raising a UserError (on entry).
         """
         lock = self.folder / f"{name}.lock"
-        return _hold(lock, "wait" if wait else "refuse", f"{self.folder}: another command is using its part {name}")
+        return hold(lock, "wait" if wait else "refuse", f"{self.folder}: another command is using its part {name}")
 
     def names(self) -> list[str]:
         """Of the parts that have a record, be it damaged."""
@@ -196,8 +193,8 @@ def open_parts(
     is_new, is_parent_new = not mark.exists(), not folder.parent.exists()
     if is_new:
         _check_free(folder, command, results, advice)
-    with _hold(folder / _LOCK, in_use, f"{folder}: another command is using it"):
-        with _hold(folder / _BEGIN, "wait") if in_use == "share" else nullcontext():
+    with hold(folder / _LOCK, in_use, f"{folder}: another command is using it"):
+        with hold(folder / _BEGIN, "wait") if in_use == "share" else nullcontext():
             if not mark.exists():  # another command may have ended since
                 _check_free(folder, command, results, advice)
             differences = _differences(mark, facts)
@@ -253,20 +250,3 @@ def _clear(parts: Parts, results: Sequence[Path]) -> None:
         path.unlink(missing_ok=True)
     for name in parts.names():
         parts.discard(name)
-
-
-@contextmanager
-def _hold(lock: Path, in_use: InUse, refusal: str = "") -> Iterator[None]:
-    """Hold a file's lock. It is flock's own: filelock has none that several processes share."""
-    kind = fcntl.LOCK_SH if in_use == "share" else fcntl.LOCK_EX
-    with writing(lock):
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        file = lock.open("a+")  # readable too, which network file systems ask of a shared lock
-    with file:
-        try:
-            fcntl.flock(file, kind | (0 if in_use == "wait" else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise UserError(f"{refusal}: wait for it, or stop it") from None
-        if not os.fstat(file.fileno()).st_nlink:  # the one that had it has ended just now, and removed the folder
-            raise UserError(f"{refusal}: wait for it, or stop it")
-        yield

@@ -1,18 +1,19 @@
-"""Files that appear under their name only when they are whole."""
+"""Files that appear under their name only when they are whole; and locks."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import io
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from nystromformer.errors import UserError
 
@@ -166,3 +167,33 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+InUse = Literal["refuse", "share", "wait"]
+"""What a process does about others: it has the lock alone or not at all, with those that share it, or after them."""
+
+
+@contextmanager
+def hold(lock: Path, in_use: InUse, refusal: str = "") -> Iterator[None]:
+    """Hold a file's lock, until the process ends however it ends; processes that it forked hold nothing. It is flock's
+    own: filelock has none that several processes share.
+
+    Args:
+        refusal: what is said where another process has it.
+
+    Raises:
+        UserError: another process has it, or the file cannot be written or locked.
+    """
+    kind = fcntl.LOCK_SH if in_use == "share" else fcntl.LOCK_EX
+    with ExitStack() as stack:
+        with writing(lock):
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(lock.open("a+"))  # readable too, which network file systems ask of a shared lock
+            os.register_at_fork(after_in_child=file.close)
+            try:
+                fcntl.flock(file, kind | (0 if in_use == "wait" else fcntl.LOCK_NB))
+            except BlockingIOError:
+                raise UserError(f"{refusal}: wait for it, or stop it") from None
+        if not os.fstat(file.fileno()).st_nlink:  # the one that had it has ended just now, and removed the folder
+            raise UserError(f"{refusal}: wait for it, or stop it")
+        yield

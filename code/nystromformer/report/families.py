@@ -118,7 +118,7 @@ class Family:
     @property
     def commands(self) -> list[str]:
         """What was typed for these runs."""
-        return list(dict.fromkeys(run.call.in_processes(run.processes) for run in self.runs))
+        return list(dict.fromkeys(run.command for run in self.runs))
 
     def costs(self) -> dict[str, Any]:
         """By the logs: `seconds` of each run, without what it waited between two starts; `examples_per_second` without

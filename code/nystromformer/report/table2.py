@@ -189,7 +189,7 @@ def _how(columns: Columns) -> list[str]:
         for found in filter(None, (each.measured for each in own.values())):
             rows = ", ".join(f"{count:,} rows of {name}" for name, count in found.rows.items())
             facts = ", ".join(f"{key} {value}" for key, value in found.machine.items())
-            measured.append(f"{heading}: {rows}; {facts}\n\n```sh\n{found.call}\n```")
+            measured.append(f"{heading}: {rows}; {facts}\n\n```sh\n{found.command}\n```")
     return [*parts, *(["### Baselines", *dict.fromkeys(measured)] if measured else [])]
 
 

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from nystromformer.command_line.runtime import this_command
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
-from nystromformer.runs.call import Call, this_call
 from nystromformer.runs.figures import Spread
 from nystromformer.runs.record import Run
 
@@ -26,7 +26,7 @@ class Baselines:
     """Examples of each split that has labels."""
     baselines: dict[str, dict[str, Spread]]
     """By the guesser's name, then by the metric's; of test data these end in "_test"."""
-    call: Call
+    command: str
     machine: dict[str, Any]
     """See `machine_facts`."""
     __pydantic_config__ = STRICT
@@ -77,6 +77,6 @@ def keep_baselines(
     others = read_baselines(path)
     if (found := find_baselines(others, data, tested)) is not None:
         return found.baselines
-    measured = Baselines(data, tested, rows, measure(), this_call(), machine_facts())
+    measured = Baselines(data, tested, rows, measure(), this_command(), machine_facts())
     write_checked(path, {"measured": [asdict(entry) for entry in (*others, measured)]})
     return measured.baselines

@@ -23,7 +23,6 @@ from nystromformer.config.network import NO_EFFECT
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.files.writing import sha256_of
-from nystromformer.runs.call import Call
 from nystromformer.runs.figures import Spread
 from nystromformer.runs.settings import Count, Predict, Settings, Share
 
@@ -96,7 +95,8 @@ class Run:
     """What the command asks of its data: the task's own settings, by which its data can be opened again."""
     task: str
     """Where runs of the task lie, such as "glue/MRPC"."""
-    call: Call
+    command: str
+    """As it was typed."""
     experiment: str
     """The experiment folder's name."""
     origin: Origin
@@ -326,11 +326,6 @@ def find_runs(checkpoints: Path, *kinds: str) -> list[Run]:
     """
     found = (read_run(path.parent) for path in sorted(checkpoints.rglob(RECORD)))
     return [run for run in found if run is not None and (not kinds or run.kind in kinds)]
-
-
-def find_unfinished(checkpoints: Path) -> list[Path]:
-    """The folders below an experiment's checkpoints in which a run began that is not finished."""
-    return [path.parent for path in sorted(checkpoints.rglob(RECORD)) if read_run(path.parent) is None]
 
 
 def tested_weights(runs: Sequence[Run]) -> str:

@@ -12,17 +12,16 @@ import os
 import pickle
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from nystromformer.errors import UserError, first_line
-from nystromformer.files.writing import NewFile
+from nystromformer.files.writing import NewFile, hold
 from nystromformer.training.group import Group
 from nystromformer.wording import listed
 
@@ -128,32 +127,15 @@ def write_weights(content: Mapping[str, Any], path: Path) -> None:
 
 @contextmanager
 def hold_folder(folder: Path, group: Group = Group()) -> Iterator[None]:  # noqa: B008  # immutable
-    """Holds a folder for one command, until the process ends however it ends; processes that it forked hold nothing. Of
-    a group the main process holds it.
+    """Holds a folder for one command; of a group the main process holds it.
 
     Raises:
         UserError: another command holds it, or the folder cannot be written.
     """
-    path = folder / "run.lock"
-    # Where the disk has no locks, the soft one would be a file that a killed run leaves behind for good.
-    lock = FileLock(path, blocking=False, fallback_to_soft=False)
-
-    def acquire() -> None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            lock.acquire()
-        except Timeout as error:
-            raise UserError(
-                f"{folder}: a run is active here already. Wait for it, stop it, or use the folder of another experiment"
-            ) from error
-        except OSError as error:
-            raise UserError(f"{path}: cannot be written or locked: {error.strerror or error}") from error
-
-    group.on_main(acquire)
-    try:
+    held = hold(folder / "run.lock", "refuse", f"{folder}: a run is active here already")
+    with ExitStack() as stack:
+        group.on_main(lambda: stack.enter_context(held))
         yield
-    finally:
-        lock.release()
 
 
 @dataclass(frozen=True, order=True)

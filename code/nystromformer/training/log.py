@@ -10,13 +10,13 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from nystromformer.errors import UserError, reading
+from nystromformer.errors import UserError
 from nystromformer.files.writing import NewFile, writing
 from nystromformer.training.trainable import Step
 
@@ -34,7 +34,7 @@ class Clock:
     def restart(self, tokens: int) -> None:
         self._started, self._tokens, self._waited = time.monotonic(), tokens, 0.0
 
-    def waiting_for(self, steps: Iterator[Step]) -> Iterator[Step]:
+    def waiting_for(self, steps: Iterable[Step]) -> Iterator[Step]:
         """The steps, each of them waited for by the clock."""
         begin = time.monotonic()
         for step in steps:
@@ -182,7 +182,7 @@ def figure(record: dict[str, Any], name: str) -> float | None:
 
 def _records(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Lines and what they say."""
-    with reading(path), path.open("rb") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return

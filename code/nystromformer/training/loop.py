@@ -36,7 +36,6 @@ from nystromformer.training.distributed import accumulation, on_cpu, unwrapped
 from nystromformer.training.group import Group
 from nystromformer.training.log import Clock, RunLog, SilentLog
 from nystromformer.training.optim import build_optimizer, check_finite, learning_rate
-from nystromformer.training.prefetch import copy_steps
 from nystromformer.training.state import (
     RunState,
     TrainingSettings,
@@ -267,7 +266,7 @@ class Trainer:
                 self._end_epoch(log)
             clock = Clock(self.state.tokens)
             steps = () if self._is_over else self.trainable.steps(first, last)  # what it owed may be its last end
-            for step in clock.waiting_for(copy_steps(steps, self.device.device)):
+            for step in clock.waiting_for(steps):
                 gradient_norm = self._step(step)
                 log.advance()
                 if self.state.step - self.state.reported_at >= self.settings.steps_per_report:

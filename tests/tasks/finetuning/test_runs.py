@@ -19,7 +19,7 @@ from small import CPU, ROOT, command, run_here, stop_at
 from nystromformer.errors import UserError
 from nystromformer.interop.experiments.open_model import open_model
 from nystromformer.prediction.predictor import Predictor
-from nystromformer.runs.record import Run, find_unfinished, read_run
+from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
 from nystromformer.tasks.finetuning import run as finetuning_run
 from nystromformer.tasks.finetuning.objective import decided
@@ -62,6 +62,11 @@ def lines(result: Run) -> list[tuple[int, float, float]]:
 
 
 FLAGS = ("--task", "SST-2", "--batch_size", 4, "--lr", 1e-3, "--epoch", 3, "--device", "cpu")
+
+
+def find_unfinished(checkpoints: Path) -> list[Path]:
+    """The folders in which a run began that is not finished."""
+    return [path.parent for path in sorted(checkpoints.rglob("run.json")) if read_run(path.parent) is None]
 
 
 @pytest.mark.slow

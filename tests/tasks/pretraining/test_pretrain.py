@@ -206,7 +206,7 @@ def test_mixed_precision_trains_and_resumes_like_float32(tmp_path: Path, dataset
         for epochs in (1, 2):  # the second call resumes
             changes = {"pretraining_setting__epoch": epochs, "model__mixed_precision": kind}
             # the few rows with an order weigh much: float16 would leave a step out
-            changes["pretraining_setting__objectives"] = ["mlm"]
+            changes |= {"pretraining_setting__objectives": ["mlm"], "pretraining_setting__batches_per_epoch": 4}
             pretrain(write_experiment(folder, **changes), dataset_folder, choose_device("cpu", kind))
         curves.append([r["loss"] for r in read_curve(folder).records if r["type"] == "train"])
     torch.testing.assert_close(torch.tensor(curves[1]), torch.tensor(curves[0]), rtol=0.01, atol=0)

@@ -12,7 +12,7 @@ from nystromformer.attention.reference.mixtures import (
     synthesizer_attention,
 )
 from nystromformer.attention.reference.mra import mra_attention
-from nystromformer.attention.reference.near_far import clusters, near_far_attention, segments
+from nystromformer.attention.reference.near_far import near_far_attention
 from nystromformer.attention.reference.nystrom import (
     lloyd_centres,
     nystrom_attention,
@@ -35,7 +35,6 @@ from nystromformer.attention.reference.rows import (
 
 __all__ = [
     "bigbird_pattern",
-    "clusters",
     "depthwise_convolution",
     "linear_attention",
     "linformer_attention",
@@ -50,7 +49,6 @@ __all__ = [
     "positive_features",
     "reformer_attention",
     "segment_means",
-    "segments",
     "sinkhorn_attention",
     "sinkhorn_balanced",
     "softmax_attention",

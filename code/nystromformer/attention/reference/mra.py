@@ -22,7 +22,6 @@ def mra_attention(
     neighbours: int,
     num_first: int,
     choice: Literal["head", "block", "query"],
-    coarse: bool,
 ) -> Tensor:
     """Zeng et al. 2022, MRA-2: exact scores in chosen blocks, elsewhere those of the blocks' means."""
 
@@ -41,7 +40,7 @@ def mra_attention(
         for token in range(n):
             row = chosen[token if choice == "query" else of_token[token]]
             near = torch.tensor([of_token[other] in row for other in range(n)])
-            far = torch.tensor([block not in row for block in blocks]) & coarse
+            far = torch.tensor([block not in row for block in blocks])
             sizes = torch.tensor([len(m) for m in members]).double()
             weights.append(torch.cat([exact[token] * near, torch.exp(means[token]) * sizes * far]))
         weight = torch.stack(weights)

@@ -3,16 +3,11 @@
 Shapes: B batch, H heads, N tokens, n valid tokens of a row, D head dim.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from nystromformer.attention.reference.nystrom import lloyd_centres, segment_bounds
+from nystromformer.attention.reference.nystrom import segment_bounds
 from nystromformer.attention.reference.rows import per_row, softmax_matrix
-
-Grouping = Callable[[Tensor, int], list[list[int]]]
-"""From the keys of a row and head, (n, D), and the number of groups, the places of each group's tokens."""
 
 
 def near_far_attention(
@@ -26,15 +21,14 @@ def near_far_attention(
     num_groups: int,
     num_selected: int,
     num_blocks: int,
-    grouping: Grouping,
-    probes: int,
+    probes: int = 32,
 ) -> Tensor:
-    """One softmax over what each token sees one by one, and over the means of groups of all else."""
+    """One softmax over what each token sees one by one, and over the means of near-equal segments of all else."""
 
     def attend(qs: Tensor, ks: Tensor, vs: Tensor) -> Tensor:
         n = len(qs)
         selected = set(_most_drawing(qs, ks, probes, num_selected))
-        groups = grouping(ks, num_groups)
+        groups = [list(range(*bounds)) for bounds in segment_bounds(n, min(num_groups, n))]
         outs = []
         for block, seen_blocks in enumerate(_seen_blocks(qs, ks, block_size, neighbours, num_blocks)):
             seen = {token for token in range(n) if token // block_size in seen_blocks} | selected
@@ -50,21 +44,6 @@ def near_far_attention(
         return torch.cat(outs)
 
     return per_row(attend, q, k, v, keep_BN)
-
-
-def segments(keys: Tensor, num_groups: int) -> list[list[int]]:
-    """Near-equal segments."""
-    return [list(range(start, end)) for start, end in segment_bounds(len(keys), min(num_groups, len(keys)))]
-
-
-def clusters(keys: Tensor, num_groups: int, iterations: int = 3) -> list[list[int]]:
-    """Each token with the centre that is nearest to it in the last of Lloyd's iterations; alone where all may be."""
-    x = keys.detach()
-    if len(x) <= num_groups:
-        return [[token] for token in range(len(x))]
-    centres = lloyd_centres(x, num_groups, iterations - 1)
-    nearest = torch.cdist(x, centres, compute_mode="donot_use_mm_for_euclid_dist").argmin(1).tolist()
-    return [[token for token in range(len(x)) if nearest[token] == group] for group in range(num_groups)]
 
 
 def _most_drawing(qs: Tensor, ks: Tensor, probes: int, count: int) -> list[int]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nystromformer.benchmark.flags import ATTENTIONS, Results, count, flag, numbers
-from nystromformer.runs.call import this_call
+from nystromformer.command_line.runtime import this_command
 
 
 @dataclass(frozen=True)
@@ -39,4 +39,4 @@ def abilities(settings: Abilities, results: Results) -> str:
     """
     from nystromformer.benchmark.abilities import measure_abilities
 
-    return measure_abilities(settings, results.out, str(this_call()))
+    return measure_abilities(settings, results.out, this_command())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nystromformer.benchmark.flags import ATTENTIONS, CHECKPOINT, REPEATS, Results, count, flag, names, threads
 from nystromformer.command_line.flags import DatasetFolder, DeviceName, ModelFolder, Overrides
-from nystromformer.runs.call import this_call
+from nystromformer.command_line.runtime import this_command
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def approximation(
     if settings.tensors:
         from nystromformer.benchmark.approximation import measure_tensors
 
-        return measure_tensors(settings, device, results.out, str(this_call()))
+        return measure_tensors(settings, device, results.out, this_command())
 
     from nystromformer.tasks.experiment.folder import open_experiment
 
@@ -52,4 +52,4 @@ def approximation(
     from nystromformer.training import Group
 
     chosen = run_device(experiment, device, Group())
-    return measure_checkpoint(experiment, dataset, chosen, settings, results.out, str(this_call()))
+    return measure_checkpoint(experiment, dataset, chosen, settings, results.out, this_command())

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nystromformer.benchmark.flags import ATTENTIONS, REPEATS, Results, count, flag, numbers, threads
-from nystromformer.runs.call import this_call
+from nystromformer.command_line.runtime import this_command
 
 
 @dataclass(frozen=True)
@@ -30,4 +30,4 @@ def efficiency(settings: Efficiency, results: Results) -> str:
     """Time and memory of every attention over the length, beside softmax."""
     from nystromformer.benchmark.efficiency import measure_efficiency
 
-    return measure_efficiency(settings, results.out, str(this_call()))
+    return measure_efficiency(settings, results.out, this_command())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import typer
 
 from nystromformer.benchmark.flags import Results, flag, names
-from nystromformer.runs.call import this_call
+from nystromformer.command_line.runtime import this_command
 from nystromformer.tables import show
 
 
@@ -29,7 +29,7 @@ def gpu(settings: Gpu, results: Results) -> str:
     """
     from nystromformer.benchmark.gpu import measure_on_gpu
 
-    text, went_well = measure_on_gpu(settings, results.out, str(this_call()))
+    text, went_well = measure_on_gpu(settings, results.out, this_command())
     if went_well:
         return text
     show(text)

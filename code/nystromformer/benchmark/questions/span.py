@@ -5,8 +5,8 @@ from pathlib import Path
 
 from nystromformer.benchmark.flags import CHECKPOINT, Results, count, flag
 from nystromformer.command_line.flags import DatasetFolder, DeviceName
+from nystromformer.command_line.runtime import this_command
 from nystromformer.files.paths import experiment_folder
-from nystromformer.runs.call import this_call
 
 
 @dataclass(frozen=True)
@@ -30,4 +30,4 @@ def span(settings: Span, results: Results, dataset: DatasetFolder = None, device
     from nystromformer.training import choose_device
 
     chosen = choose_device(device, mixed_precision=False)
-    return measure_spans(settings, dataset, chosen, results.out, str(this_call()))
+    return measure_spans(settings, dataset, chosen, results.out, this_command())

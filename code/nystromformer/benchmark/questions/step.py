@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nystromformer.benchmark.flags import ATTENTIONS, Results, count, flag, numbers, threads
+from nystromformer.command_line.runtime import this_command
 from nystromformer.config.ranges import MOST_LAYERS
 from nystromformer.errors import UserError
-from nystromformer.runs.call import this_call
 
 HEAD_DIM = LANDMARKS = 64
 """Of the models whose steps are measured."""
@@ -49,4 +49,4 @@ def step(settings: Step, results: Results) -> str:
     """Time and memory of a step of pretraining and of fine-tuning, beside transformers' Nyströmformer."""
     from nystromformer.benchmark.step import measure_step
 
-    return measure_step(settings, results.out, str(this_call()))
+    return measure_step(settings, results.out, this_command())

@@ -10,7 +10,7 @@ from .base import AttentionConfig
 class MraConfig(AttentionConfig):
     """MRA-2: softmax over the tokens of chosen blocks, and over the means of all others (Zeng et al. 2022)."""
 
-    exceptional = ({"choice": "query"}, {"coarse": False})
+    exceptional = ({"choice": "query"},)
     counts_tokens = ("block_size",)
 
     name: Literal["mra"] = "mra"
@@ -25,8 +25,6 @@ class MraConfig(AttentionConfig):
     choice: Literal["head", "block", "query"] = "head"
     """What chooses the blocks. head: the highest scores among all pairs of blocks of a head, as in the paper; block:
     each block of queries; query: each query, at a cost of length² / block_size."""
-    coarse: bool = True
-    """Include the means of the blocks that are not chosen; false is the paper's MRA-2-s."""
 
     def impossible(self) -> Impossible:
         always = 2 * self.neighbours + 1 + self.num_first_blocks

@@ -17,10 +17,7 @@ class NearFarConfig(AttentionConfig):
     neighbours: Count = 1
     """Neighbouring blocks on either side whose tokens a block attends to individually."""
     num_landmarks: Size = 64
-    """Groups of the tokens that are not attended to individually."""
-    landmarks: Literal["segment_means", "kmeans"] = "segment_means"
-    """How groups are formed. segment_means: near-equal segments of each row's own tokens; kmeans: clusters of the
-    head's keys."""
+    """Groups of the tokens that are not attended to individually: near-equal segments of each row's own tokens."""
     num_selected: Count = 16
     """Tokens of each row and head that all its tokens attend to individually: those that attract most attention from 32
     means of queries."""

@@ -25,7 +25,7 @@ from nystromformer.data.preprocessing.packing import Packer
 from nystromformer.data.preprocessing.pool import Made
 from nystromformer.data.preprocessing.settings import Choice
 from nystromformer.data.tokenizer import SpecialTokens, load_tokenizer, special_tokens
-from nystromformer.errors import UserError, reading
+from nystromformer.errors import UserError
 from nystromformer.files.parts import Part, Parts
 from nystromformer.files.writing import FileStamp, NewFile
 
@@ -156,7 +156,7 @@ def merge_parts(parts: Parts, split: str, made: Mapping[str, Part]) -> dict[str,
             for name, part in made.items():
                 path = parts.folder / file_of(f"{name}.{split}")
                 digest = hashlib.sha256()
-                with reading(path), path.open("rb") as file:
+                with path.open("rb") as file:
                     while block := file.read(_COPY_BYTES):
                         digest.update(block)
                         merged.write(block)

@@ -16,8 +16,8 @@ from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.data.preprocessing.pool import Made, Work, make_parts
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import read_record, write_checked
-from nystromformer.files.parts import PARTS, InUse, Part, open_parts
-from nystromformer.files.writing import FileStamp
+from nystromformer.files.parts import PARTS, Part, open_parts
+from nystromformer.files.writing import FileStamp, InUse
 from nystromformer.wording import counted, number_of
 
 log = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 import typer
 
 import nystromformer
+from nystromformer.command_line.runtime import this_command
 from nystromformer.data.tokenizer import TOKENIZER_FILE, save_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.runs.call import this_call
 from nystromformer.runs.record import TOKENIZER, EpochMetrics, Origin, Run, open_run, ranked
 from nystromformer.runs.settings import Settings
 from nystromformer.tasks.experiment.folder import Experiment
@@ -134,7 +134,7 @@ def ask(opened: Opened, settings: Settings) -> Run:
         kind=task.kind,
         choices=json.loads(json.dumps(dict(task.choices))),
         task=task.name,
-        call=this_call(),
+        command=this_command(),
         experiment=opened.experiment.name,
         origin=origin,
         settings=settings,
