@@ -57,23 +57,19 @@ def corpus_rows(name: str, part: int, parts: int, text_field: str) -> Iterator[t
     Raises:
         UserError: a row has no text, or the network fails.
     """
-    rows = iter(open_corpus(name)[0].shard(parts, part))
-    number = 0
-    while True:
-        try:
-            row = next(rows)
-        except StopIteration:
-            return
-        except Exception as error:  # as above
-            raise UserError(
-                f"--hub {name}: reading stopped: {first_line(error)}. Start the same command again: it continues with "
-                "the remaining parts"
-            ) from error
-        text, identity = row.get(text_field), row.get("id")
-        if not isinstance(text, str):
-            raise UserError(
-                f"--hub {name}: row {number} of part {part}: expected a text in {text_field!r}, found {text!r:.60}; "
-                f"the columns are {', '.join(row)}: name the text column with --text_field"
-            )
-        yield f"{part}.{number}" if identity is None else str(identity), text
-        number += 1
+    try:
+        for number, row in enumerate(open_corpus(name)[0].shard(parts, part)):
+            text, identity = row.get(text_field), row.get("id")
+            if not isinstance(text, str):
+                raise UserError(
+                    f"--hub {name}: row {number} of part {part}: expected a text in {text_field!r}, found {text!r:.60};"
+                    f" the columns are {', '.join(row)}: name the text column with --text_field"
+                )
+            yield f"{part}.{number}" if identity is None else str(identity), text
+    except UserError:
+        raise
+    except Exception as error:  # as above
+        raise UserError(
+            f"--hub {name}: reading stopped: {first_line(error)}. Start the same command again: it continues with "
+            "the remaining parts"
+        ) from error

@@ -23,7 +23,7 @@ from nystromformer.data.preprocessing.corpora.formats import FORMATS, Rules
 from nystromformer.data.preprocessing.corpora.unify import unify
 from nystromformer.data.preprocessing.corpus import Document, read_documents
 from nystromformer.data.preprocessing.rows import encode_documents
-from nystromformer.data.preprocessing.settings import Choice, WeightedCorpus, parse_mixture
+from nystromformer.data.preprocessing.settings import Choice
 from nystromformer.data.preprocessing.unified import read_corpus
 from nystromformer.data.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
@@ -86,10 +86,10 @@ def text_of(dataset: Dataset, split: str) -> str:
 def expected_tokens(corpora: Path, tokenizer: Tokenizer, **changes: object) -> dict[str, Counter[int]]:
     """How often each token stands in the documents that a split takes, as often as it takes them."""
     settings = settings_with(**changes)
-    read = {one.name: read_corpus(corpora / one.name / "unified") for one in parse_mixture(settings.mixture)}
+    read = {name: read_corpus(corpora / name / "unified") for name in settings.corpora}
     counts: dict[str, Counter[int]] = {"train": Counter(), "validation": Counter()}
-    for choice in settings.choices(read):
-        for document in documents(corpora, choice.corpus.name):
+    for name, choice in settings.choices(read).items():
+        for document in documents(corpora, name):
             split, times = choice(document)
             [(tokens_T, _)] = encode_documents([document], tokenizer)
             for _ in range(times):
@@ -155,14 +155,14 @@ def test_the_number_of_workers_changes_nothing(corpora: Path, reference: Path, t
 @settings(max_examples=25)
 @given(st.integers(0, 2**31), st.sampled_from(["1/3", "1", "2", "2.5"]))
 def test_weights(seed: int, weight: str) -> None:
-    choice = Choice(WeightedCorpus("wiki", Fraction(weight)), 0.2, seed)
+    choice = Choice("wiki", Fraction(weight), 0.2, seed)
     chosen = [choice(Document(f"d{n}", f"g{n // 2}", ())) for n in range(2000)]
     sides = [split for split, _ in chosen]
     assert sides[0::2] == sides[1::2], "a group is on one side"
     assert 0.13 < sides.count("validation") / 2000 < 0.27
     train = [times for split, times in chosen if split == "train"]
     assert abs(np.mean(train) - float(Fraction(weight))) < 0.07
-    assert set(train) <= {int(Fraction(weight)), choice.corpus.passes}
+    assert set(train) <= {int(Fraction(weight)), choice.passes}
     assert max(times for split, times in chosen if split == "validation") == 1
 
 

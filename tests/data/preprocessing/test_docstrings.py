@@ -191,10 +191,10 @@ def test_a_bad_file_is_counted(tmp_path: Path, content: bytes | None, problem: s
 
 def test_the_number_of_workers_changes_nothing(tree: Path) -> None:
     files = find_sources([tree])
-    alone = read_modules(files, 0, None, 1)
+    alone = read_modules(files, None, 1)
     assert [module.id for module in alone] == [file.id for file in files]
-    limited = read_modules(files, 0, 0.005, 1)
-    assert read_modules(files, 0, 0.005, 2) == limited
+    limited = read_modules(files, 0.005, 1)
+    assert read_modules(files, 0.005, 2) == limited
     # a sample of all packages, not the first three
     assert len({module.group for module in limited}) > 4
     assert len(limited) < len(alone)
@@ -206,7 +206,7 @@ def documents(modules: list[Module], min_words: int) -> tuple[list[Document], Ta
 
 
 def test_a_docstring_stands_once_so_that_validation_is_new_text(tree: Path) -> None:
-    kept, tally = documents(read_modules(find_sources([tree]), 0, None, 1), 1)
+    kept, tally = documents(read_modules(find_sources([tree]), None, 1), 1)
     texts = [sentence for document in kept for sentence in document.sentences]
     assert texts.count("It has no other purpose.") == 1
     assert tally.dropped["duplicate docstring"] == 12 * 3 - 1

@@ -115,7 +115,6 @@ def test_no_worker_is_left(large_stories: Path, tmp_path: Path, kind: str) -> No
     ("script", "flags", "message"),
     [
         ("wiki/preprocess.py", ["--source", "nowhere"], "nowhere: expected the folder with the corpus' files"),
-        ("wiki/preprocess.py", ["--undecodable", "drop"], "'drop' is not one of 'refuse', 'skip'"),
         ("stories/preprocess.py", ["--lines_per_document", "3"], "No such option: --lines_per_document"),
         ("stories/preprocess.py", ["--array_index", "1"], "--array_index and --array_size: expected both or none"),
         (

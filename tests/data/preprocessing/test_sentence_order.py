@@ -36,7 +36,7 @@ def check_that_order_is_not_told_by_edges(
 
 def docstrings(limit_mb: float, vocab_size: int) -> Text:
     """A sample of the docstrings of this machine."""
-    modules = read_modules(find_sources(installed_sources()), 0, limit_mb, 1)
+    modules = read_modules(find_sources(installed_sources()), limit_mb, 1)
     documents = list(documents_of_modules(modules, 20, Tally()))
     sentences = [sentence for document in documents for sentence in document.sentences]
     tokenizer = train_tokenizer(sentences[: len(sentences) // 4], vocab_size)

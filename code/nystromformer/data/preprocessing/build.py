@@ -150,10 +150,8 @@ def _find_sources(corpora: Path, settings: DatasetSettings) -> dict[str, _Source
                 f"{', '.join(there) or 'none'}"
             )
         read[name] = read_corpus(corpora / name / "unified")
-    return {
-        (name := choice.corpus.name): _Source(corpora / name / "unified", read[name], choice)
-        for choice in settings.choices(read)
-    }
+    choices = settings.choices(read)
+    return {name: _Source(corpora / name / "unified", read[name], choice) for name, choice in choices.items()}
 
 
 def _parameters(
@@ -233,7 +231,7 @@ def _finish(
         train, validation = (Counts(**add_up(part.figures[split] for part in each)) for split in SPLITS)
         corpora.append(Corpus(name=name, weight=float(settings.corpora[name]), train=train, validation=validation))
     splits = {
-        split: SplitManifest(**total.model_dump(), files=merge_parts(parts, split, made))
+        split: SplitManifest(**total.model_dump(), files=merge_parts(out, split, made))
         for split, total in totals.items()
     }
     encoder = load_tokenizer(out / TOKENIZER_FOLDER)

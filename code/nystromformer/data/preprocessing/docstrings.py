@@ -58,7 +58,6 @@ class DocstringSettings:
         float | None,
         typer.Option("--limit_mb", help="Stop after this many million characters, sampled from all packages."),
     ] = None
-    seed: Annotated[int, typer.Option("--seed", help="Random seed of --limit_mb's sample.")] = 0
 
     def __post_init__(self) -> None:
         if self.limit_mb is not None and self.limit_mb <= 0:
@@ -84,7 +83,7 @@ def unify_docstrings(
 
 
 def _write(*, out: Path, files: Sequence[SourceFile], settings: DocstringSettings, workers: int) -> Made:
-    modules = read_modules(files, settings.seed, settings.limit_mb, workers)
+    modules = read_modules(files, settings.limit_mb, workers)
     tally = Tally(groups={})
     shards = {}
     documents = documents_of_modules(modules, settings.min_words, tally)
@@ -149,17 +148,16 @@ def find_sources(folders: Sequence[Path]) -> list[SourceFile]:
     return [files[name] for name in sorted(files)]
 
 
-def read_modules(files: Sequence[SourceFile], seed: int, limit_mb: float | None, workers: int) -> list[Module]:
+def read_modules(files: Sequence[SourceFile], limit_mb: float | None, workers: int) -> list[Module]:
     """Extract the docstrings of `files` in `workers` processes; the result does not depend on their number.
 
     Args:
-        seed: orders the files, so that a limit takes a sample of all packages rather than the first ones.
-        limit_mb: stop after this much distinct text (in 10^6 characters).
+        limit_mb: stop after this much distinct text (in 10^6 characters), of a sample of all packages.
 
     Returns:
         The modules that were read, sorted by id.
     """
-    order = sorted(files, key=lambda file: stable_hash(seed, file.id))
+    order = sorted(files, key=lambda file: stable_hash(0, file.id))
     limit = float("inf") if limit_mb is None else limit_mb * 1e6
     modules: list[Module] = []
     seen: set[str] = set()

@@ -41,19 +41,17 @@ def make_parts(
     workers: int,
     label: str,
     share: slice | None = None,
-    verify: bool = False,
 ) -> dict[str, Part]:
     """Make the parts that are not finished yet; gives all of them by name, in the order of `works`.
 
     Args:
         share: of the parts, that an array job makes, beside others that have the folder; None: all.
-        verify: as of `Parts.find`.
 
     Raises:
         UserError: what a work raises, another process is at one of them, or a worker process was killed.
     """
     mine = list(works)[share or slice(None)]
-    made = {name: parts.find(name, verify) for name in mine}
+    made = {name: parts.find(name, verify=True) for name in mine}
     missing = [name for name in mine if made[name] is None]
     todo = [partial(_make, parts, name, works[name], share is not None) for name in missing]
     with (

@@ -7,9 +7,8 @@ Shapes: R rows, N tokens of a row, T tokens of a document.
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from functools import lru_cache
 from itertools import chain
@@ -25,8 +24,6 @@ from nystromformer.data.preprocessing.packing import Packer
 from nystromformer.data.preprocessing.pool import Made
 from nystromformer.data.preprocessing.settings import Choice
 from nystromformer.data.tokenizer import SpecialTokens, load_tokenizer, special_tokens
-from nystromformer.errors import UserError
-from nystromformer.files.parts import Part, Parts
 from nystromformer.files.writing import FileStamp, NewFile
 
 _COPY_BYTES = 1 << 20
@@ -120,7 +117,7 @@ def make_part(
     splits: deque[str] = deque()
 
     def chosen() -> Iterator[Document]:
-        for turn in range(choice.corpus.passes):
+        for turn in range(choice.passes):
             for document in read_documents(documents, stamp):
                 split, times = choice(document)
                 if turn < times:
@@ -144,27 +141,15 @@ def _load_once(folder: Path, sha256: str) -> Tokenizer:
     return load_tokenizer(folder)
 
 
-def merge_parts(parts: Parts, split: str, made: Mapping[str, Part]) -> dict[str, FileStamp]:
-    """Put the rows of parts one after the other into a split's files; returns their stamps by name.
-
-    Raises:
-        UserError: a part is not as it was written; it is removed.
-    """
+def merge_parts(folder: Path, split: str, names: Iterable[str]) -> dict[str, FileStamp]:
+    """Put the rows of parts one after the other into a split's files; returns their stamps by name."""
     stamps = {}
     for file_of in _FILES:
-        with NewFile(parts.folder.parent / file_of(split)) as merged:
-            for name, part in made.items():
-                path = parts.folder / file_of(f"{name}.{split}")
-                digest = hashlib.sha256()
+        with NewFile(folder / file_of(split)) as merged:
+            for name in names:
+                path = folder / PARTS_FOLDER / file_of(f"{name}.{split}")
                 with path.open("rb") as file:
                     while block := file.read(_COPY_BYTES):
-                        digest.update(block)
                         merged.write(block)
-                if digest.hexdigest() != part.files[path.name].sha256:
-                    parts.discard(name)
-                    raise UserError(
-                        f"{path}: changed since it was written (the SHA-256 does not match). It was removed: "
-                        "start the same command again, which writes it again."
-                    )
         stamps[merged.path.name] = merged.stamp
     return stamps

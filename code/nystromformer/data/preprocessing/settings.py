@@ -28,29 +28,13 @@ _MOST = 1000
 """The largest weight."""
 
 
-@dataclass(frozen=True)
-class WeightedCorpus:
-    """A corpus of a mixture.
-
-    weight: how often a document of it is in the train split, on average. Validation has a document once at the most.
-    """
-
-    name: str
-    weight: Fraction = Fraction(1)
-
-    @property
-    def passes(self) -> int:
-        """How often the corpus is read."""
-        return math.ceil(self.weight)
-
-
-def parse_mixture(texts: Sequence[str]) -> tuple[WeightedCorpus, ...]:
-    """Read NAME or NAME=WEIGHT, with weights such as 2, 0.5 and 1/3.
+def parse_mixture(texts: Sequence[str]) -> dict[str, Fraction]:
+    """Read NAME or NAME=WEIGHT, with weights such as 2, 0.5 and 1/3; gives each corpus' weight.
 
     Raises:
         UserError: a weight is not a positive number, or a corpus comes twice.
     """
-    mixture: dict[str, WeightedCorpus] = {}
+    mixture: dict[str, Fraction] = {}
     for text in texts:
         name, _, weight = text.partition("=")
         try:
@@ -61,26 +45,33 @@ def parse_mixture(texts: Sequence[str]) -> tuple[WeightedCorpus, ...]:
             raise UserError(f"--corpus {text}: expected NAME or NAME=WEIGHT with a positive weight, such as wiki=1/3")
         if name in mixture:
             raise UserError(f"--corpus: {name} given more than once; a weight of 2 takes its text twice")
-        mixture[name] = WeightedCorpus(name, value)
-    return tuple(mixture.values())
+        mixture[name] = value
+    return mixture
 
 
 @dataclass(frozen=True)
 class Choice:
     """Chooses a document's split and how often it comes. All documents of a group are on the same side.
 
+    weight: how often a document of the corpus is in the train split, on average; in validation it is once at the most.
     validation: share of the groups, by a hash of the seed and the group.
     groups: the validation groups of a corpus that has few large ones, which a hash would divide by chance.
     """
 
-    corpus: WeightedCorpus
+    name: str
+    weight: Fraction
     validation: float
     seed: int
     groups: frozenset[str] | None = None
 
+    @property
+    def passes(self) -> int:
+        """How often the corpus is read."""
+        return math.ceil(self.weight)
+
     def __call__(self, document: Document) -> tuple[str, int]:
         """The split, and how many passes over the corpus take the document: the first ones."""
-        weight, name = self.corpus.weight, self.corpus.name
+        weight, name = self.weight, self.name
         whole = int(weight)
         extra = int(weight != whole and stable_uniform(self.seed, f"weight\0{name}\0{document.id}") < weight - whole)
         if self.groups is None:
@@ -156,25 +147,25 @@ class DatasetSettings:
     @property
     def corpora(self) -> dict[str, Fraction]:
         """The mixture's corpora and their weights."""
-        return {corpus.name: corpus.weight for corpus in parse_mixture(self.mixture)}
+        return parse_mixture(self.mixture)
 
     @property
     def trained_size(self) -> int:
         """Tokens of a tokenizer that is trained."""
         return self.vocab_size or _USUAL_SIZE
 
-    def choices(self, read: Mapping[str, UnifiedCorpus]) -> list[Choice]:
-        """How documents of each corpus are chosen.
+    def choices(self, read: Mapping[str, UnifiedCorpus]) -> dict[str, Choice]:
+        """How documents of each corpus are chosen, by its name.
 
         Raises:
             UserError: none of the corpora can be divided.
         """
-        choices = []
-        for corpus in parse_mixture(self.mixture):
-            sizes = read[corpus.name].groups
+        choices = {}
+        for name, weight in self.corpora.items():
+            sizes = read[name].groups
             groups = None if sizes is None else choose_validation_groups(sizes, self.seed, self.validation)
-            choices.append(Choice(corpus, self.validation, self.seed, groups))
-        undivided = [choice.corpus.name for choice in choices if choice.groups == frozenset()]
+            choices[name] = Choice(name, weight, self.validation, self.seed, groups)
+        undivided = [name for name, choice in choices.items() if choice.groups == frozenset()]
         if len(undivided) == len(choices):
             raise UserError(
                 f"--corpus {', '.join(undivided)}: the text is a single group, so no part of it can be held out for "

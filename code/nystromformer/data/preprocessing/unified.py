@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 CORPUS_FILE = "corpus.json"
 FORMAT_VERSION = 3
 """Rises when a unified folder of the version before cannot be read any more."""
-SHIPPED = ("wiki", "bookcorpus", "stories", "realnews", "docstrings")
-"""Corpora with a folder in data-preprocessing/, and with a script there."""
 
 
 class Tally(BaseModel):
@@ -117,9 +115,7 @@ def read_corpus(folder: Path) -> UnifiedCorpus:
     Raises:
         UserError: the folder is missing, unfinished or of another version, or a shard has another size.
     """
-    how = "Run the command or the pipeline that writes it until it is finished"
-    if (name := folder.parent.name) in SHIPPED:
-        how = f"Make it with: python data-preprocessing/{name}/preprocess.py --out {folder}"
+    how = f"Make it with: python data-preprocessing/{folder.parent.name}/preprocess.py --out {folder}"
     corpus = read_record(folder / CORPUS_FILE, UnifiedCorpus, f"{how}, and with --overwrite", FORMAT_VERSION)
     if corpus is None:
         found = f"no {CORPUS_FILE}: it is unfinished" if folder.is_dir() else "no folder"

@@ -3,7 +3,6 @@
 Shapes: B rows, N tokens.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -84,7 +84,7 @@ def _draw_splits(
         for split, size in sizes.items()
         for first in range(0, size, _CHUNK)
     }
-    make_parts(parts, works, workers, "drawing", verify=True)
+    make_parts(parts, works, workers, "drawing")
     seen: set[bytes] = set()
 
     def different_examples(split: str) -> Iterator[Example]:

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from nystromformer.data.preprocessing.corpora.files import OpenFile
-from nystromformer.data.preprocessing.corpora.text import Policy, cut_document, decode, documents_of, leave_out
+from nystromformer.data.preprocessing.corpora.text import cut_document, decode, documents_of
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.data.preprocessing.unified import Tally
 from nystromformer.files.reading import half_character
@@ -35,14 +35,6 @@ class Rules:
             help="Lines of a document, in a corpus that does not mark where documents end.",
         ),
     ] = None
-    undecodable: Annotated[
-        Policy,
-        typer.Option(
-            "--undecodable",
-            help="What to do with text that is not UTF-8 or contains a NUL byte: refuse (stop and name the line) or "
-            "skip (leave it out and count it).",
-        ),
-    ] = "refuse"
     text_field: Annotated[
         str, typer.Option("--text_field", help="Key or column that holds the text, in JSON lines and with --hub.")
     ] = "text"
@@ -101,7 +93,7 @@ def read_wiki(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
         opening = _DOC.match(line)
         if opening is None:
             raise file.error(offset, f"expected WikiExtractor's <doc id=… url=… title=…>, found {_quote(line)}")
-        body = _wiki_body(file, offset, lines, rules, tally)
+        body = _wiki_body(file, offset, lines, tally)
         first = next(body, "")
         title = html.unescape((opening["title"] or b"").decode(errors="replace"))
         paragraphs = body if first.strip() == title.strip() else chain([first], body)
@@ -109,15 +101,13 @@ def read_wiki(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
         yield from documents_of(opening["id"].decode(errors="replace"), paragraphs, rules.min_words, tally)
 
 
-def _wiki_body(
-    file: OpenFile, begin: int, lines: Iterator[tuple[int, bytes]], rules: Rules, tally: Tally
-) -> Iterator[str]:
+def _wiki_body(file: OpenFile, begin: int, lines: Iterator[tuple[int, bytes]], tally: Tally) -> Iterator[str]:
     for offset, line in lines:
         if line.rstrip() == b"</doc>":
             return
         if line.startswith(b"<doc id="):
             raise file.error(offset, "a <doc …> before the </doc> of the one above it")
-        text = decode(file, offset, line, rules.undecodable, tally)
+        text = decode(line, tally)
         if text is not None:
             yield html.unescape(text) if "&" in text else text
     raise file.error(begin, "this <doc …> has no </doc>: the file is cut off")
@@ -134,7 +124,7 @@ def read_bookcorpus(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Docu
 
     A book goes on from one document to the next, so groups are long runs of documents, with one left out between two.
     """
-    lines = _plain_lines(file, "one sentence a line", rules, tally)
+    lines = _plain_lines(file, tally)
     named = ((f"{file.name}@{offset}", line) for offset, line in lines)
     return _group_documents(_documents_of_lines(named, rules, tally), tally, follows=file.begin > 0)
 
@@ -190,7 +180,7 @@ _PARAGRAPH_LIMIT = 1 << 16
 
 def read_stories(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
     """A story: the whole file is one document."""
-    lines = (text for _, text in _plain_lines(file, "plain text, one file a document", rules, tally))
+    lines = (text for _, text in _plain_lines(file, tally))
     yield from documents_of(file.name, _paragraphs(lines), rules.min_words, tally)
 
 
@@ -215,19 +205,18 @@ def _paragraphs(lines: Iterator[str]) -> Iterator[str]:
     yield " ".join(parts)
 
 
-def _plain_lines(file: OpenFile, looks: str, rules: Rules, tally: Tally) -> Iterator[tuple[int, str]]:
+def _plain_lines(file: OpenFile, tally: Tally) -> Iterator[tuple[int, str]]:
     for offset, line in file.lines():
         if b"\0" in line:
-            problem = f"expected {looks}, found binary data (a NUL byte)"
-            leave_out(file, offset, problem, "line with a NUL byte", rules.undecodable, tally)
-        elif (text := decode(file, offset, line, rules.undecodable, tally)) is not None:
+            tally.dropped["line with a NUL byte"] += 1
+        elif (text := decode(line, tally)) is not None:
             yield offset, text
 
 
 def read_realnews(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
     """News articles, a JSON object a line, of which the text is read."""
     for offset, line in file.lines():
-        text = decode(file, offset, line, rules.undecodable, tally)
+        text = decode(line, tally)
         if text is None or not text.strip():
             continue
         try:
@@ -238,8 +227,7 @@ def read_realnews(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Docume
             wanted = f'a JSON object with a text in "{rules.text_field}"'
             raise file.error(offset, f"expected {wanted}, found {_quote(line)} ({error!r:.80})") from None
         if half_character(article) is not None:
-            problem = "contains half of a surrogate pair, which is not a valid character"
-            leave_out(file, offset, problem, "undecodable line", rules.undecodable, tally)
+            tally.dropped["undecodable line"] += 1
             continue
         yield from documents_of(f"{file.name}@{offset}", article.split("\n"), rules.min_words, tally)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal
 
-from nystromformer.data.preprocessing.corpora.files import OpenFile
 from nystromformer.data.preprocessing.corpus import Document, split_sentences
 from nystromformer.data.preprocessing.unified import Tally
 
@@ -14,36 +12,14 @@ MAX_DOCUMENT = 1_000_000
 MAX_SENTENCE = 20_000
 """Characters after which a sentence is cut, between two words."""
 
-Policy = Literal["refuse", "skip"]
 
-
-def decode(file: OpenFile, offset: int, line: bytes, policy: Policy, tally: Tally) -> str | None:
-    """A line's text; None where it is not UTF-8 and such lines are skipped.
-
-    Raises:
-        UserError: as of `leave_out`.
-    """
+def decode(line: bytes, tally: Tally) -> str | None:
+    """A line's text; None where it is not UTF-8, which is counted."""
     try:
         return line.decode()
-    except UnicodeDecodeError as error:
-        problem = f"not UTF-8 at byte {error.start + 1} of the line"
-        leave_out(file, offset, problem, "undecodable line", policy, tally)
+    except UnicodeDecodeError:
+        tally.dropped["undecodable line"] += 1
         return None
-
-
-def leave_out(file: OpenFile, offset: int, problem: str, reason: str, policy: Policy, tally: Tally) -> None:
-    """Count a line that is no text, where such lines are skipped.
-
-    Raises:
-        UserError: they are refused.
-    """
-    if policy == "refuse":
-        raise file.error(
-            offset,
-            f"{problem}. Convert the file, or start again with --undecodable skip --overwrite to leave such lines out "
-            "and count them",
-        )
-    tally.dropped[reason] += 1
 
 
 def documents_of(
