@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nystromformer.benchmark import efficiency
-from nystromformer.benchmark.efficiency import carry_on, crossover, exponent, leave_out, measure_at
+from nystromformer.benchmark.efficiency import crossover, exponent, leave_out, measure_at
 from nystromformer.benchmark.findings import Findings
 from nystromformer.benchmark.methods import CONTROL, EQUAL_KEYS, MASKED, SDPA, WRITTEN_OUT, choose_methods, expand
-from nystromformer.benchmark.questions.efficiency import Efficiency
+from nystromformer.benchmark.questions.shipped import Efficiency
 from nystromformer.config import ATTENTIONS
 from nystromformer.config.attention_text import parse_attention
 
@@ -40,12 +40,6 @@ def test_what_stays_below_or_above_does_not_cross() -> None:
     assert crossover(pd.Series(below)) == 512
     assert crossover(pd.Series(above)) is None
     assert crossover(pd.Series(once)) == pytest.approx(math.sqrt(1024 * 2048))
-
-
-def test_costs_are_carried_on() -> None:
-    assert carry_on(pd.Series({512: 1.0}), 1024) == pytest.approx(4.0), "with the square, from one"
-    assert carry_on(pd.Series({512: 1.0, 1024: 1.1}), 4096) == pytest.approx(4.4), "proportional at least"
-    assert carry_on(pd.Series({512: 10.0, 1024: 30.0}), 4096) == pytest.approx(30 * 3**2), "as it grew"
 
 
 def test_all_attentions_are_compared_unless_some_are_asked_for() -> None:
@@ -95,7 +89,7 @@ def test_what_the_budget_and_the_memory_do_not_allow_is_left_out(monkeypatch: py
     assert {line.partition(", 100000 tokens: ")[0] for line in found.left_out} == {SDPA, WRITTEN_OUT, "linear", CONTROL}
     assert next(line for line in found.left_out if line.startswith(CONTROL)).endswith("were left")
     measure_at(settings, choose_methods(["linear"], False, 10**7)[1:2], 10**7, time.monotonic(), found)
-    assert "10000000 tokens: memory: its N x N matrices take 1,117,587.1 GiB of " in found.left_out[-1]
+    assert "10000000 tokens: memory: its N x N matrices take 1,117,587.1 GiB" in found.left_out[-1]
 
 
 def record(length: int, method: str, cost: float) -> dict[str, object]:
@@ -117,14 +111,13 @@ def test_tables_say_the_ratios_the_growth_and_what_is_missing() -> None:
 
 def test_the_command_measures_writes_and_draws_again(tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
     chosen = ("--attention", "linear", "--attention", "nystrom,num_landmarks=8,conv_kernel_size=5", "--repeats", 1)
-    sizes = ("--threads", 1, "--heads", 2, "--head_dim", 8, "--lengths", "16,24", "--peers", "--out", tmp_path)
+    sizes = ("--threads", 1, "--heads", 2, "--head_dim", 8, "--lengths", "16,24", "--out", tmp_path)
     shown = run_benchmark("efficiency", *chosen, *sizes)
     found = Findings.read(tmp_path / "efficiency.json")
     assert found is not None
     label = "nystrom (num_landmarks 8, conv_kernel_size 5)"
-    names = {SDPA, f"{SDPA}{MASKED}", WRITTEN_OUT, "linear", label, f"{label}{MASKED}", CONTROL}
-    names |= {"authors' formulation, 8", "transformers, 8"}
-    assert {(n, name) for n in (16, 24) for name in names} <= {(r["length"], r["method"]) for r in found.records}
+    names = {SDPA, WRITTEN_OUT, "linear", label, CONTROL}
+    assert {(n, name) for n in (16, 24) for name in names} == {(r["length"], r["method"]) for r in found.records}
     assert "commit" in found.machine
     assert "run_benchmark.py efficiency --attention linear" in found.commands[0]
     page = (tmp_path / "efficiency.md").read_text()
@@ -140,8 +133,10 @@ def test_the_command_measures_writes_and_draws_again(tmp_path: Path, run_benchma
 def test_all_methods_compute_the_same_shapes() -> None:
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 2, 2, 16, 8).unbind()
-    texts = ["linear", "reformer,chunk_length=8", "linformer,projected_length=8", "nystrom,num_landmarks=8"]
+    nystrom = "nystrom,num_landmarks=8,conv_kernel_size=5"
+    texts = ["linear", "reformer,chunk_length=8", "linformer,projected_length=8", nystrom]
     out = {each.name: each.build(2, 8, 16)(q, k, v) for each in choose_methods(texts, peers=True, length=16)}
     assert {each.shape for each in out.values()} <= {(2, 2, 16, 8), (2, 16, 16)}
     torch.testing.assert_close(out[SDPA], out[WRITTEN_OUT])
-    assert not out[f"nystrom (num_landmarks 8){MASKED}"][:, :, 15:].any()
+    assert not out[f"nystrom (num_landmarks 8, conv_kernel_size 5){MASKED}"][:, :, 15:].any()
+    assert {f"{SDPA}{MASKED}", "authors' formulation, 8", "transformers, 8"} < out.keys()

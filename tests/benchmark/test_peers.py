@@ -5,51 +5,12 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention import create_attention, reference
-from nystromformer.benchmark.peers import (
-    IMPLEMENTATIONS,
-    Implementation,
-    MaterialisedNystrom,
-    NystromAttentionPackage,
-    Shape,
-    WrittenOutSoftmax,
-    is_installed,
-    transformers_nystrom,
-)
+from nystromformer.benchmark.peers import WrittenOutSoftmax, installed_peers
 from nystromformer.benchmark.timing import peak_memory, time_side_by_side
-from nystromformer.config import attention_config
+from nystromformer.config import ATTENTIONS, attention_config
 
-SHAPE = Shape(num_heads=2, head_dim=8, num_landmarks=8, conv_kernel_size=5, length=64)
-
-
-def qkv() -> list[Tensor]:
-    torch.manual_seed(0)
-    return [torch.randn(1, 64, 2, 8, dtype=torch.float64).transpose(1, 2) for _ in range(3)]
-
-
-@pytest.mark.parametrize("name", ["authors", "transformers", "nystrom_attention"])
-def test_peers_are_the_same_attention(name: str) -> None:
-    if name == "nystrom_attention" and not is_installed(name):
-        pytest.skip("nystrom-attention is not installed")
-    build = {
-        "authors": MaterialisedNystrom,
-        "transformers": transformers_nystrom,
-        "nystrom_attention": NystromAttentionPackage,
-    }
-    peer = build[name](SHAPE).double()
-    ours = create_attention("nystrom", num_heads=2, head_dim=8, num_landmarks=8, conv_kernel_size=5, pinv_start="batch")
-    assert ours.skip is not None
-    with torch.no_grad():
-        ours.skip.weight.copy_(next(p for p in peer.parameters() if p.ndim == 4))
-    x = qkv()
-    out = peer(*x)
-    if out.ndim == 3:
-        out = out.unflatten(2, (2, 8)).transpose(1, 2)
-    # nystrom-attention divides by the largest row sum too, which is one up to rounding.
-    torch.testing.assert_close(out, ours.double()(*x), rtol=1e-5, atol=1e-6)
-
-
-INSTALLED = [(name, one) for name, ones in IMPLEMENTATIONS.items() for one in ones if is_installed(one.package)]
 SMALL = {
+    "nystrom": {"num_landmarks": 8, "conv_kernel_size": 5, "pinv_start": "batch"},
     "local": {"block_size": 8},
     "linformer": {"projected_length": 8, "sharing": "layer"},
     "longformer": {"window": 16, "num_global_tokens": 0},
@@ -58,19 +19,39 @@ SMALL = {
     "sinkhorn": {"block_size": 16},
 }
 """Settings for 64 tokens."""
-SAME = ("linear", "local", "longformer")
-"""What learns nothing and draws nothing: there the public implementation computes the same."""
+SAME = ("nystrom", "linear", "local", "longformer")
+"""What learns nothing but a convolution and draws nothing: there the public implementation computes the same."""
+INSTALLED = [(name, one) for name in ATTENTIONS for one in installed_peers(name)]
 
 
-@pytest.mark.parametrize(("name", "implementation"), INSTALLED, ids=[one.name for _, one in INSTALLED])
-def test_an_implementation_takes_what_ours_takes(name: str, implementation: Implementation) -> None:
+def qkv() -> list[Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(2, 64, 4, 16, dtype=torch.float64).transpose(1, 2) for _ in range(3)]
+
+
+def test_what_every_environment_has() -> None:
+    assert {"authors' formulation", "transformers"} <= installed_peers("nystrom").keys()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("name", "peer"), INSTALLED, ids=[one for _, one in INSTALLED])
+def test_an_implementation_takes_what_ours_takes(name: str, peer: str) -> None:
     config = attention_config(name, **SMALL.get(name, {}))
-    x = [torch.randn(2, 64, 4, 16).transpose(1, 2) for _ in range(3)]
-    out = implementation.build(config, 4, 16, 64)(*x)
+    is_exact = name == "nystrom"
+    x = qkv() if is_exact else [each.float() for each in qkv()]
+    built = installed_peers(name)[peer](config, 4, 16, 64)
+    built = built.double() if is_exact else built  # type: ignore[attr-defined]
+    out = built(*x)
     assert out.shape in ((2, 4, 64, 16), (2, 64, 64))
-    if name in SAME:
-        out = out if out.ndim == 4 else out.unflatten(2, (4, 16)).transpose(1, 2)
-        torch.testing.assert_close(out, create_attention(config, num_heads=4, head_dim=16)(*x), rtol=1e-4, atol=1e-4)
+    if name not in SAME:
+        return
+    ours = create_attention(config, num_heads=4, head_dim=16)
+    if ours.skip is not None:
+        ours.skip.weight.copy_(next(p for p in built.parameters() if p.ndim == 4))  # type: ignore[attr-defined]
+    out = out if out.ndim == 4 else out.unflatten(2, (4, 16)).transpose(1, 2)
+    # nystrom-attention divides by the largest row sum too, which is one up to rounding.
+    bound = 1e-5 if is_exact else 1e-4
+    torch.testing.assert_close(out, (ours.double() if is_exact else ours)(*x), rtol=bound, atol=bound)
 
 
 def test_softmax_written_out_is_softmax() -> None:

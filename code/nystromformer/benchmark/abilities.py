@@ -4,10 +4,11 @@ by side; each cell is written as soon as it is measured.
 Shapes: R rows, N tokens, E width.
 """
 
+import itertools
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -19,13 +20,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nystromformer.benchmark.ability_tasks import MOST_PAIRS, NO_ANSWER, TASKS, Rows, Task
-from nystromformer.benchmark.findings import Findings, Record, new_figure
+from nystromformer.benchmark.findings import Findings, Record
 from nystromformer.benchmark.methods import expand, label_attention, parse_at
 from nystromformer.benchmark.pieces import Piece, run_pieces
-from nystromformer.benchmark.questions.abilities import Abilities
+from nystromformer.benchmark.questions.shipped import Abilities
 from nystromformer.config import ATTENTIONS, ModelConfig, attention_config
 from nystromformer.errors import UserError
-from nystromformer.machine import commit_of, machine_facts
+from nystromformer.machine import commit_of
 from nystromformer.model.encoder import Encoder
 from nystromformer.tables import markdown
 
@@ -56,8 +57,8 @@ USUAL = {
 """Parameters that an attention has unless it is given others, by which a query meets about a quarter of the keys, or as
 many means of them.
 """
-_OTHERS = ("near_far,num_blocks=1", "nystrom,num_landmarks=1")
-"""Measured, too, where no attention is asked for: one of near_far's keys by search, and a single landmark."""
+USUAL_ONES = (*ATTENTIONS, "near_far,num_blocks=1", "nystrom,num_landmarks=1")
+"""Measured where no attention is asked for; also with one of near_far's blocks by search and with a single landmark."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,30 @@ class Cell:
         """All but the time that it may take."""
         return json.dumps({**asdict(self), "limit": None}, sort_keys=True)
 
+    @property
+    def config(self) -> ModelConfig:
+        """Of the encoder.
+
+        Raises:
+            ValueError: none that has such an attention at such a length.
+        """
+        task, attention = TASKS[self.task](self.length, self.pairs), attention_config(**self.attention)
+        return ModelConfig(
+            vocab_size=task.vocab_size,
+            num_sen_type=task.marks,
+            max_seq_len=self.length,
+            embedding_dim=WIDTH,
+            transformer_dim=WIDTH,
+            transformer_hidden_dim=2 * WIDTH,
+            num_layers=LAYERS,
+            dropout_prob=0.0,
+            num_head=HEADS,
+            head_dim=WIDTH // HEADS,
+            attn_type=attention,
+            norm="pre",
+            positions="rotary" if task.rotary and attention.compares_queries_and_keys else "learned",
+        )
+
     def __str__(self) -> str:
         taps = f", convolution {self.taps}" if self.taps else ""
         return f"{self.column}, at {self.length} tokens, {self.label}{taps}, seed {self.seed}"
@@ -105,25 +130,23 @@ def cell_of(record: Record) -> Cell:
     return Cell(**{name: record[name] for name in Cell.__dataclass_fields__})
 
 
-def measure_abilities(flags: Abilities, folder: Path, command: str) -> str:
-    """Measure what the folder does not have yet, and write `abilities.json`, `.md` and a picture of all that it has.
+def measure_abilities(flags: Abilities, folder: Path) -> str:
+    """Measure what the folder does not have yet, and write `abilities.json` and `.md` of all that it has.
 
     Raises:
         UserError: as of `list_cells`; `abilities.json` is damaged; a cell failed.
     """
     cells = list_cells(flags)
     path = folder / "abilities.json"
-    fresh = Findings.begin("abilities", flags, command, folder)
+    fresh = Findings.begin("abilities", flags, folder)
     found = Findings.read(path) or fresh
     done = {cell_of(each).key for each in found.records if each["solved"] or each["limit"] >= flags.seconds}
     if missing := [cell for cell in cells if cell.key not in done]:
-        found.machine, found.settings = machine_facts(), fresh.settings
-        found.commands = list(dict.fromkeys([*found.commands, command]))
+        found.machine, found.settings = fresh.machine, fresh.settings
+        found.commands = list(dict.fromkeys([*found.commands, *fresh.commands]))
     logger.info("%d of %d cells are already measured", len(cells) - len(missing), len(cells))
-    commit = commit_of(Path(__file__).parent)
-    failed = []
-    pieces = [Piece(str(cell), partial(learn, cell, commit)) for cell in missing]
-    for outcome in run_pieces(pieces, flags.workers):
+    commit, failed = commit_of(Path(__file__).parent), []
+    for outcome in run_pieces([Piece(str(cell), partial(learn, cell, commit)) for cell in missing], flags.workers):
         if outcome.failed:
             failed.append(f"{outcome.title}: {outcome.failed}")
             continue
@@ -148,19 +171,21 @@ def list_cells(flags: Abilities) -> list[Cell]:
     for task in flags.tasks:
         if task not in TASKS:
             raise UserError(f"--task: expected one or more of {', '.join(TASKS)}, found {task!r}")
-    for taps in flags.taps:
-        if taps and not taps % 2:
-            raise UserError(f"--conv_kernel_size: expected 0 for no convolution, or odd numbers, found {taps}")
-    found = [
-        Cell(task, length, pairs, _parameters_at(text, length, taps), seed, flags.seconds)
-        for seed in range(flags.seeds)
-        for length in flags.lengths
-        for task in flags.tasks or TASKS
-        for pairs in _pairs(flags, task, length)
-        for text in expand(flags.attentions or (*ATTENTIONS, *_OTHERS))
-        for taps in flags.taps
-    ]
-    return list({one.key: one for one in found}.values())
+    found: dict[str, Cell] = {}
+    for seed, length, task in itertools.product(range(flags.seeds), flags.lengths, flags.tasks or TASKS):
+        for pairs, text in itertools.product(_pairs(flags, task, length), expand(flags.attentions or USUAL_ONES)):
+            given, told, _ = parse_at(text, length)
+            usual = parse_at(f"{given.name},{USUAL[given.name]}", length)[1] if given.name in USUAL else {}
+            parameters = {"name": given.name, **usual, **dict(sorted(told.items()))}
+            for taps in flags.taps:
+                attention = parameters | ({"conv_kernel_size": taps} if taps else {})
+                cell = Cell(task, length, pairs, attention, seed, flags.seconds)
+                try:
+                    _ = cell.config
+                except ValueError as error:
+                    raise UserError(f"--attention {text} at {length} tokens: {error}") from None
+                found.setdefault(cell.key, cell)
+    return list(found.values())
 
 
 def _pairs(flags: Abilities, task: str, length: int) -> Sequence[int | None]:
@@ -170,22 +195,6 @@ def _pairs(flags: Abilities, task: str, length: int) -> Sequence[int | None]:
     if wrong := [each for each in flags.pairs if each > most]:
         raise UserError(f"--pairs: expected numbers from 1 to {most} for {task} at {length} tokens, found {wrong}")
     return flags.pairs
-
-
-def _parameters_at(text: str, length: int, taps: int) -> dict[str, Any]:
-    """The attention's name, and what it is parameters at the length."""
-    given, told, _ = parse_at(text, length)
-    usual = parse_at(f"{given.name},{USUAL[given.name]}", length)[1] if given.name in USUAL else {}
-    parameters = {**usual, **dict(sorted(told.items())), **({"conv_kernel_size": taps} if taps else {})}
-    try:
-        config = attention_config(given.name, **parameters)
-    except ValueError as error:
-        raise UserError(f"--attention {text} at {length} tokens: {error}") from None
-    if reason := config.why_not_length(length):
-        raise UserError(f"--attention {text}: {given.name} does not accept inputs of {length} tokens: {reason}")
-    for key, problem in config.impossible_at(length):
-        raise UserError(f"--attention {text} at {length} tokens: {key}: {problem.replace('max_seq_len', '--length')}")
-    return {"name": given.name, **parameters}
 
 
 def learn(cell: Cell, commit: str) -> list[Record]:
@@ -200,8 +209,8 @@ def learn(cell: Cell, commit: str) -> list[Record]:
     torch.set_num_threads(1)
     begin = time.process_time()
     torch.manual_seed(cell.seed)
-    task = TASKS[cell.task](cell.length, cell.pairs)
-    model = _Answering(task, cell)
+    task, config = TASKS[cell.task](cell.length, cell.pairs), cell.config
+    model = _Answering(config, task.answers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01, fused=True)
     drawn, looked_at, tested = (torch.Generator().manual_seed(3 * cell.seed + number) for number in range(3))
     check = _rows(task, looked_at)
@@ -224,34 +233,16 @@ def learn(cell: Cell, commit: str) -> list[Record]:
     has_answer = test.answers_RN != NO_ANSWER
     guessing = (test.guesses_RN == test.answers_RN)[has_answer].float().mean().item()
     reached = {"accuracy": _accuracy(model, test), "guessing": guessing, "solved": solved, "steps": step}
-    return [asdict(cell) | reached | {"seconds": seconds, "positions": model.positions, "commit": commit}]
+    return [asdict(cell) | reached | {"seconds": seconds, "positions": config.positions, "commit": commit}]
 
 
 class _Answering(nn.Module):
     """The encoder and a linear map to the answers."""
 
-    def __init__(self, task: Task, cell: Cell) -> None:
+    def __init__(self, config: ModelConfig, answers: int) -> None:
         super().__init__()
-        attention = attention_config(**cell.attention)
-        is_rotary = task.rotary and attention.compares_queries_and_keys
-        self.positions = "rotary" if is_rotary else "learned"
-        config = ModelConfig(
-            vocab_size=task.vocab_size,
-            num_sen_type=task.marks,
-            max_seq_len=cell.length,
-            embedding_dim=WIDTH,
-            transformer_dim=WIDTH,
-            transformer_hidden_dim=2 * WIDTH,
-            num_layers=LAYERS,
-            dropout_prob=0.0,
-            num_head=HEADS,
-            head_dim=WIDTH // HEADS,
-            attn_type=attention,
-            norm="pre",
-            positions="rotary" if is_rotary else "learned",
-        )
         self.encoder = Encoder(config)
-        self.answer = nn.Linear(WIDTH, task.answers)
+        self.answer = nn.Linear(WIDTH, answers)
 
     def forward(self, tokens_RN: Tensor, marks_RN: Tensor) -> Tensor:
         logits_RNA: Tensor = self.answer(self.encoder(tokens_RN, None, marks_RN))
@@ -277,23 +268,6 @@ def _accuracy(model: _Answering, rows: Rows) -> float:
     return right / answers_in_all
 
 
-def _panels(found: Findings) -> Iterator[tuple[str, pd.DataFrame]]:
-    """What one table shows: the records of a length and a convolution, and its title."""
-    frame = pd.DataFrame(found.records)
-    cells = [cell_of(record) for record in found.records]
-    frame["taps"], frame["label"], frame["column"] = zip(*((c.taps, c.label, c.column) for c in cells), strict=True)
-    frame["place"] = [(list(TASKS).index(cell.task), cell.pairs or 0) for cell in cells]
-    frame[["accuracy", "guessing"]] *= 100
-    frame = frame.sort_values(["length", "taps", "place"], kind="stable")
-    for (length, taps), rows in frame.groupby(["length", "taps"]):
-        yield f"{length} tokens, " + (f"convolution of {taps} taps" if taps else "no convolution"), rows
-
-
-def _labels(rows: pd.DataFrame) -> list[str]:
-    """Attentions in order, softmax first."""
-    return sorted(rows.label.unique(), key=lambda label: (label != "softmax", label))
-
-
 def blocks(found: Findings) -> list[str]:
     """How to read it, and a table for each length and convolution."""
     frame = pd.DataFrame(found.records)
@@ -310,13 +284,20 @@ def blocks(found: Findings) -> list[str]:
         + "; ".join(f"{name}, {task(64, None).rule}" for name, task in TASKS.items())
         + f". Commits {', '.join(sorted(frame.commit.unique()))}; {frame.seconds.sum() / 3600:.1f} core-hours.",
     ]
-    for title, rows in _panels(found):
+    cells = [cell_of(record) for record in found.records]
+    frame["taps"], frame["label"], frame["column"] = zip(*((c.taps, c.label, c.column) for c in cells), strict=True)
+    frame["place"] = [(list(TASKS).index(cell.task), cell.pairs or 0) for cell in cells]
+    frame[["accuracy", "guessing"]] *= 100
+    frame = frame.sort_values(["length", "taps", "place"], kind="stable")
+    for (length, taps), rows in frame.groupby(["length", "taps"]):
         names = rows.column.unique()
         shown = {place: _text(own) for place, own in rows.groupby(["label", "column"])}
-        lines = [[f"`{label}`", *(shown.get((label, name), "") for name in names)] for label in _labels(rows)]
+        labels = sorted(rows.label.unique(), key=lambda label: (label != "softmax", label))
+        lines = [[f"`{label}`", *(shown.get((label, name), "") for name in names)] for label in labels]
         guessing = rows.groupby("column").guessing.mean()
         lines.append(["*guessing*", *(f"{guessing[name]:.1f}" for name in names)])
-        parts += [f"## {title[0].upper()}{title[1:]}", markdown(["attention", *names], lines)]
+        convolution = f"convolution of {taps} taps" if taps else "no convolution"
+        parts += [f"## {length} tokens, {convolution}", markdown(["attention", *names], lines)]
     return parts
 
 
@@ -325,25 +306,3 @@ def _text(rows: pd.DataFrame) -> str:
     if len(rows) > 1:
         text += f" ({rows.accuracy.min():.1f} to {rows.accuracy.max():.1f})"
     return f"**{text}** ({rows.seconds.mean():.0f} s)" if rows.solved.all() else text
-
-
-def draw(found: Findings) -> Any:
-    """A field for each attention and task, as dark as accuracy is high; a panel for each length and convolution."""
-    panels = list(_panels(found))
-    labels = _labels(pd.concat([rows for _, rows in panels]))
-    widths = [rows.column.nunique() for _, rows in panels]
-    picture = new_figure(4.2 + 0.62 * sum(widths), 1.9 + 0.27 * len(labels))
-    axes = picture.subplots(1, len(panels), squeeze=False, width_ratios=widths)[0]
-    for number, (axis, (title, rows)) in enumerate(zip(axes, panels, strict=True)):
-        names = rows.column.unique()
-        means = rows.pivot_table(index="label", columns="column", values="accuracy").reindex(labels)[names].to_numpy()
-        axis.imshow(means, vmin=0, vmax=100, cmap="Blues", aspect="auto")
-        for row, values in enumerate(means):
-            for place, value in enumerate(values):
-                if value == value:
-                    colour = "white" if value > 60 else "black"
-                    axis.text(place, row, f"{value:.0f}", ha="center", va="center", fontsize=7, color=colour)
-        axis.set_xticks(range(len(names)), names, rotation=40, ha="right", fontsize=7)
-        axis.set_yticks(range(len(labels)), labels if number == 0 else [""] * len(labels), fontsize=7)
-        axis.set_title(f"{title}: accuracy in %", fontsize=8)
-    return picture

@@ -6,7 +6,7 @@ Shapes: B rows, H heads, N tokens, D head dim.
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -17,20 +17,22 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention import Attention, AttentionMask, create_attention
-from nystromformer.benchmark.checkpoints import encode_validation_rows, open_one_checkpoint, watch_attention
-from nystromformer.benchmark.findings import Findings, Record, new_figure
+from nystromformer.benchmark.checkpoints import open_one_checkpoint, watch_attention
+from nystromformer.benchmark.findings import Findings, Record
 from nystromformer.benchmark.methods import EQUAL_KEYS, expand, parse_at
-from nystromformer.benchmark.questions.approximation import Approximation
+from nystromformer.benchmark.questions.shipped import Approximation
 from nystromformer.benchmark.timing import quartiles, repeats_at, time_side_by_side
 from nystromformer.config import ATTENTIONS, AttentionConfig, ModelConfig, attention_config
 from nystromformer.errors import UserError
 from nystromformer.model import PretrainingModel
 from nystromformer.tables import markdown
-from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.folder import open_experiment
+from nystromformer.tasks.experiment.run import run_device
 from nystromformer.tasks.pretraining.trainable import Pretraining
-from nystromformer.tasks.pretraining.validation import OpenedScoring, load_checkpoint
+from nystromformer.tasks.pretraining.validation import OpenedScoring
+from nystromformer.training import Group
 from nystromformer.training.checkpoint import read_checkpoint
-from nystromformer.training.device import Device, choose_device
+from nystromformer.training.device import choose_device
 
 logger = logging.getLogger(__name__)
 
@@ -56,28 +58,23 @@ class Inputs:
     mask: AttentionMask | None
 
 
-@dataclass(frozen=True)
-class Source:
-    """Inputs of one size, such as those of all layers of a checkpoint."""
-
-    name: str
-    length: int
-    inputs: list[Inputs]
-
-
-def measure_tensors(settings: Approximation, device: str, folder: Path, command: str) -> str:
+def measure_tensors(settings: Approximation, device: str, folder: Path) -> str:
     """Errors on the queries, keys and values of files; writes `approximation.json`, `.md` and `.png`.
 
     Raises:
         UserError: a file without such tensors; an unknown attention, or one that cannot be tried.
     """
     at = choose_device(device, mixed_precision=False).device
-    sources = [_read_tensors(path, at) for path in settings.tensors]
-    return _measure(sources, settings, folder, command, ("errors",), lambda chosen: iter(()))
+    sources = {path.stem: _read_tensors(path, at) for path in settings.tensors}
+    chosen = {name: choose_candidates(settings.attentions, inputs[0].q.shape[2]) for name, inputs in sources.items()}
+    found = Findings.begin("approximation", settings, folder)
+    for name, inputs in sources.items():
+        _measure(name, inputs[0].q.shape[2], inputs, *chosen[name], settings, found)
+    return found.publish(folder / "approximation.json")
 
 
 def measure_checkpoint(
-    experiment: Experiment, dataset: Path | None, device: Device, settings: Approximation, folder: Path, command: str
+    settings: Approximation, model: Path, overrides: Sequence[str], dataset: Path | None, device: str, folder: Path
 ) -> str:
     """The same of a checkpoint's attentions over validation rows, and its loss with each attention in softmax's place.
 
@@ -87,53 +84,50 @@ def measure_checkpoint(
     Raises:
         UserError: no such checkpoint or rows, an unknown attention, or one that cannot be tried.
     """
-    opened = open_one_checkpoint(experiment, dataset, device, settings.checkpoint)
-    weights = opened.checkpoints[0]
+    experiment = open_experiment(model, overrides)
+    at = run_device(experiment, device, Group())
+    opened = open_one_checkpoint(experiment, dataset, at, settings.checkpoint)
     if "loss" in settings.parts:
         check_is_softmax(opened.config.model, experiment.config_file)
-    name, length, inputs = f"{experiment.name}, {weights.stem}", opened.dataset.length, list[Inputs]()
-    choose_candidates(settings.attentions, length)  # before the minutes of computing
+    name, length = f"{experiment.name}, {opened.checkpoints[0].stem}", opened.dataset.length
+    candidates, missing = choose_candidates(settings.attentions, length)  # before the minutes of computing
+    inputs = []
     if "errors" in settings.parts:
-        model, _ = load_checkpoint(opened, weights)
-        inputs = capture_inputs(opened, model, settings.rows)
+        inputs = capture_inputs(opened, settings.rows)
         inputs.append(draw_like(inputs[0]))
-    score = partial(score_untrained, opened, rows=settings.score_rows)
-    return _measure([Source(name, length, inputs)], settings, folder, command, settings.parts, score)
-
-
-def _measure(
-    sources: Sequence[Source],
-    settings: Approximation,
-    folder: Path,
-    command: str,
-    parts: Sequence[str],
-    score: Callable[[Mapping[str, AttentionConfig]], Iterator[tuple[str, Record]]],
-) -> str:
-    torch.set_num_threads(settings.threads)
-    chosen = [choose_candidates(settings.attentions, source.length) for source in sources]
-    found = Findings.begin("approximation", settings, command, folder)
-    for source, (candidates, missing) in zip(sources, chosen, strict=True):
-        records: dict[str, Record] = {
-            name: {"source": source.name, "tokens": source.length, "method": name} for name in candidates
-        }
-        if "errors" in parts:
-            times = forward_times(candidates, source.inputs[0], settings.repeats)
-            for name, record in records.items():
-                record |= {"forward": asdict(times[name]), "errors": {}}
-            for inputs in source.inputs:
-                for name, error in output_errors(candidates, inputs).items():
-                    records[name]["errors"][inputs.name] = error
-                logger.info("%s, %s compared", source.name, inputs.name)
-        if "loss" in parts:
-            for name, loss in score(candidates):
-                records[name] |= loss
-        found.records += records.values()
-        found.left_out += [f"{name}, {source.length} tokens: {why}" for name, why in missing.items()]
-        found.write(folder / "approximation.json")
+    found = Findings.begin("approximation", settings, folder)
+    _measure(name, length, inputs, candidates, missing, settings, found)
+    if "loss" in settings.parts:
+        records = {record["method"]: record for record in found.records}
+        for method, loss in score_untrained(opened, candidates, settings.score_rows):
+            records[method] |= loss
     return found.publish(folder / "approximation.json")
 
 
-def _read_tensors(path: Path, device: torch.device) -> Source:
+def _measure(
+    source: str,
+    length: int,
+    inputs: Sequence[Inputs],
+    candidates: Mapping[str, AttentionConfig],
+    missing: Mapping[str, str],
+    settings: Approximation,
+    found: Findings,
+) -> None:
+    """Errors and times on inputs of one length, such as those of all layers of a checkpoint."""
+    torch.set_num_threads(settings.threads)
+    records: dict[str, Record] = {name: {"source": source, "tokens": length, "method": name} for name in candidates}
+    times = forward_times(candidates, inputs[0], settings.repeats) if inputs else {}
+    for name, time in times.items():
+        records[name] |= {"forward": asdict(time), "errors": {}}
+    for each in inputs:
+        for name, error in output_errors(candidates, each).items():
+            records[name]["errors"][each.name] = error
+        logger.info("%s, %s compared", source, each.name)
+    found.records += records.values()
+    found.left_out += [f"{name}, {length} tokens: {why}" for name, why in missing.items()]
+
+
+def _read_tensors(path: Path, device: torch.device) -> list[Inputs]:
     """A file's `q`, `k`, `v` and, where tokens are masked, `mask`; or several such sets, as `NAME.q` and so on."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -159,7 +153,7 @@ def _read_tensors(path: Path, device: torch.device) -> Source:
         mask = AttentionMask(own["mask"].bool()) if "mask" in own else None
         q, k, v = (own[part].float() for part in "qkv")
         inputs.append(Inputs(name or path.stem, q, k, v, mask))
-    return Source(path.stem, N, inputs)
+    return inputs
 
 
 def choose_candidates(attentions: Sequence[str], length: int) -> tuple[dict[str, AttentionConfig], dict[str, str]]:
@@ -178,7 +172,6 @@ def choose_candidates(attentions: Sequence[str], length: int) -> tuple[dict[str,
         config, _, name = parse_at(text, length)
         if (reason := why_not(config)) is not None:
             reason = f"it cannot replace softmax without training: {reason}"
-        reason = reason or config.why_not_length(length)
         reason = reason or next((f"{key}: {why}" for key, why in config.impossible_at(length)), None)
         if reason is None:
             found[name] = config
@@ -199,19 +192,15 @@ def why_not(config: AttentionConfig) -> str | None:
     return None
 
 
-def capture_inputs(opened: OpenedScoring, model: PretrainingModel, rows: int) -> list[Inputs]:
+def capture_inputs(opened: OpenedScoring, rows: int) -> list[Inputs]:
     """What the attentions of all layers see on masked validation rows, drawn once and for all."""
     seen: dict[int, list[tuple[Tensor, ...]]] = defaultdict(list)
 
     def see(layer: int, core: Attention, arguments: tuple[Any, ...]) -> None:
         seen[layer].append(tuple(x.detach().float() for x in arguments[:3]))
 
-    with watch_attention(model.encoder, see):
-        keeps = [
-            batch.get("mask_BN", torch.ones_like(batch["tokens_BN"], dtype=torch.bool))
-            for batch in encode_validation_rows(opened, model.encoder, rows)
-        ]
-    keep_BN = torch.cat(keeps)
+    batches = watch_attention(opened, rows, see)
+    keep_BN = torch.cat([batch.get("mask_BN", torch.ones_like(batch["tokens_BN"]).bool()) for batch in batches])
     mask = None if keep_BN.all() else AttentionMask(keep_BN)
     joined = {layer: [torch.cat(parts) for parts in zip(*mine, strict=True)] for layer, mine in seen.items()}
     return [Inputs(f"layer {layer}", q, k, v, mask) for layer, (q, k, v) in sorted(joined.items())]
@@ -298,16 +287,18 @@ def mean_error(record: Record) -> float:
 def blocks(found: Findings) -> list[str]:
     """Tables of errors and losses, of each source."""
     settings = ", ".join(f"{key} {value}" for key, value in found.settings.items())
-    parts = ["How far from softmax", f"{settings}."]
-    for source, records in _by_source(found).items():
+    parts, sources = ["How far from softmax", f"{settings}."], defaultdict[str, list[Record]](list)
+    for record in found.records:
+        sources[f"{record['source']}, {record['tokens']} tokens"].append(record)
+    for source, records in sources.items():
         parts.append(f"**{source}**")
         (softmax,) = (record for record in records if record["method"] == SOFTMAX)
         if "errors" in softmax:
             lines = []
             for record in records:
-                time = record["forward"]
+                time, mean = record["forward"], fmean(x for name, x in record["errors"].items() if name != RANDOM)
                 shown = f"{quartiles(time)} ({time['median'] / softmax['forward']['median']:.2f})"
-                errors = (mean_error(record), *record["errors"].values())
+                errors = (mean, *record["errors"].values())
                 lines.append([record["method"], shown, *(f"{error:.3f}" for error in errors)])
             parts += [
                 "‖out − softmax's‖ / ‖softmax's‖; time of a forward pass over one input, in brackets over softmax's.",
@@ -317,42 +308,3 @@ def blocks(found: Findings) -> list[str]:
             heading = ["attention in softmax's place, untrained", "loss", "masked-token accuracy, %"]
             parts.append(markdown(heading, lines))
     return parts
-
-
-def _by_source(found: Findings) -> dict[str, list[Record]]:
-    sources: dict[str, list[Record]] = defaultdict(list)
-    for record in found.records:
-        sources[f"{record['source']}, {record['tokens']} tokens"].append(record)
-    return sources
-
-
-def draw(found: Findings) -> Any:
-    """The mean error against the time of a forward pass, a panel for each source, a colour for each attention; None
-    where losses alone were measured.
-    """
-    sources = _by_source(found) if any("errors" in record for record in found.records) else {}
-    if not sources:
-        return None
-    picture = new_figure(max(7.0, 6.5 * len(sources)), 5.2)
-    families = list(dict.fromkeys(_family(record) for record in found.records))
-    axes = picture.subplots(1, len(sources), squeeze=False)[0]
-    for axis, (source, records) in zip(axes, sources.items(), strict=True):
-        for record in records:
-            error, time = mean_error(record), record["forward"]["median"]
-            if record["method"] == SOFTMAX:
-                axis.axvline(time, color="black", linewidth=0.8, linestyle=":")
-                axis.annotate(" softmax", (time, 1), xycoords=("data", "axes fraction"), va="top", fontsize=7)
-                continue
-            number = families.index(_family(record))
-            axis.plot(time, error, "o^"[number // 10 % 2], color=f"C{number % 10}", markersize=4)
-            axis.annotate(record["method"], (time, error), (4, 2), textcoords="offset points", fontsize=6)
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-        axis.set(title=source, xlabel="ms, forward", ylabel="error against softmax")
-        axis.grid(alpha=0.25)
-    return picture
-
-
-def _family(record: Record) -> str:
-    """The attention's name."""
-    return str(record["method"]).split()[0].rstrip(",")

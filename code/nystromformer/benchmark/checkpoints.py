@@ -4,7 +4,6 @@ Shapes: B rows, N tokens.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nystromformer.attention import Attention
 from nystromformer.errors import UserError
-from nystromformer.model import Encoder
 from nystromformer.model.layers import Layer
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
-from nystromformer.tasks.pretraining.validation import OpenedScoring, open_scoring
+from nystromformer.tasks.pretraining.validation import OpenedScoring, load_checkpoint, open_scoring
 from nystromformer.training import Device
 
 
@@ -33,30 +30,22 @@ def open_one_checkpoint(experiment: Experiment, dataset: Path | None, device: De
     return open_scoring(experiment, dataset, device, checkpoint)
 
 
-def encode_validation_rows(opened: OpenedScoring, encoder: Encoder, rows: int) -> Iterator[dict[str, Tensor]]:
-    """Run an encoder over masked validation rows, drawn once and for all; gives each batch behind it."""
+def watch_attention(
+    opened: OpenedScoring, rows: int, see: Callable[[int, Any, tuple[Any, ...]], None]
+) -> Iterator[dict[str, Tensor]]:
+    """Run the checkpoint's encoder over masked validation rows, drawn once and for all; gives each batch behind it.
+    `see(layer, attention, arguments)` is called before each attention computes.
+    """
+
+    def hook(layer: int, core: nn.Module, arguments: tuple[Any, ...]) -> None:
+        see(layer, core, arguments)
+
+    model, _ = load_checkpoint(opened, opened.checkpoints[0])
+    for index, layer in enumerate(layer for layer in model.encoder.layers if isinstance(layer, Layer)):
+        layer.attention.core.register_forward_pre_hook(partial(hook, index))
     preparation = RowPreparation(opened.dataset, opened.config)
     with torch.no_grad(), opened.device.autocast():
         for batch in ValidationBatches(opened.dataset.validation, preparation, rows):
             moved = {name: tensor.to(opened.device.device) for name, tensor in batch.items()}
-            encoder(moved["tokens_BN"], moved.get("mask_BN"), moved.get("types_BN"))
+            model.encoder(moved["tokens_BN"], moved.get("mask_BN"), moved.get("types_BN"))
             yield moved
-
-
-@contextmanager
-def watch_attention(encoder: Encoder, see: Callable[[int, Attention, tuple[Any, ...]], None]) -> Iterator[None]:
-    """Within, `see(layer, attention, arguments)` is called before each attention computes."""
-
-    def hook(layer: int, core: nn.Module, arguments: tuple[Any, ...]) -> None:
-        assert isinstance(core, Attention)
-        see(layer, core, arguments)
-
-    layers = [layer for layer in encoder.layers if isinstance(layer, Layer)]
-    handles = [
-        layer.attention.core.register_forward_pre_hook(partial(hook, index)) for index, layer in enumerate(layers)
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -4,7 +4,6 @@ length in turn.
 
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -17,16 +16,10 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from nystromformer.benchmark.findings import Findings, Record, draw_lines, new_figure
+from nystromformer.benchmark.findings import Findings, Record, new_figure
 from nystromformer.benchmark.methods import CONTROL, SDPA, WRITTEN_OUT, Method, choose_methods
-from nystromformer.benchmark.questions.efficiency import Efficiency
-from nystromformer.benchmark.timing import (
-    attention_passes,
-    draw_inputs,
-    peak_memory,
-    repeats_at,
-    time_side_by_side,
-)
+from nystromformer.benchmark.questions.shipped import Efficiency
+from nystromformer.benchmark.timing import attention_passes, draw_inputs, peak_memory, repeats_at, time_side_by_side
 from nystromformer.tables import markdown
 
 logger = logging.getLogger(__name__)
@@ -40,12 +33,14 @@ HEADINGS = {
     "memory": "Peak memory of forward and backward, MiB",
 }
 """Of each figure's table."""
+MOST_BYTES = 16 << 30
+"""Of softmax written out."""
 _ORDER = {SDPA: 0, WRITTEN_OUT: 1, CONTROL: 3}
 _OWN = {SDPA: "black", WRITTEN_OUT: "dimgray", CONTROL: "lightgray", "nystrom": "crimson"}
 """Colours that are no other's."""
 
 
-def measure_efficiency(settings: Efficiency, folder: Path, command: str) -> str:
+def measure_efficiency(settings: Efficiency, folder: Path) -> str:
     """Measure, write `efficiency.json`, `.md` and `.png` after each length, and return what to print.
 
     Raises:
@@ -53,7 +48,7 @@ def measure_efficiency(settings: Efficiency, folder: Path, command: str) -> str:
     """
     methods = {length: choose_methods(settings.attentions, settings.peers, length) for length in settings.lengths}
     torch.set_num_threads(settings.threads)
-    found, text = Findings.begin("efficiency", settings, command, folder), ""
+    found, text = Findings.begin("efficiency", settings, folder), ""
     until = time.monotonic() + settings.budget
     for length, chosen in methods.items():
         measure_at(settings, chosen, length, until, found)
@@ -66,11 +61,11 @@ def measure_at(settings: Efficiency, methods: Sequence[Method], length: int, unt
     """Measure a length and add it to what was found at shorter ones.
 
     Args:
-        until: on the monotonic clock. What the time does not allow is left out, see `leave_out`; of a method of which
-            nothing is known, nothing is.
+        until: on the monotonic clock. What the time does not allow, by the last length and with the square, is left
+            out, see `leave_out`; of a method of which nothing is known, nothing is.
     """
     repeats = repeats_at(length, settings.repeats)
-    known = costs(found.records, "both.median") if found.records else pd.DataFrame()
+    known = {record["method"]: record for record in found.records}  # at the longest so far
     seconds: dict[str, float] = {}
     possible: dict[str, Method] = {}
     for method in methods:
@@ -78,8 +73,9 @@ def measure_at(settings: Efficiency, methods: Sequence[Method], length: int, unt
             found.left_out.append(f"{method.name}, {length} tokens: {why}")
             continue
         possible[method.name] = method
+        before = known.get(method.name)
+        step = before["both"]["median"] / 1e3 * (length / before["length"]) ** 2 if before else 0.0
         # Beside its measurements, those forward alone, which take about a third, those of the memory, and one more.
-        step = carry_on(known.loc[method.name].dropna(), length) / 1e3 if method.name in known.index else 0.0
         seconds[method.name] = step * (repeats * 4 / 3 + 4)
     left = max(0.0, until - time.monotonic())
     for name in leave_out(seconds, left):
@@ -107,13 +103,13 @@ def side_by_side(
     for name, call in methods.items():
         module = call.to(inputs[0].device) if isinstance(call, nn.Module) else None
         passes[name] = attention_passes(call, inputs, module.parameters() if module else (), context)
-    forward = time_side_by_side({name: each.forward for name, each in passes.items()}, repeats, warmup=1)
-    both = time_side_by_side({name: each.both for name, each in passes.items()}, repeats, warmup=1)
-    records = []
-    for name, each in passes.items():
-        memory = {"memory": peak_memory(each.both), "forward_memory": peak_memory(each.forward)}
-        records.append({"method": name, "forward": asdict(forward[name]), "both": asdict(both[name]), **memory})
-    return records
+    forward = time_side_by_side({name: one for name, (one, _) in passes.items()}, repeats, warmup=1)
+    both = time_side_by_side({name: one for name, (_, one) in passes.items()}, repeats, warmup=1)
+    memory = {name: {"memory": peak_memory(b), "forward_memory": peak_memory(f)} for name, (f, b) in passes.items()}
+    return [
+        {"method": name, "forward": asdict(forward[name]), "both": asdict(both[name]), **memory[name]}
+        for name in passes
+    ]
 
 
 def leave_out(seconds: dict[str, float], left: float) -> list[str]:
@@ -130,30 +126,16 @@ def leave_out(seconds: dict[str, float], left: float) -> list[str]:
 
 def _too_large(method: Method, settings: Efficiency, length: int) -> str | None:
     """What stands in the way of softmax written out: a system without memory kills who asks for it."""
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if torch.cuda.is_available():
-        there = torch.cuda.get_device_properties(0).total_memory
     needed = 3 * 4 * settings.batch * settings.heads * length**2
-    if method.name != WRITTEN_OUT or needed < 0.7 * there:
+    if method.name != WRITTEN_OUT or needed < MOST_BYTES:
         return None
-    return f"memory: its N x N matrices take {needed / 2**30:,.1f} GiB of {there / 2**30:,.1f}"
+    return f"memory: its N x N matrices take {needed / 2**30:,.1f} GiB"
 
 
 def costs(records: Sequence[Record], name: str) -> pd.DataFrame:
     """A figure of methods, both softmaxes first and the control last, over the lengths."""
     table = pd.json_normalize(list(records)).pivot(index="method", columns="length", values=name)
     return table.loc[sorted(table.index, key=lambda method: (_ORDER.get(method, 2), method))]
-
-
-def carry_on(known: pd.Series, length: int) -> float:
-    """A cost at a length from those at shorter ones, at least one: along the line through the last two on logarithmic
-    axes, no flatter than proportional and no steeper than with the square; with the square from one alone.
-    """
-    *before, last = known.index
-    growth = 2.0
-    if before:
-        growth = min(2.0, max(1.0, math.log(known[last] / known[before[-1]]) / math.log(last / before[-1])))
-    return float(known[last] * (length / last) ** growth)
 
 
 def exponent(known: pd.Series, least: int = FROM) -> float | None:
@@ -236,12 +218,20 @@ def draw(found: Findings) -> Any:
 
 
 def draw_costs(records: Sequence[Record]) -> Any:
-    """Time and memory of methods over the length, on logarithmic axes."""
+    """Time and memory of methods over the length, on logarithmic axes, each in a colour and style of its own."""
     picture = new_figure(13, 5.6)
     for axis, name in zip(picture.subplots(1, 2), ("both.median", "memory"), strict=True):
         table = costs(records, name)
-        lines = ((method, row.dropna().index, row.dropna()) for method, row in table.iterrows())
-        draw_lines(axis, lines, _OWN)
+        for number, (method, row) in enumerate(table.iterrows()):
+            style: dict[str, Any] = {"color": f"C{number % 10}", "linestyle": ("-", "--", ":")[number // 10 % 3]}
+            style |= {"linewidth": 1.3}
+            if method in _OWN:
+                style = {"color": _OWN[str(method)], "linewidth": 2.4}
+            axis.plot(row.dropna().index, row.dropna(), marker="o", markersize=3, label=method, **style)
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
         axis.set_xticks(table.columns, map(str, table.columns))
         axis.minorticks_off()
         axis.set(xlabel="tokens", title=HEADINGS[name])

@@ -7,14 +7,12 @@ makes both anew from a file.
 
 import importlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
+from nystromformer.command_line.runtime import this_command
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.files.writing import write_figure, write_text
@@ -41,10 +39,12 @@ class Findings:
     failed: list[str] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, question: str, settings: Any, command: str, folder: Path) -> "Findings":
-        """Of a new measurement with these settings, a dataclass; makes the folder, before the minutes that it takes."""
+    def begin(cls, question: str, settings: Any, folder: Path) -> "Findings":
+        """Of a new measurement by this command with these settings, a dataclass; makes the folder, before the minutes
+        that it takes.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(question, json.loads(json.dumps(asdict(settings), default=str)), [command])
+        return cls(question, json.loads(json.dumps(asdict(settings), default=str)), [this_command()])
 
     @classmethod
     def read(cls, path: Path) -> "Findings | None":
@@ -58,30 +58,22 @@ class Findings:
         except ValueError as error:
             raise UserError(f"{path}: expected the file of a benchmark, found something else ({error})") from None
 
-    @property
-    def frame(self) -> pd.DataFrame:
-        """A row for each record; of what a record holds by names, a column for each, such as `both.median`."""
-        return pd.json_normalize(self.records)
-
-    @property
-    def facts(self) -> str:
-        """The machine on one line, for above a table or a picture."""
-        return ", ".join(f"{key} {value}" for key, value in self.machine.items())
-
     def write(self, path: Path) -> None:
         write_checked(path, asdict(self))
 
     def publish(self, path: Path) -> str:
         """Write the file, and what is made of it beside it; returns what to print."""
         self.write(path)
-        module = _module(self.question)
+        places = (f"nystromformer.benchmark.{self.question}", f"nystromformer.benchmark.questions.{self.question}")
+        module: Any = importlib.import_module(next(place for place in places if find_spec(place)))
         title, *blocks = module.blocks(self)
         for heading, lines in (("Left out", self.left_out), ("Failed", self.failed)):
             blocks += [f"**{heading}**:\n\n" + "\n".join(f"- {line}" for line in lines)] if lines else []
         commands = "\n".join(f"`{command}`" for command in self.commands)
-        write_text(path.with_suffix(".md"), "\n\n".join([f"# {title}", f"{self.facts}.", commands, *blocks]) + "\n")
+        facts = ", ".join(f"{key} {value}" for key, value in self.machine.items())
+        write_text(path.with_suffix(".md"), "\n\n".join([f"# {title}", f"{facts}.", commands, *blocks]) + "\n")
         if (picture := module.draw(self) if hasattr(module, "draw") and self.records else None) is not None:
-            picture.suptitle(self.facts, fontsize=8)
+            picture.suptitle(facts, fontsize=8)
             write_figure(path.with_suffix(".png"), picture, dpi=110)
         return "\n\n".join([*blocks, f"results: {path.parent}"])
 
@@ -97,36 +89,8 @@ def publish_again(path: Path) -> str:
     return found.publish(path)
 
 
-def _module(question: str) -> Any:
-    places = (f"nystromformer.benchmark.{question}", f"nystromformer.benchmark.questions.{question}")
-    return importlib.import_module(next(place for place in places if find_spec(place)))
-
-
 def new_figure(width: float, height: float) -> Any:
     """A picture of so many inches, for `files.write_figure`."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
-
-
-def draw_lines(
-    axis: Any, lines: Iterable[tuple[str, Sequence[float], Sequence[float]]], own: Mapping[str, str]
-) -> None:
-    """Names, xs and ys as lines on logarithmic axes, each in a colour and style of its own.
-
-    Args:
-        own: colours of those that stand out, by name.
-    """
-    for number, (name, x, y) in enumerate(lines):
-        style: dict[str, Any] = {
-            "color": f"C{number % 10}",
-            "linestyle": ("-", "--", ":")[number // 10 % 3],
-            "linewidth": 1.3,
-        }
-        if name in own:
-            style = {"color": own[name], "linewidth": 2.4}
-        axis.plot(x, y, marker="o", markersize=3, label=name, **style)
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)

@@ -25,8 +25,7 @@ from nystromformer.benchmark import efficiency, step
 from nystromformer.benchmark.findings import Findings, Record
 from nystromformer.benchmark.methods import SDPA
 from nystromformer.benchmark.pieces import LeftOut, Piece, run_pieces
-from nystromformer.benchmark.questions.gpu import Gpu
-from nystromformer.benchmark.questions.step import Step
+from nystromformer.benchmark.questions.shipped import Gpu, Step
 from nystromformer.benchmark.timing import attention_passes, draw_inputs
 from nystromformer.errors import UserError
 from nystromformer.tables import markdown
@@ -73,6 +72,11 @@ class Sizes:
     implementation: str = "triton"
     """What computes the kernels' row: in a dry run without Triton's interpreter, tensor operations stand in."""
 
+    @property
+    def at(self) -> Device:
+        """bfloat16 under autocast, parameters in float32, as in training."""
+        return Device(torch.device(self.device), torch.bfloat16 if self.device == "cuda" else None)
+
 
 TINY = Sizes(
     *(1, 32, 32, 5, 64, (64,)),
@@ -82,7 +86,7 @@ TINY = Sizes(
 )
 
 
-def measure_on_gpu(flags: Gpu, folder: Path, command: str) -> tuple[str, bool]:
+def measure_on_gpu(flags: Gpu, folder: Path) -> tuple[str, bool]:
     """Measure, and write `gpu.json` after every piece, and its tables and picture after every section; returns what to
     print, and whether all went well and agreed with float64.
 
@@ -99,11 +103,10 @@ def measure_on_gpu(flags: Gpu, folder: Path, command: str) -> tuple[str, bool]:
     elif interprets():
         raise UserError("TRITON_INTERPRET=1 is set, which runs kernels on the CPU: unset it, or use --dry_run")
     seed = secrets.randbits(31) if flags.seed is None else flags.seed
-    found = Findings.begin("gpu", replace(flags, seed=seed), command, folder)
+    found = Findings.begin("gpu", replace(flags, seed=seed), folder)
     if flags.dry_run:
         ours = "the kernels in Triton's interpreter" if sizes.implementation == "triton" else "tensor operations"
         found.machine["note"] = f"dry run, figures mean nothing; kernels: {ours}"
-    precision = _precision(sizes)
     pieces = {
         "compile": list(_to_compile(sizes, flags.sections)) if not flags.dry_run else [],
         # Nearly all of their time is compiling: nine kernels or more.
@@ -113,7 +116,7 @@ def measure_on_gpu(flags: Gpu, folder: Path, command: str) -> tuple[str, bool]:
         ],
         "speed": [Piece(f"speed at {n} tokens", partial(measure_speed, sizes, n), 15.0) for n in sizes.lengths],
         "training": [
-            Piece(f"training at {n} tokens", partial(step.measure_pretraining, sizes.training, n, precision), 40.0)
+            Piece(f"training at {n} tokens", partial(step.measure_pretraining, sizes.training, n, sizes.at), 40.0)
             for n in sizes.training.lengths
         ],
     }
@@ -127,8 +130,8 @@ def measure_on_gpu(flags: Gpu, folder: Path, command: str) -> tuple[str, bool]:
         for outcome in run_pieces(pieces[name], at_once, begin + 60 * flags.minutes * share / shares[-1]):
             found.records += [{"section": name, **record} for record in outcome.records]
             found.left_out += [f"{outcome.title}: {outcome.left_out}"] if outcome.left_out else []
-            found.failed += [f"{outcome.title}: {outcome.failed}"] if outcome.failed else []
-            found.failed += [f"{outcome.title}: {wrong}" for each in outcome.records for wrong in each.get("wrong", [])]
+            wrong = [text for each in outcome.records for text in each.get("wrong", [])]
+            found.failed += [f"{outcome.title}: {each}" for each in (*filter(None, [outcome.failed]), *wrong)]
             found.write(folder / "gpu.json")
             logger.info("%s: %s", outcome.title, outcome.failed or outcome.left_out or "measured")
         text = found.publish(folder / "gpu.json")
@@ -231,24 +234,19 @@ def speed_methods(sizes: Sizes, length: int) -> dict[str, Any]:
     return {name: module.to(sizes.device) for name, module in found.items()}
 
 
-def _precision(sizes: Sizes) -> Device:
-    """bfloat16 under autocast, parameters in float32, as in training."""
-    device = torch.device(sizes.device)
-    return Device(device, torch.bfloat16 if device.type == "cuda" else None)
-
-
 def measure_speed(sizes: Sizes, length: int, only: str = "") -> list[Record]:
     """All methods at a length, side by side; or one, which is run for what it leaves in the caches."""
-    at, methods = _precision(sizes), speed_methods(sizes, length)
+    at, methods = sizes.at, speed_methods(sizes, length)
     size = max(1, sizes.tokens // length), length, sizes.heads, sizes.head_dim
     inputs = draw_inputs(size, at.device, at.autocast_dtype or torch.float32)
-    if only and only not in methods:
+    if not only:
+        records = efficiency.side_by_side(methods, inputs, sizes.repeats, at.autocast)
+        return [{"length": length, "rows": size[0], **record} for record in records]
+    if only not in methods:
         raise LeftOut(str(missing_compiler(at.device)))
-    if only:
-        attention_passes(methods[only], inputs, methods[only].parameters(), at.autocast).both()
-        return []
-    records = efficiency.side_by_side(methods, inputs, sizes.repeats, at.autocast)
-    return [{"length": length, "rows": size[0], **record} for record in records]
+    _, both = attention_passes(methods[only], inputs, methods[only].parameters(), at.autocast)
+    both()
+    return []
 
 
 def _to_compile(sizes: Sizes, sections: Sequence[str]) -> Iterator[Piece]:
@@ -257,15 +255,16 @@ def _to_compile(sizes: Sizes, sections: Sequence[str]) -> Iterator[Piece]:
         if "training" in sections:
             # All layers are alike: two compile to what twelve do.
             few = replace(sizes.training, num_layers=2, attentions=[text])
-            yield Piece(f"compiling layers with {text}", partial(_run_steps, few, length, _precision(sizes)), 30.0)
+            yield Piece(f"compiling layers with {text}", partial(_run_steps, few, length, sizes.at), 30.0)
     for length, name in itertools.product(sizes.lengths, (KERNELS, *(f"{each}{COMPILED}" for each in TO_COMPILE))):
         if "speed" in sections:
             yield Piece(f"compiling {name} for {length} tokens", partial(measure_speed, sizes, length, name), 25.0)
 
 
-def _run_steps(settings: Step, length: int, device: Device) -> list[Record]:
-    for way in step.our_ways(settings, length, device).values():
-        way.run()
+def _run_steps(settings: Step, length: int, at: Device) -> list[Record]:
+    batch = step.made_up_batch(settings.vocab_size, length, max(1, settings.tokens // length), at.device)
+    for _, way in step.our_ways(settings, batch, at):
+        way.step(at)()
     return []
 
 

@@ -6,24 +6,15 @@ Shapes: B batch, H heads, N tokens, D head dim.
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from nystromformer.attention import AttentionMask, create_attention
-from nystromformer.benchmark.peers import (
-    IMPLEMENTATIONS,
-    MaterialisedNystrom,
-    NystromAttentionPackage,
-    Peer,
-    Shape,
-    WrittenOutSoftmax,
-    is_installed,
-    transformers_nystrom,
-)
+from nystromformer.attention import Attention, create_attention
+from nystromformer.benchmark.peers import Peer, WrittenOutSoftmax, installed_peers
 from nystromformer.config import ATTENTIONS, AttentionConfig, NystromConfig, attention_config
 from nystromformer.config.attention_text import parse_attention
 
@@ -92,7 +83,7 @@ class Method:
         if self.config is None:
             wrong = self.multiple_of > 1 and (length % self.multiple_of or length == self.multiple_of)
             return f"expected a multiple of {self.multiple_of} landmarks, larger than it" if wrong else None
-        return self.config.why_not_length(length) or next((t for _, t in self.config.impossible_at(length)), None)
+        return next((text for _, text in self.config.impossible_at(length)), None)
 
 
 def choose_methods(attentions: Sequence[str], peers: bool, length: int) -> list[Method]:
@@ -106,7 +97,7 @@ def choose_methods(attentions: Sequence[str], peers: bool, length: int) -> list[
     """
     softmax = _method(SDPA, attention_config("softmax"))
     found = [softmax, Method(WRITTEN_OUT, None, lambda *shape: WrittenOutSoftmax())]
-    found += [_padded(softmax)] if peers else []
+    found += [_method(SDPA, attention_config("softmax"), padded=True)] if peers else []
     for text in dict.fromkeys(expand(attentions or sorted({*ATTENTIONS, *EQUAL_KEYS, *_PAPERS}))):
         config, _, name = parse_at(text, length)
         if config != softmax.config:
@@ -115,63 +106,39 @@ def choose_methods(attentions: Sequence[str], peers: bool, length: int) -> list[
     return [*found, Method(CONTROL, None, lambda *shape: lambda q, k, v: q * k + v)]
 
 
-def _method(name: str, config: AttentionConfig) -> Method:
+def _method(name: str, config: AttentionConfig, padded: bool = False) -> Method:
     def build(heads: int, head_dim: int, length: int) -> Peer:
-        module = create_attention(config, num_heads=heads, head_dim=head_dim, max_length=length)
-        return SharedQueryKey(module) if module.needs.shared_query_key else module
+        return Attending(create_attention(config, num_heads=heads, head_dim=head_dim, max_length=length), padded)
 
-    return Method(name, config, build)
+    return Method(f"{name}{MASKED}" if padded else name, None if padded else config, build)
 
 
-class SharedQueryKey(nn.Module):
-    """An attention that makes its keys of the queries, given other ones."""
+class Attending(nn.Module):
+    """An attention behind a peer's call.
 
-    def __init__(self, core: nn.Module) -> None:
+    Args:
+        padded: whether the last tenth of the rows is padding; each call makes the mask, as in an encoder of one layer.
+    """
+
+    def __init__(self, core: Attention, padded: bool) -> None:
         super().__init__()
-        self.core = core
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out: Tensor = self.core(q, q, v)
-        return out
-
-
-class Padded(nn.Module):
-    """An attention to rows whose last tenth is padding; each call makes the mask, as in an encoder of one layer."""
-
-    def __init__(self, core: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.core = core
+        self.core, self._padded = core, padded
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         B, _, N, _ = q.shape
-        keep_BN = (torch.arange(N, device=q.device) < N - N // 10).expand(B, -1)
-        return self.core(q, k, v, AttentionMask(keep_BN))
-
-
-def _padded(method: Method) -> Method:
-    name = f"{method.name}{MASKED}"
-    return replace(method, name=name, config=None, build=lambda *shape: Padded(method.build(*shape)))
+        keep_BN = (torch.arange(N, device=q.device) < N - N // 10).expand(B, -1) if self._padded else None
+        out: Tensor = self.core(q, q if self.core.needs.shared_query_key else k, v, keep_BN)
+        return out
 
 
 def _peers_of(method: Method) -> Iterator[Method]:
     config = method.config
     assert config is not None
+    peers = installed_peers(config.name)
     if not isinstance(config, NystromConfig):
-        for one in IMPLEMENTATIONS.get(config.name, ()):
-            if is_installed(one.package):
-                yield Method(one.name, None, partial(one.build, config))
+        yield from (Method(name, None, partial(build, config)) for name, build in peers.items())
         return
-    yield _padded(method)
-    names: dict[str, Callable[[Shape], Peer]] = {"authors' formulation": MaterialisedNystrom}
-    if config.conv_kernel_size is not None:  # that of transformers always has a convolution
-        names["transformers"] = transformers_nystrom
-    if is_installed("nystrom_attention"):
-        names["nystrom-attention"] = NystromAttentionPackage
-    for name, peer in names.items():
-        yield Method(f"{name}, {config.num_landmarks}", None, _nystrom_peer(peer, config), config.num_landmarks)
-
-
-def _nystrom_peer(peer: Callable[[Shape], Peer], config: NystromConfig) -> Callable[[int, int, int], Peer]:
-    return lambda heads, head_dim, length: peer(
-        Shape(heads, head_dim, config.num_landmarks, config.conv_kernel_size, length)
-    )
+    yield _method(method.name, config, padded=True)
+    for name, build in peers.items():
+        if name != "transformers" or config.conv_kernel_size is not None:  # it always has a convolution
+            yield Method(f"{name}, {config.num_landmarks}", None, partial(build, config), config.num_landmarks)

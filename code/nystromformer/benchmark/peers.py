@@ -9,7 +9,6 @@ Shapes: B batch, H heads, N tokens, M landmarks, D head dim, K taps.
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,17 +18,6 @@ from torch import Tensor, nn
 from nystromformer.config import AttentionConfig
 
 Peer = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What every Nyström attention is built for."""
-
-    num_heads: int
-    head_dim: int
-    num_landmarks: int
-    conv_kernel_size: int | None
-    length: int
 
 
 class WrittenOutSoftmax(nn.Module):
@@ -45,12 +33,11 @@ class MaterialisedNystrom(nn.Module):
     Fixed segments, the inverse by eq. 14 from one start value for the whole batch, the skip by conv2d.
     """
 
-    def __init__(self, shape: Shape, iterations: int = 6) -> None:
+    def __init__(self, config: Any, heads: int, head_dim: int, length: int) -> None:
         super().__init__()
-        self.num_landmarks = shape.num_landmarks
-        self.iterations = iterations
-        H, K = shape.num_heads, shape.conv_kernel_size
-        self.skip = None if K is None else nn.Conv2d(H, H, (K, 1), padding=(K // 2, 0), groups=H, bias=False)
+        self.num_landmarks, K = config.num_landmarks, config.conv_kernel_size
+        conv = None if K is None else nn.Conv2d(heads, heads, (K, 1), padding=(K // 2, 0), groups=heads, bias=False)
+        self.skip = conv
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         scale = q.shape[-1] ** -0.25
@@ -66,7 +53,7 @@ class MaterialisedNystrom(nn.Module):
     def _inverse(self, a: Tensor) -> Tensor:
         eye = torch.eye(a.shape[-1], device=a.device, dtype=a.dtype)
         z = a.mT / a.sum(-2).amax()
-        for _ in range(self.iterations):
+        for _ in range(6):
             az = a @ z
             z = 0.25 * z @ (13 * eye - az @ (15 * eye - az @ (7 * eye - az)))
         return z
@@ -107,33 +94,31 @@ class Unprojected(nn.Module):
         return self._call(self.core, flat[0])
 
 
-def transformers_nystrom(shape: Shape) -> Unprojected:
-    """The attention of transformers' Nyströmformer without its projections."""
-    config = _transformers("NystromformerConfig")(
-        hidden_size=shape.num_heads * shape.head_dim,
-        num_attention_heads=shape.num_heads,
-        num_landmarks=shape.num_landmarks,
-        segment_means_seq_len=shape.length,
-        conv_kernel_size=shape.conv_kernel_size,
+def _nystrom_of_transformers(config: Any, heads: int, head_dim: int, length: int) -> Peer:
+    settings = _transformers("NystromformerConfig")(
+        hidden_size=heads * head_dim,
+        num_attention_heads=heads,
+        num_landmarks=config.num_landmarks,
+        segment_means_seq_len=length,
+        conv_kernel_size=config.conv_kernel_size,
         attention_probs_dropout_prob=0.0,
     )
-    core = _transformers("NystromformerSelfAttention", "nystromformer")(config)
+    core = _transformers("NystromformerSelfAttention", "nystromformer")(settings)
     return Unprojected(core, ("query", "key", "value"), lambda core, x: core(x)[0])
 
 
-class NystromAttentionPackage(nn.Module):
+class _NystromAttentionPackage(nn.Module):
     """The attention of the `nystrom-attention` package without its projections."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, config: Any, heads: int, head_dim: int, length: int) -> None:
         super().__init__()
-        package = importlib.import_module("nystrom_attention")
-        self.core: Any = package.NystromAttention(
-            dim=shape.num_heads * shape.head_dim,
-            dim_head=shape.head_dim,
-            heads=shape.num_heads,
-            num_landmarks=shape.num_landmarks,
-            residual=shape.conv_kernel_size is not None,
-            residual_conv_kernel=shape.conv_kernel_size or 1,
+        self.core: Any = importlib.import_module("nystrom_attention").NystromAttention(
+            dim=heads * head_dim,
+            dim_head=head_dim,
+            heads=heads,
+            num_landmarks=config.num_landmarks,
+            residual=config.conv_kernel_size is not None,
+            residual_conv_kernel=config.conv_kernel_size or 1,
         )
         self.core.to_qkv, self.core.to_out = nn.Identity(), nn.Identity()
 
@@ -142,26 +127,10 @@ class NystromAttentionPackage(nn.Module):
         return out
 
 
-def is_installed(package: str) -> bool:
-    """Whether a peer's package can be imported."""
-    return importlib.util.find_spec(package) is not None
-
-
 def _transformers(name: str, model: str | None = None) -> Any:
     """A class of transformers, or of one of its models."""
     module = "transformers" if model is None else f"transformers.models.{model}.modeling_{model}"
     return getattr(importlib.import_module(module), name)
-
-
-@dataclass(frozen=True)
-class Implementation:
-    """A public implementation of an attention that is no Nyström attention."""
-
-    name: str
-    """The package, and what of it."""
-    package: str
-    build: Callable[[Any, int, int, int], Peer]
-    """Of the attention's config, the number of heads, their width, and the length."""
 
 
 def _linear(config: AttentionConfig, heads: int, head_dim: int, length: int) -> Peer:
@@ -277,17 +246,30 @@ def _sinkhorn(config: Any, heads: int, head_dim: int, length: int) -> Peer:
     return peer
 
 
-IMPLEMENTATIONS: Mapping[str, tuple[Implementation, ...]] = {
-    "linear": (Implementation("performer-pytorch, linear_attention", "performer_pytorch", _linear),),
-    "performer": (Implementation("performer-pytorch, FastAttention", "performer_pytorch", _performer),),
-    "linformer": (Implementation("linformer, LinformerSelfAttention", "linformer", _linformer),),
-    "local": (Implementation("local-attention", "local_attention", _local),),
-    "longformer": (Implementation("transformers, LongformerSelfAttention", "transformers", _longformer),),
-    "bigbird": (Implementation("transformers, BigBird block sparse", "transformers", _bigbird),),
-    "sinkhorn": (Implementation("sinkhorn-transformer", "sinkhorn_transformer", _sinkhorn),),
-    "reformer": (
-        Implementation("transformers, LSHSelfAttention", "transformers", _lsh_of_transformers),
-        Implementation("reformer-pytorch, LSHAttention", "reformer_pytorch", _lsh),
-    ),
+_KNOWN: Mapping[str, Mapping[str, tuple[str, Callable[[Any, int, int, int], Peer]]]] = {
+    "nystrom": {
+        "authors' formulation": ("torch", MaterialisedNystrom),
+        "transformers": ("transformers", _nystrom_of_transformers),
+        "nystrom-attention": ("nystrom_attention", _NystromAttentionPackage),
+    },
+    "linear": {"performer-pytorch, linear_attention": ("performer_pytorch", _linear)},
+    "performer": {"performer-pytorch, FastAttention": ("performer_pytorch", _performer)},
+    "linformer": {"linformer, LinformerSelfAttention": ("linformer", _linformer)},
+    "local": {"local-attention": ("local_attention", _local)},
+    "longformer": {"transformers, LongformerSelfAttention": ("transformers", _longformer)},
+    "bigbird": {"transformers, BigBird block sparse": ("transformers", _bigbird)},
+    "sinkhorn": {"sinkhorn-transformer": ("sinkhorn_transformer", _sinkhorn)},
+    "reformer": {
+        "transformers, LSHSelfAttention": ("transformers", _lsh_of_transformers),
+        "reformer-pytorch, LSHAttention": ("reformer_pytorch", _lsh),
+    },
 }
-"""By attention. Of those that are not named no public implementation that can be installed is known."""
+"""By attention and by name: the package, and what builds it of the attention's config, the number of heads, their width
+and the length. Of those that are not named no public implementation that can be installed is known.
+"""
+
+
+def installed_peers(attention: str) -> dict[str, Callable[[Any, int, int, int], Peer]]:
+    """The public implementations of an attention that can be imported."""
+    known = _KNOWN.get(attention, {}).items()
+    return {name: build for name, (package, build) in known if importlib.util.find_spec(package) is not None}

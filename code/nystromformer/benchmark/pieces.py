@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -74,12 +73,15 @@ def run_pieces(pieces: Sequence[Piece], processes: int, until: float = math.inf)
                     busy[worker.connection] = worker, piece
             if not busy:
                 continue
-            ready: list[Any] = wait(
-                list(busy), None if until == math.inf else max(0.0, until + GRACE - time.monotonic())
-            )
+            seconds = None if until == math.inf else max(0.0, until + GRACE - time.monotonic())
+            ready: list[Any] = wait(list(busy), seconds)
             for connection in ready or list(busy):
                 worker, piece = busy.pop(connection)
-                outcome = worker.answer(piece) if ready else Outcome(piece.title, failed="stopped: the time was over")
+                try:
+                    outcome = connection.recv() if ready else Outcome(piece.title, failed="stopped: the time was over")
+                except (EOFError, OSError):
+                    worker.process.join(5)
+                    outcome = Outcome(piece.title, failed=f"its process ended with status {worker.process.exitcode}")
                 # After a kernel's illegal access everything fails until the process ends.
                 worker.end() if outcome.failed else idle.append(worker)
                 yield outcome
@@ -97,42 +99,28 @@ class _Worker:
         # A process that is forked could not use the device.
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,))
-        self._process.start()
+        self.process = context.Process(target=_serve, args=(theirs,))
+        self.process.start()
         theirs.close()
 
-    def answer(self, piece: Piece) -> Outcome:
-        """The piece's outcome, also where the process died."""
-        try:
-            outcome: Outcome = self.connection.recv()
-        except (EOFError, OSError):
-            self._process.join(5)
-            return Outcome(piece.title, failed=f"its process ended with status {self._process.exitcode}")
-        return outcome
-
     def end(self) -> None:
-        self._process.kill()
-        self._process.join()
+        self.process.kill()
+        self.process.join()
         self.connection.close()
 
 
 def _serve(connection: Connection) -> None:
     """Measure what comes until nothing can come any more."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    # Ctrl-C reaches every process of a terminal: the first one ends the others, and none outlives it.
+    # Ctrl-C reaches every process of a terminal: the first one ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     # What the command was given: a process that is spawned has its words, too.
     with_own_attentions_registered(sys.argv[1:], is_flag=True)
-    while True:
-        connection.send(_measure(connection.recv()))
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+    try:
+        while True:
+            connection.send(_measure(connection.recv()))
+    except (EOFError, BrokenPipeError):
+        return
 
 
 def _measure(piece: Piece) -> Outcome:
@@ -144,12 +132,9 @@ def _measure(piece: Piece) -> Outcome:
     except Exception as error:
         # Whatever it is, the others are worth their time; the outcome names it and the command fails at its end.
         logger.info("%s", piece.title, exc_info=True)
-        return Outcome(piece.title, failed=describe_error(error))
+        # A compiler's message says at its end what an error of the device says first.
+        lines = [line.strip()[:200] for line in str(error).splitlines() if line.strip()]
+        shown = " ... ".join(dict.fromkeys([*lines[:1], *lines[-1:]]))
+        return Outcome(piece.title, failed=f"{type(error).__name__}: {shown}")
     finally:
         gc.collect()
-
-
-def describe_error(error: Exception) -> str:
-    """One line: a compiler's message says at its end what an error of the device says first."""
-    lines = [line.strip()[:200] for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' ... '.join(dict.fromkeys([*lines[:1], *lines[-1:]]))}"

@@ -7,7 +7,6 @@ Shapes: B rows, H heads, N tokens.
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,36 +15,15 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention import Attention, AttentionMask, NystromAttention, create_attention
-from nystromformer.benchmark.checkpoints import encode_validation_rows, open_one_checkpoint, watch_attention
+from nystromformer.benchmark.checkpoints import open_one_checkpoint, watch_attention
 from nystromformer.benchmark.findings import Findings, Record
-from nystromformer.benchmark.questions.span import Span
+from nystromformer.benchmark.questions.shipped import Span
 from nystromformer.errors import UserError
 from nystromformer.tables import markdown
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.tasks.pretraining.validation import load_checkpoint
-from nystromformer.training import Device
+from nystromformer.training import choose_device
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class RowSpan:
-    """Of one row in one layer, means over heads and queries, in tokens."""
-
-    layer: int
-    tokens: int
-    """Valid ones of the row."""
-    span: float
-    """With the weights' absolute values, each query's divided by their sum."""
-    negative: float
-    """The share of these absolute values that negative weights have."""
-    softmax: float
-    """The span of exact softmax with the same queries and keys."""
-
-    @property
-    def even(self) -> float:
-        """The span where each token attends to all of the row alike."""
-        return (self.tokens**2 - 1) / (3 * self.tokens)
 
 
 def mean_distance(weights_HNN: Tensor) -> float:
@@ -57,8 +35,11 @@ def mean_distance(weights_HNN: Tensor) -> float:
 
 
 @torch.no_grad()
-def spans_of_rows(core: Attention, q: Tensor, k: Tensor, mask: AttentionMask | None, layer: int) -> Iterator[RowSpan]:
-    """Of each row of a batch, q and k (B, H, N, D), by its valid tokens alone.
+def spans_of_rows(core: Attention, q: Tensor, k: Tensor, mask: AttentionMask | None, layer: int) -> Iterator[Record]:
+    """Of each row of a batch, q and k (B, H, N, D), in one layer, by its valid tokens alone: their number `tokens`; the
+    `span`, mean over heads and queries, in tokens, with the weights' absolute values; the share of these that
+    `negative` weights have; the span of exact `softmax` with the same queries and keys; and the span of weights that
+    are all `even`.
 
     Raises:
         ValueError: a method that has no weights.
@@ -75,30 +56,35 @@ def spans_of_rows(core: Attention, q: Tensor, k: Tensor, mask: AttentionMask | N
         if mask is not None and mask.global_BN is not None:
             marks_1N = mask.global_BN[row : row + 1, keep_N]
             own_mask = AttentionMask(torch.ones_like(marks_1N), marks_1N)
-        if isinstance(core, NystromAttention) and own_mask is None:
+        if isinstance(core, NystromAttention) and own_mask is None:  # many times as fast
             factors = core.factors(own_q, own_k)
             weights = (factors.queries_BHNM @ factors.inverse_BHMM @ factors.keys_BHMN)[0]
         else:
             weights = core.weights(own_q, own_k, own_mask, queries=range(count))[0]
         exact = softmax.weights(own_q, own_k, None, queries=range(count))[0]
-        negative = float(-weights.clamp(max=0).sum() / weights.abs().sum())
-        yield RowSpan(layer, count, mean_distance(weights), negative, mean_distance(exact))
+        yield {
+            "layer": layer,
+            "tokens": count,
+            "span": mean_distance(weights),
+            "negative": float(-weights.clamp(max=0).sum() / weights.abs().sum()),
+            "softmax": mean_distance(exact),
+            "even": (count**2 - 1) / (3 * count),
+        }
 
 
-def summarise(name: str, attention: str, found: Sequence[RowSpan]) -> Record:
+def summarise(name: str, attention: str, found: Sequence[Record]) -> Record:
     """What a model's rows amount to: means over the rows, and of each layer."""
-    table = pd.DataFrame([vars(each) | {"even": each.even} for each in found])
+    table = pd.DataFrame(found)
     layers = table.groupby("layer")
     # A row's layers follow each other in batches, alike in each layer: so the same row is at the same place.
-    rows = table.groupby(layers.cumcount())[["tokens", "even", "span"]].mean()
-    means = {key: float(rows[key].mean()) for key in rows}
-    error = float(rows.span.sem()) if len(rows) > 1 else None
-    means |= {key: float(table[key].mean()) for key in ("softmax", "negative")}
+    spans = table.span.groupby(layers.cumcount()).mean()
+    means = table[["tokens", "even", "span", "softmax", "negative"]].mean().to_dict()
+    error = float(spans.sem()) if len(spans) > 1 else None
     own = layers[["span", "softmax", "negative"]].mean().to_dict("records")
-    return {"name": name, "attention": attention, "rows": len(rows), **means, "span_error": error, "layers": own}
+    return {"name": name, "attention": attention, "rows": len(spans), **means, "span_error": error, "layers": own}
 
 
-def measure_spans(settings: Span, dataset: Path | None, device: Device, folder: Path, command: str) -> str:
+def measure_spans(settings: Span, dataset: Path | None, device: str, folder: Path) -> str:
     """Measure, write `span.json` and `span.md`, and return what to print.
 
     Args:
@@ -109,26 +95,24 @@ def measure_spans(settings: Span, dataset: Path | None, device: Device, folder: 
     """
     if not settings.models:
         raise UserError("expected at least one --model: the pretrained models to measure")
-    records = []
+    records, chosen = [], choose_device(device, mixed_precision=False)
     for each in settings.models:
         experiment = open_experiment(each)
-        opened = open_one_checkpoint(experiment, dataset, device, settings.checkpoint)
-        model, _ = load_checkpoint(opened, opened.checkpoints[0])
-        name, seen = each.resolve().name, list[RowSpan]()
+        opened = open_one_checkpoint(experiment, dataset, chosen, settings.checkpoint)
+        name, seen = each.resolve().name, list[Record]()
 
-        def see(layer: int, core: Attention, arguments: tuple[Any, ...], seen: list[RowSpan] = seen) -> None:
+        def see(layer: int, core: Attention, arguments: tuple[Any, ...], seen: list[Record] = seen) -> None:
             q, k, _, mask = arguments
             seen += spans_of_rows(core, q, k, mask, layer)
 
-        with watch_attention(model.encoder, see):
-            try:
-                deque(encode_validation_rows(opened, model.encoder, settings.rows), maxlen=0)
-            except ValueError as error:
-                raise UserError(f"{name}: {error}") from None
+        try:
+            deque(watch_attention(opened, settings.rows, see), maxlen=0)
+        except ValueError as error:
+            raise UserError(f"{name}: {error}") from None
         attention = ", ".join(dict.fromkeys(layer.name for layer in experiment.config.model.attentions))
         records.append(summarise(name, attention, seen))
         logger.info("%s measured", name)
-    found = Findings.begin("span", settings, command, folder)
+    found = Findings.begin("span", settings, folder)
     found.records += records
     return found.publish(folder / "span.json")
 

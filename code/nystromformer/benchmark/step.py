@@ -3,7 +3,7 @@
 Shapes: B rows, N tokens, K masked positions, E width.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from nystromformer.benchmark.findings import Findings, Record
 from nystromformer.benchmark.methods import expand, parse_at
-from nystromformer.benchmark.questions.step import HEAD_DIM, LANDMARKS, Step
-from nystromformer.benchmark.timing import Timing, Work, peak_memory, quartiles, time_side_by_side
+from nystromformer.benchmark.questions.shipped import HEAD_DIM, LANDMARKS, Step
+from nystromformer.benchmark.timing import peak_memory, quartiles, time_side_by_side
 from nystromformer.config import ModelConfig
 from nystromformer.data.masking import IGNORED_LABEL, predictions_per_row
 from nystromformer.errors import UserError
@@ -29,28 +29,35 @@ PEER, SPARSE = "transformers", "transformers, our head"
 """The latter is its encoder under our head and loss: logits at the masked positions alone."""
 BY_LENGTH, PADDED, PADDED_PEER = "nystromformer, by length", "nystromformer, padded", "transformers, padded"
 PAD = 1
-_POOL, _BATCHES = 50, 16
-"""Batches by length are cut from the sorted examples of so many, and so many of them are measured."""
 _TAPS, _DROPOUT, _MASK_PROB = 33, 0.1, 0.15
 NYSTROM = f"nystrom,num_landmarks={LANDMARKS},conv_kernel_size={_TAPS}"
 
 
 @dataclass(frozen=True)
 class Way:
-    """A model, and what one measurement of it does."""
+    """To make a step: forward, backward, clipping, fused AdamW."""
 
     model: nn.Module
-    steps: Sequence[Work]
-    """The last one has the longest batch."""
-    tokens: float
+    loss: Callable[[], Tensor]
+    tokens: int
     """Of a row, padding included."""
 
-    def run(self) -> None:
-        for step in self.steps:
-            step()
+    def step(self, device: Device) -> Callable[[], None]:
+        parameters = list(self.model.parameters())
+        adamw = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.01, fused=True)
+
+        def run() -> None:
+            adamw.zero_grad(set_to_none=True)
+            with device.autocast():
+                loss = self.loss()
+            loss.backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(parameters, 1.0)
+            adamw.step()
+
+        return run
 
 
-def measure_step(settings: Step, folder: Path, command: str) -> str:
+def measure_step(settings: Step, folder: Path) -> str:
     """Measure, write `step.json` and `.md`, and return what to print.
 
     Raises:
@@ -61,37 +68,33 @@ def measure_step(settings: Step, folder: Path, command: str) -> str:
             our_config(settings, length, text)
     torch.set_num_threads(settings.threads)
     device = choose_device("auto", False if settings.precision == "float32" else settings.precision)
-    found = Findings.begin("step", settings, command, folder)
+    found = Findings.begin("step", settings, folder)
     for length in settings.lengths:
         found.records += measure_pretraining(settings, length, device)
-    found.records += _time(FINETUNING, settings.batch, finetuning_ways(settings, device), settings.repeats)
+    found.records += _time(FINETUNING, settings.batch, finetuning_ways(settings, device), settings.repeats, device)
     return found.publish(folder / "step.json")
 
 
-def _time(task: str, rows: int, ways: Mapping[str, Way], repeats: int) -> list[Record]:
-    """All ways to make a step, side by side; memory is of the longest batch."""
-    times = time_side_by_side({name: way.run for name, way in ways.items()}, repeats, warmup=1)
+def _time(task: str, rows: int, ways: Mapping[str, Way], repeats: int, device: Device) -> list[Record]:
+    """All ways to make a step, side by side; memory is MiB at the peak of a step, weights and Adam's two moments
+    included.
+    """
+    steps = {name: way.step(device) for name, way in ways.items()}
+    times = time_side_by_side(steps, repeats, warmup=1)
     found = []
     for name, way in ways.items():
-        time: Timing = times[name] / len(way.steps)
-        memory = step_memory(way.model, way.steps[-1])
-        found.append(
-            {"task": task, "rows": rows, "tokens": way.tokens, "method": name, "time": asdict(time), "memory": memory}
-        )
+        way.model.zero_grad(set_to_none=True)  # what a step makes anew is the step's
+        weights = sum(p.numel() * p.element_size() for p in way.model.parameters()) / 2**20
+        figures = {"time": asdict(times[name]), "memory": 3 * weights + peak_memory(steps[name])}
+        found.append({"task": task, "rows": rows, "tokens": way.tokens, "method": name, **figures})
     return found
 
 
-def step_memory(model: nn.Module, step: Work) -> float:
-    """MiB at the peak of a step, weights and Adam's two moments included."""
-    model.zero_grad(set_to_none=True)  # what a step makes anew is the step's
-    return 3 * sum(p.numel() * p.element_size() for p in model.parameters()) / 2**20 + peak_memory(step)
-
-
 def measure_pretraining(settings: Step, length: int, device: Device) -> list[Record]:
-    """Steps on one batch, ours and transformers'."""
+    """Steps of ours, with each attention, and of transformers', on one batch."""
     rows = max(1, settings.tokens // length)
-    ways = our_ways(settings, length, device)
     batch = made_up_batch(settings.vocab_size, length, rows, device.device)
+    ways = dict(our_ways(settings, batch, device))
     peer = peer_model(settings, length, "NystromformerForMaskedLM").to(device.device)
     sparse = SparseHead(peer, our_config(settings, length)).to(device.device)
 
@@ -102,15 +105,13 @@ def measure_pretraining(settings: Step, length: int, device: Device) -> list[Rec
     def sparse_loss() -> Tensor:
         return _mean_loss(sparse(batch["tokens_BN"], batch["positions_BK"], batch["labels_BK"]))
 
-    ways[PEER] = Way(peer, [training_step(peer, peer_loss, device)], length)
-    ways[SPARSE] = Way(sparse, [training_step(sparse, sparse_loss, device)], length)
-    return _time(PRETRAINING, rows, ways, settings.repeats)
+    ways |= {PEER: Way(peer, peer_loss, length), SPARSE: Way(sparse, sparse_loss, length)}
+    return _time(PRETRAINING, rows, ways, settings.repeats, device)
 
 
-def our_ways(settings: Step, length: int, device: Device) -> dict[str, Way]:
-    """Steps of ours on one batch, with each attention."""
-    batch = made_up_batch(settings.vocab_size, length, max(1, settings.tokens // length), device.device)
-    ways: dict[str, Way] = {}
+def our_ways(settings: Step, batch: Mapping[str, Tensor], device: Device) -> Iterator[tuple[str, Way]]:
+    """Steps of ours on a batch, with each attention."""
+    length = batch["tokens_BN"].shape[1]
     for text in expand(settings.attentions or (NYSTROM, "softmax")):
         for compiled in (False, True) if settings.compiled else (False,):
             model = PretrainingModel(our_config(settings, length, text), ["mlm"]).to(device.device).train()
@@ -122,9 +123,7 @@ def our_ways(settings: Step, length: int, device: Device) -> dict[str, Way]:
                 assert out.mlm_sums is not None, "labels were given"
                 return _mean_loss(out.mlm_sums)
 
-            name = parse_at(text, length)[2] + (", compiled layers" if compiled else "")
-            ways[name] = Way(model, [training_step(model, loss, device)], length)
-    return ways
+            yield parse_at(text, length)[2] + (", compiled layers" if compiled else ""), Way(model, loss, length)
 
 
 def made_up_batch(vocab_size: int, length: int, rows: int, device: torch.device) -> dict[str, Tensor]:
@@ -145,73 +144,37 @@ def _mean_loss(sums: Tensor) -> Tensor:
     return mean
 
 
-def training_step(
-    model: nn.Module, loss: Callable[[], Tensor], device: Device, optimizer: torch.optim.Optimizer | None = None
-) -> Work:
-    """Steps on what the loss is computed from: forward, backward, clipping, fused AdamW.
-
-    Args:
-        optimizer: that several steps of the model share; None: one of its own.
-    """
-    adamw = optimizer or _new_optimizer(model)
-
-    def step() -> None:
-        adamw.zero_grad(set_to_none=True)
-        with device.autocast():
-            value = loss()
-        value.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        adamw.step()
-
-    return step
-
-
-def _new_optimizer(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
-
-
 def finetuning_ways(settings: Step, device: Device) -> dict[str, Way]:
-    """Steps on short texts: batches of similar length, made as in training, and padded ones, as transformers needs."""
+    """Steps on the median batch of short texts, as long as they are, as in training; and padded, as transformers needs
+    it. Their lengths are as those of SST-2's training sentences, mostly phrases of a few words.
+    """
     torch.manual_seed(0)
-    lengths = made_up_lengths(_POOL * settings.batch).sort().values.view(_POOL, settings.batch)
-    spread = torch.linspace(0, _POOL - 1, _BATCHES).long()
-    by_length = [_texts(settings, each, int(each.max()), device.device) for each in lengths[spread]]
-    padded = [_texts(settings, lengths[_POOL // 2], settings.pad_to, device.device)]
+    lengths = torch.exp(2.4 + 0.65 * torch.randn(51 * settings.batch)).long().clamp(3, 66).sort().values
+    lengths_B = lengths[25 * settings.batch : 26 * settings.batch]
     ways = {}
-    for name, batches in ((BY_LENGTH, by_length), (PADDED, padded), (PADDED_PEER, padded)):
+    for name, width in ((BY_LENGTH, int(lengths_B.max())), (PADDED, settings.pad_to), (PADDED_PEER, settings.pad_to)):
         model: nn.Module = ClassificationModel(our_config(settings, settings.pad_to), 2)
         if name == PADDED_PEER:
             model = peer_model(settings, settings.pad_to, "NystromformerForSequenceClassification")
         model.to(device.device).train()
-        optimizer = _new_optimizer(model)
-        losses = [_classifying_loss(model, batch, is_peer=name == PADDED_PEER) for batch in batches]
-        steps = [training_step(model, loss, device, optimizer) for loss in losses]
-        ways[name] = Way(model, steps, sum(batch["tokens_BN"].shape[1] for batch in batches) / len(batches))
+        ways[name] = Way(model, _classifying_loss(model, settings.vocab_size, lengths_B, width, device.device), width)
     return ways
 
 
-def made_up_lengths(count: int) -> Tensor:
-    """As those of SST-2's training sentences: mostly phrases of a few words."""
-    return torch.exp(2.4 + 0.65 * torch.randn(count)).long().clamp(3, 66)
-
-
-def _texts(settings: Step, lengths_B: Tensor, width: int, device: torch.device) -> dict[str, Tensor]:
-    mask_BN = torch.arange(width) < lengths_B[:, None]
-    tokens_BN = torch.randint(5, settings.vocab_size - 1, mask_BN.shape).where(mask_BN, PAD)
-    batch = {"tokens_BN": tokens_BN, "mask_BN": mask_BN, "labels_B": torch.randint(2, (len(lengths_B),))}
-    return {name: tensor.to(device) for name, tensor in batch.items()}
-
-
-def _classifying_loss(model: nn.Module, batch: Mapping[str, Tensor], is_peer: bool) -> Callable[[], Tensor]:
-    tokens_BN, mask_BN, labels_B = batch.values()
-    # Its Nyström path takes no mask of two dimensions.
-    bias_B11N = torch.zeros(mask_BN.shape, device=mask_BN.device).masked_fill(~mask_BN, -1e9)[:, None, None]
+def _classifying_loss(
+    model: nn.Module, vocab_size: int, lengths_B: Tensor, width: int, device: torch.device
+) -> Callable[[], Tensor]:
+    mask_BN = torch.arange(width, device=device) < lengths_B.to(device)[:, None]
+    tokens_BN = torch.randint(5, vocab_size - 1, mask_BN.shape, device=device).where(mask_BN, PAD)
+    labels_B = torch.randint(2, lengths_B.shape, device=device)
+    # The Nyström path of transformers takes no mask of two dimensions.
+    bias_B11N = torch.zeros(mask_BN.shape, device=device).masked_fill(~mask_BN, -1e9)[:, None, None]
 
     def loss() -> Tensor:
-        if is_peer:
-            mean: Tensor = model(tokens_BN, attention_mask=bias_B11N, labels=labels_B).loss
-            return mean
-        return F.cross_entropy(model(tokens_BN, mask_BN).float(), labels_B)
+        if isinstance(model, ClassificationModel):
+            return F.cross_entropy(model(tokens_BN, mask_BN).float(), labels_B)
+        mean: Tensor = model(tokens_BN, attention_mask=bias_B11N, labels=labels_B).loss
+        return mean
 
     return loss
 

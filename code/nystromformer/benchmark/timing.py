@@ -27,14 +27,6 @@ class Timing:
     high: float
     """The third quartile."""
 
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Timing":
-        return cls(*map(float, np.percentile(values, (50, 25, 75))))
-
-    def __truediv__(self, count: int) -> "Timing":
-        """Of one of so many that were timed together."""
-        return Timing(self.median / count, self.low / count, self.high / count)
-
 
 def quartiles(timing: Mapping[str, float], form: str = ".2f") -> str:
     """What a record has of a `Timing`, for a table."""
@@ -55,14 +47,14 @@ def time_side_by_side(works: Mapping[str, Work], repeats: int, warmup: int = 2) 
         for repeat in range(repeats):
             for name in random.Random(repeat).sample(list(works), len(works)):
                 work = works[name]
-                wait_for_device()
+                _wait_for_device()
                 begin = time.perf_counter()
                 work()
-                wait_for_device()
+                _wait_for_device()
                 samples[name].append(1e3 * (time.perf_counter() - begin))
     finally:
         gc.enable()
-    return {name: Timing.of(values) for name, values in samples.items()}
+    return {name: Timing(*map(float, np.percentile(values, (50, 25, 75)))) for name, values in samples.items()}
 
 
 def repeats_at(length: int, repeats: int) -> int:
@@ -80,23 +72,14 @@ def draw_inputs(
     return [torch.randn(size_BNHD, device=device, dtype=dtype).transpose(1, 2) for _ in range(4)]
 
 
-@dataclass(frozen=True)
-class Passes:
-    """What is timed of a method."""
-
-    forward: Work
-    """Without gradients."""
-    both: Work
-    """Forward, and the gradients of the inputs and of the method's parameters."""
-
-
 def attention_passes(
     method: Callable[..., Tensor],
     inputs: Sequence[Tensor],
     parameters: Iterable[nn.Parameter] = (),
     context: Callable[[], AbstractContextManager[object]] = nullcontext,
-) -> Passes:
-    """Calls of a method, which gives (B, H, N, D) or (B, N, H·D).
+) -> tuple[Work, Work]:
+    """What is timed of a method, which gives (B, H, N, D) or (B, N, H·D): forward without gradients; and forward with
+    the gradients of the inputs and of the method's parameters.
 
     Args:
         inputs: as `draw_inputs` gives them.
@@ -116,7 +99,7 @@ def attention_passes(
         # What makes its keys of the queries has no use for k.
         return torch.autograd.grad(out, wanted, upstream.to(out.dtype), allow_unused=True)
 
-    return Passes(torch.no_grad()(attend), both)
+    return torch.no_grad()(attend), both
 
 
 def peak_memory(work: Work) -> float:
@@ -136,7 +119,7 @@ def peak_memory(work: Work) -> float:
     return float(np.cumsum([0, *(change for _, change in sorted(changes, key=lambda each: each[0]))]).max()) / 2**20
 
 
-def wait_for_device() -> None:
+def _wait_for_device() -> None:
     """Until a GPU has done all that it was given; without one nothing is to wait for."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
