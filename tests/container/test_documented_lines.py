@@ -11,7 +11,7 @@ import torch
 from container_engine import Engine
 from corpora import write_wiki
 from finetuning import write_sst2
-from launching import wait_until
+from processes import wait_for
 from run_files import last_step, records
 from small import ROOT, write_dataset, write_experiment
 from wikihop_files import write_wikihop
@@ -62,21 +62,21 @@ def test_pretraining_stops_with_a_checkpoint_at_the_very_step_and_goes_on(projec
     home = project.folder / "nystrom-512"
     write_experiment(home, pretraining_setting__batches_per_epoch=40, pretraining_setting__epoch=10)
     project.run("pretrain", under="nystrom-512")
-    wait_until(lambda: last_step(home) > 10, "steps")
+    wait_for(lambda: last_step(home) > 10, 120)
     project.docker("stop pretrain")
     stop = records(home, "stop")[-1]
     assert stop["signal"] == "SIGTERM"
     (saved,) = (home / "model").glob("cp-*-step-*.cp")
     assert torch.load(saved, weights_only=True)["step"] == stop["step"] == last_step(home) < 400
-    wait_until(lambda: not project.containers, "its removal (--rm)")
+    wait_for(lambda: not project.containers, 120)
     assert "its checkpoint is written" in (home / "pretrain.txt").read_text()
 
     project.run("pretrain", under="nystrom-512")
-    wait_until(lambda: len(records(home, "start")) == 2 and last_step(home) > stop["step"] + 10, "more steps")
+    wait_for(lambda: len(records(home, "start")) == 2 and last_step(home) > stop["step"] + 10, 120)
     project.docker("kill pretrain")
-    wait_until(lambda: not project.containers, "the container's end")
+    wait_for(lambda: not project.containers, 120)
     project.run("pretrain", under="nystrom-512")
-    wait_until(lambda: last_step(home) == 400 and not project.containers, "the end")
+    wait_for(lambda: last_step(home) == 400 and not project.containers, 120)
     assert torch.load(home / "model" / "cp-0009.cp", weights_only=True)["step"] == 400
 
 
@@ -87,13 +87,13 @@ def test_fine_tuning_on_glue_and_wikihop(project: Project) -> None:
     settings = {"batches_per_epoch": 1, "epoch": 100, "validate_batches_per_epoch": 1}
     write_experiment(home, **{f"pretraining_setting__{key}": value for key, value in settings.items()})
     project.run("pretrain", under="nystrom-512")
-    wait_until(lambda: (home / "model" / "cp-0099.model").exists() and not project.containers, "the pretraining's end")
+    wait_for(lambda: (home / "model" / "cp-0099.model").exists() and not project.containers, 120)
 
     write_sst2(project.folder / "glue")
     project.run("glue", under="nystrom-512", MRPC="SST-2")
     write_wikihop(project.folder / "wikihop")
     project.run("wikihop", under="nystrom-512")
-    wait_until(lambda: not project.containers, "both")
+    wait_for(lambda: not project.containers, 120)
     for task, log in (("glue/SST-2", "glue.txt"), ("wikihop", "wikihop.txt")):
         found = list((home / "model" / task).glob("*/run.json"))
         assert found, (home / log).read_text()
@@ -105,7 +105,7 @@ def test_preprocessing(project: Project) -> None:
     write_wiki(scripts)
     (scripts / "preprocess.py").write_text((ROOT / "data-preprocessing" / "wiki" / "preprocess.py").read_text())
     project.run("preprocess", under="data-preprocessing")
-    wait_until(lambda: not project.containers, "the end")
+    wait_for(lambda: not project.containers, 120)
     assert (scripts / "unified" / "corpus.json").is_file(), (scripts.parent / "preprocess.txt").read_text()
 
 

@@ -13,7 +13,8 @@ import torch
 from container_engine import Engine
 from corpora import write_wiki
 from finetuning import finetuned_glue, pretrained
-from launching import Launcher, wait_until
+from launching import Launcher
+from processes import wait_for
 from run_files import assert_same_weights, last_step, records
 from small import ROOT, contents, run_command, write_experiment
 
@@ -43,7 +44,7 @@ def test_killed_stopped_and_resumed_ends_as_if_nothing_had_been(
     cut = experiment(tmp_path / "cut")
     flags = ("--dataset", dataset_folder, "--gpus", "none")
     assert "cut-pretrain: started" in launch("pretrain", cut, *flags).stdout
-    wait_until(lambda: last_step(cut) >= 66, "a step after the first checkpoint")
+    wait_for(lambda: last_step(cut) >= 66, 120)
     assert launch("kill", "cut").stdout == "cut-pretrain: killed\n"
     killed_at = last_step(cut)
     assert killed_at < STEPS, "the run was over before it was killed"
@@ -125,7 +126,7 @@ def test_predictions_and_the_service(launch: Launcher, dataset_folder: Path, tmp
     launch("serve", run, "--port", 18_723, "--network", "host", "--gpus", "none")
     url, body = "http://127.0.0.1:18723/predict", json.dumps({"text": "a landmark"}).encode()
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-    wait_until(lambda: "http://127.0.0.1:18723" in launch("logs", run).stdout, "the service")
+    wait_for(lambda: "http://127.0.0.1:18723" in launch("logs", run).stdout, 120)
     with urllib.request.urlopen(request, timeout=30) as answer:
         assert answer.status == 200
     assert launch("stop", run, "--timeout", 20).stdout.startswith(f"{run.name}-serve: ")

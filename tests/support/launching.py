@@ -1,9 +1,7 @@
 """Running the launcher, and looking at what it leaves, for tests against a real engine."""
 
 import subprocess
-import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from container_engine import Engine
 from small import command
@@ -35,11 +33,3 @@ class Launcher:
         return subprocess.Popen(
             command("code/launch.py", *words), env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-
-
-def wait_until(holds: Callable[[], Any], what: str, seconds: float = _SECONDS) -> None:
-    """Look until it holds; what cannot come true fails the test."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.05)

@@ -3,7 +3,7 @@
 from nystromformer.attention.base import Attention, Holds, Needs
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.nystrom import Factors, NystromAttention
-from nystromformer.attention.pinv import iterative_pinv, pinv_residual
+from nystromformer.attention.pinv import iterative_pinv
 from nystromformer.attention.registry import attention_class, create_attention, register_attention
 from nystromformer.attention.softmax import SoftmaxAttention
 
@@ -18,6 +18,5 @@ __all__ = [
     "attention_class",
     "create_attention",
     "iterative_pinv",
-    "pinv_residual",
     "register_attention",
 ]

@@ -24,7 +24,7 @@ from nystromformer.attention.landmarks import (
     tokens_at,
 )
 from nystromformer.attention.mask import AttentionMask
-from nystromformer.attention.pinv import STABLE_ITERATIONS, iterative_pinv, pinv_residual
+from nystromformer.attention.pinv import STABLE_ITERATIONS, iterative_pinv
 from nystromformer.attention.tracing import is_exporting, without_autocast
 from nystromformer.config.attention.nystrom import NystromConfig
 
@@ -151,7 +151,7 @@ class NystromAttention(Attention):
         key_bias = None if mask is None else mask.bias(q.dtype)
         context_BHMD = F.scaled_dot_product_attention(landmarks.q_BHMD.to(q.dtype), k, v, attn_mask=key_bias)
         with without_autocast(q):
-            _, inverse_BHMM = self._inverse(landmarks)
+            inverse_BHMM = self._inverse(landmarks)
             values_BHMD = inverse_BHMM @ context_BHMD.to(inverse_BHMM.dtype)
         values_BHMD = values_BHMD.to(q.dtype)
         landmark_bias = None
@@ -182,7 +182,7 @@ class NystromAttention(Attention):
             if self.config.segments != "valid" and self._every_row_is_exact(q.shape[2]):
                 return self._exact_factors(q, k, mask)
             landmarks = self._landmarks(q, k, mask)
-            _, inverse_BHMM = self._inverse(landmarks)
+            inverse_BHMM = self._inverse(landmarks)
             keys_BHMN = self._softmax(landmarks.q_BHMD, k, mask.bias(q.dtype)) * keep_B1N1.mT
             segments = landmarks.segments
             landmark_bias = None
@@ -206,19 +206,6 @@ class NystromAttention(Attention):
         identity_MM = torch.eye(self.config.num_landmarks, dtype=q.dtype, device=q.device)
         inverse_BHMM = identity_MM.expand(*q.shape[:2], -1, -1)
         return Factors(queries_BHNM, inverse_BHMM, inverse_BHMM * keep_B1N1.mT)
-
-    def residual(self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None) -> Tensor:
-        """‖A Z A − A‖ / ‖A‖ of the landmarks' matrix, (B, H): how far eq. 14 is from the pseudo-inverse.
-
-        Args:
-            q, k, mask: as in `factors`.
-        """
-        self._check(q, k, q, is_causal=False)
-        mask = self._applied(mask, q) or _all_tokens(q)
-        if self.zeroes_masked_query_key:
-            q, k = mask.zeroed(q), mask.zeroed(k)
-        with without_autocast(q):
-            return pinv_residual(*self._inverse(self._landmarks(q, k, mask)))
 
     def _every_row_is_exact(self, length: int) -> bool:
         if self.config.segments != "valid":
@@ -256,8 +243,8 @@ class NystromAttention(Attention):
         # Tokens that are equal up to rounding would become one.
         return centres if short is None else torch.where(short.rows_B[:, None, None, None], means, centres)
 
-    def _inverse(self, landmarks: _Landmarks) -> tuple[Tensor, Tensor]:
-        """A = softmax(Q̃K̃ᵀ/√D) and its iterative inverse, both (B, H, M, M)."""
+    def _inverse(self, landmarks: _Landmarks) -> Tensor:
+        """The iterative inverse of softmax(Q̃K̃ᵀ/√D), (B, H, M, M)."""
         short = None if landmarks.segments is None else landmarks.segments.short
         bias = None if short is None else short.bias_B11M
         a_BHMM = self._softmax(landmarks.q_BHMD, landmarks.k_BHMD, bias)
@@ -265,7 +252,7 @@ class NystromAttention(Attention):
             # Their inverse is not used, and need not be one that can be had: a gradient through it might be none.
             identity_MM = torch.eye(self.config.num_landmarks, dtype=a_BHMM.dtype, device=a_BHMM.device)
             a_BHMM = torch.where(short.rows_B[:, None, None, None], identity_MM, a_BHMM)
-        return a_BHMM, iterative_pinv(a_BHMM, self.config.pinv_iterations, self.config.pinv_start)
+        return iterative_pinv(a_BHMM, self.config.pinv_iterations, self.config.pinv_start)
 
     def _softmax(self, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
         scores = (q @ k.mT) * default_scale(self.head_dim)

@@ -56,12 +56,6 @@ def start_value(a: Tensor, start: PinvStart = "matrix") -> Tensor:
     return a.mT / (column_sums.amax(-1) * a.abs().sum(-1).amax(-1))[:, None, None]
 
 
-def pinv_residual(a: Tensor, z: Tensor) -> Tensor:
-    """‖A Z A − A‖ / ‖A‖ (Frobenius) of each matrix: zero for a pseudo-inverse. (…, M, M) twice -> (…)."""
-    with without_autocast(a):
-        return torch.linalg.matrix_norm(a @ z @ a - a) / torch.linalg.matrix_norm(a)
-
-
 def apply_iterations(a: Tensor, z: Tensor, iterations: int) -> tuple[Tensor, list[Tensor]]:
     """Eq. 14 from Z on, (B, M, M), and what `iteration_gradients` needs: Z and A Z of each iteration."""
     kept = []

@@ -11,7 +11,7 @@ import pandas as pd
 from nystromformer.benchmark.findings import new_figure
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_figure
-from nystromformer.tasks.experiment.folder import read_experiment
+from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.training.log import figure, read_log
 
 _PICTURES = (".png", ".svg", ".pdf")
@@ -57,7 +57,7 @@ def read_curve(folder: Path) -> Curve:
     Raises:
         UserError: no experiment or no log there, or one that cannot be read or has no report.
     """
-    path = read_experiment(folder).checkpoints / "log.jsonl"
+    path = open_experiment(folder).checkpoints / "log.jsonl"
     if not path.is_file():
         raise UserError(f"{path}: no such file; the folder has no pretraining run yet")
     run = Curve(folder.resolve().name, read_log(path))

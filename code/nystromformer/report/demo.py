@@ -24,7 +24,7 @@ from nystromformer.machine import machine_facts
 from nystromformer.report.curves import draw_curves, read_curve
 from nystromformer.runs.figures import Spread, power_note, smallest_difference
 from nystromformer.tables import markdown
-from nystromformer.tasks.experiment.folder import open_experiment, read_experiment
+from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.experiment.run import run_device
 from nystromformer.tasks.pretraining.baselines import Guess, top_guesses
 from nystromformer.tasks.pretraining.validation import (
@@ -137,7 +137,7 @@ def _command(*words: str | Path) -> None:
 
 
 def _report(folder: Path, quick: bool, runs: Sequence[Path], dataset: Path, started: float) -> str:
-    results = {run.name: read_validation(read_experiment(run).checkpoints / RESULTS) for run in runs}
+    results = {run.name: read_validation(open_experiment(run).checkpoints / RESULTS) for run in runs}
     curves, page = folder / "curves.png", folder / "report.html"
     draw_curves([read_curve(run) for run in runs], curves, results[KINDS[0]].baselines)
     table, findings = _table(results), find_differences(results)

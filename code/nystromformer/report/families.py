@@ -24,7 +24,7 @@ from nystromformer.runs.figures import (
 )
 from nystromformer.runs.record import Run, find_runs, spread_of
 from nystromformer.tasks.declaration import Task, task_of
-from nystromformer.tasks.experiment.folder import read_experiment
+from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.training.log import read_log
 
 
@@ -209,7 +209,7 @@ def read_families(
     together: dict[tuple[str, str], list[Run]] = {}
     for path, folder in different.items():
         name = path.name if names[path.name] == 1 else str(folder)
-        every = find_runs(read_experiment(folder).checkpoints)
+        every = find_runs(open_experiment(folder).checkpoints)
         runs = [run for run in every if task_of(run.kind).table == table and wanted(run)]
         if not runs:
             raise UserError(f"{folder}: expected finished runs, found none; run one first, such as python {example}")

@@ -55,8 +55,6 @@ class Origin:
     step: Rows = 0
     sha256: str = ""
     tokenizer_sha256: str = ""
-    family: str = ""
-    """Where each seed has a checkpoint of its own, what these have in common."""
     __pydantic_config__ = STRICT
 
     def __str__(self) -> str:
@@ -156,8 +154,7 @@ class Run:
     @property
     def family(self) -> str:
         """The same but for the seed: runs of one family may be averaged."""
-        settings, start = asdict(self.settings), self.origin.family or self.decides["start"]
-        return digest({**self.decides, "start": start, "settings": settings | {"seed": None}})[:16]
+        return digest({**self.decides, "settings": asdict(self.settings) | {"seed": None}})[:16]
 
     @property
     def model(self) -> dict[str, Any]:

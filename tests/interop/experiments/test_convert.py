@@ -25,7 +25,7 @@ from nystromformer.interop.experiments.export_model import export_hf
 from nystromformer.interop.experiments.import_model import import_model
 from nystromformer.interop.experiments.open_model import open_model
 from nystromformer.interop.experiments.settings import Conversion, ImportSettings
-from nystromformer.tasks.experiment.folder import read_experiment
+from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.training.checkpoint import read_checkpoint
 
 NEAR = "near_far,block_size=4,neighbours=0,num_landmarks=2,num_selected=1"
@@ -90,7 +90,7 @@ def test_a_converted_folder_has_weights_of_its_own(
     (place / "elsewhere" / "config.json").write_text(json.dumps(config | {"model_checkpoints": str(tmp_path / "far")}))
     (place / "elsewhere" / "model").rename(tmp_path / "far")
     assert convert("new", source="elsewhere", steps=0) == 0
-    assert read_experiment(tmp_path / "new").checkpoints == tmp_path / "new" / "model"
+    assert open_experiment(tmp_path / "new").checkpoints == tmp_path / "new" / "model"
     assert open_model(tmp_path / "new").path == tmp_path / "new" / "model" / "cp-0000.model"
 
 

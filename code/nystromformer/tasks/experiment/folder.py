@@ -1,31 +1,18 @@
 """An experiment folder: its config.json, and where its files are in and outside a container."""
 
-import logging
-import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from nystromformer.config import ExperimentConfig, load_config, overridden, peek_config
-from nystromformer.config.network import SHAPE_KEYS
+from nystromformer.config import ExperimentConfig, load_config
 from nystromformer.errors import UserError
-from nystromformer.files.reading import read_json
 
 if TYPE_CHECKING:
     from nystromformer.data.dataset import Dataset
 
-logger = logging.getLogger(__name__)
-
-SHAPE = {f"model.{name}": name for name in SHAPE_KEYS}
-"""Dotted keys of config.json, and their names in the section "model"."""
-
-
 CONTAINER_MODEL = Path("/model")
-RECORD = "pretraining.json"
-"""Beside the checkpoints of a pretraining: what was asked when it began."""
-_CHECKPOINTS = ExperimentConfig.model_fields["model_checkpoints"].default
 _MOUNTS = Path("/proc/self/mountinfo")
 
 
@@ -35,8 +22,6 @@ class Experiment:
 
     folder: Path
     config: ExperimentConfig
-    set_by_flag: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Keys of the model's shape that `--set` gave when the run began, dotted, and their values."""
 
     @property
     def name(self) -> str:
@@ -87,33 +72,12 @@ class Experiment:
 
 
 def open_experiment(folder: Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Read `folder/config.json`, with `section.key=value` overrides, for work on the run that the folder has, if any.
-
-    Of the shape of its weights (`SHAPE`), what overrides gave when it began need not be given again.
+    """Read `folder/config.json`, with `section.key=value` overrides.
 
     Raises:
         UserError: all that is wrong with it.
     """
-    path, given = folder / "config.json", overridden(overrides)
-    place = peek_config(path, overrides).get("model_checkpoints", _CHECKPOINTS)
-    checkpoints = _resolved(folder, place) if isinstance(place, str) else folder
-    has_begun = (checkpoints / RECORD).is_file() and any(checkpoints.glob("cp-*"))
-    by_flag = read_json(checkpoints / RECORD)["set"] if has_begun else {}
-    recalled = [f"{key}={value}" for key, value in by_flag.items() if key not in given]
-    if recalled and os.environ.get("RANK", "0") == "0":  # of several processes one speaks
-        logger.info("set with --set when the run began: %s", ", ".join(recalled))
-    config = load_config(path, [*overrides, *recalled])
-    shape = {key: getattr(config.model, name) for key, name in SHAPE.items() if key in given or key in by_flag}
-    return Experiment(folder, config, shape)
-
-
-def read_experiment(folder: Path) -> Experiment:
-    """Read `folder/config.json`, whatever has become of the run in the folder.
-
-    Raises:
-        UserError: all that is wrong with it.
-    """
-    return Experiment(folder, load_config(folder / "config.json"))
+    return Experiment(folder, load_config(folder / "config.json", overrides))
 
 
 def _resolved(folder: Path, name: str) -> Path:

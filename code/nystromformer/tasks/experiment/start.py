@@ -131,8 +131,6 @@ class Pretrained:
     tokenizer_sha256: str
     encoder: Mapping[str, Tensor]
     """The weights whose names begin with "encoder."."""
-    family: str | None = None
-    """Where each seed has a checkpoint of its own, what these have in common; None: it is one for all seeds."""
 
     @property
     def name(self) -> str:
@@ -148,16 +146,6 @@ def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
     (path,) = choose_weights(experiment.checkpoints, wanted)
     content = read_checkpoint(path)
     check_is_of_a_run(content, path)
-    return pretrained_in(content, path)
-
-
-def pretrained_in(content: Mapping[str, Any], path: Path, family: str | None = None) -> Pretrained:
-    """What a run's checkpoint holds of an encoder.
-
-    Args:
-        content: of the file, which is known to be a run's.
-        family: see Pretrained.
-    """
     return Pretrained(
         path,
         content["sha256"],
@@ -166,7 +154,6 @@ def pretrained_in(content: Mapping[str, Any], path: Path, family: str | None = N
         content["config"]["model"],
         content["tokenizer"],
         {name: weight for name, weight in content["model"].items() if name.startswith(ENCODER)},
-        family,
     )
 
 

@@ -128,8 +128,7 @@ def ask(opened: Opened, settings: Settings) -> Run:
     task, splits, model = opened.task, opened.splits, opened.config.model
     objective, begun, origin = settings.objective, opened.pretrained, Origin()
     if begun is not None:
-        of_tokenizer, family = begun.tokenizer_sha256, begun.family or ""
-        origin = Origin(begun.path.name, begun.epoch, begun.step, begun.sha256, of_tokenizer, family)
+        origin = Origin(begun.path.name, begun.epoch, begun.step, begun.sha256, begun.tokenizer_sha256)
     run = Run(
         kind=task.kind,
         choices=json.loads(json.dumps(dict(task.choices))),

@@ -13,9 +13,8 @@ from nystromformer.config.attention import what_decides
 from nystromformer.config.attention_text import attention_text
 from nystromformer.data.dataset import Dataset, verify
 from nystromformer.errors import UserError
-from nystromformer.files.writing import write_json
 from nystromformer.model import PretrainingModel, count_parameters
-from nystromformer.tasks.experiment.folder import RECORD, Experiment
+from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import checkpoint_facts, training_settings
 from nystromformer.tasks.experiment.start import initial_model, keep_tokenizer, load_start_weights
 from nystromformer.tasks.pretraining.batches import BatchSizes
@@ -83,8 +82,6 @@ def pretrain(
             verify(dataset)
         if group.is_main:
             keep_tokenizer(dataset.tokenizer_folder, folder)
-        if begins and group.is_main:
-            write_json(folder / RECORD, {"version": facts["version"], "set": dict(experiment.set_by_flag)})
         return model, facts
 
     def build(begins: bool) -> tuple[Pretraining, Mapping[str, Any]]:
