@@ -11,7 +11,7 @@ from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.tasks.finetuning.flags import Flags, RecipeFlags, recipe_folder
-from nystromformer.tasks.lra.recipe import PATH, TRACKS, TaskName, TrackName, add_as_published, plan_runs
+from nystromformer.tasks.lra.recipe import PATH, TRACKS, TaskName, TrackName, usual_settings
 
 
 @with_flag_groups
@@ -46,15 +46,6 @@ def lra(
         int | None,
         typer.Option("--every", min=1, max=MOST, help="Steps between two validations. Default: config.json's."),
     ] = None,
-    as_published: Annotated[
-        bool,
-        typer.Option(
-            "--as_published",
-            help="Reproduce the authors' code: the mean over a row includes its padding (to a power of two, or "
-            "--pad_to), black pixels are padding, and nystrom, reformer, performer and linformer compute what "
-            "their code does (experiments/lra/README.md).",
-        ),
-    ] = False,
     *,
     recipe: RecipeFlags,
     shared: Annotated[Flags, Without("checkpoint", "epoch", "freeze", "patience", "predict")],
@@ -64,24 +55,16 @@ def lra(
     # Only now: it imports numpy.
     from nystromformer.tasks.experiment.folder import open_experiment
 
-    if as_published and track != "paper":
-        raise UserError(f"--as_published: expected --track paper with it, found {track}")
-    if task == PATH and (track != "paper" or as_published):
-        raise UserError(f"--task {PATH}: expected --track paper and no --as_published with it")
+    if task == PATH and track != "paper":
+        raise UserError(f"--task {PATH}: expected --track paper with it")
     folder = recipe_folder(shared.model, EXPERIMENTS / "lra" / task)
-    given = shared.overrides or []
-    keys = {each.partition("=")[0].strip() for each in given}
+    keys = {each.partition("=")[0].strip() for each in shared.overrides or []}
     of_track = [f"{key}={value}" for key, value in TRACKS[track].overrides.items() if key not in keys]
     overrides = [*of_track, *recipe.overrides(folder / "config.json", shared)]
     experiment = open_experiment(folder, overrides)
     if steps == 0 and not shared.baselines:
         raise UserError("--steps 0: expected --baselines with it; without training only baselines can be scored")
-    usual, shared = plan_runs(experiment.config, recipe, shared, steps, every, as_published)
-    grid = shared.grid(usual)
-    if as_published:
-        assert shared.pad_to is not None
-        overrides = add_as_published(folder / "config.json", overrides, given, shared.pad_to)
-        experiment = open_experiment(folder, overrides)
+    grid = shared.grid(usual_settings(experiment.config, recipe, steps, every)) if steps != 0 else []
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.finetuning.run import finetune
@@ -90,8 +73,7 @@ def lra(
     source = data or experiment.path(experiment.config.data_folder)
     setting = experiment.config.pretraining_setting
     most = setting.validate_batches_per_epoch * setting.batch_size
-    arena = open_arena(task, source, most, TRACKS[track], as_published=as_published)
-    finetune(experiment, [arena], shared, grid if steps != 0 else [])
+    finetune(experiment, [open_arena(task, source, most, TRACKS[track])], shared, grid)
 
 
 if __name__ == "__main__":

@@ -97,15 +97,12 @@ def listops(release: Release = None, *, wanted: Expressions, drawing: Drawing, c
 def text(
     imdb: Annotated[Path, typer.Option(help="Folder of the unpacked aclImdb_v1.tar.gz.")] = Path("imdb"),
     length: Length = 4000,
-    validate_on_test: Annotated[
-        bool, typer.Option("--validate_on_test", help="As the authors: validate on the test reviews, too.")
-    ] = False,
     *,
     common: Common,
 ) -> None:
     """IMDB's reviews as bytes: whether one is positive; a tenth of train is validation data."""
     folder = common.folder("text")
-    _show(folder, read_text(folder, imdb, length, validate_on_test, common.partial, common.seed))
+    _show(folder, read_text(folder, imdb, length, common.partial, common.seed))
 
 
 @with_flag_groups
@@ -118,16 +115,13 @@ def retrieval(release: Release = HERE / "lra_release", length: Length = 4000, *,
 
 @with_flag_groups
 def image(
-    cifar: Annotated[Path, typer.Option(help="Folder of CIFAR-10's files; hub: download it.")] = HERE,
-    validate_on_last: Annotated[
-        bool, typer.Option("--validate_on_last", help="As the authors: validate on the last tenth, not a random one.")
-    ] = False,
+    cifar: Annotated[Path, typer.Option(help="Folder of CIFAR-10's files.")] = HERE,
     *,
     common: Common,
 ) -> None:
     """CIFAR-10 in grey, pixel by pixel; a tenth of train is validation data."""
     folder = common.folder("image")
-    _show(folder, read_image(folder, cifar, common.partial, common.seed, validate_on_last))
+    _show(folder, read_image(folder, cifar, common.partial, common.seed))
 
 
 @with_flag_groups

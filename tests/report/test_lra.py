@@ -45,7 +45,7 @@ def write_run(
     settings: dict[str, Any] = {"learning_rate": 1e-4, "warmup": 0.2, "every": steps // 2, "steps": steps, "seed": seed}
     facts: dict[str, Any] = {
         "kind": "lra",
-        "choices": {"task": name, "track": track or "paper", "as_published": False},
+        "choices": {"task": name, "track": track or "paper"},
         "task": f"lra/{task}",
         "command": f"python code/run_lra.py --attention {attention} --seed {seed}",
         "origin": Origin(),

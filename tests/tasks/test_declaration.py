@@ -38,7 +38,7 @@ def test_a_kind_that_is_not_known() -> None:
         ("glue", {"task": "SST-2"}, "SST-2"),
         ("imdb", {}, "IMDB"),
         ("classify", {"table": "reviews"}, "reviews"),
-        ("lra", {"task": "image", "track": "modern", "as_published": False}, "image-modern"),
+        ("lra", {"task": "image", "track": "modern"}, "image-modern"),
         ("wikihop", {}, "WikiHop"),
     ],
 )

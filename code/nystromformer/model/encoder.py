@@ -111,17 +111,11 @@ class Encoder(LayerStack):
         shared = AttentionMask(mask) if isinstance(mask, Tensor) else mask
         return self.run_layers(self.embeddings(tokens_BN, types_BN), shared, positions_BK)
 
-    def pool(
-        self, hidden_BNE: Tensor, mask: Tensor | AttentionMask | None = None, over_padding: bool = False
-    ) -> Tensor:
-        """One vector per row: its first valid token, or the mean of them, as `pooling` says; (B, E).
-
-        Args:
-            over_padding: let the mean count masked positions, as zeros: it is then of N tokens.
-        """
+    def pool(self, hidden_BNE: Tensor, mask: Tensor | AttentionMask | None = None) -> Tensor:
+        """One vector per row: its first valid token, or the mean of them, as `pooling` says; (B, E)."""
         if self.pooling == "first":
             return at_positions(hidden_BNE, first_of_rows(hidden_BNE, mask))[:, 0]
-        return mean_of_rows(hidden_BNE, mask, over_padding)
+        return mean_of_rows(hidden_BNE, mask)
 
 
 def first_of_rows(rows: Tensor, mask: Tensor | AttentionMask | None) -> Tensor:
@@ -136,13 +130,13 @@ def first_of_rows(rows: Tensor, mask: Tensor | AttentionMask | None) -> Tensor:
     return keep_BN.to(torch.uint8).argmax(1, keepdim=True)
 
 
-def mean_of_rows(hidden_BNE: Tensor, mask: Tensor | AttentionMask | None = None, over_padding: bool = False) -> Tensor:
+def mean_of_rows(hidden_BNE: Tensor, mask: Tensor | AttentionMask | None = None) -> Tensor:
     """The mean of each row's valid tokens, (B, E); arguments as of `Encoder.pool`."""
     if mask is None:
         return hidden_BNE.mean(1)
     keep_BN = mask.keep_BN if isinstance(mask, AttentionMask) else mask
     total_BE = torch.where(keep_BN[:, :, None], hidden_BNE, 0.0).sum(1)
-    return total_BE / (hidden_BNE.shape[1] if over_padding else keep_BN.sum(1, keepdim=True).clamp(min=1))
+    return total_BE / keep_BN.sum(1, keepdim=True).clamp(min=1)
 
 
 def initialize(module: nn.Module) -> None:

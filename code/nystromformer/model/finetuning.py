@@ -99,25 +99,16 @@ class SequenceModel(nn.Module):
 
     Args:
         sequences: 1, or 2 of a pair: rows 0 … I-1 are then the first ones, I … 2I-1 the second.
-        over_padding: as the authors do, divide what `pooling` "mean" sums up of the valid tokens by the padded length.
         guesses_tokens: have a head that guesses masked tokens, too.
 
     Raises:
         ValueError: another number of sequences.
     """
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        num_classes: int,
-        sequences: int = 1,
-        over_padding: bool = False,
-        guesses_tokens: bool = False,
-    ) -> None:
+    def __init__(self, config: ModelConfig, num_classes: int, sequences: int = 1, guesses_tokens: bool = False) -> None:
         super().__init__()
         if sequences not in (1, 2):
             raise ValueError(f"expected 1 or 2 sequences, found {sequences}")
-        self.over_padding = over_padding
         self.encoder = Encoder(config)
         head = PooledHead if sequences == 1 else TwoTowerHead
         self.head = head(config.transformer_dim, config.transformer_hidden_dim, num_classes)
@@ -138,7 +129,7 @@ class SequenceModel(nn.Module):
                 none are guessed.
         """
         hidden_BNE = self.encoder(tokens_BN, mask)
-        logits_IC = self.head(self.encoder.pool(hidden_BNE, mask, self.over_padding))
+        logits_IC = self.head(self.encoder.pool(hidden_BNE, mask))
         if self.mlm is None or positions_BK is None or guessed_BK is None:
             return logits_IC, None
         hidden_BKE = at_positions(hidden_BNE, positions_BK)

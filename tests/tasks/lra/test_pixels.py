@@ -66,7 +66,6 @@ def test_a_run_for_iou(arena: Lra, drawn: tuple[Path, Manifest]) -> None:
     test = open_stored(drawn[0], "pathfinder_path").split("test").stacked()[:, 1]
     rows = (run.folder / "predictions" / "test.tsv").read_text().splitlines()[1:]
     assert len(rows) == len(test)
-    assert (run.folder / "predictions" / "test.png").is_file()
     (measured,) = read_baselines(run.folder.parent / "baselines.json")
     nothing = measured.baselines["no pixel"]["iou_test"].mean
     assert nothing == pytest.approx(jaccard_score(test.ravel(), 0 * test.ravel(), average="macro", zero_division=0))
@@ -78,7 +77,7 @@ def test_a_run_for_iou(arena: Lra, drawn: tuple[Path, Manifest]) -> None:
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (("--as_published",), "--task pathfinder_path: expected --track paper and no --as_published"),
+        (("--track", "modern"), "--task pathfinder_path: expected --track paper with it"),
         (("--objective", "auroc"), "--objective auroc: expected a task of two classes, found another kind of label"),
         (("--objective", "iou,stratify=true"), "--objective iou: expected no stratify with it"),
         (("--length", "500"), "has pictures of 1,024 pixels"),

@@ -4,7 +4,7 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,6 @@ from nystromformer.errors import UserError
 from nystromformer.files.parts import Parts
 from nystromformer.tasks.lra import listops
 from nystromformer.tasks.lra import prepare as preparing
-from nystromformer.tasks.lra import release as releases
 from nystromformer.tasks.lra.listops import Expressions, draw_listops
 from nystromformer.tasks.lra.release import convert_to_grey
 from nystromformer.tasks.lra.store import SPLITS, Stored, open_stored
@@ -216,11 +215,9 @@ def test_reviews_are_bytes(reviews: Path, prepare: Prepare) -> None:
     assert [len(stored.split(split)) for split in SPLITS] == [18, 2, 20]
     assert {tokens for tokens, _ in examples(stored, "test")} == {b"a pos film<b", b"a neg film<b"}
     assert any("at most 12 bytes (--length)" in text for text in stored.manifest.warnings)
-    authors = prepare("text", "--imdb", reviews, "--validate_on_test", "--partial")
-    assert examples(authors, "validation") == examples(authors, "test")
-    assert any("the test is none" in text for text in authors.manifest.warnings)
-    assert not any("--length" in text for text in authors.manifest.warnings)
-    assert "é".encode() in examples(authors, "train")[0][0]
+    whole = prepare("text", "--imdb", reviews, "--partial")
+    assert not any("--length" in text for text in whole.manifest.warnings)
+    assert "é".encode() in examples(whole, "train")[0][0]
 
 
 def test_pictures_are_grey(release: Path, prepare: Prepare) -> None:
@@ -231,22 +228,6 @@ def test_pictures_are_grey(release: Path, prepare: Prepare) -> None:
     found = np.stack([stored.split("test").tokens(number) for number in range(6)]).astype(float)
     assert np.abs(found - wanted).max() <= 1
     assert convert_to_grey(np.full((1, 3072), 255, dtype=np.uint8)).tolist() == [[255] * 1024]
-
-
-def test_pictures_of_the_hub_are_those_of_the_files(
-    release: Path, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pictures = [Image.fromarray(each.reshape(3, 32, 32).transpose(1, 2, 0)) for each in PIXELS]
-    rows = [{"img": picture, "label": label} for picture, label in zip(pictures, LABELS, strict=True)]
-    data = {"train": rows * 5, "test": rows}
-    monkeypatch.setattr(releases, "load_split", lambda name, config, split: data[split])
-    few = replace(releases.IMAGE, official={"train": 27, "validation": 3, "test": 6})
-    monkeypatch.setattr(releases, "IMAGE", few)
-    hub, files = (
-        {split: examples(stored, split) for split in SPLITS}
-        for stored in (prepare("image", "--cifar", place) for place in ("hub", release))
-    )
-    assert hub == files
 
 
 def test_the_releases_pictures_of_paths(release: Path, prepare: Prepare) -> None:

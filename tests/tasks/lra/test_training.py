@@ -67,37 +67,18 @@ def test_a_pair_takes_two_rows_the_first_ones_before_the_second_ones(tmp_path: P
     assert len(batch["labels"]) == 2
 
 
-def test_black_is_a_value_or_as_published_padding(tmp_path: Path) -> None:
-    split = open_stored(write_task(tmp_path, "image", 1), "image").split("train")
-    for published in (False, True):
-        batch = StoredExamples("train", split, 32, black_is_padding=published).batch(np.array([1, 3]))
-        assert bool(batch["mask_BN"][0, 0]) is not published
-        assert batch["mask_BN"][0, 1]
-
-
-def test_the_model_pools_over_valid_tokens_or_as_published_over_the_padded_length() -> None:
-    """As the authors' code: `X = norm(X) * mask[:, :, None]`, and then `X.mean(dim=1)`."""
+def test_the_model_pools_over_valid_tokens() -> None:
     torch.manual_seed(0)
     config = small_config(model__pooling="mean", model__dropout_prob=0.0).model
     tokens_BN, mask_BN = torch.randint(1, 200, (2, 20)), torch.arange(20) < torch.tensor([[20], [9]])
-    for over_padding in (False, True):
-        model = SequenceModel(config, 3, over_padding=over_padding).eval()
-        hidden_BNE = model.encoder(tokens_BN, mask_BN)
-        chosen = [hidden_BNE[0].mean(0), hidden_BNE[1, :9].mean(0)]
-        if over_padding:
-            chosen = list((hidden_BNE * mask_BN[:, :, None]).mean(1))
-        torch.testing.assert_close(model(tokens_BN, mask_BN)[0], model.head(torch.stack(chosen)))
+    model = SequenceModel(config, 3).eval()
+    hidden_BNE = model.encoder(tokens_BN, mask_BN)
+    chosen = [hidden_BNE[0].mean(0), hidden_BNE[1, :9].mean(0)]
+    torch.testing.assert_close(model(tokens_BN, mask_BN)[0], model.head(torch.stack(chosen)))
     pairs = SequenceModel(config, 3, sequences=2)
     assert pairs(tokens_BN, mask_BN)[0].shape == (1, 3)
     with pytest.raises(ValueError, match="expected 1 or 2 sequences, found 3"):
         SequenceModel(config, 3, sequences=3)
-
-
-def test_as_published_every_row_is_padded_alike(lra: Lra) -> None:
-    """To a power of two, as the mean depends on it; --pad_to names another."""
-    for more in ((), ("--pad_to", 40)):
-        results = lra("--steps", 1, "--every", 1, "--length", 25, "--as_published", *more)
-    assert sorted((result.length, result.settings.pad_to) for result in results) == [(25, 32), (25, 40)]
 
 
 def test_steps_are_counted_and_the_best_validations_weights_are_tested(listops: Path, tmp_path: Path) -> None:
@@ -155,7 +136,6 @@ def test_the_last_step_is_validated(lra: Lra, steps: int, every: int, validated:
         (("--data", "missing"), "missing: no prepared data: run `python experiments/lra/prepare.py listops` first"),
         (("--task", "text"), "expected data of text, found that of listops"),
         (("--attention", "softmax", "--set", "model.attn_type.num_landmarks=8"), "num_landmarks"),
-        (("--track", "modern", "--as_published"), "--as_published: expected --track paper with it, found modern"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_written(given: tuple[object, ...], expected: str, lra: Lra) -> None:

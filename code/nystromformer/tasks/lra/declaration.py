@@ -12,7 +12,7 @@ from nystromformer.tasks.declaration import Data, Task
 def _name(choices: Mapping[str, Any]) -> str:
     """The task, and the track where it is not the paper's."""
     parts = [choices["task"], *([choices["track"]] if choices["track"] != "paper" else [])]
-    return "-".join(parts) + ("-as-published" if choices["as_published"] else "")
+    return "-".join(parts)
 
 
 def _open(choices: Mapping[str, Any], source: Path) -> Any:

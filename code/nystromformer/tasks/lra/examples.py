@@ -31,23 +31,14 @@ class StoredExamples:
         name: what messages call it.
         length: tokens of the longest row; a longer sequence loses its end.
         chosen: numbers of examples, ascending; None: all.
-        black_is_padding: take the data's token 0 for padding, as the authors of the paper do: of pictures black pixels.
     """
 
-    def __init__(
-        self,
-        name: str,
-        split: StoredSplit,
-        length: int,
-        chosen: Ints | None = None,
-        black_is_padding: bool = False,
-    ) -> None:
+    def __init__(self, name: str, split: StoredSplit, length: int, chosen: Ints | None = None) -> None:
         self.name = name
         self.length = length
         self._split = split
         self.numbers: Ints = np.arange(len(split)) if chosen is None else chosen
         """Of its examples in the split."""
-        self._black_is_padding = black_is_padding
         whole_ns = split.lengths[self.numbers]
         self._lengths_ns = np.minimum(whole_ns, length)
         self.lengths = self._lengths_ns.max(axis=1)
@@ -71,12 +62,12 @@ class StoredExamples:
 
     def take(self, places: Ints) -> StoredExamples:
         """Some of the examples, by their places among these."""
-        return StoredExamples(self.name, self._split, self.length, self.numbers[places], self._black_is_padding)
+        return StoredExamples(self.name, self._split, self.length, self.numbers[places])
 
     @cached_property
     def fingerprint(self) -> str:
         stamps = {name: stamp.sha256 for name, stamp in sorted(self._split.facts.files.items())}
-        digest = hashlib.sha256(f"{stamps} {self.length} {self._black_is_padding};".encode())
+        digest = hashlib.sha256(f"{stamps} {self.length};".encode())
         digest.update(np.ascontiguousarray(self.numbers, dtype="<i8").data)
         return digest.hexdigest()
 
@@ -91,8 +82,6 @@ class StoredExamples:
             tokens_BN[row, :length] = self._split.tokens(example, sequence)[:length]
             tokens_BN[row, :length] += 1
         mask_BN = np.arange(width) < lengths_sB[:, None]
-        if self._black_is_padding:
-            mask_BN &= tokens_BN != PADDING + 1
         return {
             "tokens_BN": torch.from_numpy(tokens_BN),
             "mask_BN": torch.from_numpy(mask_BN),

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.config import ModelConfig
-from nystromformer.files.writing import write_figure
 from nystromformer.model import TokenClassificationModel
 from nystromformer.runs.figures import Spread
 from nystromformer.runs.objective import ObjectiveSettings
@@ -32,8 +31,6 @@ from nystromformer.tasks.lra.recipe import PATH, TRACKS, Track
 from nystromformer.tasks.lra.task import Arena
 
 _IOU = ObjectiveSettings("iou", "cross_entropy")
-_SHOWN = 5
-"""Pictures side by side."""
 _RULE_EXAMPLES = 1000
 """Training pictures that the rule of brightness is fitted to."""
 
@@ -103,35 +100,16 @@ class PathArena(Arena):
     def write(
         self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
     ) -> dict[str, float]:
-        """`validation.tsv` and `test.tsv`: an example's number and its own IoU; `test.png`: some of them."""
+        """`validation.tsv` and `test.tsv`: an example's number and its own IoU."""
         pairs = (("validation", "", splits.validation[""]), ("test", "test", test["test"]))
         for name, key, examples in pairs:
             known = cast(PathExamples, examples)
             both = zip(scores[key].numpy(), known.labels, strict=True)
             own = [f"{measure(_IOU, one, labels, 0.0)['iou']:.6f}" for one, labels in both]
             write_rows(folder / f"{name}.tsv", ("number", "iou"), list(zip(map(str, known.numbers), own, strict=True)))
-        tested = cast(PathExamples, test["test"])
-        predicted = scores["test"].numpy() > 0
-        rows: dict[str, Any] = {"picture": tested.pixels_nN, "marked path": tested.labels, "predicted": predicted}
-        _draw_pictures(folder / "test.png", rows)
-        return self.metrics(scores["test"], torch.from_numpy(tested.labels))
+        return self.metrics(scores["test"], torch.from_numpy(cast(PathExamples, test["test"]).labels))
 
 
-def _draw_pictures(path: Path, rows: Mapping[str, Any]) -> None:
-    """Draw the first pictures of each row, (n, pixels), below its title."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 2.3 * len(rows)), layout="constrained")
-    for axes, (title, pictures) in zip(figure.subplots(len(rows), _SHOWN), rows.items(), strict=True):
-        side = round(pictures.shape[1] ** 0.5)
-        for axis in axes:
-            axis.axis("off")
-        for axis, picture in zip(axes, pictures, strict=False):
-            axis.imshow(picture.reshape(side, side), cmap="gray")
-            axis.set_title(title, fontsize=9)
-    write_figure(path, figure, dpi=110)
-
-
-def open_arena(task: str, folder: Path, most_validated: int, track: Track = TRACKS["paper"], **asked: bool) -> Arena:
+def open_arena(task: str, folder: Path, most_validated: int, track: Track = TRACKS["paper"]) -> Arena:
     """A task by its name; arguments as of Arena."""
-    return (PathArena if task == PATH else Arena)(task, folder, most_validated, track, **asked)
+    return (PathArena if task == PATH else Arena)(task, folder, most_validated, track)

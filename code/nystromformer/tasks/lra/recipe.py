@@ -5,16 +5,13 @@ The launcher imports this too, on machines that have neither torch nor numpy.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from nystromformer.config import ExperimentConfig, peek_config
-from nystromformer.config.overrides import overridden
+from nystromformer.config import ExperimentConfig
 from nystromformer.runs.settings import Settings
-from nystromformer.tasks.finetuning.flags import Flags, RecipeFlags
+from nystromformer.tasks.finetuning.flags import RecipeFlags
 
 
 @dataclass(frozen=True)
@@ -48,53 +45,13 @@ TaskName = Literal["listops", "text", "retrieval", "image", "pathfinder", "pathf
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
 TrackName = Literal["paper", "modern"]
 
-AS_PUBLISHED: dict[str, dict[str, Any]] = {
-    "nystrom": {"segments": "padded", "pinv_start": "batch"},
-}
-"""What the code of the paper's authors computes otherwise than the attention of that name, for `--as_published`."""
 
-
-def add_as_published(config_file: Path, overrides: Sequence[str], given: Sequence[str], padded: int) -> list[str]:
-    """Overrides of a valid config.json, with attention that computes what the code of the paper's authors does.
-
-    Args:
-        given: those of the overrides whose parameters of the attention stay as they are.
-        padded: tokens of every row: the longest that the model takes, because the authors' landmarks, chunks and
-            projections are of the padded length.
-    """
-    set_by_hand = {key.rpartition(".")[2] for key in overridden(given) if key.startswith("model.attn_type")}
-
-    def change(attention: Any) -> Any:
-        if isinstance(attention, list):
-            return [change(each) for each in attention]
-        layer = {"name": attention} if isinstance(attention, str) else attention
-        changes = AS_PUBLISHED.get(layer["name"], {})
-        return layer | {key: value for key, value in changes.items() if key not in set_by_hand}
-
-    attention = change(peek_config(config_file, overrides)["model"]["attn_type"])
-    others = [each for each in overrides if not each.startswith(("model.attn_type", "model.max_seq_len"))]
-    return [*others, f"model.attn_type={json.dumps(attention)}", f"model.max_seq_len={padded}"]
-
-
-def plan_runs(
-    config: ExperimentConfig,
-    recipe: RecipeFlags,
-    flags: Flags,
-    steps: int | None,
-    every: int | None,
-    as_published: bool,
-) -> tuple[Settings, Flags]:
+def usual_settings(config: ExperimentConfig, recipe: RecipeFlags, steps: int | None, every: int | None) -> Settings:
     """The runs of a command: as config.json's `pretraining_setting` says, but for the flags that are given.
 
     Args:
         steps, every: of training, and from one validation to the next.
-        as_published: pad every row as the authors of the paper did, to the power of two from its longest length on:
-            their mean over a row depends on what it is padded to, so that it may not be the longest row of a batch.
     """
     setting = config.pretraining_setting
     period, count = every or setting.batches_per_epoch, steps or setting.num_steps
-    usual = replace(recipe.usual(setting), epochs=-(-count // period), steps=count, every=min(period, count))
-    if as_published and flags.pad_to is None:
-        length = flags.length or config.model.max_seq_len
-        flags = replace(flags, length=length, pad_to=1 << (length - 1).bit_length())
-    return usual, flags
+    return replace(recipe.usual(setting), epochs=-(-count // period), steps=count, every=min(period, count))

@@ -8,22 +8,19 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nystromformer.data.hub import load_split
-from nystromformer.errors import UserError, first_line
+from nystromformer.errors import UserError
 from nystromformer.files.parts import Parts
 from nystromformer.tasks.lra.listops import LISTOPS, parse
 from nystromformer.tasks.lra.pathfinder import PATHFINDER, find_style
-from nystromformer.tasks.lra.prepare import HELD_OUT, carve, compare_sizes, write_data
+from nystromformer.tasks.lra.prepare import carve, compare_sizes, write_data
 from nystromformer.tasks.lra.store import (
     SPLITS,
-    VALIDATE_ON_LAST,
     Example,
     Manifest,
     SplitFacts,
@@ -45,8 +42,6 @@ _PAIRS = {split: [f"new_aan_pairs.{name}.tsv"] for split, name in zip(SPLITS, ("
 _BATCHES = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
 _COLUMNS = ("label", "id1", "id2", "text1", "text2")
 _SIDE = 32
-_HUB = "uoft-cs/cifar10"
-"""CIFAR-10's name on the hub."""
 _CHANNELS = np.array([0.2989, 0.5870, 0.1140])
 """Of red, green and blue, as TensorFlow's rgb_to_grayscale weighs them, which the Long Range Arena calls."""
 _BASELINE = 6
@@ -160,29 +155,21 @@ def _expressions(path: Path) -> Iterator[Example]:
             yield [tokens], int(target)
 
 
-def read_text(folder: Path, imdb: Path, length: int, validate_on_test: bool, partial: bool, seed: int) -> Manifest:
+def read_text(folder: Path, imdb: Path, length: int, partial: bool, seed: int) -> Manifest:
     """Take IMDB's reviews as bytes into a folder.
 
     Args:
         imdb: as `read_imdb` takes it.
         length: bytes that a review keeps.
-        validate_on_test: take the test reviews as validation data, too, as the authors of the paper did, in place of a
-            tenth of the training reviews.
     """
     from nystromformer.tasks.imdb.task import read_imdb  # imports torch, which takes a second
 
-    data, warnings = TEXT, []
     reviews: dict[str, list[Example]] = {}
     for split, texts in read_imdb(imdb, keep_breaks=True).items():
         assert texts.labels is not None
         labelled = zip(texts.first, texts.labels.tolist(), strict=True)
         reviews[split] = [([text.encode()], label) for text, label in labelled]
-    if validate_on_test:
-        data = replace(TEXT, official=dict.fromkeys(SPLITS, _REVIEWS))
-        reviews["validation"] = reviews["test"]
-        warnings = ["validated on the test reviews, as the authors did: the test is none"]
-    settings = {"validate_on_test": validate_on_test}
-    return _prepare(folder, data, imdb, reviews, settings, partial, seed, length, warnings)
+    return _prepare(folder, TEXT, imdb, reviews, {}, partial, seed, length)
 
 
 def read_retrieval(folder: Path, release: Path, length: int, partial: bool, seed: int) -> Manifest:
@@ -208,26 +195,15 @@ def _pairs(path: Path) -> Iterator[Example]:
             yield others[-2:], int(label.startswith(b"1"))
 
 
-def read_image(folder: Path, cifar: Path, partial: bool, seed: int, validate_on_last: bool = False) -> Manifest:
+def read_image(folder: Path, cifar: Path, partial: bool, seed: int) -> Manifest:
     """Take CIFAR-10 in grey into a folder.
 
     Args:
-        cifar: the folder of its files, or "hub", the Hugging Face hub.
-        validate_on_last: validate on the last tenth of the training pictures, in place of one that is drawn.
+        cifar: the folder of its files.
     """
-    place: Path | str = "the Hugging Face hub"
-    pictures: dict[str, Iterable[Example]]
-    if str(cifar) == "hub":
-        pictures = {split: _hub_pictures(split) for split in ("train", "test")}
-    else:
-        place, files = _find_files(cifar, "cifar-10-batches-py", _BATCHES, partial)
-        pictures = {split: read_pictures(*paths) for split, paths in files.items()}
-    if validate_on_last:
-        everything = list(pictures["train"])
-        count = max(1, round(HELD_OUT * len(everything)))
-        pictures |= {"train": everything[:-count], "validation": everything[-count:]}
-    settings = {"validation_share": HELD_OUT, VALIDATE_ON_LAST: validate_on_last}
-    return _prepare(folder, IMAGE, place, pictures, settings, partial, seed)
+    place, files = _find_files(cifar, "cifar-10-batches-py", _BATCHES, partial)
+    pictures = {split: read_pictures(*paths) for split, paths in files.items()}
+    return _prepare(folder, IMAGE, place, pictures, {}, partial, seed)
 
 
 class _Pickled:
@@ -279,19 +255,6 @@ def read_pictures(*paths: Path) -> Iterator[Example]:
             raise UserError(f"{path}: expected a file of CIFAR-10, found something else: {error}") from None
         for grey, label in examples:
             yield [grey.tobytes()], label
-
-
-def _hub_pictures(split: str) -> Iterator[Example]:
-    try:
-        for row in load_split(_HUB, None, split):
-            pixels = np.asarray(row["img"], dtype=np.uint8)
-            (grey,) = convert_to_grey(pixels.transpose(2, 0, 1).reshape(1, 3 * _SIDE * _SIDE))
-            yield [grey.tobytes()], int(row["label"])
-    except Exception as error:  # the library raises whatever its network and file system layers raise
-        raise UserError(
-            f"--cifar hub: {split} cannot be loaded from {_HUB}: {first_line(error)}. It needs a network; without one, "
-            "give --cifar the folder of CIFAR-10's files"
-        ) from error
 
 
 def convert_to_grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -21,8 +21,6 @@ from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, read_record
 from nystromformer.files.writing import FileStamp, NewFile, check_stamps
 
-VALIDATE_ON_LAST = "validate_on_last"
-"""The setting of Image's data whose validation examples are the last of the training examples."""
 MANIFEST_FILE = "manifest.json"
 SPLITS = ("train", "validation", "test")
 _KINDS_OF_FILE = ("tokens", "ends", "labels")

@@ -27,7 +27,7 @@ from nystromformer.tasks.lra.declaration import TASK
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.noise import mask_tokens, move_pictures
 from nystromformer.tasks.lra.recipe import MASK_RATES, PATH, TRACKS, Track
-from nystromformer.tasks.lra.store import VALIDATE_ON_LAST, open_stored
+from nystromformer.tasks.lra.store import open_stored
 from nystromformer.wording import number_of
 
 logger = logging.getLogger(__name__)
@@ -43,16 +43,14 @@ class SequenceClasses(Classes):
 
     Args:
         sequences: of each example.
-        over_padding: let the mean over a row count its padding, as zeros, as the authors of the paper do.
         guesses_tokens: learn to guess tokens of the examples that are hidden in training, in place of their classes.
     """
 
     sequences: int = 1
-    over_padding: bool = False
     guesses_tokens: bool = False
 
     def build(self, config: ModelConfig) -> nn.Module:
-        return SequenceModel(config, self.count, self.sequences, self.over_padding, self.guesses_tokens)
+        return SequenceModel(config, self.count, self.sequences, self.guesses_tokens)
 
     def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         scores_IC: Tensor = model(batch["tokens_BN"], batch["mask_BN"])[0]
@@ -79,41 +77,27 @@ class Arena(Definition):
         folder: with its prepared data.
         most_validated: examples of the validation data that are scored, drawn once and for all where there are more.
         track: how it is trained on.
-        as_published: divide the sum over a row's valid tokens by its padded length, and take black pixels for padding,
-            as the authors of the paper do.
 
     Raises:
-        UserError: no prepared data of the task; or, with `as_published`, pictures whose validation data are not the
-            authors'.
+        UserError: no prepared data of the task.
     """
 
     task: str
     folder: Path
     most_validated: int
     track: Track = TRACKS["paper"]
-    as_published: bool = False
     main_metric = "accuracy"
     examples: ClassVar[type[StoredExamples]] = StoredExamples
 
     def __post_init__(self) -> None:
         self.kind = "lra"
-        self.choices: Mapping[str, Any] = {
-            "task": self.task,
-            "track": self.track.name,
-            "as_published": self.as_published,
-        }
+        self.choices: Mapping[str, Any] = {"task": self.task, "track": self.track.name}
         self.name = f"lra/{TASK.name(self.choices)}"
         self.stored = open_stored(self.folder, self.task)
-        manifest = self.stored.manifest
-        if self.as_published and self.task == "image" and not manifest.settings.get(VALIDATE_ON_LAST):
-            raise UserError(
-                f"--as_published: expected the last tenth of the training pictures as validation data, found others in "
-                f"{self.folder}: prepare them with `python experiments/lra/prepare.py image --validate_on_last`"
-            )
-        data = manifest.data
+        data = self.stored.manifest.data
         self.kinds: int | None = data.kinds + _NO_TOKENS
         self.mask_token = data.kinds + 1
-        self.target: Target = SequenceClasses(data.classes, data.sequences, self.as_published, self.track.hidden > 0)
+        self.target: Target = SequenceClasses(data.classes, data.sequences, self.track.hidden > 0)
 
     def load(self, loading: Loading) -> Splits:
         self.stored.verify()
@@ -180,8 +164,7 @@ class Arena(Definition):
         """Of a split, at most so many, drawn once and for all."""
         stored = self.stored.split(split)
         chosen = subset(len(stored), most) if most is not None and most < len(stored) else None
-        black_is_padding = self.as_published and self.task in PICTURES
-        return self.examples(f"{self.task} {split}", stored, loading.length, chosen, black_is_padding)
+        return self.examples(f"{self.task} {split}", stored, loading.length, chosen)
 
 
 def _describe(examples: StoredExamples) -> str:
