@@ -121,8 +121,6 @@ class LabelCells:
         if isinstance(cell, list | tuple):
             parts = list(cell)
         elif isinstance(cell, str):
-            if _is_bracketed(cell) and not _is_list(cell):
-                raise self._refusal(row, cell)
             parts = _items(cell) if _is_list(cell) else cell.split(self.separator)
         return list(dict.fromkeys(filter(None, (self._spell(row, part) for part in parts))))
 
@@ -139,19 +137,19 @@ class LabelCells:
         if isinstance(cell, str):
             if half_character(cell) is not None:
                 raise UserError(f"{self.place(row)}: {of_another_encoding()}")
+            if _is_bracketed(cell):
+                raise UserError(
+                    f"{self.place(row)}: expected one label, found a list or an object written as text, "
+                    f"{cell.strip()!r:.40}: several labels of a text are --kind several, as ['a', 'b'] or a;b"
+                )
             return " ".join(cell.split())  # it becomes a column's name in the predictions: one line
         if isinstance(cell, int):
             return str(cell)
         if isinstance(cell, float) and math.isfinite(cell):
             return str(int(cell)) if cell.is_integer() and abs(cell) < 2**53 else repr(cell)
-        raise self._refusal(row, cell)
-
-    def _refusal(self, row: int, cell: Cell) -> UserError:
         kinds = {"list": "a list (for several labels at once: --kind several)", "dict": "an object"}
         kind = kinds.get(type(cell).__name__, repr(cell)[:40])
-        if isinstance(cell, str):
-            kind = f"a list or an object written as text, {cell.strip()!r:.40}: write lists as ['a', 'b'], or a;b"
-        return UserError(f"{self.place(row)}: expected a label that is a number or text, found {kind}")
+        raise UserError(f"{self.place(row)}: expected a label that is a number or text, found {kind}")
 
 
 @dataclass(frozen=True)
@@ -193,12 +191,6 @@ def look_at(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = (), 
         names = labels.columns if len(labels.columns) > 1 else tuple(sorted(counts))
         _check_several(labels, names, counts)
         return Look(Answer(kind, names), counts, _table(column, names, counts), [*doubts, *_doubts(column, counts)])
-    for row, cell in zip(labels.rows, labels.present(), strict=True):
-        if isinstance(cell, str) and _is_bracketed(cell):
-            raise UserError(
-                f"{labels.place(row)}: expected one label, found a list or an object written as text, "
-                f"{cell.strip()!r:.40}: several labels of a text are --kind several"
-            )
     counts, doubts = _merged(Counter(_respell(order, labels.spelt())))
     names = _classes(labels, kind, counts, order)
     if wanted is None:
