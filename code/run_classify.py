@@ -1,5 +1,6 @@
 """Fine-tune a model on a table of documents and labels; resumes when it is started again."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -139,7 +140,7 @@ def classify(
         raise UserError("--from_scratch: expected no --freeze with it")
     if vocab_size is not None and not from_scratch:
         raise UserError("--vocab_size: expected --from_scratch with it: a checkpoint has a tokenizer of its own")
-    grid = shared.grid()
+    shared, grid = replace(shared, baselines=True), shared.grid()
     experiment = shared.open([] if vocab_size is None else [f"model.vocab_size={vocab_size}"])
 
     # After the flags were checked: importing torch takes seconds.

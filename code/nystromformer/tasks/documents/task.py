@@ -50,7 +50,6 @@ class Documents(Definition):
     """What the labels of a table ask for. Each table is read when it is first needed, and once."""
 
     kind = "classify"
-    compares_words = True
 
     def __init__(self, question: Question) -> None:
         self.question = question

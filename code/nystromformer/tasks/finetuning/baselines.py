@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from nystromformer.runs.baselines import keep_baselines
-from nystromformer.runs.figures import Spread, shown
+from nystromformer.runs.figures import Spread
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Labels
 from nystromformer.tasks.finetuning.target import NEVER, Guessed, Questions, TokenLabels, Value
@@ -64,13 +64,6 @@ def measure_baselines(opened: Opened) -> Guesses:
 
     rows = {name: len(examples) for name, examples in (splits.named | labelled).items()}
     return keep_baselines(opened.folder, splits.fingerprint, opened.tested if labelled else "", rows, measure)
-
-
-def tell_words(opened: Opened) -> None:
-    """Say before training what a regression on words reaches on the validation data."""
-    reached = measure_baselines(opened)["tf-idf"]
-    text = ", ".join(f"{name} {shown(name, spread)}" for name, spread in reached.items() if not name.endswith("_test"))
-    logger.info("baseline: tf-idf of words and word pairs: %s on the validation data", text)
 
 
 def _metrics(opened: Opened, scores: Mapping[str, NDArray[Any]], compared: Mapping[str, Examples]) -> dict[str, Spread]:

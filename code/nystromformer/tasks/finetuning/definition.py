@@ -89,8 +89,6 @@ class Definition(ABC):
     """Kinds of token that the model tells apart; None for a task on text, which begins with a checkpoint and reads with
     its tokenizer.
     """
-    compares_words = False
-    """Whether the baselines are always measured, and that on words is told before training."""
     target: Target
     """What is learned."""
     main_metric: str

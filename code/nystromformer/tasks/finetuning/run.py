@@ -15,11 +15,12 @@ import nystromformer
 from nystromformer.command_line.runtime import this_command
 from nystromformer.data.tokenizer import TOKENIZER_FILE, save_tokenizer
 from nystromformer.errors import UserError
+from nystromformer.runs.figures import shown
 from nystromformer.runs.record import TOKENIZER, EpochMetrics, Origin, Run, open_run, ranked
 from nystromformer.runs.settings import Settings
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import checkpoint_facts, run_device, training_settings
-from nystromformer.tasks.finetuning.baselines import tell_words
+from nystromformer.tasks.finetuning.baselines import measure_baselines
 from nystromformer.tasks.finetuning.calibration import LEAST_ROWS
 from nystromformer.tasks.finetuning.definition import Definition
 from nystromformer.tasks.finetuning.flags import Flags
@@ -78,7 +79,6 @@ def finetune(
                 break
             if not grid:
                 _tell_data(opened)
-                _ = opened.test  # which all processes read
             if group.is_main and (done.results or not grid):
                 show(summary(opened, done.results))
         if diverged:
@@ -162,7 +162,7 @@ def ask(opened: Opened, settings: Settings) -> Run:
 
 
 def _tell_data(opened: Opened) -> None:
-    """Say what is known of the data, and of a regression on words where the task is compared with it."""
+    """Say what is known of the data, and what baselines reach on them."""
     splits, exact = opened.splits, opened.exact_share
     shares = ", ".join(f"{100 * share:.0f} % of {name}" for name, share in exact.items())
     notes = [*splits.notes, f"examples short enough for exact attention in every layer: {shares}"]
@@ -172,9 +172,11 @@ def _tell_data(opened: Opened) -> None:
         opened.group.say("%s", line)
     for line in (*splits.warnings, *splits.test_warnings):
         opened.group.say("warning: %s", line)
-    if opened.task.compares_words:
+    if opened.flags.baselines:
         _ = opened.test  # which all processes read
-        opened.group.on_main(lambda: tell_words(opened))
+        metric = opened.task.main_metric
+        for name, reached in opened.group.on_main(lambda: measure_baselines(opened)).items():
+            opened.group.say("baseline: %s: %s %s on the validation data", name, metric, shown(metric, reached[metric]))
 
 
 def train(opened: Opened, asked: Run, title: str) -> tuple[Run, Finetuning] | Signals:

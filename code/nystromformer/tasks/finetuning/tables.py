@@ -28,7 +28,7 @@ Baselines = Mapping[str, Mapping[str, Spread]]
 
 def summary(opened: Opened, results: Sequence[Run]) -> str:
     """What is shown of finished runs, with the guessers beside them where they are asked for; of none, the guessers."""
-    baselines = measure_baselines(opened) if opened.flags.baselines or opened.task.compares_words else {}
+    baselines = measure_baselines(opened) if opened.flags.baselines else {}
     if not results:
         return f"\n{opened.task.name}, in percent\n{guessers_table(baselines, terminal_width())}"
     first = results[0]
