@@ -246,7 +246,7 @@ def test_what_is_needed_to_see_a_mistake_imports_nothing_slow(room: str) -> None
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_script_parses_and_delegates(path: Path) -> None:
     """Its own imports are the command line's and the package's; those of what is slow stand within its function."""
-    library = {"typer", "typing", "pathlib", "collections", "sys", "re", "secrets", "shlex"}
+    library = {"typer", "typing", "pathlib", "dataclasses", "collections", "sys", "re", "secrets", "shlex"}
     if path.parent.name not in ("code", "data-preprocessing"):
         # A corpus may bring a reader of its own, which says what a line holds.
         library.add("pydantic")

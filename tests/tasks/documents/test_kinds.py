@@ -1,5 +1,6 @@
 """What is learned of each kind, and its metrics: against scikit-learn's, and against what the words say."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +132,10 @@ def test_files(tmp_path: Path, answer: Answer) -> None:
     lines = (tmp_path / "test.tsv").read_text().splitlines()
     assert len(lines) == 41
     assert {len(line.split("\t")) for line in lines} == {3 + len(answer.names)}
+    write_split(tmp_path / "unlabelled.tsv", replace(texts, labels=None), scores, answer, "; ")
+    header, *rows = (line.split("\t") for line in (tmp_path / "unlabelled.tsv").read_text().splitlines())
+    assert header == ["id", "prediction", *(f"p_{name}" for name in answer.names)]
+    assert [row[1:] for row in rows] == [line.split("\t")[2:] for line in lines[1:]]
 
 
 def test_errors_are_shown_in_units_and_not_marked() -> None:

@@ -2,16 +2,14 @@
 
 import csv
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from finetuning import copy_of, finetune, imdb_as_table, made_rows, write_imdb, write_table
-from small import ROOT, run_here, stop_at
+from finetuning import finetune, imdb_as_table, made_rows, write_imdb, write_table
+from small import run_here
 
 from nystromformer.prediction.predictor import Predictor
 from nystromformer.report.table2 import write_table2
@@ -99,30 +97,6 @@ def test_the_script(
     before = {path: path.read_bytes() for path in Path(result.folder).rglob("*") if path.is_file()}
     assert run_here(monkeypatch, SCRIPT, *flags, *QUICK) == 0
     assert {path: path.read_bytes() for path in Path(result.folder).rglob("*") if path.is_file()} == before
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_to_the_same(
-    experiment: Experiment, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train = write_table(tmp_path / "reviews.csv", ("body", "label"), made_rows(40))
-
-    def go() -> int:
-        where = ("--model", experiment.folder, "--train", train, "--text", "body", "--label", "label")
-        return run_here(monkeypatch, SCRIPT, *where, *QUICK, "--cut", "windows,overlap=2", "--length", 12)
-
-    with monkeypatch.context() as context:
-        stop_at(2, context)
-        assert go() == 128 + 15
-    assert results(experiment, "reviews") == []
-    assert go() == 0
-    (resumed,) = results(experiment, "reviews")
-    whole = documents(train, cut=Cut("windows", 2))
-    other = copy_of(source, tmp_path / "other")
-    (undisturbed,) = finetune(other, whole, epoch=1, length=12, bucket=50).results
-    assert resumed.epochs == undisturbed.epochs
-    for name in resumed.predictions:
-        assert (Path(resumed.folder) / name).read_bytes() == (Path(undisturbed.folder) / name).read_bytes(), name
 
 
 CONSTANTS = {
@@ -265,21 +239,3 @@ def test_from_scratch(experiment: Experiment, tmp_path: Path, monkeypatch: pytes
     # The run's folder alone is enough to predict.
     alone = shutil.copytree(path, tmp_path / "alone")
     assert len(Predictor(alone, "cpu")(["a token"])["prediction"]) == 1
-
-
-@pytest.mark.slow
-def test_two_processes_make_the_same_run(experiment: Experiment, source: Path, tmp_path: Path) -> None:
-    """Windows of one example are never divided between processes."""
-    train = write_table(tmp_path / "t.csv", ("body", "label"), made_rows(24, most=60))
-    flags = ("--train", train, "--text", "body", "--label", "label", "--cut", "windows", "--length", 16)
-    flags = (*flags, *QUICK, "--set", "model.dropout_prob=0.0")
-    figures = []
-    for launcher in ((), ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")):
-        folder = tmp_path / f"by-{len(launcher)}"
-        shutil.copytree(experiment.folder, folder)
-        words = [sys.executable, *launcher, str(ROOT / SCRIPT), "--model", str(folder), *map(str, flags)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
-        assert done.returncode == 0, done.stderr
-        (result,) = results(Experiment(folder, experiment.config), "t")
-        figures.append(result.last.metrics)
-    assert figures[0] == pytest.approx(figures[1], abs=1e-5)

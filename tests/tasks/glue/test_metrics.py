@@ -1,6 +1,5 @@
 """GLUE's metrics against those of scikit-learn and scipy, and the files of predictions."""
 
-import math
 import tempfile
 from pathlib import Path
 
@@ -78,25 +77,6 @@ def test_files_for_the_server_and_for_people(tmp_path: Path, each: GlueTask) -> 
     # Also where upper and lower case are one.
     names = {path.name.lower() for path in (tmp_path / "new").iterdir()}
     assert len(names) == len(each.dev_splits) + 2 * len(each.test_splits)
-
-
-def test_tables_of_rows_with_and_without_labels(tmp_path: Path) -> None:
-    scores = torch.tensor([[0.0, math.log(3)], [5.0, 5 - math.log(4)]])
-    for split, labels in (("dev", np.array([0, 0])), ("test", None)):
-        texts = Texts(f"RTE {split}", ["a", "b"], ["c", "d"], labels, ids=["3", "9"])
-        write_predictions(task("RTE"), split, texts, scores, tmp_path)
-    assert (tmp_path / "dev.tsv").read_text().split("\n") == [
-        "id\tlabel\tprediction\tp_entailment\tp_not_entailment",
-        "3\tentailment\tnot_entailment\t0.250000\t0.750000",
-        "9\tentailment\tentailment\t0.800000\t0.200000",
-        "",
-    ]
-    assert (tmp_path / "test.tsv").read_text().split("\n") == [
-        "id\tprediction\tp_entailment\tp_not_entailment",
-        "3\tnot_entailment\t0.250000\t0.750000",
-        "9\tentailment\t0.800000\t0.200000",
-        "",
-    ]
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1e-5, 1e-3, 1.0]))
