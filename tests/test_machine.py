@@ -1,12 +1,11 @@
 """What measured figures say about where they come from."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from nystromformer.machine import commit_of, machine_facts, peak_memory
+from nystromformer.machine import commit_of, machine_facts
 
 
 def git(folder: Path, *words: str) -> str:
@@ -51,17 +50,3 @@ def test_the_commit_of_a_copy_without_history(monkeypatch: pytest.MonkeyPatch) -
     assert machine_facts()["commit"] == "unknown"
     monkeypatch.setenv("NYSTROM_COMMIT", "abc1234")
     assert machine_facts()["commit"] == "abc1234"
-
-
-def test_the_peak_of_a_command_is_its_own_and_not_that_of_the_process_that_measures() -> None:
-    held = b"x" * (400 << 20)
-    small, large = (peak_memory([sys.executable, "-c", f"print(len(b'x' * ({each} << 20)))"]) for each in (1, 150))
-    assert len(held) > 0
-    assert 140 <= large - small <= 160
-    assert small < 100
-
-
-def test_a_failed_command_shows_what_it_said() -> None:
-    with pytest.raises(subprocess.CalledProcessError) as caught:
-        peak_memory([sys.executable, "-c", "raise SystemExit('no such corpus')"], stderr=subprocess.PIPE)
-    assert "no such corpus" in caught.value.stderr

@@ -3,23 +3,13 @@
 import os
 import platform
 import subprocess
-import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from nystromformer.command_line.runtime import OPENMP_WAITING
-
-# A process' peak begins with that of the one that started it: so a small one stands between, and tells its children's.
-_LAUNCHER = """
-import resource, subprocess, sys
-done = subprocess.run(sys.argv[1:], stdout=sys.stderr)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-sys.exit(done.returncode)
-"""
 
 
 def machine_facts() -> dict[str, Any]:
@@ -55,17 +45,6 @@ def commit_of(folder: Path) -> str:
         # Where the code was copied without its history, whoever copied it can say.
         return os.environ.get("NYSTROM_COMMIT", "unknown")
     return f"{commit}-dirty" if changes else commit
-
-
-def peak_memory(command: Sequence[str], folder: Path | None = None, stderr: int | None = None) -> float:
-    """Run a command, in a folder, with what it prints on stderr; returns MiB at the peak of its largest process.
-
-    Raises:
-        subprocess.CalledProcessError: it failed; its `stderr` is there where that is `subprocess.PIPE`.
-    """
-    words = [sys.executable, "-c", _LAUNCHER, *command]
-    done = subprocess.run(words, cwd=folder, check=True, stdout=subprocess.PIPE, stderr=stderr, text=True)
-    return int(done.stdout) / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
 def _git(folder: Path, *words: str) -> str:

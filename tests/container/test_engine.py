@@ -1,4 +1,4 @@
-"""The launcher against a real engine: training that is killed and resumed, predictions, the service, corpora."""
+"""The launcher against a real engine: training that is killed and resumed, predictions, the service."""
 
 import json
 import re
@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 from container_engine import Engine
-from corpora import write_wiki
 from finetuning import finetuned_glue, pretrained
 from launching import Launcher
 from processes import wait_for
 from run_files import assert_same_weights, last_step, records
-from small import ROOT, contents, run_command, write_experiment
+from small import run_command, write_experiment
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("no_containers_left")]
 
@@ -130,33 +129,3 @@ def test_predictions_and_the_service(launch: Launcher, dataset_folder: Path, tmp
     with urllib.request.urlopen(request, timeout=30) as answer:
         assert answer.status == 200
     assert launch("stop", run, "--timeout", 20).stdout.startswith(f"{run.name}-serve: ")
-
-
-def test_preprocessing(launch: Launcher, tmp_path: Path) -> None:
-    """Both stages, with the files that plain commands write."""
-    write_wiki(tmp_path / "corpus")
-    (tmp_path / "here" / "mine").mkdir(parents=True)
-    one = ("--source", tmp_path / "corpus", "--min_words", 1, "--workers", 1)
-    two = ("--corpus", "mine", "--tokenizer", "train", "--vocab_size", 300, "--length", 32, "--workers", 1)
-    for name, script, flags in (("wiki", "wiki/preprocess.py", one), ("512", "preprocess_data_512.py", two)):
-        if name == "512":
-            flags += ("--corpora", tmp_path / "here")
-        outs = {"wiki": tmp_path / "here/mine/unified", "512": tmp_path / "here/rows"}
-        container = f"made-by-a-test-{name}"
-        try:
-            launch("preprocess", name, *flags, "--out", outs[name], "--name", container, "--follow")
-        finally:
-            (ROOT / "data-preprocessing" / f"{container}.txt").unlink(missing_ok=True)
-        plain = run_command(f"data-preprocessing/{script}", *flags, "--out", tmp_path / "plain")
-        assert plain.returncode == 0, plain.stderr
-        assert files(outs[name]) == files(tmp_path / "plain")
-        (tmp_path / "plain").rename(tmp_path / f"plain-{name}")
-
-
-def files(folder: Path) -> dict[str, object]:
-    """What is in them; of the manifest, but when it was made."""
-    found: dict[str, object] = dict(contents(folder))
-    for key in found.keys() & {"manifest.json", "corpus.json"}:
-        record = json.loads((folder / key).read_bytes())
-        found[key] = {name: value for name, value in record.items() if name not in ("created", "seconds")}
-    return found

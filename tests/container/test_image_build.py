@@ -162,15 +162,6 @@ def layers(image: Any) -> list[str]:
     return list(image.attrs["RootFS"]["Layers"])
 
 
-def test_documents_and_tests_rebuild_nothing(built: Engine, arguments: dict[str, str], tmp_path: Path) -> None:
-    before = layers(built.client.images.get(built.image))
-    clone = shutil.copytree(context(built), tmp_path / "clone")
-    for name in ("README.md", "CHANGELOG.md", "pyproject.toml", "Makefile", "docs/containers.md", "tests/conftest.py"):
-        (clone / name).parent.mkdir(exist_ok=True)
-        (clone / name).write_text("changed")
-    assert layers(build(built, clone, arguments)) == before
-
-
 def test_changed_code_is_the_only_new_layer(built: Engine, arguments: dict[str, str]) -> None:
     before = layers(built.client.images.get(built.image))
     for path in (context(built) / "code").rglob("*"):

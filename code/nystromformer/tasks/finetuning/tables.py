@@ -14,7 +14,7 @@ from nystromformer.runs.figures import (
 )
 from nystromformer.runs.objective import TEMPERATURE, THRESHOLD
 from nystromformer.runs.record import Run, find_runs, ranked, spread_of, tested_weights
-from nystromformer.tables import LEAST_WIDTH, Column, aligned, fitted, terminal_width
+from nystromformer.tables import Column, aligned
 from nystromformer.tasks.finetuning.baselines import measure_baselines
 from nystromformer.tasks.finetuning.opening import Opened
 from nystromformer.wording import number_of
@@ -30,7 +30,7 @@ def summary(opened: Opened, results: Sequence[Run]) -> str:
     """What is shown of finished runs, with the guessers beside them where they are asked for; of none, the guessers."""
     baselines = measure_baselines(opened) if opened.flags.baselines else {}
     if not results:
-        return f"\n{opened.task.name}, in percent\n{guessers_table(baselines, terminal_width())}"
+        return f"\n{opened.task.name}, in percent\n{guessers_table(baselines)}"
     first = results[0]
     others = [
         run
@@ -38,21 +38,15 @@ def summary(opened: Opened, results: Sequence[Run]) -> str:
         if (run.data, run.origin, run.settings.freeze) == (first.data, first.origin, not first.settings.freeze)
     ]
     title = f"{opened.task.name}, {opened.experiment.folder}, {first.origin.checkpoint or 'from initial weights'}"
-    return f"\n{title}\n{table(results, baselines, terminal_width(), others)}"
+    return f"\n{title}\n{table(results, baselines, others)}"
 
 
-def table(
-    results: Sequence[Run],
-    baselines: Baselines | None = None,
-    width: int | None = None,
-    others: Sequence[Run] = (),
-) -> str:
+def table(results: Sequence[Run], baselines: Baselines | None = None, others: Sequence[Run] = ()) -> str:
     """All combinations of a task beside each other, best first, for a terminal.
 
     Args:
         baselines: the same metrics of other ways to predict, by name; those of test data end in "_test".
         others: runs on the same data whose encoder is frozen where that of `results` is not, or the other way round.
-        width: characters of a line, at most: a table that is wider comes in pieces. None: in one piece, however wide.
     """
     first, compared = results[0], baselines or {}
     names = [name for name in first.last.metrics if not name.startswith(("loss", THRESHOLD, TEMPERATURE))]
@@ -82,15 +76,12 @@ def table(
         counted = f"validated every {number_of(every, 'step')}; cp-0000.model is from the first validation"
     in_units = "".join(f", {name} in {UNITS[kind]}" for name in names for kind in UNITS if name.startswith(kind))
     text = f"in percent{in_units}, on the validation data; {counted}; {validated}"
-    narrow = _WIDTH if width is None else min(_WIDTH, max(width, LEAST_WIDTH))
-    below = [*textwrap.wrap(text, narrow), *_below(groups, compared, narrow)]
-    below += textwrap.wrap(_verdict(groups[0], compared, others), narrow)
-    if width is not None:
-        below = [part for line in below for part in textwrap.wrap(line, max(width, LEAST_WIDTH))]
-    return "\n".join(line.rstrip() for line in (*fitted(columns, rows, width), *below))
+    below = [*textwrap.wrap(text, _WIDTH), *_below(groups, compared)]
+    below += textwrap.wrap(_verdict(groups[0], compared, others), _WIDTH)
+    return "\n".join([*aligned(columns, rows), *below])
 
 
-def guessers_table(baselines: Baselines, width: int | None = None) -> str:
+def guessers_table(baselines: Baselines) -> str:
     """The guessers alone: a row each, a column for each metric; those of test data end in "_test"."""
     names = list(dict.fromkeys(name for metrics in baselines.values() for name in metrics))
     columns = [Column("baseline", is_text=True), *(Column(name, max(8, len(name))) for name in names)]
@@ -98,7 +89,7 @@ def guessers_table(baselines: Baselines, width: int | None = None) -> str:
         [guesser, *(shown(name, metrics[name]) if name in metrics else "" for name in names)]
         for guesser, metrics in baselines.items()
     ]
-    return "\n".join(line.rstrip() for line in fitted(columns, rows, width))
+    return "\n".join(aligned(columns, rows))
 
 
 def _settings(runs: Sequence[Run]) -> list[str]:
@@ -109,8 +100,8 @@ def _settings(runs: Sequence[Run]) -> list[str]:
     return [str(run.batch_size), f"{run.learning_rate:.3g}", str(len(runs)), found]
 
 
-def _below(groups: Sequence[Sequence[Run]], baselines: Baselines, width: int) -> list[str]:
-    """What is said below the table; paragraphs in lines of at most so many characters."""
+def _below(groups: Sequence[Sequence[Run]], baselines: Baselines) -> list[str]:
+    """What is said below the table."""
     chosen, lines = groups[0], []
     if len(groups) > 1:
         lines.append("the predictions are those of the first combination")
@@ -129,11 +120,11 @@ def _below(groups: Sequence[Sequence[Run]], baselines: Baselines, width: int) ->
     metric, seeds = chosen[0].main_metric, [([run.best for run in runs], len(runs)) for runs in groups]
     figures = [(Spread.of([each.metrics[metric] for each in epochs]), count) for epochs, count in seeds]
     note = power_note({metric: smallest_difference(metric, figures, rows_behind(metric, chosen[0].rows))})
-    lines += textwrap.wrap(note, width)
+    lines += textwrap.wrap(note, _WIDTH)
     if (objective := chosen[0].settings.objective) is not None:
         thresholds = ", ".join(f"{run.best.metrics[THRESHOLD]:.3g}" for run in chosen)
         text = f"trained for {objective}; the threshold (in log-odds) is chosen on the validation data: {thresholds}"
-        lines += textwrap.wrap(text, width)
+        lines += textwrap.wrap(text, _WIDTH)
     return lines
 
 
