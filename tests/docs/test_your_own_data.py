@@ -50,8 +50,6 @@ def test_the_five_commands_lead_from_a_table_to_a_served_model(tmp_path: Path, m
     encoder = foreign.stored(foreign.bert(), project / take[take.index("import") + 1], bert_tokens=True)
     write_json(encoder / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True})
     run(take, project)
-    frozen = [*learn[: learn.index("--batch_size")], "--freeze"]
-    assert "tf-idf" in run(frozen, project, 300).stdout
     assert "tf-idf" in run(learn, project, 300).stdout
     (folder,) = (project / "minilm-softmax" / "model" / "documents" / "reviews").glob("*-seed0-*")
 

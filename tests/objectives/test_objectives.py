@@ -154,18 +154,18 @@ def test_the_pairwise_loss_bounds_one_minus_auroc(rows: list[tuple[float, int]])
     assert Auroc(share).loss(logits, labels, torch.ones_like(labels)) >= wrong - 1e-9
 
 
-def saddle(objective: Objective, logits: Tensor, labels: Tensor) -> float:
+def saddle(objective: Objective | SoftIoU, logits: Tensor, labels: Tensor) -> float:
     """The value of the game over the objective's own variables, by gradient steps."""
-    primal = torch.optim.SGD(objective.primal_parameters(), lr=0.02)
+    primal = torch.optim.SGD(objective.primal_parameters(), lr=0.05)
     values = []
-    for _ in range(4000):
+    for _ in range(1500):
         primal.zero_grad()
         loss = objective(logits, labels)
         loss.backward()
         primal.step()
-        ascend(objective.dual_parameters(), 0.02)
+        ascend(objective.dual_parameters(), 0.05)
         values.append(loss.item())
-    return float(np.mean(values[2000:]))
+    return float(np.mean(values[500:]))
 
 
 @pytest.mark.slow
@@ -177,19 +177,8 @@ def test_the_game_ends_at_the_exact_metric_of_certain_predictions() -> None:
     expected = fbeta_score(labels, told, beta=2)
     assert saddle(FBeta(0.4, 2.0), logits, labels) == pytest.approx(-expected, abs=0.01)
     classes = torch.stack([-logits, logits], 1) / 2
-    objective = SoftIoU([0.6, 0.4])
-    primal = torch.optim.SGD(objective.primal_parameters(), lr=0.02)
-    values = []
-    for _ in range(4000):
-        primal.zero_grad()
-        loss = objective(classes, labels)
-        loss.backward()
-        primal.step()
-        for each in objective._each():
-            ascend(each.dual_parameters(), 0.02)
-        values.append(loss.item())
     both = jaccard_score(labels, told, average=None)
-    assert float(np.mean(values[2000:])) == pytest.approx(-float(np.mean(both)), abs=0.01)
+    assert saddle(SoftIoU([0.6, 0.4]), classes, labels) == pytest.approx(-float(np.mean(both)), abs=0.01)
 
 
 def test_classes_of_another_number_are_refused_and_what_is_masked_has_no_gradient() -> None:
@@ -225,8 +214,8 @@ def test_a_linear_model_reaches_what_a_solver_finds() -> None:
     )
     x, y = torch.from_numpy(inputs).float(), torch.from_numpy(labels).float()
     model, objective = torch.nn.Linear(2, 1), PrecisionAtRecall(target, share)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
-    for _ in range(4000):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for _ in range(1500):
         optimizer.zero_grad()
         objective(model(x)[:, 0], y).backward()
         optimizer.step()

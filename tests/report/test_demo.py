@@ -31,9 +31,8 @@ def test_what_helps_is_told_by_pairs_that_differ_in_one_thing() -> None:
         name: Validation(100, 100, 3800, {"bigram_table": 0.2}, [Score("cp-0000", 10, {"mlm_accuracy": accuracy})])
         for name, accuracy in zip(demo.KINDS, accuracies, strict=True)
     }
-    above, differs, in_its_place, convolution, error = demo.find_differences(results)
+    above, in_its_place, convolution, error = demo.find_differences(results)
     assert above == "Above the bigram table (20.00 %): nystrom-demo-conv, softmax-demo-noconv."
-    assert "segments" in differs
     assert "near_far -8.00 points of masked-token accuracy, nystrom -18.00" in in_its_place
     assert "adds +20.00 points to nystrom" in convolution
     assert "Smallest difference between two rows that could have been shown" in error

@@ -1,6 +1,5 @@
 """The launcher's commands. Those that start something get their scripts' flags from `code/launch.py`."""
 
-import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
@@ -116,14 +115,9 @@ def build(
             help="Argument of the Dockerfile, such as BASE_IMAGE=ubuntu:24.04; repeatable.",
         ),
     ] = None,
-    dry_run: DryRun = False,
 ) -> None:
     """Build the image from the project's Dockerfile."""
     arguments = assignments("--build_arg", build_arg or ())
-    if dry_run:
-        flags = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
-        typer.echo(shlex.join(["docker", "build", "--tag", tag, *flags, str(PROJECT)]))
-        return
     steps = engine.connect().api.build(
         path=str(PROJECT), tag=tag, buildargs=arguments, rm=True, forcerm=True, decode=True
     )

@@ -41,11 +41,6 @@ logger = logging.getLogger(__name__)
 KINDS = ("nystrom-demo-conv", "near_far-demo-noconv", "softmax-demo-noconv", "nystrom-demo-noconv")
 """The shipped experiments that the demo runs: attentions without the convolution, and Nyström's with it. The first one
 is shown at work."""
-WHAT_DIFFERS = (
-    "with softmax a token attends to every other token; with near_far to nearby and some selected tokens, and to "
-    "means of the others; with nystrom to all tokens by means of segments. -conv adds a convolution over the values "
-    "of neighbouring tokens."
-)
 SENTENCES = (
     "Return a new array with the same shape and <mask> as a given array.",
     "If True, the input is <mask> in place.",
@@ -186,7 +181,6 @@ def find_differences(results: Mapping[str, Validation]) -> list[str]:
     reached = [(Spread(accuracy, None), 1) for accuracy in accuracies.values()]
     return [
         f"Above the bigram table ({100 * bigram:.2f} %): {', '.join(above) or 'none'}.",
-        f"What differs: {WHAT_DIFFERS}",
         f"Relative to softmax, without the convolution: near_far {points(near_far, softmax)} points of masked-token "
         f"accuracy, nystrom {points(nystrom, softmax)}.",
         f"The convolution adds {points(conv, nystrom)} points to nystrom.",
