@@ -33,7 +33,7 @@ def copy_from(encoder: Encoder, peer: torch.nn.Module) -> None:
     theirs = dict(peer.named_parameters())
     with torch.no_grad():
         for name, weight in encoder.named_parameters():
-            their_name = NYSTROMFORMER.theirs(f"encoder.{name}") or ""
+            their_name = NYSTROMFORMER.named(f"encoder.{name}") or ""
             weight.copy_(theirs[their_name.removeprefix(NYSTROMFORMER.prefix)])
 
 

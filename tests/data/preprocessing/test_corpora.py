@@ -222,16 +222,6 @@ def test_links_are_followed_and_the_projects_own_files_left_out(tmp_path: Path) 
     assert make("stories", tmp_path / "stories", out) == kept, "its own result is no source"
 
 
-@pytest.mark.parametrize("name", ["wiki"])
-def test_the_number_of_workers_changes_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = WRITE[name](tmp_path / "source")
-    monkeypatch.setattr(unify_module, "divide", lambda *given: divide(*given, 3000))
-    make(name, source, tmp_path / "1")
-    make(name, source, tmp_path / "2", workers=2)
-    assert contents(tmp_path / "1") == contents(tmp_path / "2")
-    assert len(contents(tmp_path / "1")) > 2
-
-
 ARTICLE = '<doc id="1" url="u" title="T">\nT\n\nSome text.\n</doc>\n'
 BAD = {
     "wiki: no doc": ("wiki", "wiki_00", b"Some text.\n", r"wiki_00, line 1: expected WikiExtractor's <doc .*Some text"),

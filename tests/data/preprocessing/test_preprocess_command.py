@@ -55,9 +55,9 @@ def test_the_dataset(reference: Path) -> None:
 
 def test_slices_at_the_same_time_make_the_same(corpora: Path, reference: Path, tmp_path: Path) -> None:
     flags = rows_flags(corpora, tmp_path, *BOTH)
-    slices = [("--array_index", index, "--array_size", 3) for index in range(3)]
+    slices = [("--array_index", index, "--array_size", 2) for index in range(2)]
     jobs = [subprocess.Popen(command(*flags, *one), stderr=subprocess.PIPE) for one in slices]  # type: ignore[arg-type]
-    assert [job.wait(60) for job in jobs] == [0, 0, 0], [job.communicate() for job in jobs]
+    assert [job.wait(60) for job in jobs] == [0, 0], [job.communicate() for job in jobs]
     assert not (tmp_path / "manifest.json").exists()
     done = run_command(*flags)  # type: ignore[arg-type]
     assert done.returncode == 0, done.stderr

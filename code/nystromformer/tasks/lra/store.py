@@ -174,25 +174,18 @@ class Stored:
         """One of SPLITS."""
         return StoredSplit(self.folder, name, self.manifest.splits[name], self.manifest.data.sequences)
 
-    def verify(self) -> None:
-        """Read all files and compare their checksums.
-
-        Raises:
-            UserError: names the first that is not as it was written.
-        """
-        for split, facts in self.manifest.splits.items():
-            check_stamps({path: facts.files[kind] for kind, path in split_files(self.folder, split).items()})
-
 
 def open_stored(folder: Path, task: str) -> Stored:
-    """A folder that was prepared for a task.
+    """A folder that was prepared for a task; all its files are read once and compared with their checksums.
 
     Raises:
-        UserError: nothing complete is there, another task's, or a damaged manifest.
+        UserError: nothing complete is there, or another task's; or names the first file that is not as it was written.
     """
     manifest = read_record(folder / MANIFEST_FILE, Manifest, "Prepare the data again.")
     if manifest is None:
         raise UserError(f"{folder}: no prepared data: run `python experiments/lra/prepare.py {task}` first")
     if manifest.data.task != task:
         raise UserError(f"{folder}: expected data of {task}, found that of {manifest.data.task}")
+    for split, facts in manifest.splits.items():
+        check_stamps({path: facts.files[kind] for kind, path in split_files(folder, split).items()})
     return Stored(folder, manifest)

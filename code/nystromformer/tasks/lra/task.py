@@ -100,7 +100,6 @@ class Arena(Definition):
         self.target: Target = SequenceClasses(data.classes, data.sequences, self.track.hidden > 0)
 
     def load(self, loading: Loading) -> Splits:
-        self.stored.verify()
         facts = self.stored.manifest.splits
         pixels = facts["train"].longest
         has_whole_pictures = self.task == PATH or (self.track.moves_pictures and self.task in PICTURES)

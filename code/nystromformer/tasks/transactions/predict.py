@@ -41,18 +41,14 @@ def predict_clients(run: Run, data: Path, out: Path, device_name: str) -> None:
         data: the folder, as `prepare.py new` wrote it.
 
     Raises:
-        UserError: the run learned no labels, or its weights are gone; the clients were not prepared as those that it
-            learned from; the file is there, its name ends otherwise, or parts of another prediction are where the parts
-            go.
+        UserError: the run's weights are gone; the clients were not prepared as those that it learned from; the file is
+            there, its name ends otherwise, or parts of another prediction are where the parts go.
     """
     stored = open_stored(data)
     delimiter = {".tsv": "\t", ".csv": ","}.get(out.suffix.lower())
     if delimiter is None:
         raise UserError(f"--out {out}: expected a file that ends in .tsv or .csv")
-    features = (run.texts or {}).get("features")
-    if run.choices.get("events") or features is None:
-        raise UserError(f"{run.folder}: expected a run that learned labels, found one of masked events")
-    if stored.manifest.features != features:
+    if stored.manifest.features != (run.texts or {}).get("features"):
         raise UserError(
             f"{data}: expected clients with the columns, vocabularies and scales that the run learned from: prepare "
             "them with `python experiments/transactions/prepare.py new --like FOLDER`, the folder of the run's data"
@@ -69,8 +65,8 @@ def predict_clients(run: Run, data: Path, out: Path, device_name: str) -> None:
     load_weights(model, content["model"], path)
     model.to(device.device).eval()
 
-    def chances(clients: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Of some clients, of label 1."""
+    def rows_of(clients: NDArray[np.int64]) -> bytes:
+        """Of some clients: names, and chances of label 1."""
         rows = ClientExamples("clients", stored, clients, run.length)
         budget, pad_to = EVENTS_AT_A_TIME[device.device.type], run.settings.pad_to
         found = np.zeros(len(clients), dtype=np.float32)
@@ -79,9 +75,13 @@ def predict_clients(run: Run, data: Path, out: Path, device_name: str) -> None:
                 batch = {name: value.to(device.device) for name, value in rows.batch(part, pad_to).items()}
                 scores = target.scores(model, batch)
                 found[part] = scores.double().softmax(1)[:, 1].float().cpu().numpy()
-        return found
+        text = io.StringIO()
+        told = [f"{chance:.9f}" for chance in found.tolist()]
+        writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+        writer.writerows(zip([names[client] for client in clients], told, strict=True))
+        return text.getvalue().encode()
 
-    everyone = np.arange(len(stored.ends))
+    everyone, names = np.arange(len(stored.ends)), stored.names()
     facts = {
         "clients": {kind: stamp.sha256 for kind, stamp in stored.manifest.files.items()},
         "weights": content["sha256"],
@@ -90,21 +90,16 @@ def predict_clients(run: Run, data: Path, out: Path, device_name: str) -> None:
     with open_parts(folder, "run_predict.py", facts, advice="name another file with --out") as parts:
         if parts.find(WHOLE, verify=True) is None:
             check_new_file("--out", out)
-            names = stored.names()
             with NewFile(folder / out.name) as whole:
                 whole.write(f"client{delimiter}probability\n".encode())
                 for number, clients in enumerate(np.array_split(everyone, -(-len(everyone) // CLIENTS_AT_A_TIME) or 1)):
                     found = parts.read(f"{number:08d}")
                     if found is None:
-                        found = chances(clients).astype("<f4").tobytes()
+                        found = rows_of(clients)
                         with parts.write(f"{number:08d}") as file:
                             file.write(found)
                         logger.info("%s of %s", f"{int(clients[-1]) + 1:,}", number_of(len(everyone), "client"))
-                    text = io.StringIO()
-                    told = [f"{chance:.9f}" for chance in np.frombuffer(found, dtype="<f4").tolist()]
-                    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
-                    writer.writerows(zip([names[client] for client in clients], told, strict=True))
-                    whole.write(text.getvalue().encode())
+                    whole.write(found)
             parts.finish(WHOLE, whole, out)
         parts.remove()
     logger.info("%s: %s", out, number_of(len(everyone), "client"))

@@ -178,14 +178,6 @@ class Stored:
         """Numbers of a split's clients, ascending."""
         return np.flatnonzero(self._map("splits") == SPLITS.index(split))
 
-    def verify(self) -> None:
-        """Read all files and compare their checksums.
-
-        Raises:
-            UserError: names the first that is not as it was written.
-        """
-        check_stamps({file_of(self.folder, kind): stamp for kind, stamp in self.manifest.files.items()})
-
     def _map(self, kind: str) -> NDArray[Any]:
         if not self.manifest.files[kind].size:  # which cannot be mapped
             return np.zeros(0, dtype=DTYPES[kind])
@@ -193,12 +185,13 @@ class Stored:
 
 
 def open_stored(folder: Path) -> Stored:
-    """A folder that was prepared.
+    """A folder that was prepared; all its files are read once and compared with their checksums.
 
     Raises:
-        UserError: nothing complete is there, or a damaged manifest.
+        UserError: nothing complete is there; or names the first file that is not as it was written.
     """
     manifest = read_record(folder / MANIFEST_FILE, Manifest, "Prepare the clients again.")
     if manifest is None:
         raise UserError(f"{folder}: no prepared clients: run `python experiments/transactions/prepare.py` first")
+    check_stamps({file_of(folder, kind): stamp for kind, stamp in manifest.files.items()})
     return Stored(folder, manifest)

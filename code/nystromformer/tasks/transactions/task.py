@@ -51,7 +51,6 @@ class Transactions(Definition):
                 f"{self.folder}: expected clients to train on, found none: what `prepare.py new` wrote is for "
                 "run_predict.py"
             )
-        self.stored.verify()
         train, warnings = self._examples("train", loading), []
         if loading.train_rows is not None and loading.train_rows < len(train):
             warnings = [f"trained on {loading.train_rows:,} of the {len(train):,} clients (--train_rows)"]
