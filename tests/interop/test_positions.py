@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nystromformer.interop.transfer import fit_kernel, fit_positions, repeat_rows
+from nystromformer.interop.transfer import fit_kernel, fit_positions
 
 WIDTH = 3
 LENGTHS, OFFSETS = st.integers(1, 40), st.integers(0, 4)
@@ -56,14 +56,3 @@ def test_more_taps_are_the_same_convolution(one: int, other: int, length: int) -
     torch.testing.assert_close(convolved[1], convolved[0], rtol=0, atol=1e-12)
     # And back: the taps that are cut off are the zeros.
     assert torch.equal(fit_kernel(wider, before), weight)
-
-
-def test_fewer_taps_are_the_middle_ones() -> None:
-    weight = torch.arange(5.0).view(1, 1, 5, 1)
-    assert fit_kernel(weight, 3).flatten().tolist() == [1, 2, 3]
-
-
-@given(LENGTHS, LENGTHS)
-def test_rows_repeat(before: int, now: int) -> None:
-    rows = repeat_rows(torch.arange(before)[:, None], now)
-    assert rows.flatten().tolist() == [n % before for n in range(now)]

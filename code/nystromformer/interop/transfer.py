@@ -196,20 +196,9 @@ def fit_positions(
     - "repeat" (Beltagy et al. 2020, section 5): position n is position n mod length of the source, so that input which
       the source takes is embedded as by the source.
     - "interpolate": the source's are spread over the table, and what is between two of them is their mean, weighted by
-      how near they are (Chen et al. 2023, arXiv 2306.15595, of rotary positions): all input is embedded otherwise. A
-      shorter table is cut, as by the others.
+      how near they are (Chen et al. 2023, arXiv 2306.15595, of rotary positions): all input is embedded otherwise.
 
-    The rows before the offset, which no token takes, come from the source where both have them.
-
-    Args:
-        source_PE: (source_offset + length, E).
-        source_offset: rows of it that no token takes.
-        table_PE: the new model's initial table, (offset + its length, E).
-        offset: rows of it that no token takes.
-        way: how.
-
-    Returns:
-        A new table of `table_PE`'s shape.
+    The rows before an offset are taken by no token; they come from the source where both have them.
     """
     unused = min(source_offset, offset)
     result_PE = table_PE.clone()

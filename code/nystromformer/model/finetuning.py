@@ -24,16 +24,12 @@ from nystromformer.model.layers import at_positions
 
 
 class ClassificationModel(nn.Module):
-    """Class logits of a row, or of several that belong together, from its pooled vector; one class is a regression.
+    """Class logits of a row, or of several that belong together, from its pooled vector; one class is a regression."""
 
-    Args:
-        between: as of ClassificationHead.
-    """
-
-    def __init__(self, config: ModelConfig, num_classes: int, between: str = "tanh") -> None:
+    def __init__(self, config: ModelConfig, num_classes: int) -> None:
         super().__init__()
         self.encoder = Encoder(config)
-        self.head = ClassificationHead(config.transformer_dim, num_classes, config.dropout_prob, between)
+        self.head = ClassificationHead(config.transformer_dim, num_classes, config.dropout_prob)
 
     def forward(
         self,

@@ -71,22 +71,17 @@ class MaskedLMHead(nn.Module):
 
 
 class ClassificationHead(nn.Module):
-    """Dense, tanh, dropout, linear over a pooled vector: (B, E) -> (B, C). One class is a regression.
+    """Dense, tanh, dropout, linear over a pooled vector: (B, E) -> (B, C). One class is a regression."""
 
-    Args:
-        between: what stands in tanh's place, "gelu" or "gelu_tanh" in models that come from elsewhere.
-    """
-
-    def __init__(self, width: int, num_classes: int, dropout_prob: float = 0.0, between: str = "tanh") -> None:
+    def __init__(self, width: int, num_classes: int, dropout_prob: float = 0.0) -> None:
         super().__init__()
-        self.between = torch.tanh if between == "tanh" else activation(between)
         self.dense = nn.Linear(width, width)
         self.dropout = nn.Dropout(dropout_prob)
         self.classifier = nn.Linear(width, num_classes)
         self.apply(initialize)
 
     def forward(self, pooled_BE: Tensor) -> Tensor:
-        return unrounded(self.classifier, self.dropout(self.between(self.dense(pooled_BE))))
+        return unrounded(self.classifier, self.dropout(torch.tanh(self.dense(pooled_BE))))
 
 
 class TokenHead(nn.Module):

@@ -78,6 +78,7 @@ _OWN_SIZES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(SPEECH, _SPEECH),
     "bros": {"hidden_size": 64, "num_attention_heads": 4},
     "esm": {"vocab_size": 60, "pad_token_id": 0, "mask_token_id": 3},
+    "luke": {"entity_vocab_size": 60, "entity_emb_size": 32},
     "lilt": {"hidden_size": 48, "channel_shrink_ratio": 4},
     "swin": {"patch_size": 4, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},

@@ -94,9 +94,9 @@ def test_a_model_that_never_calls_it() -> None:
         hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48, vocab_size=VOCABULARY
     )
     model = AutoModel.from_config(config, attn_implementation="nystrom")
-    for function in (check, lambda model: report_error(model, model.dummy_inputs)):
+    for function in (check, report_error):
         with pytest.raises(ValueError, match='DebertaV2Model accepted attn_implementation="nystrom" and never calls'):
-            function(model)
+            function(model, model.dummy_inputs)
 
 
 @pytest.mark.parametrize("attributes", [{"is_causal": True}, {"is_causal": True, "sliding_window": 4}])
@@ -217,9 +217,6 @@ def test_what_is_registered() -> None:
         ({"conv_kernel_size": 33}, "its convolution of 33 taps is learned"),
         ({"attention": "softmax", "conv_kernel_size": 5}, "its convolution of 5 taps is learned"),
         ({"name": "mine"}, 'name = "mine" can name only one attention'),
-        ({"attention": "nystrom", "name": "flashy"}, "expected a name of letters"),
-        ({"attention": "nystrom", "name": "a/b"}, "expected a name of letters"),
-        ({"attention": "nystrom", "name": ""}, "expected a name of letters"),
         ({"attention": NystromConfig(), "num_landmarks": 3}, "the config already contains the parameters"),
     ],
     ids=lambda value: " ".join(map(str, value.values()))[:40] if isinstance(value, dict) else None,

@@ -13,7 +13,7 @@ from small import run_here
 
 import nystromformer
 from nystromformer.errors import UserError
-from nystromformer.interop.experiments.card import model_card
+from nystromformer.interop.experiments.export_model import model_card
 from nystromformer.interop.experiments.layouts import lay_out
 from nystromformer.interop.experiments.open_model import open_model
 from nystromformer.runs.record import EpochMetrics, Run

@@ -20,7 +20,7 @@ from nystromformer.attention.grid import Grid
 from nystromformer.attention.near_far import NearFarAttention
 from nystromformer.data.tokenizer import special_names, special_tokens
 from nystromformer.files.parts import MARK
-from nystromformer.interop.experiments.convert import RECORD, read_rows, squares
+from nystromformer.interop.experiments.convert import RECORD, read_rows
 from nystromformer.interop.experiments.export_model import export_hf
 from nystromformer.interop.experiments.import_model import import_model
 from nystromformer.interop.experiments.open_model import open_model
@@ -48,8 +48,10 @@ def place(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Pat
 def convert(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`convert(dest, *flags)`: the command's exit status; flags after others of the same name take their place."""
 
-    def run(dest: str, *flags: object, source: str = "bert", text: object = "texts.jsonl", steps: int = 4) -> int:
-        common = ("--input", place / str(text), "--rows", 4, "--held_out", 5, "--steps", steps, "--validate_every", 2)
+    def run(
+        dest: str, *flags: object, source: str = "bert", text: str = "texts.jsonl", steps: int = 4, every: int = 2
+    ) -> int:
+        common = ("--input", place / text, "--rows", 4, "--held_out", 5, "--steps", steps, "--validate_every", every)
         named = flags if "--attention" in flags else ("--attention", NEAR, *flags)
         return run_here(monkeypatch, "code/run_export.py", "convert", place / source, tmp_path / dest, *common, *named)
 
@@ -68,12 +70,11 @@ def weights(folder: Path) -> dict[str, Tensor]:
 def test_training_brings_it_nearer(convert: Any, place: Path, tmp_path: Path) -> None:
     rates = ("--learning_rate", 2e-3, "--end_to_end_learning_rate", 2e-3)
     flags = ("--end_to_end_steps", 30, *rates, "--set", "model.conv_kernel_size=3")
-    assert convert("new", *flags, source="softmax", steps=30) == 0
+    assert convert("new", *flags, source="softmax", steps=30, every=30) == 0
     data = figures(tmp_path / "new")
     assert sum(data["after"]["attention_errors"]) < sum(data["before"]["attention_errors"])
     assert data["after"]["hidden_errors"][-1] < 0.9 * data["before"]["hidden_errors"][-1]
     assert data["after"]["cosine"] > data["before"]["cosine"]
-    assert [one["step"] for one in data["curves"]["layers"]] == list(range(2, 31, 2))
     assert sorted(each.name for each in tmp_path.iterdir()) == ["new"]
     before, after = open_model(place / "softmax").weights, weights(tmp_path / "new")
     embedding, key = "encoder.embeddings.word.weight", "encoder.layers.0.attention.key.weight"
@@ -151,17 +152,8 @@ def test_an_interrupted_conversion_goes_on_to_the_same_weights(
     whole, cut = weights(tmp_path / "whole"), weights(tmp_path / "cut")
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
     one, other = figures(tmp_path / "whole"), figures(tmp_path / "cut")
-    assert one["curves"] == other["curves"]
-    assert one["before"]["hidden_errors"] == other["before"]["hidden_errors"]
-
-
-def test_what_is_there_stays(convert: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    mine = tmp_path / "new" / "mine.txt"
-    mine.parent.mkdir()
-    mine.write_text("mine")
-    assert convert("new") == 2
-    assert "not an empty folder" in capsys.readouterr().err
-    assert mine.read_text() == "mine"
+    for when in ("before", "after"):
+        assert one[when] == other[when]
 
 
 def test_a_converted_model_goes_where_others_go(convert: Any, tmp_path: Path) -> None:
@@ -219,13 +211,6 @@ def test_parts_alone_are_what_each_kind_of_keys_gives() -> None:
         pass
     whole = create_attention("near_far", num_heads=2, head_dim=8, block_size=4, num_landmarks=3, num_selected=2)
     assert torch.equal(attention(q, k, v), whole(q, k, v))
-
-
-def test_squares_are_over_valid_tokens() -> None:
-    found, wanted = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
-    keep = torch.tensor([[True, True, False], [True, False, False]])
-    expected = torch.stack([(found - wanted)[keep].square().sum(), wanted[keep].square().sum()])
-    assert torch.allclose(squares(found, wanted, keep, torch.float32), expected)
 
 
 WRONG: dict[str, tuple[tuple[object, ...], dict[str, Any], str]] = {

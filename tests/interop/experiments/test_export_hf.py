@@ -81,25 +81,22 @@ PROGRAM = """
 import sys
 sys.modules["nystromformer"] = None  # an import of it fails
 from transformers import pipeline
-trust = sys.argv[2] == "file"
-model = pipeline("fill-mask", sys.argv[1], trust_remote_code=trust)
+model = pipeline("fill-mask", sys.argv[1], trust_remote_code=True)
 found = model(f"landmark segment {model.tokenizer.mask_token} token matrix")
 print([guess["token_str"] for guess in found])
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["nystrom", "softmax"])
-def test_a_users_flow_by_transformers_alone(tmp_path: Path, dataset_folder: Path, case: str) -> None:
-    made = pretrained(tmp_path / "ours", dataset_folder, **MADE[case])
+def test_a_users_flow_by_transformers_alone(tmp_path: Path, dataset_folder: Path) -> None:
+    made = pretrained(tmp_path / "ours", dataset_folder)
     export_model(made.folder, "1", "hf", tmp_path / "hf")
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    how = "transformers" if case in WITHOUT_FILE else "file"
     # A fresh process in an empty folder; modules of a remote file are cached in one of the test's own.
     environment = {"PATH": "/usr/bin:/bin", "HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        [sys.executable, "-P", str(program), str(tmp_path / "hf"), how],
+        [sys.executable, "-P", str(program), str(tmp_path / "hf")],
         capture_output=True,
         text=True,
         check=False,

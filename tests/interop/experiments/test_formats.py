@@ -227,26 +227,17 @@ def test_parts_and_old_names_of_bert(tmp_path: Path, part: str) -> None:
         assert_equal(logits_of(model, tokens(2)), logits_of(source, tokens(2)))
 
 
-@pytest.mark.parametrize("form", ["bin", "parts", "parts of bin", "bfloat16"])
+@pytest.mark.parametrize("form", ["bin", "bfloat16"])
 def test_how_weights_are_stored(tmp_path: Path, form: str) -> None:
     source = foreign.nystromformer()
     folder = foreign.stored(source, tmp_path / "theirs")
     weights, file = load_file(folder / "model.safetensors"), folder / "model.safetensors"
     file.unlink()
-    names = sorted(weights)
-    halves = {name: int(number > len(names) // 2) for number, name in enumerate(names)}
     if form == "bin":
         torch.save(weights, folder / "pytorch_model.bin")
-    elif form == "bfloat16":
+    else:
         save_file({name: weight.bfloat16() for name, weight in weights.items()}, file)
         source = source.bfloat16().float()
-    else:
-        ending, save = ("safetensors", save_file) if form == "parts" else ("bin", torch.save)
-        stem = "model" if form == "parts" else "pytorch_model"
-        for half in (0, 1):
-            save({n: weights[n] for n in names if halves[n] == half}, folder / f"{stem}-{half}.{ending}")
-        table = {name: f"{stem}-{half}.{ending}" for name, half in halves.items()}
-        (folder / f"{stem}.{ending}.index.json").write_text(json.dumps({"weight_map": table}))
     model, said = imported(folder, tmp_path / "ours")
     assert ("stored in bfloat16 are held in float32" in said) == (form == "bfloat16")
     assert_equal(logits_of(model, tokens(2)), logits_of(source, tokens(2)))

@@ -83,7 +83,6 @@ def big_tokenizer(folder: Path) -> None:
     )(folder)
 
 
-INDEX = "model.safetensors.index.json"
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "another model": (in_config(model_type="gpt2"), "unsupported architecture, model_type 'gpt2'; supported: nystrom"),
     "no model's type": (in_config(model_type=["a"]), r"unsupported architecture, model_type \['a'\]; supported"),
@@ -96,10 +95,6 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         "layer.0-1.attention.output.dense.bias: missing",
     ),
     "no config": (lambda at: (at / "config.json").unlink(), r"no config.json there: expected a folder as transformers"),
-    "an experiment": (
-        instead("config.json", b'{"model": {}, "pretraining_setting": {}}'),
-        "config.json: an experiment of this project, which needs no import: name .* as --model",
-    ),
     "config cut short": (instead("config.json", b'{"model'), r"config.json: expected JSON"),
     "text for a number": (in_config(hidden_size="many"), r"config.json: transformers cannot read it: .*hidden_size"),
     "another activation": (in_config(hidden_act="relu"), "hidden_act: expected one of gelu.*, found 'relu'"),
@@ -113,12 +108,6 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "weights cut short": (instead("model.safetensors", b"\x08"), "model.safetensors: truncated or damaged"),
     "a pickle with code": (with_code, "refused: the file holds more than tensors and plain data, .* run code"),
     "damaged bin": (instead("pytorch_model.bin", b"PK\x03\x04nothing"), "pytorch_model.bin: truncated or damaged"),
-    "an index without files": (instead(INDEX, b'{"weight_map": {"a": "x.safetensors"}}'), "not there: x.safetensors"),
-    "an index of files elsewhere": (
-        instead(INDEX, b'{"weight_map": {"a": "../x.safetensors"}}'),
-        "expected names of f",
-    ),
-    "an index of nothing": (instead(INDEX, b"{}"), "expected a weight_map"),
     "an output of its own": (
         in_weights(lambda w: w.update({"cls.predictions.decoder.weight": torch.ones(VOCABULARY, 16)})),
         "decoder.weight differs from .*not tied",

@@ -121,21 +121,6 @@ def start(
     return model.eval()
 
 
-@pytest.mark.parametrize("way", ["repeat", "interpolate"])
-def test_from_cp_positions_are_those_of_a_source_too(
-    tmp_path: Path, dataset_folder: Path, way: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    source = foreign.bert(max_position_embeddings=LENGTH // 2)
-    folder = foreign.stored(source, tmp_path / "bert")
-    for path in (dataset_folder / "tokenizer").iterdir():
-        shutil.copy(path, folder)
-    changes = {"model__activation": "gelu", "model__layer_norm_eps": source.config.layer_norm_eps}
-    settings = {"from_cp_positions": way, "from_cp_resize": "lossy"}
-    start(tmp_path, folder, open_dataset(dataset_folder), settings, **changes)
-    assert {"repeat": "repeated", "interpolate": "interpolated"}[way] in caplog.text
-
-
 @pytest.mark.parametrize("kind", ["roberta", "bert"])
 def test_from_cp_takes_the_source_itself(
     tmp_path: Path, dataset_folder: Path, kind: str, caplog: pytest.LogCaptureFixture

@@ -12,8 +12,7 @@ from small import run_here
 
 import nystromformer
 from nystromformer.errors import UserError
-from nystromformer.interop.experiments.hub import find_source
-from nystromformer.interop.experiments.import_model import import_model
+from nystromformer.interop.experiments.import_model import find_source, import_model
 from nystromformer.model import PretrainingModel
 
 

@@ -1,23 +1,25 @@
-"""What transformers calls in the place of softmax: a function of its masks, and one of each layer's attention.
+"""What transformers calls in the place of softmax: a function of its masks, and one of each layer's attention; and a
+line in the log where a model took a registered name and runs its own attention all the same.
 
 Shapes: B batch, H heads, N tokens, D head dim.
 """
 
+import functools
 import logging
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
 from nystromformer.attention import Attention, AttentionMask, create_attention
 from nystromformer.attention.swapped import AttentionDropout, kept_of_additive
 from nystromformer.config.attention import AttentionConfig
-from nystromformer.interop.drop_in.watch import count_call
 
 _REFUSED = {
     "position_bias": "it adds a position bias to the scores of each pair of tokens, which are never formed",
@@ -33,7 +35,14 @@ _HARMLESS = {
 }
 """Those that are for others: what they say is in the queries and keys already, or of no concern to an attention."""
 
+NEVER_CALLS = (
+    '%s accepted attn_implementation="%s" and never calls it: its code computes the attention by itself (not through '
+    "transformers' AttentionInterface), and nothing is swapped"
+)
+
 logger = logging.getLogger(__name__)
+_CALLED: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+"""Layers that have called a registered attention."""
 
 
 class Call(NamedTuple):
@@ -48,8 +57,7 @@ class DropIn:
     """An attention under a name of transformers'; `mask` and `attend` are what is registered.
 
     Modules are made as layers come, one for each number of a layer, of heads and of dimensions: nothing is added to
-    the model, and its weights stay as they are. Where a method has random numbers, they are a function of the layer's
-    number alone, and stay.
+    the model. Where a method has random numbers, they are a function of the layer's number alone.
     """
 
     def __init__(self, name: str, config: AttentionConfig, attention_dropout: AttentionDropout) -> None:
@@ -92,8 +100,7 @@ class DropIn:
             return None
         if attention_mask.ndim != 2:
             self._refuse("the model", f"its mask has the shape {tuple(attention_mask.shape)}, expected (batch, tokens)")
-        # A tensor of this forward alone: by it the layers find what is derived from it, once for all of them, and that
-        # stays true whatever is written into the caller's.
+        # A tensor of this forward alone, by which the layers find what is derived from it.
         keep_BN = attention_mask != 0
         zeros_BN = torch.zeros(keep_BN.shape, dtype=dtype, device=keep_BN.device)
         handed_out = zeros_BN.masked_fill(~keep_BN, torch.finfo(dtype).min)[:, None, None]
@@ -114,32 +121,34 @@ class DropIn:
         sliding_window: int | None = None,
         **others: Any,
     ) -> tuple[Tensor, None]:
-        """A layer's attention.
+        """A layer's attention, as transformers calls it: (B, N, H, D), zero at masked positions, and no weights.
 
         Args:
-            module: the layer's own, which says whether it is causal and how its heads are grouped.
             query, key, value: (B, H, N, D); of grouped heads fewer of keys and values.
             attention_mask: from `mask`; or of the model's own, bool or additive, (B, 1, 1, N).
-            dropout: of the weights of each pair of tokens; refused above zero, or left out, as registered.
             scaling: what the scores are multiplied by; None: 1/√D.
-            is_causal: refused where true, as is a module that says so.
             sliding_window: where there is one, the layer keeps its own attention: sdpa.
 
-        Returns:
-            (B, N, H, D), zero at masked positions, and no weights.
-
         Raises:
-            ValueError: what is not bidirectional self-attention with a mask for each token alone.
+            ValueError: what is not bidirectional self-attention with a mask for each token alone; dropout of weights,
+                where it was registered so.
         """
-        count_call()
+        if not torch.compiler.is_compiling():
+            _CALLED.add(module)
         where = type(module).__name__
         if is_causal is None:
             is_causal = getattr(module, "is_causal", getattr(module, "is_decoder", False))
         if is_causal:
             self._refuse(where, "it is causal, and no landmark can hide what follows from a token")
         if sliding_window is not None:
-            options = {"dropout": dropout, "scaling": scaling, "is_causal": False, "sliding_window": sliding_window}
-            return self._own(module, query, key, value, attention_mask, **options, **others)
+            self._say_windows(where)
+            if attention_mask is not None and attention_mask.ndim == 2:
+                attention_mask = attention_mask[:, None, None]
+            for observe in self.observers:
+                observe(Call(module, None))
+            options = {"is_causal": False, "sliding_window": sliding_window, **others}
+            own, _ = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
+            return own, None
         self._check(where, module, query, key, value, others)
         if dropout > 0 and self.attention_dropout == "refuse":
             self._refuse(
@@ -151,37 +160,24 @@ class DropIn:
         groups = query.shape[1] // key.shape[1]
         if groups > 1:
             key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
-        query = self._scaled(query, scaling)
+        root = math.sqrt(query.shape[3])
+        if scaling is not None and (isinstance(scaling, Tensor) or not math.isclose(scaling * root, 1.0, rel_tol=1e-6)):
+            query = query * (scaling * root)  # whose products by 1/√D are those by `scaling`
         mask = self._mask_of(where, attention_mask, query)
         out = self._module(module, query)(query, key, value, mask)
         for observe in self.observers:
             observe(Call(module, (query, key, value, mask, out)))
         return out.transpose(1, 2).contiguous(), None
 
-    def _own(
-        self,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        **options: Any,
-    ) -> tuple[Tensor, None]:
-        """A layer's own attention, sdpa."""
+    def _say_windows(self, where: str) -> None:
         if not self._said and not torch.compiler.is_compiling():
             self._said = True
             logger.warning(
                 '%s: layers with a sliding window keep their own attention (sdpa) under attn_implementation="%s"; '
                 "those without one use the new attention",
-                type(module).__name__,
+                where,
                 self.name,
             )
-        if attention_mask is not None and attention_mask.ndim == 2:
-            attention_mask = attention_mask[:, None, None]
-        for observe in self.observers:
-            observe(Call(module, None))
-        out, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-        return out, None
 
     def _check(
         self, where: str, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, others: dict[str, Any]
@@ -207,27 +203,16 @@ class DropIn:
     def _refuse(self, where: str, reason: str) -> None:
         raise ValueError(f'{where} cannot run attn_implementation="{self.name}": {reason}')
 
-    def _scaled(self, query: Tensor, scaling: float | None) -> Tensor:
-        """Queries whose products by 1/√D are those by `scaling`."""
-        root = math.sqrt(query.shape[3])
-        if scaling is None or (not isinstance(scaling, Tensor) and math.isclose(scaling * root, 1.0, rel_tol=1e-6)):
-            return query
-        return query * (scaling * root)
-
     def _mask_of(self, where: str, mask: Tensor | None, query: Tensor) -> AttentionMask | None:
+        """The same for all layers of a forward; of a model's own mask, if it says the same to all queries and heads."""
         if mask is None:
             return None
         if not torch.compiler.is_compiling() and self._shared is not None:
             handed_out, made = self._shared
             if handed_out() is mask:
                 return made
-        return AttentionMask(self._kept(where, mask, query))
-
-    def _kept(self, where: str, mask: Tensor, query: Tensor) -> Tensor:
-        """Bool (B, N) of any mask that says the same to all queries and heads."""
         if mask.ndim == 4:
-            alike = all(mask.shape[axis] == 1 or mask.stride(axis) == 0 for axis in (1, 2))
-            if not alike:
+            if not all(mask.shape[axis] == 1 or mask.stride(axis) == 0 for axis in (1, 2)):
                 self._refuse(
                     where,
                     f"its mask of the shape {tuple(mask.shape)} may differ from query to query; pass one of the shape "
@@ -237,9 +222,7 @@ class DropIn:
         if mask.ndim != 2:
             self._refuse(where, f"its mask has the shape {tuple(mask.shape)}, expected (batch, tokens)")
         mask = mask.expand(query.shape[0], -1)
-        if mask.dtype == torch.bool:
-            return mask
-        return kept_of_additive(mask) if mask.is_floating_point() else mask.bool()
+        return AttentionMask(kept_of_additive(mask) if mask.is_floating_point() else mask.bool())
 
     def _module(self, module: nn.Module, query: Tensor) -> Attention:
         layer = getattr(module, "layer_idx", None)
@@ -253,3 +236,34 @@ class DropIn:
                 made = create_attention(self.config, num_heads=key[1], head_dim=key[2])
             self._modules[key] = made.to(query.device).requires_grad_(False)
         return self._modules[key]
+
+
+def watch_models(names: Collection[str]) -> None:
+    """From now on, each model that is given one of these names tells after its first forward pass if it did not use it.
+
+    transformers checks a name by `PreTrainedModel.get_correct_attn_implementation`, when a model is made and when
+    another name is set; it does not look whether the model uses it.
+    """
+    given: Callable[..., str] = PreTrainedModel.get_correct_attn_implementation
+    if hasattr(given, "__wrapped__"):
+        return
+
+    def finish(model: PreTrainedModel, args: object, out: object) -> None:
+        if torch.compiler.is_compiling():
+            return
+        for key in [key for key, each in model._forward_hooks.items() if each is finish]:
+            del model._forward_hooks[key]
+        # What is called in a compiled part is not noted.
+        compiled = any(each._compiled_call_impl is not None for each in model.modules())
+        name = model.config._attn_implementation  # another one may have been set since
+        if not compiled and name in names and _CALLED.isdisjoint(model.modules()):
+            logger.warning(NEVER_CALLS, type(model).__name__, name)
+
+    @functools.wraps(given)
+    def checked(self: PreTrainedModel, *args: Any, **options: Any) -> str:
+        name = given(self, *args, **options)
+        if name in names and finish not in self._forward_hooks.values():
+            self.register_forward_hook(finish)
+        return name
+
+    PreTrainedModel.get_correct_attn_implementation = checked  # type: ignore[method-assign]

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from nystromformer.attention import AttentionMask, SoftmaxAttention
 from nystromformer.config import SoftmaxConfig
-from nystromformer.interop.drop_in.calls import Call
+from nystromformer.interop.drop_in.calls import NEVER_CALLS, Call
 from nystromformer.interop.drop_in.names import REGISTERED
-from nystromformer.interop.drop_in.watch import NEVER_CALLS
 
 Batch = Mapping[str, Any] | Tensor
 
@@ -43,22 +42,19 @@ class LayerError:
     layer: str
     error: float
     """‖approximation - softmax‖ / ‖softmax‖, Frobenius, over all heads and valid tokens of the batch."""
-    by_head: tuple[float, ...]
-    """The same of each head."""
 
     def __str__(self) -> str:
-        heads = f"{min(self.by_head):.2%} to {max(self.by_head):.2%}"
-        return f"{self.layer}: {self.error:.2%}, its heads {heads}"
+        return f"{self.layer}: {self.error:.2%}"
 
 
-def check(model: nn.Module, batch: Batch | None = None) -> Check:
+def check(model: nn.Module, batch: Batch) -> Check:
     """Count which layers of a model run a registered attention, in one forward without gradients.
 
     transformers takes any registered name for any model and does not look whether the model goes through its interface.
 
     Args:
         model: of transformers, loaded with a registered `attn_implementation`; in evaluation meanwhile.
-        batch: the model's inputs by their names, or the first one alone; None: the model's own dummy inputs.
+        batch: the model's inputs by their names, or the first one alone.
 
     Raises:
         ValueError: the model calls no registered attention, with the reason; what a layer refuses.
@@ -95,28 +91,21 @@ def report_error(model: nn.Module, batch: Batch) -> list[LayerError]:
     _forward(model, batch, compare)
     if not squares:
         raise ValueError(_why_nothing(model, 0))
-    return [_layer_error(layer, both_2H) for layer, both_2H in squares.items()]
+    least = torch.finfo(torch.float64).tiny
+    return [LayerError(layer, float((x[0] / x[1].clamp(min=least)).sqrt())) for layer, x in squares.items()]
 
 
 def _squares(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None, out: Tensor) -> Tensor:
-    """Squared norms of the difference and of softmax's output, by head; (2, H) in float64, on the CPU."""
+    """Squared norms of the difference and of softmax's output, (2,) in float64, on the CPU."""
     q, k, v, out = (x.float() for x in (q, k, v, out))
     with torch.autocast(q.device.type, enabled=False):
         exact = SoftmaxAttention(SoftmaxConfig(), q.shape[1], q.shape[3])(q, k, v, mask)
         if mask is not None:
             out = out * mask.multiplier(out.dtype)
-        sums_2H = torch.stack([(x.double() ** 2).sum((0, 2, 3)) for x in (out - exact, exact)])
-    return sums_2H.cpu()
+        return torch.stack([(x.double() ** 2).sum() for x in (out - exact, exact)]).cpu()
 
 
-def _layer_error(layer: str, both_2H: Tensor) -> LayerError:
-    heads_H = (both_2H[0] / both_2H[1].clamp(min=torch.finfo(torch.float64).tiny)).sqrt()
-    total_2 = both_2H.sum(1)
-    error = (total_2[0] / total_2[1].clamp(min=torch.finfo(torch.float64).tiny)).sqrt()
-    return LayerError(layer, float(error), tuple(heads_H.tolist()))
-
-
-def _forward(model: nn.Module, batch: Batch | None, tell: Callable[[str, Call], None]) -> None:
+def _forward(model: nn.Module, batch: Batch, tell: Callable[[str, Call], None]) -> None:
     """One forward, of whose calls of registered attentions `tell` is told, with the layers' names."""
     names = {module: name for name, module in model.named_modules()}
 
@@ -126,28 +115,19 @@ def _forward(model: nn.Module, batch: Batch | None, tell: Callable[[str, Call], 
             tell(names[call.module], call)
 
     with ExitStack() as stack:
-        stack.enter_context(evaluating(model))
+        stack.enter_context(_evaluating(model))
         stack.enter_context(torch.no_grad())
         for drop_in in list(REGISTERED.values()):
             drop_in.observers.append(observe)
             stack.callback(drop_in.observers.remove, observe)
-        given = _dummy_inputs(model) if batch is None else batch
-        if isinstance(given, Tensor):
-            model(given)
+        if isinstance(batch, Tensor):
+            model(batch)
         else:
-            model(**given)
-
-
-def _dummy_inputs(model: nn.Module) -> dict[str, Tensor]:
-    """What transformers has for trying a model of text; of other models nobody knows the shapes."""
-    if getattr(model, "main_input_name", None) != "input_ids":
-        raise ValueError(f"{type(model).__name__} takes no token ids: pass a batch, check(model, batch)")
-    device = next(model.parameters()).device
-    return {name: x.to(device) for name, x in getattr(model, "dummy_inputs", {}).items()}
+            model(**batch)
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def _evaluating(model: nn.Module) -> Iterator[None]:
     """Without dropout; each module is as it was afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()

@@ -28,11 +28,11 @@ from nystromformer.errors import UserError
 from nystromformer.files.parts import open_parts
 from nystromformer.files.writing import sha256_of, write_json
 from nystromformer.interop.experiments.folders import check_free, write_folder
-from nystromformer.interop.experiments.hub import find_source
 from nystromformer.interop.experiments.import_model import (
     HEADLESS,
     MAY_DIFFER,
     changed_config,
+    find_source,
     import_model,
     initial_checkpoint,
     initial_weights,
@@ -107,10 +107,11 @@ def convert_model(
     ):
         student, teacher = (model.to(device.device) for model in (student, teacher))
         task = _Task("layers", student, teacher, asked, train, held_out, special_tokens(tokenizer).pad)
-        figures, stopped_by = _train(task, work, device)
-        if stopped_by is not None:
+        before = task.compare()
+        if (stopped_by := _train(task, work, device)) is not None:
             return f"stopped; the same command continues from {work}", stopped_by
-        data = {"machine": machine_facts(), "command": command, "source": source.name, "notes": notes, **figures}
+        data = {"machine": machine_facts(), "command": command, "source": source.name, "notes": notes}
+        data |= {"before": before, "after": task.compare()}
 
         def write(folder: Path) -> None:
             weights = {name: weight.cpu() for name, weight in student.state_dict().items()}
@@ -129,8 +130,7 @@ def _open_original(source: Path, scratch: Path) -> Opened:
     folder = find_source(source)
     if is_foreign(folder):
         import_model(folder, scratch)
-        folder = scratch
-    original = open_model(folder)
+    original = open_model(scratch if is_foreign(folder) else folder)
     names = {each.name for each in original.config.attentions}
     if names != {"softmax"} or original.config.reversible or original.labels is not None:
         raise UserError(
@@ -143,8 +143,8 @@ def _open_original(source: Path, scratch: Path) -> Opened:
 def _models(
     original: Opened, asked: Conversion
 ) -> tuple[ExperimentConfig, PretrainingModel, PretrainingModel, list[str]]:
-    """The new experiment's config; the source in its shape, and its model with the source's weights; and what was done
-    to fit these, a line each. A convolution begins at zero.
+    """The new experiment's config; the source in its shape, and its model with the source's weights (a convolution
+    begins at zero); and what was done to fit these, a line each.
 
     Raises:
         UserError: an attention or overrides that do not fit, or that change more than attention and positions.
@@ -220,8 +220,7 @@ def _valid_alone(x_BNE: Tensor, keep_BN: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True)
 class _Task:
-    """A stage of the conversion as the training loop wants it. Both models are in evaluation: dropout would be noise in
-    what is to be reproduced."""
+    """A stage of the conversion as the training loop wants it. Both models are in evaluation, without dropout."""
 
     stage: Stage
     model: PretrainingModel
@@ -312,15 +311,9 @@ class _Task:
         return {what: (x[:, 0] / x[:, 1]).sqrt().tolist() for what, x in errors.items()} | {"cosine": mean(cosines)}
 
 
-def _summary(figures: Mapping[str, Any]) -> dict[str, float]:
-    attentions, last = mean(figures["attention_errors"]), figures["hidden_errors"][-1]
-    return {"loss": attentions, "hidden_error": last, "cosine": figures["cosine"]}
-
-
-def _train(task: _Task, work: Path, device: Device) -> tuple[dict[str, Any], Signals | None]:
-    """Both stages; returns the figures before, along and after, or the signal that stopped it."""
-    before, asked = task.compare(), task.asked
-    curves: dict[str, Any] = {}
+def _train(task: _Task, work: Path, device: Device) -> Signals | None:
+    """Both stages; returns the signal that stopped it, if one did."""
+    asked = task.asked
     rates = (asked.steps, asked.learning_rate), (asked.end_to_end_steps, asked.end_to_end_learning_rate)
     for stage, (steps, rate) in zip(_STAGES, rates, strict=True):
         if not steps:
@@ -329,31 +322,31 @@ def _train(task: _Task, work: Path, device: Device) -> tuple[dict[str, Any], Sig
         task.model.requires_grad_(False)
         for parameter in task.trained:
             parameter.requires_grad_()
-        every, folder = min(steps, asked.validate_every), work / stage
         # The learning rate rises, and then falls to zero linearly.
-        warm_up = max(1, round(0.05 * steps))
+        warm_up, every = max(1, round(0.05 * steps)), min(steps, asked.validate_every)
         settings = TrainingSettings(steps, every, every, rate, warm_up, asked.seed, keep_epochs=1)
         fitted = fit(
             lambda begins: (task, {}),  # noqa: B023  # it is called at once
             settings,
-            folder,
+            work / stage,
             device,
             asked={},  # the folder of parts is bound to it
             title=f"training {asked.attention} towards the source's {_STAGES[stage]}: {steps} steps",
         )
         if fitted.stopped_by is not None:
-            return {}, fitted.stopped_by
-        curves[stage] = fitted.history
-    return {"before": before, "curves": curves, "after": task.compare() if curves else before}, None
+            return fitted.stopped_by
+    return None
+
+
+def _summary(figures: Mapping[str, Any]) -> dict[str, float]:
+    attentions, last = mean(figures["attention_errors"]), figures["hidden_errors"][-1]
+    return {"loss": attentions, "hidden_error": last, "cosine": figures["cosine"]}
 
 
 def _table(data: Mapping[str, Any]) -> str:
-    """The errors along a conversion, in Markdown; those of each layer are in `conversion.json`."""
-    rows = [("before", 0, _summary(data["before"]))]
-    rows += [(_STAGES[stage], one["step"], one["metrics"]) for stage, curve in data["curves"].items() for one in curve]
-    keys = ("loss", "hidden_error", "cosine")
-    lines = [[what, str(step), *(f"{metrics[key]:.3f}" for key in keys)] for what, step, metrics in rows]
-    header = ["trained towards", "steps", "mean error of the attentions", "error of the last hidden vectors", "cosine"]
+    """The errors before and after, in Markdown; those of each layer are in `conversion.json`."""
+    header = ["", "mean error of the attentions", "error of the last hidden vectors", "cosine"]
+    lines = [[when, *(f"{x:.3f}" for x in _summary(data[when]).values())] for when in ("before", "after")]
     # The attention is known to whoever asked for it.
     notes = [f"- {note}" for note in data["notes"] if not note.startswith("model.attn_type:")]
     return "\n".join([*notes, markdown(header, lines)])

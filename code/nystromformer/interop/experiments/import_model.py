@@ -1,5 +1,7 @@
 """A model of others as an experiment folder: config.json, model/cp-0000.model, and the tokenizer beside it."""
 
+import importlib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,9 @@ from nystromformer.config.attention_text import parse_attention
 from nystromformer.config.overrides import apply_overrides
 from nystromformer.data.dataset import TOKENIZER_FOLDER
 from nystromformer.data.tokenizer import save_tokenizer, sha256_as_saved
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, first_line
 from nystromformer.files.writing import write_json
 from nystromformer.interop.experiments.folders import check_free, write_folder
-from nystromformer.interop.experiments.hub import find_source
 from nystromformer.interop.experiments.settings import ImportSettings
 from nystromformer.interop.experiments.tokenizers import import_tokenizer
 from nystromformer.interop.formats import open_source
@@ -32,6 +33,11 @@ HEADLESS = "headless"
 """Of what a checkpoint says of its import: whether the source had no head for masked tokens."""
 MAY_DIFFER = "the attention, its convolution and max_seq_len"
 _SKIP = ".attention.core.skip.weight"
+_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+_WORDS = ("*.json", "merges.txt", "1_Pooling/config.json")
+_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
+"""safetensors, and what is taken where there are none."""
+_SUFFIXES = (".safetensors", ".bin", ".model", ".cp", ".pt", ".pth", ".json")
 
 
 def import_model(
@@ -83,6 +89,33 @@ def import_model(
 
     write_folder(dest, write)
     return notes
+
+
+def find_source(source: Path) -> Path:
+    """A folder or file that is there; else of a name such as `owner/model` the folder with its download from the hub.
+
+    What looks like a path (ends as weights do, or names a folder that is here before its slash) is asked of nobody.
+
+    Raises:
+        UserError: it cannot be had from the hub; says what to do.
+    """
+    name = str(source)
+    is_path = source.suffix in _SUFFIXES or (len(source.parts) == 2 and source.parent.exists())
+    if source.exists() or is_path or not _NAME.fullmatch(name):
+        return source
+    download = importlib.import_module("huggingface_hub").snapshot_download
+    try:
+        for pattern in _WEIGHTS:
+            folder = Path(download(name, allow_patterns=[*_WORDS, pattern]))
+            if any(folder.glob(pattern)):
+                break
+    except Exception as error:  # whatever the network's layers raise
+        raise UserError(
+            f"{name}: no such folder here, and it cannot be downloaded from the Hugging Face hub: {first_line(error)}. "
+            "On a machine with a network, get the files with `hf download NAME --local-dir FOLDER`, copy FOLDER here "
+            "and name it"
+        ) from error
+    return folder
 
 
 def changed_config(

@@ -141,21 +141,13 @@ def from_pretrained(
 
     Returns:
         PretrainingModel or ClassificationModel; None in the tokenizer's place where the model came without one.
-
-    Raises:
-        UserError: as of `open_model`.
     """
     opened = open_model(Path(folder), None if checkpoint is None else str(checkpoint))
     return opened.build(), opened.tokenizer
 
 
 def open_model(folder: Path, wanted: str | None = None) -> Opened:
-    """Open what a folder has.
-
-    Args:
-        folder: an experiment's, with a config.json; or a finished run's below its checkpoints, such as
-            model/glue/MRPC/….
-        wanted: "last", an epoch's number, or "best" of a run; None: "best" of a run, else "last".
+    """Open what a folder has; arguments as of `from_pretrained`.
 
     Raises:
         UserError: neither of the two, no such checkpoint, one that does not fit or has numbers that are not finite, or

@@ -26,8 +26,6 @@ OPSET = 18
 TOLERANCE = 1e-4
 """Of the largest logit: float32 sums in another order."""
 ONNX_FILE, TORCH_FILE = "model.onnx", "model.pt2"
-_MOST_IN_ONE_FILE = 3 << 29
-"""Bytes of weights; a file of ONNX's has at most 2 GiB."""
 
 
 class Exported(nn.Module):
@@ -69,11 +67,18 @@ def export_program(opened: Opened) -> torch.export.ExportedProgram:
     Raises:
         UserError: an attention that no program can be of any length, or that cannot be traced.
     """
-    refuse_fixed(opened)
-    most = opened.config.max_seq_len
+    if opened.config.reversible:
+        raise UserError(f"{opened.path}: reversible layers cannot be exported")
+    model, most = opened.build(), opened.config.max_seq_len
+    for number, layer in enumerate(model.encoder.layers):
+        if not layer.attention.core.holds.export:  # type: ignore[union-attr]
+            raise UserError(
+                f"{opened.path}: layer {number}'s attention ({opened.config.attentions[number].name}, in this "
+                "configuration) cannot be exported for any batch and length: docs/library.md lists those that can"
+            )
     example = inputs(opened, 2, min(most, 7))
     shape = {0: torch.export.Dim("batch", min=1), 1: torch.export.Dim("length", min=1, max=most)}
-    module = Exported(opened.build()).eval()
+    module = Exported(model).eval()
     try:
         with _quiet(), torch.no_grad():
             program = torch.export.export(module, (), kwargs=example, dynamic_shapes=dict.fromkeys(example, shape))
@@ -85,26 +90,6 @@ def export_program(opened: Opened) -> torch.export.ExportedProgram:
                 # The lines of code that made it, with their files on this machine.
                 node.meta.pop("stack_trace", None)
     return program
-
-
-def refuse_fixed(opened: Opened) -> None:
-    """Refuse attentions that do not hold `export`.
-
-    Raises:
-        UserError: names the layer.
-    """
-    with torch.device("meta"):
-        layers = opened.initial().encoder.layers
-    for number, layer in enumerate(layers):
-        core = layer.attention.core  # type: ignore[union-attr]
-        if not core.holds.export:  # type: ignore[union-attr]
-            name = opened.config.attentions[number].name
-            raise UserError(
-                f"{opened.path}: layer {number}'s attention ({name}, in this configuration) cannot be exported for "
-                "any batch and length: docs/library.md lists those that can"
-            )
-    if opened.config.reversible:
-        raise UserError(f"{opened.path}: reversible layers cannot be exported")
 
 
 def export_checked(opened: Opened, dest: Path, form: str) -> float:
@@ -125,9 +110,7 @@ def export_checked(opened: Opened, dest: Path, form: str) -> float:
             module = program.module()
             difference = largest_difference(opened, lambda given: module(**given))
         else:
-            size = sum(weight.numel() * weight.element_size() for weight in opened.weights.values())
-            made = _convert_to_onnx(opened, program)
-            made.save(str(folder / ONNX_FILE), external_data=size > _MOST_IN_ONE_FILE)
+            _convert_to_onnx(opened, program).save(str(folder / ONNX_FILE), external_data=False)
             difference = largest_difference(opened, _in_onnxruntime(folder / ONNX_FILE))
         if opened.tokenizer is not None:
             write_tokenizer(opened, opened.tokenizer, folder)

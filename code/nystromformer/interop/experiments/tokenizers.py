@@ -52,8 +52,7 @@ def import_tokenizer(
 
 def _read(folder: Path) -> tuple[Tokenizer, list[str]]:
     try:
-        tokenizer = read_tokenizer(folder)
-        return tokenizer, _otherwise(folder, tokenizer)
+        return read_tokenizer(folder), []
     except UserError as error:
         if not (folder / TOKENIZER_FILE).is_file():
             raise
@@ -70,20 +69,3 @@ def _read(folder: Path) -> tuple[Tokenizer, list[str]]:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer, [f"no rows for pretraining can be made with this tokenizer: {reason}"]
-
-
-def _otherwise(folder: Path, tokenizer: Tokenizer) -> list[str]:
-    """A note where a tokenizer in the form of rows gives other ids than the folder's own."""
-    if not (folder / TOKENIZER_FILE).is_file():
-        return []
-    own = load_tokenizer(folder)
-    own.no_truncation()
-    own.no_padding()
-    asked = {"a text": ("The capital of France", None), "a pair of texts": ("a question", "an answer")}
-    unlike = [what for what, texts in asked.items() if own.encode(*texts).ids != tokenizer.encode(*texts).ids]
-    if not unlike:
-        return []
-    return [
-        "its tokenizer has the form of this project's rows, a blank before the first word and <s> A </s> B </s>, so "
-        f"that {' and '.join(unlike)} may get other ids than by the source's own"
-    ]

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from nystromformer.errors import UserError, first_line
-from nystromformer.files.reading import read_json
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-_INDEX = ".index.json"
+"""The first that is there is read."""
 _WITHIN = "_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module"
 _WRAPPERS = re.compile(rf"^((module|{_WITHIN})\.)+|(?<=\.)(({_WITHIN})\.)+")
 """What DataParallel puts before names, and what torch.compile and FSDP put within them."""
@@ -21,20 +20,27 @@ _HOW_TO_GET = "Get the model's files again, all from the same source"
 
 
 def read_weights(folder: Path) -> tuple[dict[str, Tensor], list[str]]:
-    """The tensors of a transformers folder, whole or in several files, in float32, and a line for what was converted.
-
-    safetensors are preferred where there are both.
+    """The tensors of a transformers folder in float32, and a line for what was converted.
 
     Raises:
         UserError: no weights are there, a file is damaged, or holds more than tensors.
     """
-    for name in _WEIGHTS:
-        for path in (folder / name, folder / (name + _INDEX)):
-            if path.is_file():
-                files = [path] if path.name == name else _parts(path)
-                return in_float32({key: value for file in files for key, value in _read(file).items()}, path)
-    expected = ", ".join([*_WEIGHTS, *(name + _INDEX for name in _WEIGHTS)])
-    raise UserError(f"{folder}: no weights there: expected one of {expected}")
+    path = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
+    if path is None:
+        raise UserError(f"{folder}: no weights there: expected one of {', '.join(_WEIGHTS)}, in one file")
+    if path.suffix != ".safetensors":
+        content = read_pickled(path)
+        if not isinstance(content, dict):
+            raise UserError(f"{path}: expected a dict of tensors, found a {type(content).__name__}")
+        return in_float32(content, path)
+    # Only now: a model of the authors' needs none of it.
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return in_float32(load_file(path), path)
+    except SafetensorError as error:
+        raise UserError(f"{path}: truncated or damaged: {first_line(error)}. {_HOW_TO_GET}") from error
 
 
 def read_pickled(path: Path) -> Any:
@@ -92,32 +98,3 @@ def check_finite_weights(weights: Mapping[str, Tensor], path: Path) -> None:
                 f"{path}: {name}: expected finite weights, found NaN or infinity: the training has diverged. Take an "
                 "earlier checkpoint"
             )
-
-
-def _parts(index: Path) -> list[Path]:
-    content = read_json(index, _HOW_TO_GET)
-    table = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
-        raise UserError(f"{index}: expected a weight_map, which names the file of each weight. {_HOW_TO_GET}")
-    names = sorted(set(table.values()))
-    if elsewhere := [name for name in names if Path(name).name != name]:
-        raise UserError(f"{index}: expected names of files beside it, found {elsewhere[0]!r:.80}")
-    if missing := [name for name in names if not (index.parent / name).is_file()]:
-        raise UserError(f"{index}: names files that are not there: {', '.join(missing)}. {_HOW_TO_GET}")
-    return [index.parent / name for name in names]
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    if path.suffix != ".safetensors":
-        content = read_pickled(path)
-        if not isinstance(content, dict):
-            raise UserError(f"{path}: expected a dict of tensors, found a {type(content).__name__}")
-        return content
-    # Only now: a model of the authors' needs none of it.
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise UserError(f"{path}: truncated or damaged: {first_line(error)}. {_HOW_TO_GET}") from error

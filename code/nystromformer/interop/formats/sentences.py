@@ -97,15 +97,10 @@ def read_sentences(folder: Path) -> Sentences | None:
     if not isinstance(prompts, dict) or not all(isinstance(each, str) for each in prompts.values()):
         raise UserError(f"{folder / _WHOLE}: prompts: expected texts by their names, found {prompts!r:.80}")
     if default is not None and default not in prompts:
-        raise UserError(
-            f"{folder / _WHOLE}: default_prompt_name: expected one of {', '.join(prompts) or 'no prompts'}, found "
-            f"{default!r:.80}"
-        )
-    length = own.get("max_seq_length")
+        known = ", ".join(prompts) or "no prompts"
+        raise UserError(f"{folder / _WHOLE}: default_prompt_name: expected one of {known}, found {default!r:.80}")
     lower_case = own.get("do_lower_case") is True
-    return Sentences(
-        transformer, pooling, length if isinstance(length, int) else None, dict(prompts), default, lower_case
-    )
+    return Sentences(transformer, pooling, own.get("max_seq_length"), prompts, default, lower_case)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -54,11 +54,10 @@ SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Source:
-    """A model of others."""
+    """A model of others, of a format's kind or of the authors."""
 
     path: Path
     kind: str
-    """A format's, or authors."""
     model: Mapping[str, Any]
     """The section "model", written out, that computes what the source computes."""
     general: Mapping[str, Any]
@@ -127,13 +126,10 @@ def _open_folder(top: Path) -> Source:
     sentences = read_sentences(top)
     folder = top if sentences is None else sentences.transformer
     path = folder / CONFIG
-    try:
-        content = read_json(path)
-    except FileNotFoundError:
-        raise UserError(f"{folder}: no {CONFIG} there: expected a folder as transformers saves it") from None
+    if not path.is_file():
+        raise UserError(f"{folder}: no {CONFIG} there: expected a folder as transformers saves it")
+    content = read_json(path)
     content = content if isinstance(content, dict) else {}
-    if isinstance(content.get("model"), dict) and "model_type" not in content:
-        raise UserError(f"{path}: an experiment of this project, which needs no import: name {folder} as --model")
     kind, found = content.get("model_type"), content.get("architectures") or [""]
     if not isinstance(kind, str) or kind not in FORMATS:
         raise UserError(

@@ -260,6 +260,10 @@ MODERNBERT = Format(
     inner=("",),
 )
 """Once `completed` has cut its one map of queries, keys and values into three. It has no types of sentences."""
+_OWN_KEYS = (
+    *("norm", "norm_type", "skip_first_prenorm", "feed_forward", "bias", "head_transform"),
+    *("embedding_norm", "positions", "position_offset", "pooling"),
+)
 OWN = Format(
     "nystrom_encoder",
     "NystromEncoder",
@@ -271,13 +275,7 @@ OWN = Format(
         "rope_theta": "rotary_theta",
         "rope_theta_local": "rotary_theta_local",
         "attn_type": "attentions",
-        **{
-            key: key
-            for key in (
-                *("norm", "norm_type", "skip_first_prenorm", "feed_forward", "bias", "head_transform"),
-                *("embedding_norm", "positions", "position_offset", "pooling"),
-            )
-        },
+        **{key: key for key in _OWN_KEYS},
     },
     fixed={"reversible": False},
     inner=("",),
