@@ -8,9 +8,7 @@ Shapes: B batch, H heads, N tokens, S tokens of a block, C blocks, K selected to
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -27,9 +25,6 @@ from nystromformer.attention.parts import Keys, attend_to_parts
 from nystromformer.attention.rows import RowsAttention, valid
 from nystromformer.attention.tracing import is_exporting, without_autocast
 from nystromformer.config.attention.near_far import NearFarConfig
-
-Part = Literal["near", "selected", "far"]
-PARTS: tuple[Part, ...] = ("near", "selected", "far")
 
 PROBES = 32
 """Means of queries that say which keys draw attention."""
@@ -49,31 +44,11 @@ class NearFarAttention(RowsAttention):
     """
 
     config: NearFarConfig
-    _only: Part | None = None
-
-    @contextmanager
-    def only(self, part: Part) -> Iterator[None]:
-        """Within the block, queries see one kind of their keys alone: what a trained model needs each for.
-
-        Args:
-            part: "near", the blocks around and the further ones; "selected"; or "far", the groups. A query without
-                any key of that kind gets what has no meaning, but is finite.
-
-        Raises:
-            ValueError: another part.
-        """
-        if part not in get_args(Part):
-            raise ValueError(f"part must be one of {', '.join(get_args(Part))}, found {part!r:.40}")
-        before, self._only = self._only, part
-        try:
-            yield
-        finally:
-            self._only = before
 
     def attend_rows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
         N = q.shape[2]
         with without_autocast(q):
-            if is_exporting() or self._only is not None or (self.config.neighbours + 1) * self.config.block_size < N:
+            if is_exporting() or (self.config.neighbours + 1) * self.config.block_size < N:
                 return self._attend(q, k, v, lengths_B)
             there_BN = valid(None if lengths_B is None else lengths_B.clamp(min=1), N)
             bias = None if there_BN is None else finite_bias(there_BN, q.dtype)[:, None, None]
@@ -86,21 +61,12 @@ class NearFarAttention(RowsAttention):
         grid = Grid(k, None if lengths_B is None else lengths_B.clamp(min=1), size)
         selected = self._selected(q, k, grid)
         seen = self._seen(q, k, grid, around)
-        shared = self._if_seen("selected", selected.keys(k, v, grid.num_blocks))
-        segments, own = (self._if_seen("far", keys) for keys in self._segments(k, v, grid, seen, selected))
-        shared = _joined(shared, segments)
+        segments, own = self._segments(k, v, grid, seen, selected)
+        shared = _joined(selected.keys(k, v, grid.num_blocks), segments)
         if self.config.num_blocks:
-            own = _joined(self._if_seen("near", self._further(k, v, grid, seen, selected)), own)
+            own = _joined(self._further(k, v, grid, seen, selected), own)
         around_bias = selected.bias_of_others(grid.places(around)[None, None], grid, k.dtype)[:, :, :, None]
-        if self._only not in (None, "near"):
-            around_bias = torch.full_like(around_bias, never(around_bias.dtype))
         return attend_to_parts(q, k, v, around_bias, size, around, shared, own)
-
-    def _if_seen(self, part: Part, keys: Keys) -> Keys:
-        """The keys, left out where another kind alone is seen."""
-        if self._only in (None, part):
-            return keys
-        return keys._replace(bias=torch.full_like(keys.bias, never(keys.bias.dtype)))
 
     def _selected(self, q: Tensor, k: Tensor, grid: Grid) -> _Selected:
         """The keys that draw most attention from means of queries."""

@@ -15,9 +15,6 @@ from small import LENGTH, run_here, stop_at
 from torch import Tensor
 from transformers import AutoModel
 
-from nystromformer.attention import create_attention
-from nystromformer.attention.grid import Grid
-from nystromformer.attention.near_far import NearFarAttention
 from nystromformer.data.tokenizer import special_names, special_tokens
 from nystromformer.files.parts import MARK
 from nystromformer.interop.experiments.convert import RECORD, read_rows
@@ -176,41 +173,6 @@ def test_positions_are_extended_on_the_way(convert: Any, place: Path, tmp_path: 
     data = figures(tmp_path / "new")
     assert data["settings"]["length"] == 80
     assert f"run_export.py convert {place / 'bert'} {tmp_path / 'new'} --attention {NEAR} --input " in data["command"]
-
-
-def test_parts_alone_are_what_each_kind_of_keys_gives() -> None:
-    """Each against a dense softmax over that kind of keys."""
-    torch.manual_seed(0)
-    q, k, v = torch.randn(3, 1, 2, 24, 8).unbind(0)
-    parameters = {"block_size": 4, "neighbours": 1, "num_landmarks": 3, "num_selected": 2}
-    attention = create_attention("near_far", num_heads=2, head_dim=8, **parameters)
-    assert isinstance(attention, NearFarAttention)
-    blocks = torch.arange(24) // 4
-    near = (blocks[:, None] - blocks).abs() <= 1
-    with attention.only("near"):
-        found = attention(q, k, v)
-    chosen = attention._selected(q, k, Grid(k, None, 4)).is_selected_BHN
-    there = near & ~chosen[:, :, None]
-    scores = (q @ k.mT / 8**0.5).masked_fill(~there, float("-inf"))
-    assert torch.allclose(found, torch.softmax(scores, -1) @ v, atol=1e-5)
-    with attention.only("selected"):
-        found = attention(q, k, v)
-    scores = (q @ k.mT / 8**0.5).masked_fill(~chosen[:, :, None], float("-inf"))
-    assert torch.allclose(found, torch.softmax(scores, -1) @ v, atol=1e-5)
-    with attention.only("far"):
-        assert attention(q, k, v).isfinite().all()
-    with attention.only("near"):
-        found = attention(q, k, v)
-        with attention.only("far"):
-            pass
-        assert torch.equal(attention(q, k, v), found)
-    with (
-        pytest.raises(ValueError, match="part must be one of near, selected, far, found 'nera'"),
-        attention.only("nera"),
-    ):  # type: ignore[arg-type]
-        pass
-    whole = create_attention("near_far", num_heads=2, head_dim=8, block_size=4, num_landmarks=3, num_selected=2)
-    assert torch.equal(attention(q, k, v), whole(q, k, v))
 
 
 WRONG: dict[str, tuple[tuple[object, ...], dict[str, Any], str]] = {
