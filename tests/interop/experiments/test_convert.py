@@ -172,7 +172,7 @@ def test_positions_are_extended_on_the_way(convert: Any, place: Path, tmp_path: 
     assert torch.equal(table[:32], table[64:])
     data = figures(tmp_path / "new")
     assert data["settings"]["length"] == 80
-    assert f"run_export.py convert {place / 'bert'} {tmp_path / 'new'} --attention {NEAR} --input " in data["command"]
+    assert f"run_export.py convert {place / 'bert'} {tmp_path / 'new'} " in data["command"]
 
 
 WRONG: dict[str, tuple[tuple[object, ...], dict[str, Any], str]] = {

@@ -7,22 +7,17 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import foreign
-import numpy as np
 import pytest
 import torch
 from exported import MADE, assert_equal, experiment, given, of_table, rows
-from finetuning import made_rows
-from small import write_experiment
-from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
+from finetuning import finetune, made_rows, pretrained
+from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from nystromformer.interop.experiments.export_model import export_model
 from nystromformer.interop.experiments.import_model import import_model
 from nystromformer.interop.experiments.open_model import open_model
 from nystromformer.interop.experiments.settings import ImportSettings
 from nystromformer.model import ClassificationModel
-from nystromformer.prediction.predictor import Predictor
-from nystromformer.tasks.finetuning.flags import Flags
-from nystromformer.tasks.finetuning.run import finetune as run_all
 
 BEHAVIOURS = (*("hidden states", "embeds", "attentions", "resized", "checkpointing", "half", "copies", "tuples"),)
 
@@ -140,22 +135,9 @@ def readme_prints(folder: Path) -> str:
     return printed.getvalue()
 
 
-def test_a_run_from_scratch_has_its_tokenizer(tmp_path: Path) -> None:
-    texts = made_rows(24)
-    made = write_experiment(tmp_path / "ours", model__vocab_size=300)
-    task = of_table(tmp_path, texts)
-    with pytest.raises(SystemExit, match=r"^0$"):
-        run_all(made, [task], Flags(device="cpu"), Flags(epoch=1).grid(), task.open_from_scratch)
-    (result,) = (tmp_path / "ours").rglob("run.json")
-    export_model(result.parent, None, "hf", tmp_path / "hf")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
-    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf", trust_remote_code=True)
-    chosen = [text for text, _ in texts[:3]]
-    with torch.no_grad():
-        scores = theirs(**tokenizer(chosen, return_tensors="pt", padding=True, truncation=True)).logits
-    told = Predictor(result.parent, "cpu")(chosen)
-    chances = [column for name, column in told.items() if name.startswith("p_")]
-    torch.testing.assert_close(scores.softmax(1).T, torch.tensor(np.asarray(chances)), rtol=1e-4, atol=1e-5)
+def test_the_readme_of_a_run_runs(tmp_path: Path, dataset_folder: Path) -> None:
+    (run,) = finetune(pretrained(tmp_path / "ours", dataset_folder), of_table(tmp_path, made_rows(24)), epoch=1).results
+    export_model(run.folder, None, "hf", tmp_path / "hf")
     assert "'label'" in readme_prints(tmp_path / "hf")
 
 

@@ -167,12 +167,7 @@ def test_what_an_import_changes(tmp_path: Path, form: str) -> None:
     assert {each.name for each in config.attentions} == {"nystrom" if form == "in the softmax's place" else "softmax"}
 
 
-WRAPPERS = {
-    "DataParallel": "module.{}",
-    "torch.compile": "_orig_mod.{}",
-    "both": "module._orig_mod.{}",
-    "compiled layers": "{}",
-}
+WRAPPERS = {"DataParallel": "module.{}", "torch.compile too": "module._orig_mod.{}", "compiled layers": "{}"}
 
 
 @pytest.mark.parametrize("kind", ["bert", "authors"])

@@ -1,4 +1,4 @@
-"""`nystromformer.from_pretrained`, and the upload to the hub."""
+"""`nystromformer.from_pretrained`, and names on the hub."""
 
 import subprocess
 import sys

@@ -53,16 +53,6 @@ def test_the_vectors_are_the_encoders_own(tmp_path: Path, dataset_folder: Path, 
     assert "SentenceTransformer" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_what_was_written_is_imported_again(tmp_path: Path, dataset_folder: Path) -> None:
-    made = experiment(tmp_path / "ours", dataset_folder, **SOFTMAX, model__pooling="mean")
-    export_model(made.folder, "0", "sentence-transformers", tmp_path / "out")
-    import_model(tmp_path / "out", tmp_path / "again")
-    again = open_model(tmp_path / "again")
-    assert again.config.pooling == "mean"
-    name = "encoder.layers.0.attention.query.weight"
-    assert torch.equal(again.weights[name], open_model(made.folder, "0").weights[name])
-
-
 @pytest.mark.parametrize("part", ["sentence_transformers.models.Dense", "mine.Own", 7])
 def test_parts_that_are_not_known_are_named(
     tmp_path: Path, part: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -14,8 +14,8 @@ _OF_ROWS = (pre_tokenizers.ByteLevel, pre_tokenizers.BertPreTokenizer)
 def import_tokenizer(
     beside: Path, given: str | None, vocab_size: int, lower_case: bool = False
 ) -> tuple[Tokenizer | None, list[str]]:
-    """Read a model's tokenizer, in the form that datasets have it, so that rows that are made with it fit the model;
-    None where the model comes without one; and what was done, a line each.
+    """Read a model's tokenizer, in the form that datasets have it; None where the model comes without one; and what was
+    done, a line each.
 
     Args:
         beside: where it is looked for.

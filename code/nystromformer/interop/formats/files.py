@@ -63,8 +63,7 @@ def read_pickled(path: Path) -> Any:
 
 
 def in_float32(weights: Mapping[str, Any], path: Path) -> tuple[dict[str, Tensor], list[str]]:
-    """Tensors, those of floating-point numbers in float32, by names without what wraps a model in training; and a line
-    for each that was otherwise.
+    """Tensors, in float32, by names without what wraps a model in training; and a line for what was otherwise.
 
     Raises:
         UserError: something else than tensors; names the first.

@@ -382,13 +382,7 @@ def _nystrom(
     length_key: str,
     path: Path,
 ) -> Network:
-    """Both forms of a network with Nyström attention.
-
-    Args:
-        length: the one number of tokens that the source's segments are made for, its `length_key`.
-        taps: of the convolution; None for none.
-        attention: its other parameters in the form that computes what the source computes.
-    """
+    """Both forms of a network with Nyström attention, whose segments are made for rows of `length` tokens."""
     if not all(type(value) is int and value > 0 for value in (landmarks, length)):
         found = f"num_landmarks {landmarks!r}, {length_key} {length!r}"
         raise UserError(f"{path}: expected positive integers, found {found}")
