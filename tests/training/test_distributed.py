@@ -82,11 +82,10 @@ def alone(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Pat
 @pytest.mark.parametrize(
     "network",
     [
-        {},
         {"model__norm": "pre", "model__reversible": True},
         {"model__positions": "rotary", "pretraining_setting__optimizer": "stable_adamw"},
     ],
-    ids=["plain", "reversible", "rotary with StableAdamW"],
+    ids=["reversible", "rotary with StableAdamW"],
 )
 def test_one_by_sixteen_four_by_four_and_two_processes_agree(
     network: dict[str, Any], tmp_path: Path, dataset_folder: Path
@@ -141,11 +140,9 @@ def test_stopped_with_two_processes_and_resumed_with_one(tmp_path: Path, dataset
 def test_a_lost_worker_is_replaced_and_the_curve_is_the_same(tmp_path: Path, dataset_folder: Path, alone: Path) -> None:
     write_experiment(tmp_path, **EVERY_STEP)
     process = start(tmp_path, dataset_folder, restarts=3)
-    for step in (4, 15):
-        wait_for_step(process, tmp_path, step)
-        workers = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
-        os.kill(workers[-1], signal.SIGKILL)
-        wait_for_step(process, tmp_path, step + 5)
+    wait_for_step(process, tmp_path, 4)
+    workers = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    os.kill(workers[-1], signal.SIGKILL)
     assert process.wait(timeout=180) == 0, stderr(tmp_path)
     assert stderr(tmp_path).count("going on from") >= 1
     assert_same_curve(tmp_path, alone)

@@ -25,11 +25,11 @@ from nystromformer.training.checkpoint import (
 PER_EPOCH, EPOCHS = 3, 4
 
 
-def start(folder: Path, **changes: Any) -> None:
+def start(folder: Path, epochs: int = EPOCHS, **changes: Any) -> None:
     """Begin a run, or go on with it as the commands do."""
     frequent = {"steps_per_epoch": PER_EPOCH, "minutes_per_checkpoint": 0.0} | changes
-    wanted = settings(PER_EPOCH * EPOCHS, **frequent)
-    train(Scripted([1.0] * EPOCHS, steps_per_epoch=PER_EPOCH), wanted, folder)
+    wanted = settings(PER_EPOCH * epochs, **frequent)
+    train(Scripted([1.0] * epochs, steps_per_epoch=PER_EPOCH), wanted, folder)
 
 
 def names(folder: Path) -> list[str]:
@@ -171,12 +171,12 @@ def weight(folder: Path) -> Tensor:
 def test_killed_between_any_two_file_operations_it_ends_the_same(
     best: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep = {"keep_epochs": 2} if best is None else {"best_metric": best}
+    keep: dict[str, Any] = {"epochs": 3} | ({"keep_epochs": 2} if best is None else {"best_metric": best})
     with monkeypatch.context() as patched:
         operations = FileOperations(patched)
         start(tmp_path / "whole", **keep)
     total, expected, staying = operations.count, weight(tmp_path / "whole"), names(tmp_path / "whole")
-    assert total > 2 * PER_EPOCH * EPOCHS
+    assert total > 2 * PER_EPOCH * 3
     for last in range(total):
         folder = tmp_path / str(last)
         with monkeypatch.context() as patched:
