@@ -13,7 +13,7 @@ from interpreting import ON_GPU
 from nystromformer.benchmark import gpu
 from nystromformer.benchmark.efficiency import HEADINGS
 from nystromformer.benchmark.findings import Findings
-from nystromformer.benchmark.gpu import Sizes, blocks, cases, judge
+from nystromformer.benchmark.gpu import Sizes, blocks, judge
 from nystromformer.benchmark.methods import SDPA
 
 
@@ -64,18 +64,6 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_benc
     assert "TRITON_INTERPRET=1 is set" in run_benchmark("gpu", "--out", tmp_path / "out", status=2)
     monkeypatch.setattr(gpu, "IS_INSTALLED", False)
     assert "the kernels need triton" in run_benchmark("gpu", "--out", tmp_path / "out", status=2)
-
-
-def test_a_full_run_compares_what_it_times() -> None:
-    sizes = Sizes()
-    compared = list(cases(sizes))
-    assert len(compared) == 3 + 3 * 12 * 2
-    assert {(case["length"], case["masked"]) for case in compared[3:]} == {
-        (length, masked) for length in (1000, 4096, 333, 4097) for masked in (True, False)
-    }
-    assert all(case["length"] > case["num_landmarks"] for case in compared)
-    assert all(length % sizes.num_landmarks == 0 and sizes.tokens % length == 0 for length in sizes.lengths)
-    assert sorted(sizes.lengths)[::5] == [512, 16384]
 
 
 @pytest.mark.parametrize(

@@ -68,26 +68,6 @@ def test_the_command_looks_at_pretrained_models(
     assert "run_benchmark.py span" in (tmp_path / "span.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (("--checkpoint", "all"), "--checkpoint: expected last or an epoch's number"),
-        (("--checkpoint", "9"), "expected --checkpoint last"),
-    ],
-)
-def test_mistakes(
-    flags: tuple[str, ...],
-    words: str,
-    trained: Path,
-    dataset_folder: Path,
-    tmp_path: Path,
-    run_benchmark: Callable[..., str],
-) -> None:
-    place = ("--model", trained, "--dataset", dataset_folder, "--out", tmp_path / "out")
-    assert words in run_benchmark("span", *place, *flags, status=2)
-    assert not (tmp_path / "out").exists()
-
-
 def test_an_attention_without_weights_is_refused(
     train_for_two_steps: Callable[..., Path], dataset_folder: Path, tmp_path: Path, run_benchmark: Callable[..., str]
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from records import a_run, add_baselines, begun
-from small import ROOT, run_here
+from small import ROOT
 
 from nystromformer.errors import UserError
 from nystromformer.report.lra import collect, write_lra
@@ -157,11 +157,3 @@ def test_nothing_finished_says_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"expected a name that ends in \.md"):
         write_lra([folder], tmp_path / "lra.txt")
     assert not list(tmp_path.glob("lra*"))
-
-
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = experiment(tmp_path / "e")
-    write_run(folder, "softmax", 0, 0.4)
-    assert run_here(monkeypatch, SCRIPT, "lra", folder, "--out", tmp_path / "t.md") == 0
-    assert "| softmax | 40.0 † |" in capsys.readouterr().out
-    assert run_here(monkeypatch, SCRIPT, "lra", tmp_path / "nowhere", "--out", tmp_path / "t.md") == 2

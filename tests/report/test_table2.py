@@ -255,11 +255,6 @@ def test_what_is_no_result_or_no_baselines_is_named_in_a_line(tmp_path: Path, co
     assert "run.json: " in refused(tmp_path / "e", run / "run.json", content)
 
 
-def test_another_ending_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"--out .*ends in \.md"):
-        write_table2([tmp_path], tmp_path / "table2.txt")
-
-
 def test_the_command_prints_and_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -276,7 +271,6 @@ def test_the_command_prints_and_writes(
     ("task", "column", "names"),
     [
         ("glue/MRPC", "MRPC (F1 / accuracy)", ("f1", "accuracy")),
-        ("glue/QQP", "QQP (F1 / accuracy)", ("f1", "accuracy")),
         ("glue/MNLI", "MNLI m / mm", ("accuracy", "accuracy_mismatched")),
     ],
 )

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention import Attention, AttentionMask, create_attention
-from nystromformer.benchmark.checkpoints import open_one_checkpoint, watch_attention
+from nystromformer.benchmark.checkpoints import watch_attention
 from nystromformer.benchmark.findings import Findings, Record
 from nystromformer.benchmark.methods import EQUAL_KEYS, expand, parse_at
 from nystromformer.benchmark.questions.shipped import Approximation
@@ -29,7 +29,7 @@ from nystromformer.tables import markdown
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.experiment.run import run_device
 from nystromformer.tasks.pretraining.trainable import Pretraining
-from nystromformer.tasks.pretraining.validation import OpenedScoring
+from nystromformer.tasks.pretraining.validation import OpenedScoring, open_scoring
 from nystromformer.training import Group
 from nystromformer.training.checkpoint import read_checkpoint
 from nystromformer.training.device import choose_device
@@ -86,7 +86,7 @@ def measure_checkpoint(
     """
     experiment = open_experiment(model, overrides)
     at = run_device(experiment, device, Group())
-    opened = open_one_checkpoint(experiment, dataset, at, settings.checkpoint)
+    opened = open_scoring(experiment, dataset, at, "last")
     if "loss" in settings.parts:
         check_is_softmax(opened.config.model, experiment.config_file)
     name, length = f"{experiment.name}, {opened.checkpoints[0].stem}", opened.dataset.length

@@ -1,33 +1,18 @@
-"""A pretrained checkpoint, and what its attentions see on masked validation rows.
+"""What the attentions of a pretrained checkpoint see on masked validation rows.
 
 Shapes: B rows, N tokens.
 """
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from nystromformer.errors import UserError
 from nystromformer.model.layers import Layer
-from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
-from nystromformer.tasks.pretraining.validation import OpenedScoring, load_checkpoint, open_scoring
-from nystromformer.training import Device
-
-
-def open_one_checkpoint(experiment: Experiment, dataset: Path | None, device: Device, checkpoint: str) -> OpenedScoring:
-    """As `open_scoring`, with one checkpoint.
-
-    Raises:
-        UserError: as `open_scoring`; all checkpoints are asked for.
-    """
-    if checkpoint == "all":
-        raise UserError("--checkpoint: expected last or an epoch's number, found 'all'")
-    return open_scoring(experiment, dataset, device, checkpoint)
+from nystromformer.tasks.pretraining.validation import OpenedScoring, load_checkpoint
 
 
 def watch_attention(

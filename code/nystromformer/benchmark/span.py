@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention import Attention, AttentionMask, NystromAttention, create_attention
-from nystromformer.benchmark.checkpoints import open_one_checkpoint, watch_attention
+from nystromformer.benchmark.checkpoints import watch_attention
 from nystromformer.benchmark.findings import Findings, Record
 from nystromformer.benchmark.questions.shipped import Span
 from nystromformer.errors import UserError
 from nystromformer.tables import markdown
 from nystromformer.tasks.experiment.folder import open_experiment
+from nystromformer.tasks.pretraining.validation import open_scoring
 from nystromformer.training import choose_device
 
 logger = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ def measure_spans(settings: Span, dataset: Path | None, device: str, folder: Pat
     records, chosen = [], choose_device(device, mixed_precision=False)
     for each in settings.models:
         experiment = open_experiment(each)
-        opened = open_one_checkpoint(experiment, dataset, chosen, settings.checkpoint)
+        opened = open_scoring(experiment, dataset, chosen, "last")
         name, seen = each.resolve().name, list[Record]()
 
         def see(layer: int, core: Attention, arguments: tuple[Any, ...], seen: list[Record] = seen) -> None:

@@ -20,8 +20,6 @@ from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, Experiment
 
 _PREPROCESSING = PROJECT / "data-preprocessing"
 _INSIDE = "/data-preprocessing"
-_PORT = 8000
-"""That the service listens on without --port."""
 
 
 def spec_of(command: str, place: str, flags: Sequence[str], options: LaunchOptions) -> ContainerSpec:
@@ -72,7 +70,7 @@ def _of_run(command: str, place: str, flags: Sequence[str], options: LaunchOptio
     # With the folder around it, which holds what is kept beside runs.
     mounts = [Mount(run.parent, str(run.parent))]
     if command == "serve":
-        address, port = take(words, "--host") or "127.0.0.1", int(take(words, "--port") or _PORT)
+        address, port = take(words, "--host") or "127.0.0.1", int(take(words, "--port") or 8000)
         hosts = ",".join(filter(None, (take(words, "--allowed_hosts"), address)))
         listen = address if options.network == "host" else "0.0.0.0"
         words += ["--host", listen, "--port", str(port), "--allowed_hosts", hosts]

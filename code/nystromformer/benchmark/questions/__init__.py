@@ -23,7 +23,6 @@ ATTENTIONS = (
     "num_landmarks=N/8 (an eighth of the length); may be given several times. Default: all."
 )
 REPEATS = "Measurements of each method at up to 2048 tokens; fewer above."
-CHECKPOINT = "Which weights: last, or an epoch's number."
 _COMMANDS: dict[str, Callable[..., None]] = {}
 
 

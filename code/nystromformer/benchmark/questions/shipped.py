@@ -9,7 +9,6 @@ import typer
 
 from nystromformer.benchmark.questions import (
     ATTENTIONS,
-    CHECKPOINT,
     REPEATS,
     Results,
     count,
@@ -105,7 +104,6 @@ class Approximation:
         "Instead of a checkpoint: a safetensors file with q, k and v of (rows, heads, tokens, head dim), and mask of "
         "(rows, tokens) where some are masked; or several such sets, as NAME.q. May be given several times.",
     )
-    checkpoint: str = flag("last", CHECKPOINT)
     attentions: list[str] = flag([], ATTENTIONS, name="attention")
     parts: Sequence[str] = names(("errors", "loss"), "What to look at: errors, loss, separated by commas.")
     rows: int = count(8, "Validation rows whose queries and keys are looked at.")
@@ -144,7 +142,6 @@ class Span:
         parser=experiment_folder,
         metavar="DIRECTORY",
     )
-    checkpoint: str = flag("last", CHECKPOINT)
     rows: int = count(1000, "Rows of validation data, drawn once and for all.")
 
 
