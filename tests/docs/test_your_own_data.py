@@ -58,8 +58,6 @@ def test_the_five_commands_lead_from_a_table_to_a_served_model(tmp_path: Path, m
 
     assert "reviews" in run(compare, project).stdout
     run(of_run(predict), project)
-    run([*of_run(predict[:-1]), "by-words.csv", "--baseline"], project)
-    assert len((project / "by-words.csv").read_text().splitlines()) == 8
     assert len((project / "predictions.csv").read_text().splitlines()) == 8
     assert "predicted: " in run(of_run(explain), project).stdout
     assert "Gradient × input" in (project / "explained.html").read_text()
