@@ -30,7 +30,6 @@ from nystromformer.data.preprocessing.pool import Made, progress_bar, run_works
 from nystromformer.data.preprocessing.unified import Tally, UnifiedCorpus, shard_name, write_unified
 from nystromformer.errors import UserError
 from nystromformer.files.reading import half_character
-from nystromformer.wording import counted, number_of
 
 # tests have few docstrings and much code; vendored packages are near-copies, which a split by package would leak
 _SKIPPED_FOLDERS = frozenset({"test", "tests", "_vendor", "vendor", "site-packages", "dist-packages", "__pycache__"})
@@ -56,12 +55,10 @@ class DocstringSettings:
     ] = 20
     limit_mb: Annotated[
         float | None,
-        typer.Option("--limit_mb", help="Stop after this many million characters, sampled from all packages."),
+        typer.Option(
+            "--limit_mb", min=1e-3, help="Stop after this many million characters, sampled from all packages."
+        ),
     ] = None
-
-    def __post_init__(self) -> None:
-        if self.limit_mb is not None and self.limit_mb <= 0:
-            raise UserError(f"--limit_mb: expected more than 0, found {self.limit_mb}")
 
 
 def unify_docstrings(
@@ -90,12 +87,6 @@ def _write(*, out: Path, files: Sequence[SourceFile], settings: DocstringSetting
     for number, batch in enumerate(in_batches(documents, _SHARD_CHARACTERS)):
         shard = out / shard_name(number)
         shards[shard] = write_documents(shard, map(tally.count, batch))
-    if not tally.documents:
-        # before the part counts as finished: packages that are added later are no other facts
-        raise UserError(
-            f"no document is left of {number_of(len(modules), 'module')}: add packages by --source, or lower "
-            f"--min_words. Dropped: {counted(tally.dropped)}"
-        )
     return shards, tally.model_dump()
 
 
