@@ -1,1 +1,1 @@
-"""Multi-hop questions with candidate answers: QAngaroo's WikiHop and MedHop (Welbl et al., 2018)."""
+"""Multi-hop questions with candidate answers: QAngaroo's WikiHop (Welbl et al., 2018)."""
