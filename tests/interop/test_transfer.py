@@ -85,19 +85,6 @@ def test_512_to_4096_is_the_same_function_up_to_512(attention: str, offset: int)
     assert torch.equal(mine[offset:].view(8, 512, -1), theirs[offset:].expand(8, -1, -1))
 
 
-@pytest.mark.parametrize("times", [2, 3])
-def test_beyond_the_source_the_positions_begin_again(times: int) -> None:
-    # Softmax attention over the same tokens at the same positions, several times over, gives each the output of once.
-    before = config(**SOFTMAX, max_seq_len=16)
-    now = config(**SOFTMAX, max_seq_len=times * 16)
-    source, target = build(before, 0), build(now, 1)
-    transfer(source, before, target, now)
-    tokens = torch.randint(5, VOCABULARY, (2, 16), generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        once, over = source.encoder(tokens), target.encoder(tokens.repeat(1, times))
-    torch.testing.assert_close(over, once.repeat(1, times, 1), rtol=0, atol=1e-10)
-
-
 @pytest.mark.parametrize(
     ("before", "now", "notes"),
     [

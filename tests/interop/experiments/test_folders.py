@@ -38,14 +38,3 @@ def test_a_folder_is_whole_or_not_there(place: Path) -> None:
     assert listing(place.parent) == ["out", "out/ours.txt", "source"]
     with pytest.raises(UserError, match="not an empty folder"):
         write_folder(place, ours)
-
-
-def test_what_appears_meanwhile_stays(place: Path) -> None:
-    def write(folder: Path) -> None:
-        ours(folder)
-        place.mkdir()
-        (place / "theirs.txt").touch()
-
-    with pytest.raises(UserError, match="out: cannot be written: Directory not empty"):
-        write_folder(place, write)
-    assert listing(place.parent) == ["out", "out/theirs.txt", "source"]
