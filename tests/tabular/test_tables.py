@@ -133,7 +133,7 @@ WRONG: dict[str, tuple[str, bytes | str, str]] = {
     "header again": (
         "t.csv",
         "body,label\na,x\nbody,label\nb,y\nBody , LABEL\n",
-        r"row 2: expected one header, found it again, as in joined files",
+        "expected one header, found it again in the rows 2, 4, as in joined files",
     ),
     "joined rows": (
         "t.tsv",

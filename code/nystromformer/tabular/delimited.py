@@ -18,7 +18,7 @@ from nystromformer.files.reading import half_character
 from nystromformer.tabular.cells import of_another_encoding
 from nystromformer.tabular.reading import Reading
 from nystromformer.tabular.table import Kinds, Row, Table
-from nystromformer.wording import number_of
+from nystromformer.wording import first_names, number_of
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +143,12 @@ class _File:
                             f"or a cell holds a delimiter{quoted}"
                         )
                     elif first and row[0].lower().strip() == first and self._is_header(row):
-                        what = "expected one header, found it again, as in joined files: remove such rows"
+                        others = enumerate(filter(None, lines), number + 1)
+                        again = [number, *(n for n, cells in others if self._is_header(cells))]
+                        raise UserError(
+                            f"{self.path}: expected one header, found it again in the rows "
+                            f"{first_names(again)}, as in joined files: remove these"
+                        )
                     elif line > before + 1 and self.reading.quotes is None and (name := self._joined(row)):
                         what = (
                             f"{name} has both a delimiter and a line end: if quotation marks are text, they join "
@@ -159,9 +164,8 @@ class _File:
                 ) from None
 
     def _is_header(self, row: Sequence[str]) -> bool:
-        return len(row) > 1 and all(
-            cell.strip().lower() == name.lower() for cell, name in zip(row, self.header, strict=True)
-        )
+        cells = [cell.strip().lower() for cell in row]
+        return len(row) > 1 and cells == [name.lower() for name in self.header]
 
     def _joined(self, row: Sequence[str]) -> str:
         """The column of a cell that may be several rows; empty where there is none."""
