@@ -97,7 +97,7 @@ def test_with_softmax_it_is_roformer() -> None:
     mine = encoder(**SOFTMAX, activation="gelu", layer_norm_eps=1e-12).eval()
     halves = torch.arange(16).view(2, 4, 2).transpose(1, 2).flatten()
     theirs = dict(peer.named_parameters())
-    names = {name: (BERT.theirs(f"encoder.{name}") or "").removeprefix(BERT.prefix) for name in mine.state_dict()}
+    names = {name: BERT.named(f"encoder.{name}").removeprefix(BERT.prefix) for name in mine.state_dict()}
     weights = {name: theirs[other] for name, other in names.items()}
     weights |= {name: weights[name][halves] for name in weights if ".query." in name or ".key." in name}
     mine.load_state_dict(weights)

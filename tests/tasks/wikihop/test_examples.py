@@ -115,7 +115,7 @@ def test_real_instances_lose_nothing(tmp_path: Path, length: int) -> None:
     tokenizer = add_special_tokens(read_tokenizer(DATA / "roberta-base"))
     cache = open_tokens(DATA / "wikihop" / "train.json", tokenizer, tmp_path)
     instances = read_instances(DATA / "wikihop" / "train.json")
-    assert "WikiHop train has 22 instances" in check_size(cache.ids, "train")[0]
+    assert "WikiHop train has 22 instances" in check_size("train", len(cache))[0]
     examples = WikiHopExamples("WikiHop train", cache, tokenizer, length)
     ids = markers(tokenizer)
     assert (ids.question, ids.end_answer) == (50265, 50268)
