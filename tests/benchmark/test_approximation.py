@@ -98,6 +98,7 @@ def test_tensors_of_a_file(tmp_path: Path, run_benchmark: Callable[..., str]) ->
         assert two[2]["errors"][layer] == pytest.approx(expected, rel=1e-5)
     assert one[2]["errors"]["one"] == two[2]["errors"]["layer 0"]
     assert "loss" not in one[0]
+    assert (tmp_path / "approximation.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("wrong", ["no file", "no k", "another shape", "three dimensions", "a mask of heads"])

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from nystromformer.attention import Attention, AttentionMask, create_attention
 from nystromformer.benchmark.checkpoints import watch_attention
-from nystromformer.benchmark.findings import Findings, Record
+from nystromformer.benchmark.findings import Findings, Record, new_figure
 from nystromformer.benchmark.methods import EQUAL_KEYS, expand, parse_at
 from nystromformer.benchmark.questions.shipped import Approximation
 from nystromformer.benchmark.timing import quartiles, repeats_at, time_side_by_side
@@ -287,18 +287,16 @@ def mean_error(record: Record) -> float:
 def blocks(found: Findings) -> list[str]:
     """Tables of errors and losses, of each source."""
     settings = ", ".join(f"{key} {value}" for key, value in found.settings.items())
-    parts, sources = ["How far from softmax", f"{settings}."], defaultdict[str, list[Record]](list)
-    for record in found.records:
-        sources[f"{record['source']}, {record['tokens']} tokens"].append(record)
-    for source, records in sources.items():
+    parts = ["How far from softmax", f"{settings}."]
+    for source, records in _by_source(found).items():
         parts.append(f"**{source}**")
         (softmax,) = (record for record in records if record["method"] == SOFTMAX)
         if "errors" in softmax:
             lines = []
             for record in records:
-                time, mean = record["forward"], fmean(x for name, x in record["errors"].items() if name != RANDOM)
+                time = record["forward"]
                 shown = f"{quartiles(time)} ({time['median'] / softmax['forward']['median']:.2f})"
-                errors = (mean, *record["errors"].values())
+                errors = (mean_error(record), *record["errors"].values())
                 lines.append([record["method"], shown, *(f"{error:.3f}" for error in errors)])
             parts += [
                 "‖out − softmax's‖ / ‖softmax's‖; time of a forward pass over one input, in brackets over softmax's.",
@@ -308,3 +306,35 @@ def blocks(found: Findings) -> list[str]:
             heading = ["attention in softmax's place, untrained", "loss", "masked-token accuracy, %"]
             parts.append(markdown(heading, lines))
     return parts
+
+
+def draw(found: Findings) -> Any:
+    """The mean error against the time of a forward pass, a panel for each source, a colour for each attention; None
+    where losses alone were measured.
+    """
+    sources = _by_source(found) if any("errors" in record for record in found.records) else {}
+    if not sources:
+        return None
+    picture, colours = new_figure(max(7.0, 6.5 * len(sources)), 5.2), dict[str, str]()
+    for axis, (source, records) in zip(
+        picture.subplots(1, len(sources), squeeze=False)[0], sources.items(), strict=True
+    ):
+        for record in records:
+            method, time = record["method"], record["forward"]["median"]
+            if method == SOFTMAX:
+                axis.axvline(time, color="black", linewidth=0.8, linestyle=":", label="softmax's time")
+                continue
+            colour = colours.setdefault(method.split()[0].rstrip(","), f"C{len(colours) % 10}")
+            axis.plot(time, mean_error(record), "o", color=colour, markersize=4)
+            axis.annotate(method, (time, mean_error(record)), (4, 2), textcoords="offset points", fontsize=6)
+        axis.legend(frameon=False, fontsize=7)
+        axis.set(title=source, xlabel="ms, forward", ylabel="error against softmax", xscale="log", yscale="log")
+        axis.grid(alpha=0.25)
+    return picture
+
+
+def _by_source(found: Findings) -> Mapping[str, list[Record]]:
+    sources = defaultdict[str, list[Record]](list)
+    for record in found.records:
+        sources[f"{record['source']}, {record['tokens']} tokens"].append(record)
+    return sources
