@@ -21,7 +21,7 @@ from outcomes import Record, read_runs, write_table
 
 from nystromformer.command_line import cli
 from nystromformer.files.paths import EXPERIMENTS, PROJECT
-from nystromformer.files.writing import write_json
+from nystromformer.files.writing import hold, write_json
 
 logger = logging.getLogger("nystromformer.study")
 OUT, RESULTS = (Path(place, Path(sys.argv[0]).stem) for place in ("runs", "results"))
@@ -91,8 +91,7 @@ async def run_line(stage: str, line: Line, data: Path, free: asyncio.Semaphore) 
                 process.terminate()
                 await process.wait()
                 raise
-        # Only now: importing torch takes seconds.
-        from nystromformer.machine import machine_facts
+        from nystromformer.machine import machine_facts  # only now: importing torch takes seconds
 
         write_json(line.marker(stage), {"commands": shown, "minutes": (time.time() - begun) / 60, **machine_facts()})
 
@@ -129,9 +128,7 @@ def main(stages: Mapping[str, Stage], *more: Callable[..., None]) -> None:
             raise typer.BadParameter(f"the code of {PROJECT} would run: change to it, or set PYTHONPATH=code")
         os.environ["OMP_NUM_THREADS"] = str(threads)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        from nystromformer.training.checkpoint import hold_folder  # imports torch
-
-        with hold_folder(OUT):
+        with hold(OUT / "run.lock", "refuse", f"{OUT}: a run is active here already"):
             for name in chosen or stages:
                 if failed := asyncio.run(run_lines(name, stages[name].lines, data.resolve(), jobs)):
                     sys.exit(f"failed: {', '.join(failed)}; see {OUT / 'logs'}")
