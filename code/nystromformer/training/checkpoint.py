@@ -101,14 +101,6 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return content | {"sha256": found[1].decode()}
 
 
-def stated_checksum(path: Path) -> str:
-    """The SHA-256 at a checkpoint's end, unverified; empty where there is none."""
-    with path.open("rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - _TRAILER_BYTES))
-        found = _TRAILER.fullmatch(file.read())
-    return found[1].decode() if found else ""
-
-
 def plain(facts: Mapping[str, Any]) -> dict[str, Any]:
     """The same plain data as JSON has it: a pickle tells equal objects from one that comes again, so only thus equal
     facts are equal bytes, of a run that was resumed as of one that was not."""

@@ -16,7 +16,7 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.start import initial_model, load_start_weights
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import Group
-from nystromformer.training.checkpoint import read_checkpoint, stated_checksum, write_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
 
 LONG = 100
 ONE_EPOCH: dict[str, Any] = {"pretraining_setting__epoch": 1}
@@ -89,7 +89,7 @@ def test_longer_from_shorter_through_the_command(
         "  encoder.embeddings.position.weight: positions: 32 repeated to 100",
         f"  {SKIP}: 5 taps amid 9, zeros around them",
     ]
-    origin = {"path": "/model/cp-0001.model", "sha256": stated_checksum(Path(given)), "step": 20}
+    origin = {"path": "/model/cp-0001.model", "sha256": read_checkpoint(Path(given))["sha256"], "step": 20}
     for suffix in ("cp", "model"):
         content = read_checkpoint(tmp_path / "model" / f"cp-0000.{suffix}")
         # A new run: it counts from 0.
@@ -121,7 +121,7 @@ def test_paths(source: Experiment, dataset: Dataset, tmp_path: Path, kind: str) 
         "relative to the folder above": f"../old/{name}",
     }
     weights, origin = begin(experiment_from(tmp_path / "new", paths[kind]), dataset)
-    assert origin == {"path": paths[kind], "sha256": stated_checksum(file), "step": 20}
+    assert origin == {"path": paths[kind], "sha256": read_checkpoint(file)["sha256"], "step": 20}
     for key, value in read_checkpoint(file)["model"].items():
         assert torch.equal(weights[key], value), key
 

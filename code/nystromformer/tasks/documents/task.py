@@ -205,7 +205,7 @@ class Documents(Definition):
                 figures = self.metrics(found, torch.from_numpy(examples.labels))
         return figures
 
-    def texts(self, loading: Loading) -> dict[str, Any]:
+    def texts(self) -> dict[str, Any]:
         assert self.rows.labels is not None
         names = self.rows.text_columns, self.rows.labels.columns
         return asdict(Recipe(self.answer, *names, self.question.separator, self.cut))

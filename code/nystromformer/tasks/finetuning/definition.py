@@ -147,7 +147,7 @@ class Definition(ABC):
         """
         return {}
 
-    def texts(self, loading: Loading) -> dict[str, Any] | None:
+    def texts(self) -> dict[str, Any] | None:
         """What predicting other texts needs beside a run's weights and tokenizer, as plain data; None where no run
         predicts others.
         """

@@ -140,7 +140,7 @@ def ask(opened: Opened, settings: Settings) -> Run:
         config=opened.config.model_dump(mode="json", by_alias=True),
         data=splits.fingerprint,
         main_metric=opened.main_metric,
-        texts=json.loads(json.dumps(task.texts(opened.loading))),
+        texts=json.loads(json.dumps(task.texts())),
         precision=opened.device.precision if model.mixed_precision is True else "",
         plan=PLAN_VERSION if settings.bucket > 1 else 1,
         rows={name: len(examples) for name, examples in splits.named.items()},

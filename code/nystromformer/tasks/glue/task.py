@@ -65,7 +65,7 @@ class Glue(Definition):
         positive = task.labels[1] if task.labels else ""
         return Splits(train, dict(validation), warnings + reduced, notes, positive=positive)
 
-    def texts(self, loading: Loading) -> dict[str, Any]:
+    def texts(self) -> dict[str, Any]:
         return asdict(Recipe(_answer(self.task), self.task.hub_sentences, ("label",)))
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:

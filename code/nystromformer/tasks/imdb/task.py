@@ -60,7 +60,7 @@ class Imdb(Definition):
         notes = [describe(examples) for examples in (train, validation)]
         return Splits(train, {"": validation}, [*chain(*sizes), *reduced], notes, positive=LABELS[1])
 
-    def texts(self, loading: Loading) -> dict[str, Any]:
+    def texts(self) -> dict[str, Any]:
         return asdict(Recipe(_ANSWER, ("text",), ("label",), has_breaks=True))
 
     def test(self, loading: Loading) -> dict[str, Examples]:

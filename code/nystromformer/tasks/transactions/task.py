@@ -59,7 +59,7 @@ class Transactions(Definition):
         notes = [*map(_describe, (train, validation)), *self.stored.manifest.notes]
         return Splits(train, {"": validation}, warnings, notes)
 
-    def texts(self, loading: Loading) -> dict[str, Any] | None:
+    def texts(self) -> dict[str, Any] | None:
         """What clients to predict must have in common with these."""
         return {"features": self.stored.manifest.features}
 
