@@ -2,23 +2,20 @@
 (docs/results/pretrained.md).
 
 DIR holds glue, and what minilm.py needs, whose stages `reviews`, `original` and `converted` have to be done. The
-learning rate was chosen by the stage `rates`: 1e-4 is the best of three for each. Some nine core-hours.
+learning rate was chosen by the stage `rates`: 1e-4 is the best of three for each. Some seven core-hours.
 """
 
 from collections.abc import Sequence
 
-from minilm import CONVERTED, STEPS, convert
 from study import Line, Stage, main
 
 KINDS = ("softmax", "near_far", "local", "nystrom", "linear")
-LONG_KINDS = ("softmax", "near_far", "nystrom")
 COUNTED = "--epoch 3 --lr 1e-4 --predict last --batch_size 16 --device cpu"
 """Of runs that count: nothing is chosen by their validation rows."""
 TRIED = "--validation 0.25 --epoch 1 --seed 7 --batch_size 16 --length 512 --device cpu"
 SEEDS = "--seed 0,1,2"
 REVIEWS = "code/run_classify.py --model {here} --train runs/minilm/reviews/train.jsonl --text text --label label"
 TESTED = f"{REVIEWS} --test runs/minilm/reviews/test.jsonl {COUNTED}"
-LONGER = "--set model.max_seq_len=1024 --set from_cp_positions=interpolate --set from_cp_resize=lossy"
 GLUE = "CoLA,SST-2,MRPC,STS-B,QQP,MNLI,QNLI,RTE,WNLI"
 
 
@@ -48,18 +45,6 @@ STAGES = {
         ("accuracy",),
     ),
     "reviews": Stage(each(KINDS, f"{TESTED} {SEEDS} --length 512"), ("accuracy",), "softmax"),
-    # Softmax needs no conversion: it is its own target.
-    "extended": Stage([
-        Line(kind, convert(CONVERTED.get(kind, kind), f"{steps} {LONGER} --validate_every 100", 1024))
-        for kind, steps in {"softmax": "--steps 0", "near_far": STEPS, "nystrom": STEPS}.items()
-    ]),
-    "reviews-1024": Stage(
-        [Line(kind, f"{TESTED} --seed 0 --length 1024", f"extended/{kind}") for kind in LONG_KINDS],
-        ("accuracy",), "softmax",
-    ),
-    "reviews-windows": Stage(
-        each(LONG_KINDS, f"{TESTED} --seed 0 --length 512 --cut windows"), ("accuracy",), "softmax"
-    ),
     "questions": Stage(each(KINDS, glue("QNLI", 3000, SEEDS)), ("accuracy",), "softmax"),
     # All rows have fewer than 64 tokens, for which Nyström attention with 64 landmarks is exact.
     "sentences": Stage(

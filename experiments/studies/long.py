@@ -18,7 +18,6 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from finetune import LONGER
 from minilm import CONVERTED, STEPS
 from outcomes import Record
 from study import Line, Stage, main
@@ -110,8 +109,9 @@ CHOSEN = {**CONVERTED, "softmax": "softmax", "nystrom": "nystrom,num_landmarks=1
 
 def extend(name: str, steps: str = STEPS) -> Line:
     """MiniLM with 1,024 positions and another attention, converted at that length."""
+    longer = "--set model.max_seq_len=1024 --set from_cp_positions=interpolate --set from_cp_resize=lossy"
     text = f"--input {{out}}/reviews/all/unlabelled.jsonl --least_tokens {LEAST} --held_out 48 --validate_every 100"
-    rows = f"--rows 4 --length 1024 {LONGER} {steps}"
+    rows = f"--rows 4 --length 1024 {longer} {steps}"
     return Line(name, f"code/run_export.py convert {{data}}/minilm {{here}} --attention {CHOSEN[name]} {text} {rows}")
 
 
