@@ -104,7 +104,7 @@ BESIDE = " ".join(f"--attention {each}" for each in EQUAL_KEYS)
 def compare(name: str, lengths: tuple[int, ...]) -> Line:
     """Errors and times on the tensors of several lengths."""
     tensors = " ".join(f"--tensors {{out}}/tensors/{length}/{length}.safetensors" for length in lengths)
-    return Line(name, f"code/run_benchmark.py approximation {tensors} {BESIDE} --out {{results}}/{name}")
+    return Line(name, f"code/run_benchmark.py approximation {tensors} {BESIDE} --out results/equal-keys/{name}")
 
 
 SPAN = "code/run_benchmark.py span --model {out}/original/softmax --dataset {here} --rows 500 --out {results}/span"
@@ -117,7 +117,7 @@ STAGES = {
     "tensors": Stage(
         [Line(str(n), f"{EXTENDED} {n} && {CAPTURE} {n} {{here}}") for n in (512, 1024, 2048, 4096, 8192, 16384)]
     ),
-    "equal-keys": Stage([compare("equal-keys", (2048, 4096)), compare("equal-keys-lengths", (512, 1024, 8192, 16384))]),
+    "equal-keys": Stage([compare("errors", (2048, 4096)), compare("errors-lengths", (512, 1024, 8192, 16384))]),
     "span": Stage([Line("softmax", f"{PREPARE} {CORPORA} {TOKENIZER} --length 512 --out {{here}} && {SPAN}")]),
 }  # fmt: skip
 

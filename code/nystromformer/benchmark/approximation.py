@@ -315,6 +315,8 @@ def draw(found: Findings) -> Any:
     sources = _by_source(found) if any("errors" in record for record in found.records) else {}
     if not sources:
         return None
+    from matplotlib.ticker import LogLocator
+
     picture, colours = new_figure(max(7.0, 6.5 * len(sources)), 5.2), dict[str, str]()
     for axis, (source, records) in zip(
         picture.subplots(1, len(sources), squeeze=False)[0], sources.items(), strict=True
@@ -327,8 +329,14 @@ def draw(found: Findings) -> Any:
             colour = colours.setdefault(method.split()[0].rstrip(","), f"C{len(colours) % 10}")
             axis.plot(time, mean_error(record), "o", color=colour, markersize=4)
             axis.annotate(method, (time, mean_error(record)), (4, 2), textcoords="offset points", fontsize=6)
-        axis.legend(frameon=False, fontsize=7)
-        axis.set(title=source, xlabel="ms, forward", ylabel="error against softmax", xscale="log", yscale="log")
+        axis.legend(frameon=False, fontsize=7, loc="upper right")
+        times = [record["forward"]["median"] for record in records]
+        # Room for the names to the right of the last point.
+        axis.set(title=source, xlabel="ms, forward", ylabel="error against softmax", xscale="log", ylim=(0, None))
+        axis.set(xlim=(min(times) * 0.8, max(times) ** 1.4 / min(times) ** 0.4))
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.minorticks_off()
         axis.grid(alpha=0.25)
     return picture
 
