@@ -3,7 +3,8 @@
 
 DIR holds imdb/aclImdb_v1.tar.gz, and minilm as of minilm.py. All reviews have more than 512 tokens: 1,000 to train on,
 of which 200 choose the epoch, and 2,000 for the test. The archive numbers the reviews of a class film by film, so
-blocks of consecutive numbers stay on one side. Some eight core-hours.
+blocks of consecutive numbers stay on one side. The learning rate is the best of three for softmax and for near_far
+alike on other reviews (finetune.py). Some eight core-hours.
 
 What each outcome means, written before the runs. Softmax on 1,024 tokens above 512, and near_far equal to it: length
 pays, and near_far keeps the gain at its price. Windows equal to 1,024 tokens: windows suffice. Softmax gains nothing:
@@ -124,14 +125,6 @@ STAGES = {
     ),
     # Softmax is its own target: no step would change it.
     "extended": Stage([extend("near_far"), extend("softmax", "--steps 0"), extend("nystrom")]),
-    "rates": Stage(
-        [
-            Line(f"{arm}-{rate}", f"{READ} {ARMS[arm][0]} --epoch 1 --seed 7 --lr {rate}", ARMS[arm][1])
-            for arm in ("softmax-512", "near_far-1024")
-            for rate in ("3e-5", "1e-4", "3e-4")
-        ],
-        ("accuracy",),
-    ),
     "read": Stage(
         [Line(arm, f"{READ} {how} {COUNTED}", start) for arm, (how, start) in ARMS.items()],
         ("accuracy",), "softmax-512",
