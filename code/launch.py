@@ -51,7 +51,6 @@ def launcher() -> typer.Typer:
     app.info.help = __doc__
     starts = [(each.command, f"code/{each.file}", each.does, "experiment") for each in SCRIPTS.values()]
     starts += [(name, f"code/run_{name}.py", does, "run") for name, does in _OF_RUNS.items()]
-    starts += [("preprocess", "data-preprocessing/SCRIPT", "Make a corpus (wiki) or rows of a length (512)", "script")]
     for start in starts:
         app.command(start[0], cls=CheckedCommand, context_settings=_REST)(_wrapped(start_command(*start)))
     for function in _WITHOUT_SCRIPT:

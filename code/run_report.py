@@ -9,16 +9,19 @@ from nystromformer.command_line import cli
 from nystromformer.files.paths import EXPERIMENTS, experiment_folder
 from nystromformer.tables import show
 
+Runs = Annotated[
+    list[Path],
+    typer.Argument(
+        parser=experiment_folder, metavar="RUNS...", help="Experiment folders, such as nystrom-512 softmax-512."
+    ),
+]
+Table = Annotated[
+    Path, typer.Option("--out", help="Output table, ending in .md; a .json of the same name is written beside it.")
+]
+
 
 def pretraining(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            parser=experiment_folder,
-            metavar="RUNS...",
-            help="Experiment folders to compare, such as nystrom-512 softmax-512.",
-        ),
-    ],
+    runs: Runs,
     out: Annotated[Path, typer.Option("--out", help="Output picture: PNG, SVG or PDF, by its ending.")] = Path(
         "pretraining.png"
     ),
@@ -30,17 +33,7 @@ def pretraining(
     typer.echo(f"picture: {out}")
 
 
-def table2(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            parser=experiment_folder, metavar="RUNS...", help="Experiment folders with finished fine-tuning runs."
-        ),
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", help="Output table, ending in .md; a .json of the same name is written beside it.")
-    ] = Path("table2.md"),
-) -> None:
+def table2(runs: Runs, out: Table = Path("table2.md")) -> None:
     """Compare the results of fine-tuning with the paper's Table 2, and list the settings of each."""
     from nystromformer.report.table2 import write_table2
 
@@ -53,9 +46,7 @@ def lra(
         list[Path] | None,
         typer.Argument(help="Experiment folders with finished runs. Default: all of experiments/lra/."),
     ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", help="Output table, ending in .md; a .json of the same name is written beside it.")
-    ] = Path("lra.md"),
+    out: Table = Path("lra.md"),
 ) -> None:
     """Compare runs on the Long Range Arena with the paper's Table 3: scores, time and memory."""
     from nystromformer.report.lra import write_lra
@@ -70,9 +61,7 @@ def transactions(
         list[Path] | None,
         typer.Argument(help="Experiment folders with finished runs. Default: experiments/transactions/encoder."),
     ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", help="Output table, ending in .md; a .json of the same name is written beside it.")
-    ] = Path("transactions.md"),
+    out: Table = Path("transactions.md"),
 ) -> None:
     """Compare runs on clients' events: Gini, differences from the LSTM, shifts, time and memory."""
     from nystromformer.report.transactions import write_transactions

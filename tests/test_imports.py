@@ -104,7 +104,7 @@ NOT_WHEN_IMPORTED = {"torch", "transformers", "datasets", "triton", "sklearn", "
 """Libraries that take a second or more to import."""
 QUICK = (
     *("command_line", "errors", "files", "config", "container"),
-    *("data", "data.preprocessing", "runs", "benchmark.questions"),
+    *("data", "data.preprocessing", "runs"),
 )
 """Rooms and packages that import none of these before one of their functions is called, nor anything that does:
 mistakes in a command show at once.

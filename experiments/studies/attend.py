@@ -111,11 +111,6 @@ SPANNED = (
     *("512-conv/softmax-conv/0", "512-conv/nystrom-conv/0"),
 )
 MODELS = " ".join(f"--model {{out}}/{each}" for each in SPANNED)
-PUT_IN = (
-    *("near_far,num_landmarks=64", "near_far,num_landmarks=64,num_blocks=2", "mra", "local,block_size=32"),
-    *("local,block_size=64", "nystrom,num_landmarks=64", "nystrom,num_landmarks=128", "linear"),
-)
-LOSS = "--parts loss --score_rows 800 --repeats 1 " + " ".join(f"--attention {each}" for each in PUT_IN)
 ROWS = "--dataset {out}/rows/512 --out {results}"
 SCORED: Mapping[str, Any] = {"metrics": ("mlm_accuracy", "loss"), "read": read_validation}
 STAGES = {
@@ -124,7 +119,6 @@ STAGES = {
     "512-conv": stage_512("-conv"),
     "512-attend": Stage([
         Line("span", f"code/run_benchmark.py span {MODELS} {ROWS}/span --rows 500"),
-        Line("put-in", f"code/run_benchmark.py approximation --model {{out}}/{SOURCE} {ROWS}/put-in {LOSS}"),
     ]),
     "256": Stage([encoder_256(*each) for each in attentions(16, 32).items()], base="softmax-noconv", **SCORED),
     "128": Stage(

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -107,7 +106,7 @@ def time_replaced() -> list[dict[str, Any]]:
             works[f"encoder: {title}"] = partial(models[name], tokens)
         with torch.no_grad():
             timings = time_side_by_side(works, repeats_at(length, REPEATS))
-        rows += [{"what": what, "tokens": length, **asdict(timing)} for what, timing in timings.items()]
+        rows += [{"what": what, "tokens": length, **timing} for what, timing in timings.items()]
     return rows
 
 
@@ -133,7 +132,7 @@ def time_exported(folder: Path) -> list[dict[str, Any]]:
             works = {"PyTorch": partial(whole, **inputs), "onnxruntime": partial(session.run, None, arrays)}
             with torch.no_grad():
                 timings = time_side_by_side(works, REPEATS)
-            rows += [{"what": what, "batch": batch, "tokens": length, **asdict(one)} for what, one in timings.items()]
+            rows += [{"what": what, "batch": batch, "tokens": length, **one} for what, one in timings.items()]
     return rows
 
 

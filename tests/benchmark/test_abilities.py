@@ -1,19 +1,16 @@
 """Small tasks: that their answers are right, that nothing gives them away, what a run keeps, and what is refused."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from nystromformer.benchmark.abilities import Cell, blocks, learn, list_cells, measure_abilities
 from nystromformer.benchmark.ability_tasks import KINDS, NO_ANSWER, TASKS, VALUES, Rows
 from nystromformer.benchmark.findings import Findings, Record
-from nystromformer.benchmark.questions.shipped import Abilities
+from nystromformer.benchmark.questions.abilities import Abilities, blocks, learn, list_cells
 from nystromformer.config import ATTENTIONS
-from nystromformer.errors import UserError
 
 LENGTH = 32
 
@@ -62,6 +59,8 @@ def test_answers_are_those_of_a_plain_reading(task: str) -> None:
     rows = drawn(task)
     for tokens, marks, answers in zip(*(x.tolist() for x in rows[:3]), strict=True):
         assert answers == ORACLES[task](tokens, marks)
+    assert all(map(torch.equal, rows, drawn(task)))
+    assert not all(map(torch.equal, rows, drawn(task, seed=1)))
     shape = TASKS[task](LENGTH, None)
     assert int(rows.tokens_RN.max()) < shape.vocab_size
     assert int(rows.marks_RN.max()) < shape.marks
@@ -81,15 +80,6 @@ def test_a_position_tells_nothing_of_its_answer(task: str) -> None:
     assert right < 1 / kinds + 0.03
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_a_seed_fixes_rows(task: str) -> None:
-    def same(a: Rows, b: Rows) -> bool:
-        return all(map(torch.equal, a, b))
-
-    assert same(drawn(task), drawn(task))
-    assert not same(drawn(task), drawn(task, seed=1))
-
-
 def test_values_are_asked_for_their_keys_in_training_alone() -> None:
     seen, trained = drawn("recall"), drawn("recall", training=True)
     values = seen.tokens_RN >= LENGTH // 2
@@ -99,10 +89,15 @@ def test_values_are_asked_for_their_keys_in_training_alone() -> None:
     assert (seen.answers_RN[values] == NO_ANSWER).all()
 
 
+def cell(
+    task: str, length: int, pairs: int | None, attention: dict[str, object], seed: int = 0, limit: float = 120.0
+) -> Record:
+    return {"task": task, "length": length, "pairs": pairs, "attention": attention, "seed": seed, "limit": limit}
+
+
 def test_softmax_learns_and_one_landmark_does_not() -> None:
     def reached(seconds: float, **attention: object) -> Record:
-        (record,) = learn(Cell("shift_1", 8, None, dict(attention), 0, seconds), "here")
-        return record
+        return learn(cell("shift_1", 8, None, attention, limit=seconds), "here")
 
     softmax, single = reached(120.0, name="softmax"), reached(1.0, name="nystrom", num_landmarks=1)
     assert softmax["solved"]
@@ -113,33 +108,39 @@ def test_softmax_learns_and_one_landmark_does_not() -> None:
 
 
 @pytest.mark.slow
-def test_finished_cells_stay_and_more_time_begins_anew_what_did_not_get_there(tmp_path: Path) -> None:
-    asked = {"tasks": ("needle",), "attentions": ("softmax", "local,block_size=2/4"), "lengths": (16,), "workers": 1}
+def test_finished_cells_stay_and_more_time_begins_anew_what_did_not_get_there(
+    tmp_path: Path, run_benchmark: Callable[..., str]
+) -> None:
+    asked = ("--task", "needle", "--attention", "softmax", "--attention", "local,block_size=2/4", "--length", 16)
 
-    def measure(seconds: float) -> Findings:
-        assert "needle" in measure_abilities(Abilities(**asked, seconds=seconds), tmp_path)
+    def measure(seconds: int) -> Findings:
+        run = ("abilities", *asked, "--workers", 1, "--seconds", seconds, "--out", tmp_path)
+        assert "needle" in run_benchmark(*run)
         found = Findings.read(tmp_path / "abilities.json")
         assert found is not None
         return found
 
-    first, again = measure(0.05), measure(0.05)
+    first, again = measure(1), measure(1)
     assert again == first
     assert len(first.records) == 3
-    more = measure(0.1)
-    assert {record["limit"] for record in more.records} == {0.1}
+    unsolved = {str(each["attention"]) for each in first.records if not each["solved"]}
+    more = measure(2)
+    assert {str(each["attention"]) for each in more.records if each["limit"] == 2} == unsolved
     assert more.machine["processor"]
 
 
-def test_a_damaged_file_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused_before_anything_is_measured(
+    tmp_path: Path, run_benchmark: Callable[..., str]
+) -> None:
     (tmp_path / "abilities.json").write_text('{"records": []}')
-    with pytest.raises(UserError, match=r"abilities\.json: expected the file of a benchmark"):
-        measure_abilities(Abilities(), tmp_path)
+    told = run_benchmark("abilities", "--out", tmp_path, status=2)
+    assert "abilities.json: expected the file of a benchmark" in told
 
 
 def record(landmarks: int, solved: bool, seed: int = 0, taps: int | None = None, **others: object) -> Record:
     attention = {"name": "nystrom", "num_landmarks": landmarks} | ({} if taps is None else {"conv_kernel_size": taps})
     reached = {"accuracy": 0.995 if solved else 0.5, "guessing": 0.1, "solved": solved, "steps": 100, "seconds": 3.0}
-    return asdict(Cell("lookup", 64, 8, attention, seed, 120.0)) | reached | {"commit": "abc"} | others
+    return cell("lookup", 64, 8, attention, seed) | reached | {"commit": "abc"} | others
 
 
 def test_the_table_has_means_spreads_and_who_got_there() -> None:
@@ -153,8 +154,8 @@ def test_the_table_has_means_spreads_and_who_got_there() -> None:
 
 def test_default_has_every_attention_and_slashes_give_several_values() -> None:
     cells = list_cells(Abilities(tasks=["needle"]))
-    assert {cell.attention["name"] for cell in cells} == set(ATTENTIONS)
-    near_far = next(cell.attention for cell in cells if cell.attention.get("num_blocks") == 1)
+    assert {each["attention"]["name"] for each in cells} == set(ATTENTIONS)
+    near_far = next(each["attention"] for each in cells if each["attention"].get("num_blocks") == 1)
     assert near_far == {"name": "near_far", "block_size": 8, "num_landmarks": 8, "num_selected": 4, "num_blocks": 1}
     grid = list_cells(Abilities(["lookup"], ["local,block_size=4/8,neighbours=1/2"], (32,), (4, 8), (0, 9), 2))
     assert len(grid) == 2 * 2 * 2 * 2 * 2

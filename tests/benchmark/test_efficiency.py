@@ -11,11 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nystromformer.benchmark import efficiency
-from nystromformer.benchmark.efficiency import crossover, exponent, leave_out, measure_at
 from nystromformer.benchmark.findings import Findings
 from nystromformer.benchmark.methods import CONTROL, EQUAL_KEYS, MASKED, SDPA, WRITTEN_OUT, choose_methods, expand
-from nystromformer.benchmark.questions.shipped import Efficiency
+from nystromformer.benchmark.questions import efficiency
+from nystromformer.benchmark.questions.efficiency import Efficiency, crossover, exponent, leave_out, measure_at
 from nystromformer.config import ATTENTIONS
 from nystromformer.config.attention_text import parse_attention
 

@@ -11,16 +11,10 @@ from nystromformer.config import ATTENTIONS, attention_config
 
 SMALL = {
     "nystrom": {"num_landmarks": 8, "conv_kernel_size": 5, "pinv_start": "batch"},
-    "local": {"block_size": 8},
     "linformer": {"projected_length": 8, "sharing": "layer"},
-    "longformer": {"window": 16, "num_global_tokens": 0},
-    "bigbird": {"block_size": 4},
     "reformer": {"chunk_length": 16},
-    "sinkhorn": {"block_size": 16},
 }
 """Settings for 64 tokens."""
-SAME = ("nystrom", "linear", "local", "longformer")
-"""What learns nothing but a convolution and draws nothing: there the public implementation computes the same."""
 INSTALLED = [(name, one) for name in ATTENTIONS for one in installed_peers(name)]
 
 
@@ -43,15 +37,14 @@ def test_an_implementation_takes_what_ours_takes(name: str, peer: str) -> None:
     built = built.double() if is_exact else built  # type: ignore[attr-defined]
     out = built(*x)
     assert out.shape in ((2, 4, 64, 16), (2, 64, 64))
-    if name not in SAME:
+    if not is_exact:  # what learns or draws something else
         return
     ours = create_attention(config, num_heads=4, head_dim=16)
     if ours.skip is not None:
         ours.skip.weight.copy_(next(p for p in built.parameters() if p.ndim == 4))  # type: ignore[attr-defined]
     out = out if out.ndim == 4 else out.unflatten(2, (4, 16)).transpose(1, 2)
     # nystrom-attention divides by the largest row sum too, which is one up to rounding.
-    bound = 1e-5 if is_exact else 1e-4
-    torch.testing.assert_close(out, (ours.double() if is_exact else ours)(*x), rtol=bound, atol=bound)
+    torch.testing.assert_close(out, ours.double()(*x), rtol=1e-5, atol=1e-5)
 
 
 def test_softmax_written_out_is_softmax() -> None:
@@ -76,4 +69,4 @@ def test_timings_are_of_every_work() -> None:
     # Neither is always the one that finds what the other left in the caches.
     assert len(pairs) == 10
     assert set(pairs) == {"ab", "ba"}
-    assert all(0 <= t.low <= t.median <= t.high for t in timings.values())
+    assert all(0 <= t["low"] <= t["median"] <= t["high"] for t in timings.values())

@@ -10,7 +10,7 @@ from small import small_data
 
 from nystromformer.attention import AttentionMask, create_attention
 from nystromformer.benchmark.findings import Record
-from nystromformer.benchmark.span import mean_distance, spans_of_rows
+from nystromformer.benchmark.questions.span import mean_distance, spans_of_rows
 
 
 def test_the_span_is_the_mean_distance_by_weight() -> None:

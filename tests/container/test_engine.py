@@ -1,9 +1,7 @@
 """The launcher against a real engine: training that is killed and resumed, predictions, the service."""
 
 import json
-import shlex
 import signal
-import subprocess
 import urllib.request
 from pathlib import Path
 
@@ -77,36 +75,6 @@ def test_what_cannot_start_says_why(engine: Engine, launch: Launcher, dataset_fo
     missing = launch("pretrain", folder, "--dataset", dataset_folder, "--gpus", "none", "--image", "absent", status=2)
     assert "launch.py build" in missing.stderr
     assert names(engine) == set()
-
-
-def test_the_printed_docker_command_makes_the_same_container(
-    engine: Engine, launch: Launcher, docker_command: str, dataset_folder: Path, tmp_path: Path
-) -> None:
-    folder = experiment(tmp_path / "odd name's $HOME", epochs=40)
-    words = ("pretrain", folder, "--dataset", dataset_folder, "--gpus", "none", "--env", "A=b c")
-    more = ("--set", "model.dropout_prob=0", "--restart", "on-failure:2", "--mount", f"{tmp_path}:/more:ro")
-    line = launch(*words, *more, "--dry_run").stdout
-    assert names(engine) == set()
-
-    launch(*words, *more)
-    (name,) = names(engine)
-    ours = essentials(engine, name)
-    engine.client.containers.get(name).remove(force=True)
-    shell = ["/bin/bash", "-c", line.replace("docker", docker_command, 1)]
-    made = subprocess.run(shell, env=engine.env, capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
-    assert ours == essentials(engine, name)
-    assert shlex.split(line)[-1] == ours["Cmd"][-1]
-
-
-def essentials(engine: Engine, name: str) -> dict[str, object]:
-    """What of `docker inspect` decides what a container does."""
-    detail = engine.client.api.inspect_container(name)
-    config, host = detail["Config"], detail["HostConfig"]
-    kept = {key: config.get(key) for key in ("Cmd", "User", "Labels", "Image", "StopTimeout")}
-    kept |= {key: host.get(key) for key in ("NetworkMode", "IpcMode", "RestartPolicy", "Init")}
-    mounts = sorted((mount["Source"], mount["Destination"], mount["RW"]) for mount in detail["Mounts"])
-    return {**kept, "Env": sorted(config["Env"]), "Mounts": mounts}
 
 
 def test_predictions_and_the_service(launch: Launcher, dataset_folder: Path, tmp_path: Path) -> None:

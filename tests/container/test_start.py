@@ -12,7 +12,6 @@ from small import ROOT, write_experiment
 
 from nystromformer.container.scripts import CODE_FOLDER
 
-HERE = ROOT / "data-preprocessing"
 CODE = (CODE_FOLDER, "/code", True)
 
 
@@ -46,7 +45,7 @@ def test_the_launchers_flags(fake: FakeEngine, launch: Launcher, words: tuple[ob
     fake.images, fake.security = {"mine:2"}, ["name=rootless"]
     launch(
         *words,
-        *("--image", "mine:2", "--name", "first", "--network", "none", "--restart", "on-failure:3"),
+        *("--image", "mine:2", "--name", "first", "--network", "none"),
         *("--mount", f"{tmp_path}:/a:ro", "--env", "A=1", "--env", "B=x y=z", "--gpus", "none"),
     )
     (sent,), host = fake.sent, fake.sent[0]["HostConfig"]
@@ -55,7 +54,6 @@ def test_the_launchers_flags(fake: FakeEngine, launch: Launcher, words: tuple[ob
     assert sent["Cmd"][2].endswith(">> /model/first.txt 2>&1")
     assert "DeviceRequests" not in host
     assert host["NetworkMode"] == "none"
-    assert host["RestartPolicy"] == {"Name": "on-failure", "MaximumRetryCount": 3}
     assert {(tmp_path, "/a", True), CODE} < mounts(sent)
 
 
@@ -136,19 +134,15 @@ def read_line(line: str) -> dict[str, list[Any]]:
     raise AssertionError(line)
 
 
-@pytest.mark.parametrize(
-    "more", [["--gpus", "0,1"], ["--gpus", "none", "--env", "A=b c"], ["--restart", "on-failure:2", "--network", "n"]]
-)
-@pytest.mark.parametrize("command", ["pretrain", "serve", "predict", "preprocess"])
+@pytest.mark.parametrize("more", [["--gpus", "0,1"], ["--gpus", "none", "--env", "A=b c"], ["--network", "n"]])
+@pytest.mark.parametrize("command", ["pretrain", "serve", "predict"])
 def test_the_docker_line_is_what_the_engine_is_sent(
     fake: FakeEngine, launch: Launcher, words: tuple[object, ...], tmp_path: Path, command: str, more: list[str]
 ) -> None:
     run = {"serve": [], "predict": ["--input", tmp_path, "--out", tmp_path / "out.csv"]}
-    start = {"pretrain": [*words], "preprocess": ["preprocess", "wiki", "--out", tmp_path, "--name", "made-by-a-test"]}
-    start |= {name: [name, words[1], *flags] for name, flags in run.items()}
+    start = {"pretrain": [*words], **{name: [name, words[1], *flags] for name, flags in run.items()}}
     line = read_line(launch(*start[command], *more, "--dry_run").out)
     launch(*start[command], *more)
-    (HERE / "made-by-a-test.txt").unlink(missing_ok=True)
     (sent,), host = fake.sent, fake.sent[0]["HostConfig"]
     assert line.pop("--name") == [sent["Name"]]
     assert line.pop("words") == [sent["Image"], *sent["Cmd"]]
@@ -167,8 +161,6 @@ def test_the_docker_line_is_what_the_engine_is_sent(
         ids = None if text == "all" else next(csv.reader([text]))[0].removeprefix("device=").split(",")
         assert host["DeviceRequests"] == [docker.types.DeviceRequest(count=-1 if ids is None else 0, device_ids=ids,
                                                                      capabilities=[["gpu"]])]  # fmt: skip
-    policy, _, retries = line.pop("--restart", ["no"])[0].partition(":")
-    assert host["RestartPolicy"] == {"Name": policy, "MaximumRetryCount": int(retries or 0)}
     assert not line, "the line says more than the engine is sent"
 
 
@@ -206,27 +198,13 @@ def test_the_service_is_reached_at_its_port_alone(
     assert line["words"][2:] == ["/code/run_serve.py", str(tmp_path / "run"), "--host", host, *passed.split()]
 
 
-@pytest.mark.parametrize(("name", "script"), [("wiki", "wiki/preprocess.py"), ("512", "preprocess_data_512.py")])
-def test_preprocessing(launch: Launcher, name: str, script: str) -> None:
-    line = read_line(launch("preprocess", name, "--source", "/d", "--out", "/e/f", "--workers", "4", "--dry_run").out)
-    assert line["--name"] == [f"preprocess-{name}"]
-    assert "--gpus" not in line
-    words = f"exec python3 /data-preprocessing/{script} --workers 4 --source /d --out /e/f"
-    assert line["words"][-1] == f"{words} >> /data-preprocessing/preprocess-{name}.txt 2>&1"
-    assert {mount for mount in line["--mount"] if mount[1] != "/code"} == {
-        (str(HERE), "/data-preprocessing", False), ("/d", "/d", True), ("/e", "/e", False),
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["pretrain", "{home}", "--gpus", "0;1"], "--gpus 0;1: expected all, none, or numbers"),
-        (["pretrain", "{home}", "--restart", "always"], "--restart always: expected no, or on-failure:N"),
         (["pretrain", "{home}", "--mount", "/x:relative"], "--mount /x:relative: expected FOLDER:/IN/CONTAINER"),
         (["pretrain", "{home}", "--env", "=value"], "--env =value: expected NAME=VALUE"),
         (["pretrain", "{home}", "--learning_rate", "1"], "No such option: --learning_rate"),
-        (["pretrain", "{home}", "--workers", "-1"], "--workers"),
         (["pretrain", "{home}", "--set", "model.num_layers=0"], "model.num_layers"),
         (["pretrain", "{home}", "--attention", "nystrm"], "did you mean nystrom?"),
         (["pretrain", "--workers", "2", "{home}"], "--workers: expected the folder"),
@@ -234,8 +212,6 @@ def test_preprocessing(launch: Launcher, name: str, script: str) -> None:
         (["pretrain", "{home}", "another"], "another"),
         (["glue", "{home}"], "Missing option '--task'"),
         (["predict", "{home}", "--input", "x.csv"], "Missing option '--out'"),
-        (["serve", "{home}", "--port", "-1"], "--port"),
-        (["preprocess", "wikipedia"], "preprocess wikipedia: expected one of"),
         (["build", "--build_arg", "x"], "--build_arg x: expected NAME=VALUE"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from corpora import open_verified, paragraph
-from doc_examples import ROOT, Block, apply, blocks, commands, copy_of_project, run
+from doc_examples import ROOT, apply, blocks, commands, copy_of_project, run
 
 from nystromformer.data.preprocessing.corpora.files import CHUNK_BYTES
 from nystromformer.data.preprocessing.corpus import read_documents
@@ -16,10 +16,6 @@ from nystromformer.data.preprocessing.unified import read_corpus
 
 ADDING = ROOT / "docs" / "adding.md"
 DAYS, ARTICLES_PER_DAY = 30, 4
-
-
-def example_blocks() -> list[Block]:
-    return blocks(ADDING, "A corpus")
 
 
 def make_articles() -> list[dict[str, Any]]:
@@ -45,22 +41,10 @@ def write_gazette(folder: Path, articles: list[dict[str, Any]]) -> None:
         plain.writelines(json.dumps({**article, "scan": scan}) + "\n" for article in articles[half:])
 
 
-def test_the_page_shows_every_file_and_command() -> None:
-    examples = example_blocks()
-    assert [block.file for block in examples if block.file] == [
-        "data-preprocessing/gazette/preprocess.py",
-        ".dockerignore",
-        "tests/data/preprocessing/test_gazette.py",
-    ]
-    assert len(commands(examples)) == 3
-    [line] = [block.text for block in examples if block.language == "json"]
-    assert set(json.loads(line)) == {"date", "title", "paragraphs", "scan"}
-
-
 @pytest.mark.slow
 def test_a_corpus_is_added_as_the_page_says(tmp_path: Path) -> None:
     project = copy_of_project(tmp_path / "project")
-    examples = example_blocks()
+    examples = blocks(ADDING, "A corpus")
     script, *_ = apply(examples, project)
     articles = make_articles()
     write_gazette(script.parent, articles)

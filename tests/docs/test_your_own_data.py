@@ -31,12 +31,6 @@ def write(path: Path, rows: int, labelled: bool = True) -> None:
             writer.writerow([f"{word} {filling}", stars][: 1 + labelled])
 
 
-def test_there_are_five_and_a_report() -> None:
-    scripts = [words[1] for words in COMMANDS]
-    names = ("export", "classify", "predict", "explain", "serve", "report")
-    assert scripts == [f"code/run_{name}.py" for name in names]
-
-
 @pytest.mark.slow
 def test_the_five_commands_lead_from_a_table_to_a_served_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

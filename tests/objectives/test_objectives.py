@@ -1,4 +1,4 @@
-"""Objectives that are no sum over examples: by bounds, by enumeration, and by solvers.
+"""Objectives that are no sum over examples: by bounds, and by enumeration.
 
 Shapes: n examples.
 """
@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 from sklearn.metrics import fbeta_score, jaccard_score, precision_score, recall_score
 from small import ROOT
 from torch import Tensor
@@ -70,18 +69,6 @@ def test_a_constraint_that_the_bounds_keep_is_kept(rows: list[tuple[float, int]]
         (broken,) = torch.autograd.grad(objective.loss(logits, labels, weights), objective.dual_parameters())
         if broken <= 0 and told.any():
             assert exact(labels.long(), told, zero_division=1.0) >= target - 1e-9
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_gradients_are_those_of_finite_differences(name: str) -> None:
-    torch.manual_seed(0)
-    logits = torch.randn(12, dtype=torch.float64, requires_grad=True)
-    labels = (torch.arange(12) % 3 == 0).double()
-    objective = KINDS[name](1 / 3).double()
-    variables = list(objective.parameters())
-    assert torch.autograd.gradcheck(
-        lambda x, *_: objective.loss(x, labels, torch.ones(12).double()), (logits, *variables)
-    )
 
 
 def counts(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -193,37 +180,6 @@ def test_classes_of_another_number_are_refused_and_what_is_masked_has_no_gradien
     assert logits.grad is not None
     assert logits.grad.isfinite().all()
     assert not logits.grad[2].any()
-
-
-def test_a_linear_model_reaches_what_a_solver_finds() -> None:
-    """Precision at a recall with the bounds is convex in the model's weights."""
-    random = np.random.default_rng(0)
-    inputs = random.normal(size=(120, 2))
-    labels = (inputs @ [1.0, -0.5] + random.normal(size=120) > 1.0).astype(np.float64)
-    share, target = labels.mean(), 0.8
-
-    def bounds(weights: np.ndarray) -> tuple[float, float]:
-        margins = np.where(labels > 0, -1, 1) * (inputs @ weights[:2] + weights[2])
-        errors = np.logaddexp(0, margins) / np.log(2)
-        return float((errors * labels).mean()), float((errors * (1 - labels)).mean())
-
-    solved = minimize(
-        lambda weights: bounds(weights)[1],
-        np.zeros(3),
-        constraints={"type": "ineq", "fun": lambda weights: (1 - target) * share - bounds(weights)[0]},
-    )
-    x, y = torch.from_numpy(inputs).float(), torch.from_numpy(labels).float()
-    model, objective = torch.nn.Linear(2, 1), PrecisionAtRecall(target, share)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    for _ in range(1500):
-        optimizer.zero_grad()
-        objective(model(x)[:, 0], y).backward()
-        optimizer.step()
-        ascend(objective.dual_parameters(), 1.0)
-    found = np.concatenate([model.weight.detach().numpy()[0], model.bias.detach().numpy()]).astype(np.float64)
-    missed, wrong = bounds(found)
-    assert missed <= (1 - target) * share + 2e-3
-    assert wrong == pytest.approx(solved.fun, rel=0.03)
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name != "auroc"])

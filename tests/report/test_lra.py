@@ -147,6 +147,8 @@ def test_too_short_a_run_has_no_speed(tmp_path: Path) -> None:
         (place / "log.jsonl").write_text('{"type": "start", "step": 0, "time": 1.0}\n')
     write_lra([folder], tmp_path / "lra.md")
     assert json.loads((tmp_path / "lra.json").read_text())["cells"][0]["examples_per_second"] is None
+    with pytest.raises(UserError, match=r"expected a name that ends in \.md"):
+        write_lra([folder], tmp_path / "lra.txt")
 
 
 def test_nothing_finished_says_what_to_run(tmp_path: Path) -> None:
@@ -154,6 +156,4 @@ def test_nothing_finished_says_what_to_run(tmp_path: Path) -> None:
     begun(folder / "model" / "lra" / "listops" / "scratch-x")
     with pytest.raises(UserError, match=r"e: expected finished runs, found none; run one first, .*run_lra"):
         write_lra([folder], tmp_path / "lra.md")
-    with pytest.raises(UserError, match=r"expected a name that ends in \.md"):
-        write_lra([folder], tmp_path / "lra.txt")
     assert not list(tmp_path.glob("lra*"))

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from browser import BROWSER, open_browser
 from small import ROOT
@@ -10,7 +11,6 @@ from small import ROOT
 from nystromformer.benchmark.findings import new_figure
 from nystromformer.files.writing import write_figure
 from nystromformer.report.demo import render_page
-from nystromformer.tasks.pretraining.baselines import Guess
 
 CHECKS = (ROOT / "tests" / "support" / "page_checks.js").read_text(encoding="utf-8")
 MADE = os.environ.get("NYSTROM_REPORT")
@@ -21,10 +21,12 @@ def made_up(folder: Path) -> Path:
     figure = new_figure(11.2, 4.2)
     figure.subplots().plot([1, 2, 3])
     write_figure(folder / "curves.png", figure, dpi=120)
-    table = [["", "masked-token accuracy", "loss"], ["nystrom-demo-conv", "16 %", "5"]]
-    findings = ["A sentence that is so long that a window of a telephone's width cannot hold it in one line."]
-    guesses = {"Returns a <mask>.": [Guess("value", 0.9), Guess("a_token_of_quite_some_length", 0.05)]}
-    (folder / "report.html").write_text(render_page(table, findings, folder / "curves.png", guesses))
+    scores = pd.DataFrame([["nystrom-demo-conv", "16 %", "5"]], columns=["", "masked-token accuracy", "loss"])
+    power = "A sentence that is so long that a window of a telephone's width cannot hold it in one line."
+    guesses = pd.DataFrame(
+        [["Returns a <mask>.", "value 90 %, a_token_of_quite_some_length 5 %"]], columns=["guesses", ""]
+    )
+    (folder / "report.html").write_text(render_page(scores, power, folder / "curves.png", guesses))
     return folder / "report.html"
 
 

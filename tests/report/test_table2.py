@@ -124,10 +124,9 @@ def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
 
 
 OTHER_SETTINGS: tuple[dict[str, Any], ...] = (
-    *({"batch_size": 16}, {"learning_rate": 1e-5}, {"epochs": 3}, {"warmup": 0.0}, {"bucket": 1}, {"pad_to": 64}),
+    *({"batch_size": 16}, {"epochs": 3}, {"warmup": 0.0}, {"pad_to": 64}),
     {"origin": Origin("cp-0002.model", 2, 1500, "8d6a49d1" * 8, "u" * 64)},
 )
-NO_SETTINGS = ("--device cuda", "--set gpu_setting.inst_per_gpu=5", "--baselines")
 RATES = {1e-5: (0.95, 0.5), 2e-5: (0.8, 0.82), 3e-5: (0.7, 0.7)}
 OF_FEW = record.Tested(0, "t" * 64, "", (), warnings=("test has 30 rows",))
 SHOWN: dict[str, tuple[list[dict[str, Any]], str]] = {
@@ -144,13 +143,7 @@ SHOWN: dict[str, tuple[list[dict[str, Any]], str]] = {
         "90.0 †",
     ),
     **{f"not averaged: {change}": ([{}, {"values": (0.5,), "seed": 1} | change], "90.0") for change in OTHER_SETTINGS},
-    **{
-        f"averaged: {flags}": (
-            [{}, {"values": (0.8,), "seed": 1, "command": f"python run_glue.py {flags}"}],
-            "85.0 ± 7.1",
-        )
-        for flags in NO_SETTINGS
-    },
+    "averaged": ([{}, {"values": (0.8,), "seed": 1, "command": "python run_glue.py --device cuda"}], "85.0 ± 7.1"),
 }
 
 
@@ -166,12 +159,11 @@ def test_which_runs_are_shown(tmp_path: Path, runs: list[dict[str, Any]], cell: 
 @pytest.mark.parametrize(
     "change",
     [
-        {"origin": Origin("cp-0003.model", 3, 2000, "8d6a49d1" * 8)},
-        {"origin": Origin("cp-0002.model", 2, 1500, "0" * 64)},
+        {"origin": Origin("cp-0003.model", 3, 2000, "0" * 64)},
         {"attention": (NYSTROM | {"num_landmarks": 32},) * 4},
         {"attention": ({"name": "softmax", "conv_kernel_size": None},) * 4},
     ],
-    ids=["checkpoint", "sha256", "landmarks", "softmax"],
+    ids=["checkpoint", "landmarks", "softmax"],
 )
 def test_another_model_is_another_row(tmp_path: Path, change: dict[str, Any]) -> None:
     write_run(tmp_path / "e", values=(0.9,))
@@ -190,12 +182,12 @@ def test_it_is_said_which_columns_show_test_data(tmp_path: Path) -> None:
     write_run(tmp_path / "validated", "glue/SST-2")
     assert "Columns show validation data." in TableFile(tmp_path, tmp_path / "validated").text
     table = TableFile(tmp_path, tmp_path / "tested", tmp_path / "both")
-    assert "Columns show test data, by which nothing was chosen." in table.text
+    assert "Test data, by which nothing was chosen: IMDB.\n" in table.text
     assert [row["IMDB"] for row in table.models] == ["85.0 ± 7.1 (2 of 3 seeds)", "not tested"]
     assert table.details[0]["best"] == "99.0 ± 0.0"
     write_run(tmp_path / "both", "glue/SST-2")
     found = TableFile(tmp_path, tmp_path / "tested", tmp_path / "both").text
-    assert "IMDB: test data, by which nothing was chosen; the other columns: validation data." in found
+    assert "Test data, by which nothing was chosen: IMDB; the other columns: validation data." in found
 
 
 def test_the_smallest_difference_that_the_table_could_have_shown(tmp_path: Path) -> None:
@@ -238,21 +230,12 @@ def test_a_folder_without_finished_runs(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("table2*"))
 
 
-def refused(experiment: Path, file: Path, content: bytes) -> str:
-    """The message where a file has this content; nothing is written."""
-    file.write_bytes(content)
-    with pytest.raises(UserError) as error:
-        write_table2([experiment], experiment.parent / "table2.md")
-    assert file.read_bytes() == content
-    assert len(str(error.value)) < 600 + len(str(file))
-    return str(error.value)
-
-
-@pytest.mark.parametrize("content", [b"{}", b"\xff\xfe"], ids=str)
-def test_what_is_no_result_or_no_baselines_is_named_in_a_line(tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_result_or_no_baselines_is_named(tmp_path: Path) -> None:
     run = write_run(tmp_path / "e")
-    assert "SST-2/baselines.json: " in refused(tmp_path / "e", run.parent / "baselines.json", content)
-    assert "run.json: " in refused(tmp_path / "e", run / "run.json", content)
+    for file in (run.parent / "baselines.json", run / "run.json"):
+        file.write_bytes(b"\xff\xfe")
+        with pytest.raises(UserError, match=f"{file.name}: "):
+            write_table2([tmp_path / "e"], tmp_path / "table2.md")
 
 
 def test_the_command_prints_and_writes(
@@ -331,12 +314,10 @@ def test_other_data_are_another_column_with_its_own_baselines(tmp_path: Path) ->
     assert (rows["tf-idf"], rows["majority class"]) == (["78.6 ± 1.0", "70.0"], ["50.9", ""])
 
 
-@pytest.mark.parametrize("other", [{"data": "e" * 64}, None], ids=["other-data", "none"])
-def test_what_is_not_measured_is_said_with_the_flag(tmp_path: Path, other: dict[str, Any] | None) -> None:
+def test_what_is_not_measured_is_said_with_the_flag(tmp_path: Path) -> None:
     write_run(tmp_path / "e", values=(0.8,))
     write_run(tmp_path / "e", "wikihop", (0.5,))
-    if other:
-        measure(tmp_path / "e", "glue/SST-2", GUESSERS, **other)
+    measure(tmp_path / "e", "glue/SST-2", GUESSERS, data="e" * 64)
     table = TableFile(tmp_path, tmp_path / "e")
     assert table.models[0]["SST-2"] == "80.0"
     assert not table.guessers

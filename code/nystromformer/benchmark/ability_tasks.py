@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 NO_ANSWER = -100
@@ -58,14 +59,13 @@ def lookup(length: int, pairs: int) -> Task:
 
     def draw(generator: torch.Generator, rows: int, training: bool) -> Rows:
         keys_RP, values_RP = _pairs(generator, rows, keys, pairs)
-        questions = torch.randint(pairs, (rows, length - pairs), generator=generator)
+        questions = _whole(generator, pairs, rows, length - pairs)
         tokens = torch.cat([keys_RP, keys_RP.gather(1, questions)], 1)
         marks = torch.cat([values_RP + 1, torch.zeros_like(questions)], 1)
         answers = torch.cat([torch.full_like(values_RP, NO_ANSWER), values_RP.gather(1, questions)], 1)
         order_RN = torch.rand(rows, length, generator=generator).argsort(1)
-        guesses = _most_frequent(values_RP, VALUES).expand(rows, length)
         tokens, marks, answers = (each.gather(1, order_RN) for each in (tokens, marks, answers))
-        return Rows(tokens, marks, answers, guesses)
+        return _rows(tokens, answers, values_RP, marks)
 
     return Task(keys, 1 + VALUES, VALUES, "the row's most frequent value", draw)
 
@@ -76,14 +76,13 @@ def recall(length: int, pairs: int) -> Task:
     In training each value is asked for its key, too. Without that, softmax learned neither step in minutes, with any
     positions, rates or numbers of pairs that were tried; with learned positions it does not with it either.
     """
-    keys = 2 * pairs
-    items = length - pairs
+    keys, items = 2 * pairs, length - pairs
 
     def draw(generator: torch.Generator, rows: int, training: bool) -> Rows:
         keys_RP, values_RP = _pairs(generator, rows, keys, pairs)
         order = torch.rand(rows, items, generator=generator).argsort(1)
         is_pair = order < pairs
-        which = torch.where(is_pair, order, torch.randint(pairs, (rows, items), generator=generator))
+        which = torch.where(is_pair, order, _whole(generator, pairs, rows, items))
         key, value = keys_RP.gather(1, which), values_RP.gather(1, which)
         at = (1 + is_pair.long()).cumsum(1) - 1 - is_pair.long()
         # What has no second token is written beyond the row, and cut.
@@ -94,8 +93,7 @@ def recall(length: int, pairs: int) -> Task:
         answers.scatter_(1, torch.where(is_pair, length, at), value)
         if training:
             answers.scatter_(1, second, VALUES + key)
-        guesses = _most_frequent(values_RP, VALUES).expand(rows, length)
-        return Rows(tokens[:, :length], torch.zeros_like(guesses), answers[:, :length], guesses)
+        return _rows(tokens[:, :length], answers[:, :length], values_RP)
 
     return Task(keys + VALUES, 1, VALUES + keys, "the row's most frequent value", draw, rotary=True)
 
@@ -104,11 +102,10 @@ def shift(length: int, distance: int) -> Task:
     """Each token is asked for the one `distance` places before it."""
 
     def draw(generator: torch.Generator, rows: int, training: bool) -> Rows:
-        tokens = torch.randint(VALUES, (rows, length), generator=generator)
+        tokens = _whole(generator, VALUES, rows, length)
         answers = torch.full_like(tokens, NO_ANSWER)
         answers[:, distance:] = tokens[:, :-distance]
-        guesses = _most_frequent(tokens, VALUES).expand(rows, length)
-        return Rows(tokens, torch.zeros_like(tokens), answers, guesses)
+        return _rows(tokens, answers, tokens)
 
     return Task(VALUES, 1, VALUES, "the row's most frequent token", draw)
 
@@ -117,12 +114,10 @@ def copy(length: int) -> Task:
     """Each token's mark is a position, and the token there is asked for."""
 
     def draw(generator: torch.Generator, rows: int, training: bool) -> Rows:
-        tokens = torch.randint(VALUES, (rows, length), generator=generator)
-        pointers = torch.randint(length, (rows, length), generator=generator)
+        tokens, pointers = (_whole(generator, most, rows, length) for most in (VALUES, length))
         # A pointer at the token itself would need no attention.
         pointers = torch.where(pointers == torch.arange(length), (pointers + 1) % length, pointers)
-        guesses = _most_frequent(tokens, VALUES).expand(rows, length)
-        return Rows(tokens, pointers, tokens.gather(1, pointers), guesses)
+        return _rows(tokens, tokens.gather(1, pointers), tokens, pointers)
 
     return Task(VALUES, length, VALUES, "the row's most frequent token", draw)
 
@@ -131,14 +126,13 @@ def needle(length: int) -> Task:
     """The first token is asked for the one token that has a mark."""
 
     def draw(generator: torch.Generator, rows: int, training: bool) -> Rows:
-        tokens = torch.randint(VALUES, (rows, length), generator=generator)
+        tokens = _whole(generator, VALUES, rows, length)
         at = torch.randint(1, length, (rows, 1), generator=generator)
         marks = torch.zeros_like(tokens).scatter_(1, at, 1)
         answers = torch.full_like(tokens, NO_ANSWER)
         answers[:, :1] = tokens.gather(1, at)
-        guesses = _most_frequent(tokens[:, 1:], VALUES).expand(rows, length)
-        tokens[:, 0] = VALUES
-        return Rows(tokens, marks, answers, guesses)
+        others, tokens[:, 0] = tokens[:, 1:].clone(), VALUES
+        return _rows(tokens, answers, others, marks)
 
     return Task(VALUES + 1, 2, VALUES, "the row's most frequent token", draw)
 
@@ -147,15 +141,13 @@ def majority(length: int) -> Task:
     """The first token is asked for the most frequent kind of the others; rows with a tie ask nothing."""
 
     def draw(generator: torch.Generator, rows: int, training: bool) -> Rows:
-        tokens = torch.randint(KINDS, (rows, length), generator=generator)
-        favourite = torch.randint(KINDS, (rows, 1), generator=generator)
+        tokens, favourite = _whole(generator, KINDS, rows, length), _whole(generator, KINDS, rows, 1)
         tokens = torch.where(torch.rand(rows, length, generator=generator) < _FAVOURED, favourite, tokens)
-        counts, kinds = torch.nn.functional.one_hot(tokens[:, 1:], KINDS).sum(1).topk(2, 1)
+        counts, kinds = F.one_hot(tokens[:, 1:], KINDS).sum(1).topk(2, 1)
         answers = torch.full_like(tokens, NO_ANSWER)
         answers[:, 0] = torch.where(counts[:, 0] > counts[:, 1], kinds[:, 0], NO_ANSWER)
-        guesses = tokens[:, 1:2].expand(rows, length)
         tokens[:, 0] = KINDS
-        return Rows(tokens, torch.zeros_like(tokens), answers, guesses)
+        return _rows(tokens, answers, tokens[:, 1:2])
 
     return Task(KINDS + 1, 1, KINDS, "the kind of the second token", draw)
 
@@ -178,12 +170,18 @@ MOST_PAIRS: Mapping[str, Callable[[int], int]] = {
 """Of the tasks that have pairs: the most at a length, which leave one question."""
 
 
+def _whole(generator: torch.Generator, below: int, *shape: int) -> Tensor:
+    return torch.randint(below, shape, generator=generator)
+
+
 def _pairs(generator: torch.Generator, rows: int, keys: int, pairs: int) -> tuple[Tensor, Tensor]:
     """(R, P) each: keys, all different within a row, and values."""
     keys_RP = torch.rand(rows, keys, generator=generator).argsort(1)[:, :pairs]
-    return keys_RP, torch.randint(VALUES, (rows, pairs), generator=generator)
+    return keys_RP, _whole(generator, VALUES, rows, pairs)
 
 
-def _most_frequent(values_RN: Tensor, kinds: int) -> Tensor:
-    """(R, 1)"""
-    return torch.nn.functional.one_hot(values_RN, kinds).sum(1).argmax(1, keepdim=True)
+def _rows(tokens_RN: Tensor, answers_RN: Tensor, counted_RX: Tensor, marks_RN: Tensor | None = None) -> Rows:
+    """Rows whose guesses are the most frequent of what is counted; marks are 0 unless told."""
+    guesses_R1 = F.one_hot(counted_RX, VALUES).sum(1).argmax(1, keepdim=True)
+    marks_RN = torch.zeros_like(tokens_RN) if marks_RN is None else marks_RN
+    return Rows(tokens_RN, marks_RN, answers_RN, guesses_R1.expand(tokens_RN.shape))

@@ -1,14 +1,12 @@
 """What a question of `run_benchmark.py` has found: records in a file, and the tables and the picture made of them.
 
-A question writes `NAME.json` as it measures. Its module, `benchmark/NAME.py` or `benchmark/questions/NAME.py`, makes
-paragraphs and tables of that file alone (`blocks`) and, where it has one, a picture (`draw`); `run_benchmark.py again`
-makes both anew from a file.
+A question writes `NAME.json` as it measures. Its module, `benchmark/questions/NAME.py`, makes paragraphs and tables of
+that file alone (`blocks`) and, where it has one, a picture (`draw`); `run_benchmark.py again` makes both anew.
 """
 
 import importlib
 import json
 from dataclasses import asdict, dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ from nystromformer.command_line.runtime import this_command
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.files.writing import write_figure, write_text
-from nystromformer.machine import machine_facts
 
 Record = dict[str, Any]
 """A row of what was measured, plain data."""
@@ -32,7 +29,7 @@ class Findings:
     settings: dict[str, Any]
     commands: list[str]
     """What makes the records again."""
-    machine: dict[str, Any] = field(default_factory=machine_facts)
+    machine: dict[str, Any] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     """What was not measured, and why."""
@@ -43,8 +40,11 @@ class Findings:
         """Of a new measurement by this command with these settings, a dataclass; makes the folder, before the minutes
         that it takes.
         """
+        from nystromformer.machine import machine_facts  # imports torch
+
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(question, json.loads(json.dumps(asdict(settings), default=str)), [this_command()])
+        plain = json.loads(json.dumps(asdict(settings), default=str))
+        return cls(question, plain, [this_command()], machine_facts())
 
     @classmethod
     def read(cls, path: Path) -> "Findings | None":
@@ -58,14 +58,10 @@ class Findings:
         except ValueError as error:
             raise UserError(f"{path}: expected the file of a benchmark, found something else ({error})") from None
 
-    def write(self, path: Path) -> None:
-        write_checked(path, asdict(self))
-
     def publish(self, path: Path) -> str:
         """Write the file, and what is made of it beside it; returns what to print."""
-        self.write(path)
-        places = (f"nystromformer.benchmark.{self.question}", f"nystromformer.benchmark.questions.{self.question}")
-        module: Any = importlib.import_module(next(place for place in places if find_spec(place)))
+        write_checked(path, asdict(self))
+        module: Any = importlib.import_module(f"nystromformer.benchmark.questions.{self.question}")
         title, *blocks = module.blocks(self)
         for heading, lines in (("Left out", self.left_out), ("Failed", self.failed)):
             blocks += [f"**{heading}**:\n\n" + "\n".join(f"- {line}" for line in lines)] if lines else []
@@ -76,17 +72,6 @@ class Findings:
             picture.suptitle(facts, fontsize=8)
             write_figure(path.with_suffix(".png"), picture, dpi=110)
         return "\n\n".join([*blocks, f"results: {path.parent}"])
-
-
-def publish_again(path: Path) -> str:
-    """The tables and the picture of a file, made anew.
-
-    Raises:
-        UserError: the file is not there, is damaged, or none of a benchmark.
-    """
-    if (found := Findings.read(path)) is None:
-        raise UserError(f"{path}: no such file")
-    return found.publish(path)
 
 
 def new_figure(width: float, height: float) -> Any:

@@ -5,7 +5,7 @@ Shapes: B batch, H heads, N tokens, D head dim.
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -48,9 +48,6 @@ def expand(texts: Iterable[str]) -> list[str]:
 def parse_at(text: str, length: int) -> tuple[AttentionConfig, Mapping[str, Any], str]:
     """An attention as `--attention` names it, at a length, of which `N/8` is an eighth; what the text tells of its
     parameters; and its name in a table.
-
-    Raises:
-        UserError: as `parse_attention`.
     """
     share = r"(\w+)=N/([1-9]\d*)"
     config, parameters = parse_attention(
@@ -71,46 +68,54 @@ class Method:
     """A row of the comparison."""
 
     name: str
-    config: AttentionConfig | None
-    """None: one that no config.json names."""
     build: Callable[[int, int, int], Peer]
     """An attention of so many heads, of their width, for rows of so many tokens."""
+    config: AttentionConfig | None = None
+    """None: one that no config.json names."""
     multiple_of: int = 1
     """What the length has to be."""
 
     def why_not(self, length: int) -> str | None:
         """Why it cannot be measured at a length; None where it can."""
-        if self.config is None:
-            wrong = self.multiple_of > 1 and (length % self.multiple_of or length == self.multiple_of)
-            return f"expected a multiple of {self.multiple_of} landmarks, larger than it" if wrong else None
-        return next((text for _, text in self.config.impossible_at(length)), None)
+        if self.config is not None:
+            return next((text for _, text in self.config.impossible_at(length)), None)
+        wrong = self.multiple_of > 1 and (length % self.multiple_of or length == self.multiple_of)
+        return f"expected a multiple of {self.multiple_of} landmarks, larger than it" if wrong else None
 
 
 def choose_methods(attentions: Sequence[str], peers: bool, length: int) -> list[Method]:
     """The methods that `--attention` asks for, all where it does not, behind the two softmaxes; the control is last.
 
     Args:
-        peers: behind each attention its public implementations, and the same with padding.
+        peers: behind each attention its public implementations; softmax and Nyström also with padding.
 
     Raises:
         UserError: an unknown attention, or parameters that it does not take.
     """
-    softmax = _method(SDPA, attention_config("softmax"))
-    found = [softmax, Method(WRITTEN_OUT, None, lambda *shape: WrittenOutSoftmax())]
-    found += [_method(SDPA, attention_config("softmax"), padded=True)] if peers else []
+    softmax = attention_config("softmax")
+    found = [*_ours(SDPA, softmax, peers), Method(WRITTEN_OUT, lambda *shape: WrittenOutSoftmax())]
     for text in dict.fromkeys(expand(attentions or sorted({*ATTENTIONS, *EQUAL_KEYS, *_PAPERS}))):
         config, _, name = parse_at(text, length)
-        if config != softmax.config:
-            method = _method(name, config)
-            found += [method, *(_peers_of(method) if peers else ())]
-    return [*found, Method(CONTROL, None, lambda *shape: lambda q, k, v: q * k + v)]
+        if config == softmax:
+            continue
+        found += _ours(name, config, peers and isinstance(config, NystromConfig))
+        for peer, build in installed_peers(config.name).items() if peers else ():
+            if not isinstance(config, NystromConfig):
+                found.append(Method(peer, partial(build, config)))
+            elif peer != "transformers" or config.conv_kernel_size is not None:  # it always has a convolution
+                landmarks = config.num_landmarks
+                found.append(Method(f"{peer}, {landmarks}", partial(build, config), multiple_of=landmarks))
+    return [*found, Method(CONTROL, lambda *shape: lambda q, k, v: q * k + v)]
 
 
-def _method(name: str, config: AttentionConfig, padded: bool = False) -> Method:
-    def build(heads: int, head_dim: int, length: int) -> Peer:
-        return Attending(create_attention(config, num_heads=heads, head_dim=head_dim, max_length=length), padded)
+def _ours(name: str, config: AttentionConfig, padded: bool) -> list[Method]:
+    """An attention, and perhaps the same with padding."""
 
-    return Method(f"{name}{MASKED}" if padded else name, None if padded else config, build)
+    def build(masked: bool, heads: int, head_dim: int, length: int) -> Peer:
+        return Attending(create_attention(config, num_heads=heads, head_dim=head_dim, max_length=length), masked)
+
+    plain = Method(name, partial(build, False), config)
+    return [plain, Method(f"{name}{MASKED}", partial(build, True))] if padded else [plain]
 
 
 class Attending(nn.Module):
@@ -129,16 +134,3 @@ class Attending(nn.Module):
         keep_BN = (torch.arange(N, device=q.device) < N - N // 10).expand(B, -1) if self._padded else None
         out: Tensor = self.core(q, q if self.core.needs.shared_query_key else k, v, keep_BN)
         return out
-
-
-def _peers_of(method: Method) -> Iterator[Method]:
-    config = method.config
-    assert config is not None
-    peers = installed_peers(config.name)
-    if not isinstance(config, NystromConfig):
-        yield from (Method(name, None, partial(build, config)) for name, build in peers.items())
-        return
-    yield _method(method.name, config, padded=True)
-    for name, build in peers.items():
-        if name != "transformers" or config.conv_kernel_size is not None:  # it always has a convolution
-            yield Method(f"{name}, {config.num_landmarks}", None, partial(build, config), config.num_landmarks)

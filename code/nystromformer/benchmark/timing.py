@@ -1,35 +1,22 @@
-"""Timing side by side in one process, and the peak of memory.
-
-Shapes: B batch, H heads, N tokens, D head dim.
-"""
+"""Timing side by side in one process, and the peak of memory."""
 
 import gc
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 Work = Callable[[], object]
 
 
-@dataclass(frozen=True)
-class Timing:
-    """Milliseconds over the repeats."""
-
-    median: float
-    low: float
-    """The first quartile."""
-    high: float
-    """The third quartile."""
+Timing = dict[str, float]
+"""Milliseconds over the repeats: their `median` and the first and third quartile, `low` and `high`."""
 
 
-def quartiles(timing: Mapping[str, float], form: str = ".2f") -> str:
-    """What a record has of a `Timing`, for a table."""
+def quartiles(timing: Timing, form: str = ".2f") -> str:
+    """For a table."""
     return "{median:{form}} ({low:{form}}-{high:{form}})".format(**timing, form=form)
 
 
@@ -54,7 +41,11 @@ def time_side_by_side(works: Mapping[str, Work], repeats: int, warmup: int = 2) 
                 samples[name].append(1e3 * (time.perf_counter() - begin))
     finally:
         gc.enable()
-    return {name: Timing(*map(float, np.percentile(values, (50, 25, 75)))) for name, values in samples.items()}
+    shares = {"median": 50, "low": 25, "high": 75}
+    return {
+        name: {key: float(np.percentile(values, share)) for key, share in shares.items()}
+        for name, values in samples.items()
+    }
 
 
 def repeats_at(length: int, repeats: int) -> int:
@@ -62,44 +53,6 @@ def repeats_at(length: int, repeats: int) -> int:
     longer, but 3 times.
     """
     return max(min(3, repeats), repeats * 2048 // max(length, 2048))
-
-
-def draw_inputs(
-    size_BNHD: tuple[int, int, int, int], device: torch.device, dtype: torch.dtype = torch.float32
-) -> list[Tensor]:
-    """Q, K, V and a gradient of the output, each (B, H, N, D): standard normal, laid out as projections give them."""
-    torch.manual_seed(0)
-    return [torch.randn(size_BNHD, device=device, dtype=dtype).transpose(1, 2) for _ in range(4)]
-
-
-def attention_passes(
-    method: Callable[..., Tensor],
-    inputs: Sequence[Tensor],
-    parameters: Iterable[nn.Parameter] = (),
-    context: Callable[[], AbstractContextManager[object]] = nullcontext,
-) -> tuple[Work, Work]:
-    """What is timed of a method, which gives (B, H, N, D) or (B, N, H·D): forward without gradients; and forward with
-    the gradients of the inputs and of the method's parameters.
-
-    Args:
-        inputs: as `draw_inputs` gives them.
-        context: of the forward pass, such as an autocast.
-    """
-    *leaves, upstream_BHND = inputs
-    leaves = [x.detach().requires_grad_() for x in leaves]
-    wanted = [*leaves, *(each for each in parameters if each.requires_grad)]
-
-    def attend() -> Tensor:
-        with context():
-            return method(*leaves)
-
-    def both() -> object:
-        out = attend()
-        upstream = upstream_BHND if out.ndim == 4 else upstream_BHND.transpose(1, 2).flatten(2)
-        # What makes its keys of the queries has no use for k.
-        return torch.autograd.grad(out, wanted, upstream.to(out.dtype), allow_unused=True)
-
-    return torch.no_grad()(attend), both
 
 
 def peak_memory(work: Work) -> float:

@@ -21,8 +21,6 @@ Follow = Annotated[
 Names = Annotated[list[str] | None, typer.Argument(help="Containers, their folders, or names of such folders.")]
 All = Annotated[bool, typer.Option("--all", help="All containers of this project that this applies to.")]
 
-_FAILED = 1
-"""Exit status where a run failed, which is not a mistake in how the launcher was called."""
 SECONDS_TO_FAIL = 10.0
 """After a start, in which mistakes in config, flags and data show."""
 
@@ -154,7 +152,8 @@ def _say_start(container: Any, begin: int) -> None:
     elif status := engine.exit_status(container):
         _print_log(container, False, begin)
         typer.echo(f"error: {name}: {engine.state(container)}", err=True)
-        raise typer.Exit(status if status == UserError.exit_status else _FAILED)
+        # A run that failed is no mistake in how the launcher was called.
+        raise typer.Exit(status if status == UserError.exit_status else 1)
     else:
         typer.echo(f"{name}: done")
 

@@ -28,7 +28,7 @@ class LaunchOptions:
     """As they are typed.
 
     Raises:
-        UserError: a value that engines refuse, or that would do harm.
+        UserError: a value that engines refuse.
     """
 
     gpus: Annotated[
@@ -39,10 +39,6 @@ class LaunchOptions:
         str | None,
         typer.Option("--name", help="Name of the container and of its log; default: made from what it runs."),
     ] = None
-    restart: Annotated[
-        str,
-        typer.Option("--restart", help="When the engine restarts it: no, or on-failure:N (at most N times)."),
-    ] = "no"
     network: Annotated[
         str | None,
         typer.Option("--network", help="Docker network to join. Default: host; for serve, one with its port alone."),
@@ -59,11 +55,6 @@ class LaunchOptions:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w/-]+(,[\w/-]+)*", self.gpus):
             raise UserError(f"--gpus {self.gpus}: expected all, none, or numbers (or UUIDs) with commas, such as 0,1")
-        if not re.fullmatch(r"no|on-failure:[1-9]\d{0,8}", self.restart):
-            raise UserError(
-                f"--restart {self.restart}: expected no, or on-failure:N with N at least 1. Other policies would "
-                "restart a finished run, or one that always fails, forever"
-            )
         _ = self.more_mounts, assignments("--env", self.env or ())  # for their errors
 
     @property
@@ -86,15 +77,7 @@ def _mount(text: str) -> Mount:
 
 
 def assignments(flag: str, texts: Sequence[str]) -> dict[str, str]:
-    """What a flag gives names, each time as NAME=VALUE.
-
-    Raises:
-        UserError: one that is not.
-    """
-    values = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise UserError(f"{flag} {text}: expected NAME=VALUE")
-        values[name] = value
-    return values
+    """What a flag gives names, each time as NAME=VALUE."""
+    if wrong := [text for text in texts if text.find("=") < 1]:
+        raise UserError(f"{flag} {wrong[0]}: expected NAME=VALUE")
+    return dict(text.split("=", 1) for text in texts)

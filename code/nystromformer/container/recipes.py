@@ -1,5 +1,5 @@
 """Which container a script needs: for an experiment folder the mounts of the authors' README, with its log beside the
-config; for a finished run, and for preprocessing, folders where they are on this machine."""
+config; for a finished run, folders where they are on this machine."""
 
 from __future__ import annotations
 
@@ -14,26 +14,20 @@ from nystromformer.config.attention_text import parse_attention
 from nystromformer.container.options import LaunchOptions, Mount
 from nystromformer.container.scripts import SCRIPTS, Script, check_words, merged, mount_flag, take, values
 from nystromformer.container.spec import ContainerSpec, program
-from nystromformer.errors import UserError
 from nystromformer.files.paths import PROJECT, experiment_folder
 from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, Experiment
-
-_PREPROCESSING = PROJECT / "data-preprocessing"
-_INSIDE = "/data-preprocessing"
 
 
 def spec_of(command: str, place: str, flags: Sequence[str], options: LaunchOptions) -> ContainerSpec:
     """The container of a command.
 
     Args:
-        place: an experiment's or run's folder, or the name of an experiment of the project; or what to preprocess.
+        place: an experiment's or run's folder, or the name of an experiment of the project.
         flags: the script's.
 
     Raises:
         UserError: the config or a flag is wrong.
     """
-    if command == "preprocess":
-        return _preprocessing(place, flags, options)
     if command in SCRIPTS:
         return _of_experiment(SCRIPTS[command], place, flags, options)
     return _of_run(command, place, flags, options)
@@ -80,26 +74,6 @@ def _of_run(command: str, place: str, flags: Sequence[str], options: LaunchOptio
     options = _on_device(words, options)
     argv = ("python3", f"/code/{file}", str(run), *words)
     return ContainerSpec(options, command, run, argv, merged(mounts, options), publish=publish)
-
-
-def _preprocessing(name: str, flags: Sequence[str], options: LaunchOptions) -> ContainerSpec:
-    """The container that runs a script of data-preprocessing/, without GPUs."""
-    script = _find_script(name)
-    words, mounts = [*flags], [Mount(_PREPROCESSING, _INSIDE, read_only=False)]
-    for flag in ("--source", "--corpora"):
-        mount_flag(words, flag, mounts)
-    mount_flag(words, "--tokenizer", mounts, if_there=True)
-    mount_flag(words, "--out", mounts, writes=True)
-    options = replace(options, gpus="none", name=options.name or f"preprocess-{name}")
-    log = f"{options.name}.txt"
-    return ContainerSpec(
-        options,
-        command=f"preprocess {name}",
-        folder=_PREPROCESSING,
-        argv=("python3", f"{_INSIDE}/{script.relative_to(_PREPROCESSING).as_posix()}", *words),
-        mounts=merged(mounts, options),
-        log=(_PREPROCESSING / log, f"{_INSIDE}/{log}"),
-    )
 
 
 def _on_device(words: list[str], options: LaunchOptions) -> LaunchOptions:
@@ -153,14 +127,3 @@ def _add_data(script: Script, experiment: Experiment, words: list[str], mounts: 
     if script.command == "transactions" and not values(words, "--task"):
         words += ["--task", source.name]  # else data and runs would be called as the folder is in the container
     mounts.append(Mount(source, target))
-
-
-def _find_script(name: str) -> Path:
-    """The script of data-preprocessing/ by what it makes."""
-    known = {path.stem.removeprefix("preprocess_data_"): path for path in _PREPROCESSING.glob("preprocess_data_*.py")}
-    known |= {path.parent.name: path for path in _PREPROCESSING.glob("*/preprocess.py")}
-    if name not in known:
-        raise UserError(
-            f"preprocess {name}: expected one of {', '.join(sorted(known))}; another length: 512 --length N"
-        )
-    return known[name]

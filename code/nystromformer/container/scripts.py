@@ -64,7 +64,7 @@ def flags_behind(context: typer.Context, first: str) -> list[str]:
         UserError: a flag stands before the argument; whether the next word is its value, nobody can tell.
     """
     if first.startswith("-"):
-        raise UserError(f"{first}: expected the folder (or the script of data-preprocessing) before the script's flags")
+        raise UserError(f"{first}: expected the folder before the script's flags")
     split = [word.split("=", 1) if word.startswith("--") else [word] for word in context.args]
     return [word for words in split for word in words]
 

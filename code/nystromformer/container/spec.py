@@ -82,7 +82,6 @@ class ContainerSpec:
             user: "uid:gid" that the script runs as.
         """
         options, ids = self.options, self.options.gpu_ids
-        policy, _, retries = options.restart.partition(":")
         devices = DeviceRequest(count=0 if ids else -1, device_ids=ids or None, capabilities=[["gpu"]])
         host = api.create_host_config(
             mounts=[DockerMount(m.target, str(m.source), type="bind", read_only=m.read_only) for m in self.mounts],
@@ -90,7 +89,6 @@ class ContainerSpec:
             ipc_mode="host",
             network_mode=self.network,
             port_bindings={port: (address, port) for address, port in self.published},
-            restart_policy={"Name": policy, "MaximumRetryCount": int(retries or 0)},
             init=True,
         )
         created = api.create_container(
@@ -120,6 +118,5 @@ class ContainerSpec:
             flags.append(["--mount", text + ",readonly" * mount.read_only])
         flags += [["--env", variable] for variable in options.env or ()]
         flags += [["--label", f"{name}={value}"] for name, value in self.labels.items()]
-        flags += [["--restart", options.restart]] if options.restart != "no" else []
         lines = ["docker run --detach", *map(shlex.join, flags), shlex.join([options.image, *self.words])]
         return " \\\n  ".join(lines)

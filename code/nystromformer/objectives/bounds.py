@@ -7,8 +7,6 @@ examples: p = P / N. A constraint that these bounds keep is kept by the counts t
 
 from __future__ import annotations
 
-from abc import abstractmethod
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -20,7 +18,7 @@ ANCHORS = 20
 
 
 class _WithTarget(Objective):
-    """With one constraint, and its multiplier."""
+    """With one constraint, and its multiplier of what breaks it, as a share of all examples."""
 
     multiplier: nn.Parameter
 
@@ -29,20 +27,13 @@ class _WithTarget(Objective):
         self.target = check_target(target)
         self.add_dual("multiplier", torch.ones(()))
 
-    @abstractmethod
-    def violation(self, missed: Tensor, wrong: Tensor) -> Tensor:
-        """By how much the constraint is broken, as a share of all examples: linear in L+ and L-, which are shares."""
-
 
 class PrecisionAtRecall(_WithTarget):
     """The highest precision with a recall of at least `target`: min L- with P - L+ >= target P."""
 
     def each(self, logits: Tensor, labels: Tensor) -> Tensor:
         missed, wrong = bounds_of(logits, labels)
-        return wrong + self.multiplier * self.violation(missed, wrong)
-
-    def violation(self, missed: Tensor, wrong: Tensor) -> Tensor:
-        return missed - (1 - self.target) * self.positive_share
+        return wrong + self.multiplier * (missed - (1 - self.target) * self.positive_share)
 
 
 class RecallAtPrecision(_WithTarget):
@@ -54,10 +45,8 @@ class RecallAtPrecision(_WithTarget):
 
     def each(self, logits: Tensor, labels: Tensor) -> Tensor:
         missed, wrong = bounds_of(logits, labels)
-        return missed + self.multiplier * self.violation(missed, wrong)
-
-    def violation(self, missed: Tensor, wrong: Tensor) -> Tensor:
-        return self.target * wrong + (1 - self.target) * (missed - self.positive_share)
+        broken = self.target * wrong + (1 - self.target) * (missed - self.positive_share)
+        return missed + self.multiplier * broken
 
 
 class AveragePrecision(Objective):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -50,11 +51,9 @@ class PrecisionAtRecallFraction(Objective):
 
     def each(self, logits: Tensor, labels: Tensor) -> Tensor:
         found, wrong = counts_of(logits, labels)
-        return _game(self, found, found + wrong) + self.of_recall * self.violation(found)
-
-    def violation(self, found: Tensor) -> Tensor:
-        """By how much the soft recall is below the target, of the soft share of true positives; linear in it."""
-        return self.target - found / self.positive_share
+        # By how much the soft recall is below the target: linear in the soft share of true positives.
+        violation = self.target - found / self.positive_share
+        return _game(self, found, found + wrong) + self.of_recall * violation
 
 
 class SoftIoU(nn.Module):
@@ -64,6 +63,8 @@ class SoftIoU(nn.Module):
         shares: of each class among the tokens of all data.
     """
 
+    classes: Any
+
     def __init__(self, shares: Sequence[float]) -> None:
         super().__init__()
         self.classes = nn.ModuleList(_ClassIoU(share) for share in shares)
@@ -72,14 +73,11 @@ class SoftIoU(nn.Module):
 
     def dual_parameters(self) -> list[nn.Parameter]:
         """As of Objective."""
-        return [parameter for each in self._each() for parameter in each.dual_parameters()]
+        return [parameter for each in self.classes for parameter in each.dual_parameters()]
 
     def primal_parameters(self) -> list[nn.Parameter]:
         """As of Objective."""
-        return [parameter for each in self._each() for parameter in each.primal_parameters()]
-
-    def _each(self) -> list[_ClassIoU]:
-        return [each for each in self.classes if isinstance(each, _ClassIoU)]
+        return [parameter for each in self.classes for parameter in each.primal_parameters()]
 
     def forward(
         self, logits: Tensor, labels: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
@@ -104,11 +102,12 @@ class SoftIoU(nn.Module):
         """Each class's loss, its logits log p - log (1 - p) of its probability p, and who has it."""
         if logits.shape[-1] != len(self.classes):
             raise ValueError(f"expected logits of {len(self.classes)} classes, found {logits.shape[-1]}")
-        logs = logits.float().log_softmax(-1)
-        return [
-            (each, logs[..., number] - _log_of_rest(logs, number), (labels == number).float())
-            for number, each in enumerate(self._each())
-        ]
+        logs, found = logits.float().log_softmax(-1), []
+        for number, each in enumerate(self.classes):
+            others = [place for place in range(len(self.classes)) if place != number]
+            # log (1 - p) by the other classes.
+            found.append((each, logs[..., number] - logs[..., others].logsumexp(-1), (labels == number).float()))
+        return found
 
 
 class _ClassIoU(Objective):
@@ -156,9 +155,3 @@ def _add_fraction(objective: Objective, least: float, most: float, start: float)
 def _game(objective: Objective, upper: Tensor, lower: Tensor) -> Tensor:
     scale, multiplier = objective.get_parameter("log_scale").exp(), objective.get_parameter("multiplier")
     return -scale * upper + multiplier * (scale * lower - 1)
-
-
-def _log_of_rest(logs: Tensor, number: int) -> Tensor:
-    """log (1 - p) of one class's log p, by the other classes."""
-    others = [place for place in range(logs.shape[-1]) if place != number]
-    return logs[..., others].logsumexp(-1)

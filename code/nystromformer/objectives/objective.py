@@ -100,14 +100,11 @@ def ascend(parameters: Iterable[nn.Parameter], rate: float) -> None:
             parameter.grad = None
 
 
-def bound_of_errors(logits: Tensor, labels: Tensor) -> Tensor:
-    """Above 1 where an example is on the wrong side of 0, and never below 0: cross-entropy to the base of 2."""
-    return F.softplus(torch.where(labels > 0, -logits, logits)) / math.log(2)
-
-
 def bounds_of(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """What each example adds to L+ and to L-, whose means are these as shares of all examples."""
-    errors = bound_of_errors(logits, labels)
+    """What each example adds to L+ and to L-, whose means are these as shares of all examples: cross-entropy to the
+    base of 2, which is above 1 where an example is on the wrong side of 0, and never below 0.
+    """
+    errors = F.softplus(torch.where(labels > 0, -logits, logits)) / math.log(2)
     return errors * labels, errors * (1 - labels)
 
 
@@ -118,11 +115,7 @@ def counts_of(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def check_target(target: float) -> float:
-    """The same, where it is a share that may be asked for.
-
-    Raises:
-        ValueError: it is not between 0 and 1.
-    """
+    """The same, where it is between 0 and 1."""
     if not 0 < target < 1:
         raise ValueError(f"expected a target between 0 and 1, found {target}")
     return target

@@ -26,7 +26,7 @@ from nystromformer.runs.figures import Spread, power_note, smallest_difference
 from nystromformer.tables import markdown
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.experiment.run import run_device
-from nystromformer.tasks.pretraining.baselines import Guess, top_guesses
+from nystromformer.tasks.pretraining.baselines import top_guesses
 from nystromformer.tasks.pretraining.validation import (
     RESULTS,
     Validation,
@@ -56,7 +56,6 @@ th, td { padding: .3rem .9rem; border-bottom: 1px solid #8884; text-align: right
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 .box { overflow-x: auto; margin: 1rem 0; }
 .box img { display: block; width: 100%; min-width: 56rem; }
-mark { background: #f2c14e; color: #1a1a1a; padding: 0 .2rem; }
 """
 
 
@@ -135,86 +134,64 @@ def _report(folder: Path, quick: bool, runs: Sequence[Path], dataset: Path, star
     results = {run.name: read_validation(open_experiment(run).checkpoints / RESULTS) for run in runs}
     curves, page = folder / "curves.png", folder / "report.html"
     draw_curves([read_curve(run) for run in runs], curves, results[KINDS[0]].baselines)
-    table, findings = _table(results), find_differences(results)
-    guesses = _guess(runs[0], dataset)
+    scores, power, guesses = _scores(results), say_power(results), _guess(runs[0], dataset)
     facts = {"machine": machine_facts(), "seconds": round(time.monotonic() - started)}
     write_json(folder / "results.json", facts | {"runs": {name: asdict(each) for name, each in results.items()}})
-    write_text(page, render_page(table, findings, curves, guesses))
-    lines = [markdown(table[0], table[1:]), "", *(f"- {sentence}" for sentence in findings), ""]
-    for sentence, tokens in guesses.items():
-        lines.append(f"- `{sentence}`: " + ", ".join(f"{g.token} {100 * g.probability:.0f} %" for g in tokens))
+    write_text(page, render_page(scores, power, curves, guesses))
+    lines = [markdown(list(table), table.to_numpy().tolist()) + "\n" for table in (scores, guesses)]
+    lines.insert(1, f"{power}\n")
     if quick:
-        lines += ["", "A quick run: too few steps to learn from. `make demo` is the real one."]
-    return "\n".join([*lines, "", f"- picture: {curves}", f"- report: {page}"])
+        lines.append("A quick run: too few steps to learn from. `make demo` is the real one.\n")
+    return "\n".join([*lines, f"- picture: {curves}", f"- report: {page}"])
 
 
-def _guess(run: Path, dataset: Path) -> dict[str, list[Guess]]:
+def _guess(run: Path, dataset: Path) -> pd.DataFrame:
     """The likeliest tokens for each masked sentence."""
     experiment = open_experiment(run)
     opened = open_scoring(experiment, dataset, run_device(experiment, "auto", Group()), "last")
     model, _ = load_checkpoint(opened, opened.checkpoints[-1])
     tokenizer = load_tokenizer(opened.dataset.tokenizer_folder)
-    return {sentence: top_guesses(model, tokenizer, opened.dataset.special, sentence) for sentence in SENTENCES}
+    guesses = [top_guesses(model, tokenizer, opened.dataset.special, sentence) for sentence in SENTENCES]
+    shown = [", ".join(f"{each.token} {100 * each.probability:.0f} %" for each in tokens) for tokens in guesses]
+    return pd.DataFrame({"what it guesses": SENTENCES, "": shown})
 
 
-def _table(results: Mapping[str, Validation]) -> list[list[str]]:
-    """A row for each encoder and baseline, after a header."""
+def _scores(results: Mapping[str, Validation]) -> pd.DataFrame:
+    """A row for each encoder and baseline."""
     baselines = results[KINDS[0]].baselines
-    frequent = baselines["most_frequent_token"]
     scored = {name: result.scores[-1].metrics for name, result in results.items()}
     figures = [(name, metrics["mlm_accuracy"], f"{metrics['loss']:.3f}") for name, metrics in scored.items()]
     figures += [(name.replace("_", " "), accuracy, "") for name, accuracy in baselines.items()]
-    header = ["", "masked-token accuracy", "relative to the most frequent token", "loss"]
-    return [header, *([name, f"{100 * x:.2f} %", f"{x / frequent:.2f}", loss] for name, x, loss in figures)]
+    frequent = baselines["most_frequent_token"]
+    rows = [[name, f"{100 * x:.2f} %", f"{x / frequent:.2f}", loss] for name, x, loss in figures]
+    return pd.DataFrame(rows, columns=["", "masked-token accuracy", "relative to the most frequent token", "loss"])
 
 
-def find_differences(results: Mapping[str, Validation]) -> list[str]:
-    """Who rises above the bigram table, what differs, and by how much: pairs that differ in one thing."""
-    accuracies = {name: result.scores[-1].metrics["mlm_accuracy"] for name, result in results.items()}
-
-    def points(more: str, less: str) -> str:
-        return f"{100 * (accuracies[more] - accuracies[less]):+.2f}"
-
-    conv, near_far, softmax, nystrom = KINDS
-    bigram, tokens = results[conv].baselines["bigram_table"], results[conv].masked_tokens
-    above = [name for name in KINDS if accuracies[name] > bigram]
-    reached = [(Spread(accuracy, None), 1) for accuracy in accuracies.values()]
-    return [
-        f"Above the bigram table ({100 * bigram:.2f} %): {', '.join(above) or 'none'}.",
-        f"Relative to softmax, without the convolution: near_far {points(near_far, softmax)} points of masked-token "
-        f"accuracy, nystrom {points(nystrom, softmax)}.",
-        f"The convolution adds {points(conv, nystrom)} points to nystrom.",
-        power_note({"": smallest_difference("mlm_accuracy", reached, tokens)}).replace("examples", "masked tokens"),
-    ]
+def say_power(results: Mapping[str, Validation]) -> str:
+    """The smallest difference that the demo could have shown."""
+    reached = [(Spread(each.scores[-1].metrics["mlm_accuracy"], None), 1) for each in results.values()]
+    tokens = results[KINDS[0]].masked_tokens
+    return power_note({"": smallest_difference("mlm_accuracy", reached, tokens)}).replace("examples", "masked tokens")
 
 
-def render_page(
-    table: Sequence[Sequence[str]], findings: Sequence[str], curves: Path, guesses: Mapping[str, Sequence[Guess]]
-) -> str:
+def render_page(scores: pd.DataFrame, power: str, curves: Path, guesses: pd.DataFrame) -> str:
     """The report, a page that needs nothing beside it."""
     picture = base64.b64encode(curves.read_bytes()).decode("ascii")
+    with pd.option_context("display.max_colwidth", None):
+        shown = [each.to_html(index=False, border=0) for each in (scores, guesses)]
+    tables = [f'<div class="box">{each}</div>' for each in shown]
     body = [
         "<h1>A Nyströmformer on the docstrings of this machine</h1>",
         "<p>Four small encoders of the same size were trained for the same number of steps to fill in masked tokens of "
         "English docstrings: with softmax, near_far and Nyström attention, and with Nyström attention and a "
         "convolution over the values. They were scored on packages that are not in the training text.</p>",
-        _html_table(table[0], table[1:]),
-        "<ul>" + "".join(f"<li>{html.escape(sentence)}</li>" for sentence in findings) + "</ul>",
+        f"{tables[0]}<p>{html.escape(power)}</p>",
         f'<div class="box"><img alt="training and validation curves" src="data:image/png;base64,{picture}"></div>',
-        "<h2>What it guesses</h2>",
+        tables[1],
     ]
-    for sentence, tokens in guesses.items():
-        marked = html.escape(sentence).replace("&lt;mask&gt;", "<mark>mask</mark>")
-        shown = [[guess.token, f"{100 * guess.probability:.1f} %"] for guess in tokens]
-        body += [f"<p>{marked}</p>", _html_table(["token", "probability"], shown)]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Nyströmformer demo</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>\n<body>\n'
         + "\n".join(body)
         + "\n</body></html>\n"
     )
-
-
-def _html_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table in a box of its own."""
-    return f'<div class="box">{pd.DataFrame(lines, columns=header).to_html(index=False, border=0)}</div>'

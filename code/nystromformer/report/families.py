@@ -2,14 +2,13 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from nystromformer.config.attention_text import attention_text
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json, write_text
 from nystromformer.runs.baselines import BASELINES, Baselines, find_baselines, read_baselines
@@ -45,10 +44,6 @@ class Family:
     @property
     def task(self) -> Task:
         return task_of(self.first.kind)
-
-    @property
-    def attention(self) -> str:
-        return attention_text(self.first.attention)
 
     @property
     def seeds(self) -> list[int]:
@@ -115,11 +110,6 @@ class Family:
             text += f" ({len(self.on_test)} of {len(self.runs)} seeds)"
         return text + partial
 
-    @property
-    def commands(self) -> list[str]:
-        """What was typed for these runs."""
-        return list(dict.fromkeys(run.command for run in self.runs))
-
     def costs(self) -> dict[str, Any]:
         """By the logs: `seconds` of each run, without what it waited between two starts; `examples_per_second` without
         validations, None of too short a run; `memory_mib` at the most.
@@ -139,7 +129,7 @@ class Family:
         return {
             "experiment": self.experiment,
             "origin": asdict(first.origin),
-            "attention": self.attention,
+            "attention": self.first.attention_text,
             "settings": {key: value for key, value in asdict(first.settings).items() if key != "seed"},
             "seeds": self.seeds,
             "shown": {name: asdict(spread) for name, spread in self.shown.items()},
@@ -151,7 +141,7 @@ class Family:
             "rows": {**first.rows, **first.test_rows},
             "warnings": list(first.every_warning),
             "device": first.device,
-            "commands": self.commands,
+            "commands": list(dict.fromkeys(run.command for run in self.runs)),
             "baselines": None if self.measured is None else asdict(self.measured),
         }
 
@@ -231,20 +221,26 @@ def _family(name: str, runs: list[Run], measured: Mapping[str, Sequence[Baseline
     return Family(name, tuple(runs), find_baselines(measured[runs[0].task], runs[0].data, tested))
 
 
+def commands_of(families: Iterable[Family]) -> list[str]:
+    """What was typed for these runs."""
+    return list(dict.fromkeys(run.command for family in families for run in family.runs))
+
+
+def warnings_of(families: Iterable[Family]) -> list[str]:
+    """What keeps their figures from comparing with others, each once."""
+    return list(dict.fromkeys(text for family in families for text in family.first.every_warning))
+
+
 def write_report(out: Path, text: str, data: Mapping[str, Any]) -> None:
-    """Markdown, and its figures as JSON beside it."""
-    write_text(out, text)
-    write_json(out.with_suffix(".json"), data)
-
-
-def check_out(out: Path) -> None:
-    """Before anything is read.
+    """Markdown, and its figures as JSON beside it.
 
     Raises:
         UserError: another ending than Markdown's.
     """
     if out.suffix != ".md":
         raise UserError(f"--out {out}: expected a name that ends in .md")
+    write_text(out, text)
+    write_json(out.with_suffix(".json"), data)
 
 
 def _read_times(folder: Path) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from nystromformer.config.network import NO_EFFECT
 from nystromformer.report.families import (
     Columns,
     Family,
-    check_out,
+    commands_of,
     read_families,
     rows_of,
     say_power,
+    warnings_of,
     write_report,
 )
 from nystromformer.runs.figures import MARKS
@@ -39,12 +40,7 @@ _OF_ATTENTION = {"attn_type", "num_landmarks", "conv_kernel_size"}
 
 
 def write_lra(folders: Sequence[Path], out: Path) -> str:
-    """Write the table as Markdown, and its figures as JSON beside it; returns the Markdown.
-
-    Raises:
-        UserError: another ending, a file that cannot be written, or as `read_families`.
-    """
-    check_out(out)
+    """Write the table as Markdown, and its figures as JSON beside it; returns the Markdown."""
     texts, columns = collect(folders)
     text = as_markdown(columns, texts)
     cells = [{"column": name, **each.record, **each.costs()} for name, own in columns.items() for each in own.values()]
@@ -53,11 +49,7 @@ def write_lra(folders: Sequence[Path], out: Path) -> str:
 
 
 def collect(folders: Sequence[Path]) -> tuple[dict[str, str], dict[str, dict[str, Family]]]:
-    """The headings of columns with what makes each what it is, and the families of each by their attention.
-
-    Raises:
-        UserError: as `read_families`.
-    """
+    """The headings of columns with what makes each what it is, and the families of each by their attention."""
 
     def is_scored(run: Run) -> bool:
         return "accuracy" in run.test_metrics and not run.settings.objective
@@ -72,7 +64,7 @@ def collect(folders: Sequence[Path]) -> tuple[dict[str, str], dict[str, dict[str
         unlike = [key for key in keys if len({repr(model.get(key)) for model in models}) > 1]
         for family, model in zip(several, models, strict=True):
             own = ", ".join(f"{key} {json.dumps(model.get(key))}" for key in unlike)
-            described.setdefault(f"{text}; {own}" if own else text, {})[family.attention] = family
+            described.setdefault(f"{text}; {own}" if own else text, {})[family.first.attention_text] = family
     names = _name_columns(described)
     texts = dict(zip(names, described, strict=True))
     return texts, {name: described[text] for name, text in texts.items()}
@@ -121,12 +113,10 @@ def as_markdown(columns: Columns, texts: Mapping[str, str]) -> str:
     table = markdown(["attention", *columns], [*rules, *models])
     parts = ["# Long Range Arena", _LEGEND, table, MARKS, say_power(columns)]
     parts.append("\n".join(f"- **{name}**: {text}" for name, text in texts.items()))
-    warnings = ((name, each.first.every_warning) for name, own in columns.items() for each in own.values())
-    if said := {f"- {name}: {text}" for name, own in warnings for text in own}:
-        parts += ["† What keeps these from comparing with published figures:", "\n".join(sorted(said))]
+    if warnings := {f"- {name}: {text}" for name, own in columns.items() for text in warnings_of(own.values())}:
+        parts += ["† What keeps these from comparing with published figures:", "\n".join(sorted(warnings))]
     parts += ["## Reported elsewhere", markdown(["", *LRA_TASKS], reported), "## Each figure", _details(columns)]
-    families = (family for own in columns.values() for family in own.values())
-    commands = dict.fromkeys(command for family in families for command in family.commands)
+    commands = commands_of(family for own in columns.values() for family in own.values())
     parts += ["## Commands", "\n".join(f"    {command}" for command in commands)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -141,5 +131,15 @@ def _details(columns: Columns) -> str:
             pace = "" if costs["examples_per_second"] is None else f"{costs['examples_per_second']:.1f}"
             figures = [str(family.shown["accuracy"]), str(family.best("accuracy")), steps]
             seeds = ", ".join(map(str, family.seeds))
-            rows.append([name, family.attention, seeds, *figures, f"{hours:.2f}", pace, f"{costs['memory_mib']:,.0f}"])
+            rows.append(
+                [
+                    name,
+                    family.first.attention_text,
+                    seeds,
+                    *figures,
+                    f"{hours:.2f}",
+                    pace,
+                    f"{costs['memory_mib']:,.0f}",
+                ]
+            )
     return markdown([*header, "memory, MiB"], rows)

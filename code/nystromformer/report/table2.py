@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
+
 from nystromformer.report.families import (
     Columns,
     Family,
-    check_out,
+    commands_of,
     read_families,
     rows_of,
     say_power,
+    warnings_of,
     write_report,
 )
 from nystromformer.runs.figures import MARKS
@@ -42,15 +45,7 @@ _DETAILS = ("task", "training rows", "length", "seeds", "batch", "learning rate"
 def write_table2(folders: Sequence[Path], out: Path) -> str:
     """Write the table as Markdown with how each figure was reached, and the same figures as JSON beside it; returns the
     table and its notes.
-
-    Args:
-        folders: of experiments.
-        out: the Markdown's file, NAME.md.
-
-    Raises:
-        UserError: another ending, a file that cannot be written, or as `read_families`.
     """
-    check_out(out)
     columns = choose(read_families(folders, "table2", f"code/run_glue.py --task SST-2 --model {folders[-1]}"))
     header, (models, guessers) = ["model", *columns], rows_of(columns)
     # The paper knows nothing of tables that people bring.
@@ -72,50 +67,46 @@ def choose(families: Sequence[Family]) -> Columns:
     """What the table shows, the paper's tasks first: of each task the best settings of each model, those of early
     checkpoints first.
     """
-    headings = _headings(families)
-    origins, attentions = {each.first.origin for each in families}, {each.attention for each in families}
+    several_origins = len({each.first.origin for each in families}) > 1
+    several_attentions = len({each.first.attention_text for each in families}) > 1
     order = list(dict.fromkeys(family.experiment for family in families))
     found: dict[str, dict[str, Family]] = {}
 
     def rank(each: Family) -> tuple[int, float]:
         return len(each.runs), each.best(each.first.main_metric).mean
 
-    for family in sorted(families, key=lambda each: (order.index(each.experiment), each.first.origin.step)):
-        parts = [family.experiment, *([str(family.first.origin)] if len(origins) > 1 else [])]
-        name = ", ".join([*parts, *([family.attention] if len(attentions) > 1 else [])])
-        own = found.setdefault(headings[family.first.folder], {})
+    def place(pair: tuple[str, Family]) -> tuple[int, int]:
+        return order.index(pair[1].experiment), pair[1].first.origin.step
+
+    for heading, family in sorted(zip(_headings(families), families, strict=True), key=place):
+        parts = [family.experiment, *([str(family.first.origin)] if several_origins else [])]
+        name = ", ".join([*parts, *([family.first.attention_text] if several_attentions else [])])
+        own = found.setdefault(heading, {})
         own[name] = max(own.get(name, family), family, key=rank)
-    places = {heading: place for place, heading in enumerate(PAPER)}
-    return {heading: found[heading] for heading in sorted(found, key=lambda each: (places.get(each, len(PAPER)), each))}
+    return {heading: found[heading] for heading in [*PAPER, *sorted(found.keys() - PAPER.keys())] if heading in found}
 
 
-def _headings(families: Sequence[Family]) -> dict[Path, str]:
-    """Each family's column by its first run's folder: the task, and what tells apart runs of the same that were asked
-    different things or, where these are the same, are on different data.
+def _headings(families: Sequence[Family]) -> list[str]:
+    """Of each family's column: the task, and what tells apart runs of the same that were asked different things or,
+    where these are the same, are on different data.
     """
-    aspects = {each.first.folder: _aspects(each) for each in families}
-    values: dict[tuple[str, str], set[str]] = {}
-    for family in families:
-        for aspect, value in aspects[family.first.folder].items():
-            values.setdefault((family.first.task, aspect), set()).add(value)
-    differing: dict[Path, list[str]] = {}
-    data: dict[tuple[str, ...], set[str]] = {}
-    for family in families:
+    aspects = pd.DataFrame([_aspects(each) for each in families]).fillna("")
+    differs = aspects.groupby(pd.Series([each.first.task for each in families])).transform("nunique") > 1
+    names = []
+    for family, texts, flags in zip(families, aspects.to_dict("records"), differs.to_dict("records"), strict=True):
         run, usual = family.first, family.task.usual_length
         own = [f"n={run.length}"] if usual is not None and run.length > usual else []
-        own += [
-            text
-            for aspect, text in aspects[run.folder].items()
-            if (text and len(values[run.task, aspect]) > 1) or (aspect == "objective" and run.settings.objective)
-        ]
-        differing[run.folder] = own
-        data.setdefault((run.task, *own), set()).add(run.data)
-    headings = {}
-    for family in families:
-        run, task, own = family.first, family.task, differing[family.first.folder]
-        own += [f"data {run.data[:8]}"] if len(data[run.task, *own]) > 1 else []
-        measures = "" if run.settings.objective is not None else task.measures(run.choices)
-        headings[run.folder] = f"{', '.join([task.name(run.choices), *own])} {measures}".rstrip()
+        flags["objective"] |= run.settings.objective is not None
+        own += [text for aspect, text in texts.items() if text and flags[aspect]]
+        names.append(", ".join([family.task.name(run.choices), *own]))
+    data = pd.Series([each.first.data for each in families])
+    headings = []
+    for name, family, several in zip(
+        names, families, data.groupby(pd.Series(names)).transform("nunique") > 1, strict=True
+    ):
+        run = family.first
+        measures = "" if run.settings.objective is not None else family.task.measures(run.choices)
+        headings.append(f"{name}{f', data {run.data[:8]}' if several else ''} {measures}".rstrip())
     return headings
 
 
@@ -137,13 +128,18 @@ def _aspects(family: Family) -> dict[str, str]:
 def _below(columns: Columns) -> list[str]:
     """Paragraphs: how to read the table, what it could have shown, and what limits it, each once."""
     families = [family for own in columns.values() for family in own.values()]
-    parts = [f"{_LEGEND} {_which_data(columns)}", *([_PROTOCOL] if PAPER.keys() & columns.keys() else [])]
+    tested = [name for name, own in columns.items() if all(each.on_test or each.is_untested for each in own.values())]
+    places = "Columns show validation data."
+    if tested:
+        others = "" if len(tested) == len(columns) else "; the other columns: validation data"
+        places = f"Test data, by which nothing was chosen: {', '.join(tested)}{others}."
+    parts = [f"{_LEGEND} {places}", *([_PROTOCOL] if PAPER.keys() & columns.keys() else [])]
     parts += [MARKS] if any(family.measured for family in families) else []
     parts += [note] if (note := say_power(columns)) else []
     unmeasured = []
     for heading, own in columns.items():
+        parts += [f"† {heading}: {text}" for text in warnings_of(own.values())]
         for name, each in own.items():
-            parts += [f"† {heading}: {text}" for text in each.first.every_warning]
             if (weights := tested_weights(each.on_test)) != "the best epoch's":
                 parts.append(f"{heading} of {name}: tested with {weights} weights")
             unmeasured += [heading] if each.task.has_baselines and not each.measured and not each.is_untested else []
@@ -152,18 +148,7 @@ def _below(columns: Columns) -> list[str]:
             f"No baselines of the same data for {', '.join(dict.fromkeys(unmeasured))}: the runs' commands with "
             "--baselines measure them and train nothing again."
         )
-    return list(dict.fromkeys(parts))
-
-
-def _which_data(columns: Columns) -> str:
-    """Which columns, and with them their baselines, are of test data."""
-    tested = [name for name, own in columns.items() if all(each.on_test or each.is_untested for each in own.values())]
-    if not tested:
-        return "Columns show validation data."
-    data = "test data, by which nothing was chosen"
-    if len(tested) == len(columns):
-        return f"Columns show {data}."
-    return f"{', '.join(tested)}: {data}; the other columns: validation data."
+    return parts
 
 
 def _how(columns: Columns) -> list[str]:
@@ -175,12 +160,12 @@ def _how(columns: Columns) -> list[str]:
     ]
     for name in dict.fromkeys(name for own in columns.values() for name in own):
         families = {heading: own[name] for heading, own in columns.items() if name in own}
-        family = next(iter(families.values()))
-        origin = family.first.origin
-        commands = "\n".join(dict.fromkeys(command for each in families.values() for command in each.commands))
+        first = next(iter(families.values())).first
+        step = f", step {first.origin.step}" if first.origin.checkpoint else ""
+        commands = "\n".join(commands_of(families.values()))
         parts += [
             f"### {name}",
-            f"From {origin}{f', step {origin.step}' if origin.checkpoint else ''}; {family.attention}.",
+            f"From {first.origin}{step}; {first.attention_text}.",
             markdown(_DETAILS, [_details(heading, each) for heading, each in families.items()]),
             f"```sh\n{commands}\n```",
         ]

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
-from nystromformer.report.families import Family, check_out, read_families, write_report
+from nystromformer.report.families import Family, read_families, write_report
 from nystromformer.runs.figures import Difference, Spread, pooled_variance
 from nystromformer.runs.record import Run, spread_of
 from nystromformer.tables import markdown
@@ -24,34 +24,6 @@ from nystromformer.tasks.transactions.metrics import gini, interval
 
 _REFERENCE = "lstm"
 _NORMAL = 1.96
-
-
-@dataclass(frozen=True)
-class Row:
-    """A family of runs."""
-
-    family: Family
-    gini: Spread
-    interval: tuple[float, float]
-    """95 %, over clients."""
-    difference: Difference | None
-    """From the reference's Gini, which is trained and tested on the same clients and rows of the same length; None of
-    the reference itself.
-    """
-    costs: dict[str, Any]
-    """As of `Family.costs`."""
-
-    @property
-    def data(self) -> str:
-        return str(self.family.first.choices["data"])
-
-    @property
-    def name(self) -> str:
-        """Of the network or attention, and the objective where it is another than usual."""
-        run = self.family.first
-        network = run.choices["network"]
-        name = self.family.attention if network == "encoder" else network
-        return f"{name}, {run.settings.objective}" if run.settings.objective else name
 
 
 @dataclass(frozen=True)
@@ -67,31 +39,27 @@ class Tested:
         return float(np.mean([gini(each, self.labels_n, weights_n) for each in self.chances]))
 
 
+@dataclass(frozen=True)
+class Row:
+    """A family of runs."""
+
+    family: Family
+    tested: Tested
+    difference: Difference | None
+    """From the reference's Gini, which is trained and tested on the same clients and rows of the same length; None of
+    the reference itself.
+    """
+
+    @property
+    def name(self) -> str:
+        """Of the network or attention, and the objective where it is another than usual."""
+        run = self.family.first
+        network = run.attention_text if run.choices["network"] == "encoder" else run.choices["network"]
+        return f"{network}, {run.settings.objective}" if run.settings.objective else network
+
+
 def write_transactions(folders: Sequence[Path], out: Path) -> str:
-    """Write the report as Markdown, and its figures as JSON beside it; returns the Markdown.
-
-    Raises:
-        UserError: another ending, or as `read_families`.
-    """
-    check_out(out)
-    rows = collect(folders)
-    text = as_markdown(rows)
-    own = ("gini", "interval", "costs")
-    figures = [
-        {"name": row.name, **row.family.record, **{key: vars(row)[key] for key in own}}
-        | {"gini": asdict(row.gini), "difference": row.difference and asdict(row.difference)}
-        for row in rows
-    ]
-    write_report(out, text, {"rows": figures})
-    return text
-
-
-def collect(folders: Sequence[Path]) -> list[Row]:
-    """The finished runs of some experiment folders.
-
-    Raises:
-        UserError: as `read_families`.
-    """
+    """Write the report as Markdown, and its figures as JSON beside it; returns the Markdown."""
     families = _read(folders)
     tested = [read_tested(family.runs) for family in families]
     references: dict[tuple[Any, ...], Tested] = {}
@@ -100,18 +68,18 @@ def collect(folders: Sequence[Path]) -> list[Row]:
         if run.choices["network"] == _REFERENCE and not run.settings.objective:
             key = _clients(run)
             references[key] = max(references.get(key, own), own, key=lambda each: len(each.chances))  # of most seeds
-    rows = [
-        _row(family, own, references.get(_clients(family.first))) for family, own in zip(families, tested, strict=True)
-    ]
-    return sorted(rows, key=lambda row: (row.data, row.family.first.length, -row.gini.mean))
+    rows = []
+    for family, own in zip(families, tested, strict=True):
+        reference = references.get(_clients(family.first))
+        rows.append(Row(family, own, None if reference in (None, own) else difference_of(own, reference)))
+    rows.sort(key=lambda row: (row.family.first.choices["data"], row.family.first.length, -row.tested.mean()))
+    text, figures = as_markdown(rows)
+    write_report(out, text, {"rows": figures})
+    return text
 
 
 def clients_tested_in(folder: Path) -> Tested:
-    """What an experiment's runs said of their test clients.
-
-    Raises:
-        UserError: as `read_families`.
-    """
+    """What an experiment's runs said of their test clients."""
     return read_tested([run for family in _read([folder]) for run in family.runs])
 
 
@@ -150,31 +118,26 @@ def _clients(run: Run) -> tuple[Any, ...]:
     return run.choices["data"], run.tested and run.tested.data, str(run.rows), run.length
 
 
-def _row(family: Family, tested: Tested, reference: Tested | None) -> Row:
-    return Row(
-        family,
-        gini=spread_of(family.runs, lambda run: run.test_metrics["gini"]),
-        interval=interval(tested.mean, len(tested.labels_n)),
-        difference=None if reference is None or reference is tested else difference_of(tested, reference),
-        costs=family.costs(),
-    )
-
-
-def as_markdown(rows: Sequence[Row]) -> str:
-    """The whole report."""
+def as_markdown(rows: Sequence[Row]) -> tuple[str, list[dict[str, Any]]]:
+    """The whole report, and its figures as plain data."""
     header = ["data", "events", "model", "epochs", "clients", "seeds", "test Gini, %", "95 % over clients"]
     header += ["− LSTM (95 %)", "minutes", "MiB of the process"]
-    lines, smallest = [], dict[str, float]()
+    lines, figures, smallest = [], [], dict[str, float]()
     for row in rows:
-        run, seconds = row.family.first, row.costs["seconds"]
-        figures = [str(run.settings.epochs), f"{run.rows['train']:,}", str(len(seconds))]
-        low, high = row.interval
-        figures += [str(row.gini), f"{100 * low:.1f} to {100 * high:.1f}", str(row.difference or "")]
-        costs = [f"{sum(seconds) / len(seconds) / 60:.1f}", f"{row.costs['memory_mib']:,.0f}"]
-        lines.append([row.data, f"{run.length:,}", row.name, *figures, *costs])
+        run, costs = row.family.first, row.family.costs()
+        spread = spread_of(row.family.runs, lambda run: run.test_metrics["gini"])
+        low, high = interval(row.tested.mean, len(row.tested.labels_n))
+        reached = [str(spread), f"{100 * low:.1f} to {100 * high:.1f}", str(row.difference or "")]
+        sizes = [str(run.settings.epochs), f"{run.rows['train']:,}", str(len(row.family.runs))]
+        minutes = sum(costs["seconds"]) / len(costs["seconds"]) / 60
+        place = [run.choices["data"], f"{run.length:,}", row.name]
+        lines.append([*place, *sizes, *reached, f"{minutes:.1f}", f"{costs['memory_mib']:,.0f}"])
+        own = {"gini": asdict(spread), "interval": (low, high), "costs": costs}
+        difference = row.difference and asdict(row.difference)
+        figures.append({"name": row.name, **row.family.record, **own, "difference": difference})
         if row.difference is not None:
-            place = f"{row.data} at {run.length:,} events"
-            smallest[place] = max(row.difference.smallest, smallest.get(place, 0.0))
+            where = f"{run.choices['data']} at {run.length:,} events"
+            smallest[where] = max(row.difference.smallest, smallest.get(where, 0.0))
     parts = [
         "# Clients' events",
         "Gini in % of the test clients (the latest ones, where the data have dates), by the epoch that was best on "
@@ -189,7 +152,9 @@ def as_markdown(rows: Sequence[Row]) -> str:
             "Smallest difference from the LSTM that could have been shown (two-sided test at 5 %, power 80 %, clients "
             f"paired, seeds counted where one side has several): {shown}."
         )
-    warnings = dict.fromkeys(f"- {row.data}: {text}" for row in rows for text in row.family.first.every_warning)
+    warnings = dict.fromkeys(
+        f"- {row.family.first.choices['data']}: {text}" for row in rows for text in row.family.first.every_warning
+    )
     parts += ["## Warnings", "\n".join(warnings)] if warnings else []
-    commands = (f"- {row.name}, {row.family.first.device}: `{row.family.commands[-1]}`" for row in rows)
-    return "\n\n".join([*parts, "## Commands", "\n".join(commands)]) + "\n"
+    commands = (f"- {row.name}, {row.family.first.device}: `{row.family.runs[-1].command}`" for row in rows)
+    return "\n\n".join([*parts, "## Commands", "\n".join(commands)]) + "\n", figures

@@ -1,21 +1,19 @@
-"""What `run_benchmark.py` measures: the functions of this folder's modules that `question` makes commands of, and how
-they declare their flags, as fields of dataclasses.
-
-The modules import no torch; what they need to measure is imported within the command.
+"""What `run_benchmark.py` measures: a module of this folder for each question, whose function of the same name is the
+command. Its flags are the fields of a dataclass, made by the functions below.
 """
 
-import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from nystromformer.command_line.flag_groups import with_flag_groups
+from nystromformer.benchmark.findings import Findings
 from nystromformer.config.ranges import MOST
+from nystromformer.errors import UserError
 from nystromformer.tables import show
 
 ATTENTIONS = (
@@ -23,28 +21,30 @@ ATTENTIONS = (
     "num_landmarks=N/8 (an eighth of the length); may be given several times. Default: all."
 )
 REPEATS = "Measurements of each method at up to 2048 tokens; fewer above."
-_COMMANDS: dict[str, Callable[..., None]] = {}
+Out = Annotated[
+    Path,
+    typer.Option("--out", help="Folder for the results: figures as JSON, tables, and pictures if there are any."),
+]
+OUT = Path("results/tmp")
 
 
-def question(measure: Callable[..., str]) -> Callable[..., str]:
-    """Make a command of a function, which measures, writes its results and returns what to print. Its parameters are
-    flags, or dataclasses of flags.
-    """
-    measure = with_flag_groups(measure)
-
-    @functools.wraps(measure)
-    def command(*args: Any, **flags: Any) -> None:
-        show(measure(*args, **flags))
-
-    _COMMANDS[measure.__name__] = command
-    return measure
+def find_commands(name: str) -> list[Callable[..., None]]:
+    """The command of a name, or all where it is of none."""
+    names = [each.name for each in pkgutil.iter_modules(__path__)]
+    chosen = [] if name == again.__name__ else [name] if name in names else names
+    return [*(getattr(importlib.import_module(f"{__name__}.{each}"), each) for each in chosen), again]
 
 
-def find_commands() -> list[Callable[..., None]]:
-    """The commands of all modules, in alphabetical order."""
-    for found in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{found.name}")
-    return [_COMMANDS[name] for name in sorted(_COMMANDS)]
+def again(
+    files: Annotated[
+        list[Path], typer.Argument(help="Files that a benchmark wrote, such as results/efficiency/efficiency.json.")
+    ],
+) -> None:
+    """Make tables and pictures again from the figures that were measured, beside the files; measures nothing."""
+    for path in files:
+        if (found := Findings.read(path)) is None:
+            raise UserError(f"{path}: no such file")
+        show(found.publish(path))
 
 
 def flag(
@@ -61,9 +61,7 @@ def flag(
     def option(field_name: str) -> Any:
         return typer.Option(f"--{name or field_name}", min=least, max=most, help=text, **more)
 
-    if isinstance(default, list):
-        return field(default_factory=list, metadata={"option": option})
-    return field(default=default, metadata={"option": option})
+    return field(default_factory=lambda: default, metadata={"option": option})
 
 
 def count(default: int, text: str, least: int = 1, most: int = MOST, name: str = "") -> Any:
@@ -80,10 +78,8 @@ def numbers(default: Sequence[int], text: str, least: int = 1, name: str = "") -
     """A flag of whole numbers separated by commas: each once, in order."""
 
     def parse(given: Any) -> Sequence[int]:
-        if not isinstance(given, str):  # the default
-            return tuple(given)
         try:
-            found = sorted({int(part) for part in given.split(",")})
+            found = sorted({int(part) for part in given.split(",")}) if isinstance(given, str) else given
         except ValueError:
             raise typer.BadParameter(f"expected numbers separated by commas, found {given[:60]!r}") from None
         if wrong := [each for each in found if not least <= each <= MOST]:
@@ -91,26 +87,3 @@ def numbers(default: Sequence[int], text: str, least: int = 1, name: str = "") -
         return tuple(found)
 
     return flag(tuple(default), text, name=name, parser=parse, metavar="NUMBERS")
-
-
-def names(allowed: Sequence[str], text: str) -> Any:
-    """A flag of names separated by commas: each once, in the order of those that are allowed. Default: all."""
-
-    def parse(given: Any) -> Sequence[str]:
-        found = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
-        if wrong := [part for part in found if part not in allowed]:
-            raise typer.BadParameter(
-                f"expected one or more of {','.join(allowed)}, found {', '.join(map(repr, wrong))}"
-            )
-        return tuple(each for each in allowed if each in found)
-
-    return flag(tuple(allowed), text, parser=parse, metavar="NAMES")
-
-
-@dataclass(frozen=True)
-class Results:
-    """Where they go, of every benchmark."""
-
-    out: Path = flag(
-        Path("results/tmp"), "Folder for the results: figures as JSON, tables, and pictures if there are any."
-    )

@@ -1,37 +1,36 @@
-"""`run_benchmark.py approximation`: how far attentions are from softmax on the queries, keys and values of a checkpoint
-or of a file, and what they cost a checkpoint's loss.
+"""How far attentions are from softmax on the queries, keys and values of a checkpoint or of a file.
 
 Shapes: B rows, H heads, N tokens, D head dim.
 """
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from nystromformer.attention import Attention, AttentionMask, create_attention
-from nystromformer.benchmark.checkpoints import watch_attention
 from nystromformer.benchmark.findings import Findings, Record, new_figure
 from nystromformer.benchmark.methods import EQUAL_KEYS, expand, parse_at
-from nystromformer.benchmark.questions.shipped import Approximation
+from nystromformer.benchmark.questions import ATTENTIONS as ATTENTION_HELP
+from nystromformer.benchmark.questions import OUT, REPEATS, Out, count, flag, threads
+from nystromformer.benchmark.questions.span import watch_attention
 from nystromformer.benchmark.timing import quartiles, repeats_at, time_side_by_side
-from nystromformer.config import ATTENTIONS, AttentionConfig, ModelConfig, attention_config
+from nystromformer.command_line.flag_groups import with_flag_groups
+from nystromformer.command_line.flags import DatasetFolder, DeviceName, ModelFolder, Overrides
+from nystromformer.config import ATTENTIONS, AttentionConfig, attention_config
 from nystromformer.errors import UserError
-from nystromformer.model import PretrainingModel
-from nystromformer.tables import markdown
+from nystromformer.tables import markdown, show
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.experiment.run import run_device
-from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.tasks.pretraining.validation import OpenedScoring, open_scoring
 from nystromformer.training import Group
-from nystromformer.training.checkpoint import read_checkpoint
 from nystromformer.training.device import choose_device
 
 logger = logging.getLogger(__name__)
@@ -47,8 +46,7 @@ USUAL = (
 """What is tried where no attention is asked for; of those that are not here, the defaults."""
 
 
-@dataclass(frozen=True)
-class Inputs:
+class Inputs(NamedTuple):
     """What one attention sees."""
 
     name: str
@@ -58,73 +56,61 @@ class Inputs:
     mask: AttentionMask | None
 
 
-def measure_tensors(settings: Approximation, device: str, folder: Path) -> str:
-    """Errors on the queries, keys and values of files; writes `approximation.json`, `.md` and `.png`.
-
-    Raises:
-        UserError: a file without such tensors; an unknown attention, or one that cannot be tried.
-    """
-    at = choose_device(device, mixed_precision=False).device
-    sources = {path.stem: _read_tensors(path, at) for path in settings.tensors}
-    chosen = {name: choose_candidates(settings.attentions, inputs[0].q.shape[2]) for name, inputs in sources.items()}
-    found = Findings.begin("approximation", settings, folder)
-    for name, inputs in sources.items():
-        _measure(name, inputs[0].q.shape[2], inputs, *chosen[name], settings, found)
-    return found.publish(folder / "approximation.json")
+Candidates = tuple[dict[str, AttentionConfig], dict[str, str]]
+"""What is tried, by name, and of what cannot be, why."""
 
 
-def measure_checkpoint(
-    settings: Approximation, model: Path, overrides: Sequence[str], dataset: Path | None, device: str, folder: Path
-) -> str:
-    """The same of a checkpoint's attentions over validation rows, and its loss with each attention in softmax's place.
+@dataclass(frozen=True)
+class Approximation:
+    """Attentions beside softmax, of a checkpoint or of saved tensors."""
 
-    Args:
-        dataset: the rows; None: config.json's `data_folder`.
-
-    Raises:
-        UserError: no such checkpoint or rows, an unknown attention, or one that cannot be tried.
-    """
-    experiment = open_experiment(model, overrides)
-    at = run_device(experiment, device, Group())
-    opened = open_scoring(experiment, dataset, at, "last")
-    if "loss" in settings.parts:
-        check_is_softmax(opened.config.model, experiment.config_file)
-    name, length = f"{experiment.name}, {opened.checkpoints[0].stem}", opened.dataset.length
-    candidates, missing = choose_candidates(settings.attentions, length)  # before the minutes of computing
-    inputs = []
-    if "errors" in settings.parts:
-        inputs = capture_inputs(opened, settings.rows)
-        inputs.append(draw_like(inputs[0]))
-    found = Findings.begin("approximation", settings, folder)
-    _measure(name, length, inputs, candidates, missing, settings, found)
-    if "loss" in settings.parts:
-        records = {record["method"]: record for record in found.records}
-        for method, loss in score_untrained(opened, candidates, settings.score_rows):
-            records[method] |= loss
-    return found.publish(folder / "approximation.json")
+    tensors: list[Path] = flag(
+        [],
+        "Instead of a checkpoint: a safetensors file with q, k and v of (rows, heads, tokens, head dim), and mask of "
+        "(rows, tokens) where some are masked; or several such sets, as NAME.q. May be given several times.",
+    )
+    attentions: list[str] = flag([], ATTENTION_HELP, name="attention")
+    rows: int = count(8, "Validation rows whose queries and keys are looked at.")
+    repeats: int = count(9, REPEATS)
+    threads: int = threads()
 
 
-def _measure(
-    source: str,
-    length: int,
-    inputs: Sequence[Inputs],
-    candidates: Mapping[str, AttentionConfig],
-    missing: Mapping[str, str],
+@with_flag_groups
+def approximation(
     settings: Approximation,
-    found: Findings,
+    out: Out = OUT,
+    model: ModelFolder = Path("/model"),
+    dataset: DatasetFolder = None,
+    device: DeviceName = "auto",
+    overrides: Overrides = None,
 ) -> None:
-    """Errors and times on inputs of one length, such as those of all layers of a checkpoint."""
+    """How far attentions are from softmax on a checkpoint's or a file's queries and keys."""
+    sources: dict[str, list[Inputs]] = {}
+    chosen: dict[str, Candidates] = {}
+    if settings.tensors:
+        at = choose_device(device, mixed_precision=False).device
+        sources = {path.stem: _read_tensors(path, at) for path in settings.tensors}
+        chosen = {name: choose_candidates(settings.attentions, own[0].q.shape[2]) for name, own in sources.items()}
+    else:
+        experiment = open_experiment(model, overrides or [])
+        opened = open_scoring(experiment, dataset, run_device(experiment, device, Group()), "last")
+        name = f"{experiment.name}, {opened.checkpoints[0].stem}"
+        chosen[name] = choose_candidates(settings.attentions, opened.dataset.length)
+        sources[name] = capture_inputs(opened, settings.rows)
+    found = Findings.begin("approximation", settings, out)
     torch.set_num_threads(settings.threads)
-    records: dict[str, Record] = {name: {"source": source, "tokens": length, "method": name} for name in candidates}
-    times = forward_times(candidates, inputs[0], settings.repeats) if inputs else {}
-    for name, time in times.items():
-        records[name] |= {"forward": asdict(time), "errors": {}}
-    for each in inputs:
-        for name, error in output_errors(candidates, each).items():
-            records[name]["errors"][each.name] = error
-        logger.info("%s, %s compared", source, each.name)
-    found.records += records.values()
-    found.left_out += [f"{name}, {length} tokens: {why}" for name, why in missing.items()]
+    for name, inputs in sources.items():
+        (candidates, missing), length = chosen[name], inputs[0].q.shape[2]
+        works = {method: partial(_core(config, inputs[0]), *inputs[0][1:]) for method, config in candidates.items()}
+        with torch.no_grad():
+            times = time_side_by_side(works, repeats_at(length, settings.repeats))
+        errors = {each.name: output_errors(candidates, each) for each in inputs}
+        for method in candidates:
+            record = {"source": name, "tokens": length, "method": method, "forward": times[method]}
+            found.records.append(record | {"errors": {each: own[method] for each, own in errors.items()}})
+        found.left_out += [f"{method}, {length} tokens: {why}" for method, why in missing.items()]
+        logger.info("%s compared", name)
+    show(found.publish(out / "approximation.json"))
 
 
 def _read_tensors(path: Path, device: torch.device) -> list[Inputs]:
@@ -156,7 +142,7 @@ def _read_tensors(path: Path, device: torch.device) -> list[Inputs]:
     return inputs
 
 
-def choose_candidates(attentions: Sequence[str], length: int) -> tuple[dict[str, AttentionConfig], dict[str, str]]:
+def choose_candidates(attentions: Sequence[str], length: int) -> Candidates:
     """Softmax and all that can stand in its place at a length, by name, and of what cannot, why.
 
     Args:
@@ -193,7 +179,9 @@ def why_not(config: AttentionConfig) -> str | None:
 
 
 def capture_inputs(opened: OpenedScoring, rows: int) -> list[Inputs]:
-    """What the attentions of all layers see on masked validation rows, drawn once and for all."""
+    """What the attentions of all layers see on masked validation rows, drawn once and for all; and standard normal
+    tensors of the same shape, no token masked.
+    """
     seen: dict[int, list[tuple[Tensor, ...]]] = defaultdict(list)
 
     def see(layer: int, core: Attention, arguments: tuple[Any, ...]) -> None:
@@ -203,14 +191,10 @@ def capture_inputs(opened: OpenedScoring, rows: int) -> list[Inputs]:
     keep_BN = torch.cat([batch.get("mask_BN", torch.ones_like(batch["tokens_BN"]).bool()) for batch in batches])
     mask = None if keep_BN.all() else AttentionMask(keep_BN)
     joined = {layer: [torch.cat(parts) for parts in zip(*mine, strict=True)] for layer, mine in seen.items()}
-    return [Inputs(f"layer {layer}", q, k, v, mask) for layer, (q, k, v) in sorted(joined.items())]
-
-
-def draw_like(inputs: Inputs) -> Inputs:
-    """Standard normal ones of the same shape, no token masked."""
+    found = [Inputs(f"layer {layer}", q, k, v, mask) for layer, (q, k, v) in sorted(joined.items())]
     generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(inputs.q.shape, generator=generator).to(inputs.q.device) for _ in range(3))
-    return Inputs(RANDOM, q, k, v, None)
+    q, k, v = (torch.randn(found[0].q.shape, generator=generator).to(found[0].q.device) for _ in range(3))
+    return [*found, Inputs(RANDOM, q, k, v, None)]
 
 
 def _core(config: AttentionConfig, inputs: Inputs) -> Attention:
@@ -223,60 +207,11 @@ def _core(config: AttentionConfig, inputs: Inputs) -> Attention:
 @torch.no_grad()
 def output_errors(candidates: Mapping[str, AttentionConfig], inputs: Inputs) -> dict[str, float]:
     """‖out − softmax's‖ / ‖softmax's‖ of each candidate, over all rows and heads (Frobenius)."""
-    arguments = inputs.q, inputs.k, inputs.v, inputs.mask
-    wanted = _core(attention_config(SOFTMAX), inputs)(*arguments)
+    wanted = _core(attention_config(SOFTMAX), inputs)(*inputs[1:])
     return {
-        name: float((_core(config, inputs)(*arguments) - wanted).norm() / wanted.norm())
+        name: float((_core(config, inputs)(*inputs[1:]) - wanted).norm() / wanted.norm())
         for name, config in candidates.items()
     }
-
-
-@torch.no_grad()
-def forward_times(candidates: Mapping[str, AttentionConfig], inputs: Inputs, repeats: int) -> Mapping[str, Any]:
-    """Of a forward pass over one layer's input, all in turn."""
-    arguments = inputs.q, inputs.k, inputs.v, inputs.mask
-    works = {name: partial(_core(config, inputs), *arguments) for name, config in candidates.items()}
-    return time_side_by_side(works, repeats_at(inputs.q.shape[2], repeats))
-
-
-def check_is_softmax(config: ModelConfig, path: Path) -> None:
-    """Check that there is a softmax to replace, and one convolution, which what replaces it has, too.
-
-    Raises:
-        UserError: an attention of the model is another.
-    """
-    found = {(attention.name, attention.conv_kernel_size) for attention in config.attentions}
-    if len(found) > 1 or {name for name, _ in found} != {SOFTMAX}:
-        shown = ", ".join(f"{name} with a convolution of {taps}" for name, taps in found)
-        raise UserError(
-            f"{path}: expected softmax in all layers, with the same convolution, found {shown}; --parts errors "
-            "accepts any model"
-        )
-
-
-def score_untrained(
-    opened: OpenedScoring, candidates: Mapping[str, AttentionConfig], rows: int
-) -> Iterator[tuple[str, Record]]:
-    """Losses of a checkpoint with each candidate in softmax's place."""
-    (path,) = opened.checkpoints
-    weights = read_checkpoint(path)["model"]
-    before = opened.config.model
-    data = before.model_dump(mode="json", by_alias=True) | {"num_landmarks": None, "conv_kernel_size": None}
-    taps = before.attentions[0].conv_kernel_size
-    for name, attention in candidates.items():
-        torch.manual_seed(0)
-        config = ModelConfig.model_validate(
-            data | {"attn_type": attention.model_dump(mode="json") | {"conv_kernel_size": taps}}
-        )
-        model = PretrainingModel(config, opened.config.pretraining_setting.objectives)
-        # What they draw themselves, such as random features, is not the checkpoint's.
-        model.load_state_dict(model.state_dict() | weights)
-        model.to(opened.device.device).eval()
-        with torch.no_grad(), opened.device.autocast():
-            metrics = Pretraining(model, opened.config, opened.dataset, opened.device).score(rows)
-        loss = metrics.get("mlm_loss", metrics["loss"])
-        logger.info("%s: loss %.4f", name, loss)
-        yield name, {"loss": loss, "accuracy": metrics["mlm_accuracy"]}
 
 
 def mean_error(record: Record) -> float:

@@ -1,5 +1,5 @@
-"""`run_benchmark.py gpu`: Nyström's kernels against float64, attention over the length, and steps of training, within a
-time limit. What fails costs itself alone; `--dry_run` goes through all of it on a CPU, in tiny sizes.
+"""Nyström's kernels against float64, attention over the length, and steps of training, within a time limit. What fails
+costs itself alone; `--dry_run` goes through all of it on a CPU, in tiny sizes.
 """
 
 import gc
@@ -12,23 +12,22 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import torch
+import typer
 
 from nystromformer.attention import comparison, create_attention
 from nystromformer.attention.kernels import IS_INSTALLED, interprets, why_not
 from nystromformer.attention.kernels.plan import HEAD_DIMS, LANDMARKS
-from nystromformer.benchmark import efficiency, step
 from nystromformer.benchmark.findings import Findings, Record
+from nystromformer.benchmark.isolated import LeftOut, Work, run_works
 from nystromformer.benchmark.methods import SDPA
-from nystromformer.benchmark.pieces import LeftOut, Piece, run_pieces
-from nystromformer.benchmark.questions.shipped import Gpu, Step
-from nystromformer.benchmark.timing import attention_passes, draw_inputs
+from nystromformer.benchmark.questions import OUT, Out, efficiency, flag, step
+from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.errors import UserError
-from nystromformer.tables import markdown
+from nystromformer.tables import markdown, show
 from nystromformer.training.device import Device, missing_compiler
 
 logger = logging.getLogger(__name__)
@@ -47,6 +46,16 @@ _SEVERAL, _MEMORY = 12, 16 << 30
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """Sections and their time."""
+
+    section: Literal["check", "speed", "training"] | None = flag(None, "What to measure alone. Default: all three.")
+    minutes: float = flag(8.0, "Total minutes; what does not fit is left out and listed.", 0.001)
+    seed: int | None = flag(None, "Random seed of the inputs on which results are compared. Default: a new one.", 0)
+    dry_run: bool = flag(False, "Try the command on a CPU, in tiny sizes: its figures mean nothing.")
+
+
+@dataclass(frozen=True)
 class Sizes:
     """What is measured."""
 
@@ -58,7 +67,7 @@ class Sizes:
     tokens: int = 65536
     """Of a batch, whatever its length."""
     lengths: tuple[int, ...] = (4096, 512, 1024, 2048, 8192, 16384)
-    training: Step = Step(  # noqa: RUF009
+    training: step.Step = step.Step(
         attentions=[step.NYSTROM, "near_far", "softmax"],
         lengths=(512, 4096),
         tokens=32768,
@@ -70,7 +79,7 @@ class Sizes:
     repeats: int = 15
     device: str = "cuda"
     implementation: str = "triton"
-    """What computes the kernels' row: in a dry run without Triton's interpreter, tensor operations stand in."""
+    """What computes the kernels' row."""
 
     @property
     def at(self) -> Device:
@@ -80,22 +89,23 @@ class Sizes:
 
 TINY = Sizes(
     *(1, 32, 32, 5, 64, (64,)),
-    training=Step([step.NYSTROM], lengths=(128,), tokens=128, num_layers=1, width=64, vocab_size=300, repeats=1),
+    training=step.Step([step.NYSTROM], lengths=(128,), tokens=128, num_layers=1, width=64, vocab_size=300, repeats=1),
     repeats=1,
     device="cpu",
+    implementation="torch",
 )
+"""Of a dry run."""
 
 
-def measure_on_gpu(flags: Gpu, folder: Path) -> tuple[str, bool]:
-    """Measure, and write `gpu.json` after every piece, and its tables and picture after every section; returns what to
-    print, and whether all went well and agreed with float64.
+@with_flag_groups
+def gpu(flags: Gpu, out: Out = OUT) -> None:
+    """The kernels and attentions on a GPU: are they correct, how fast are they, and what do they gain in training.
 
-    Raises:
-        UserError: a machine that cannot run this.
+    The exit status is 1 where a measurement failed, or the kernels' results differ too much from float64's.
     """
-    sizes = Sizes()
+    sizes = TINY if flags.dry_run else Sizes()
     if flags.dry_run:
-        sizes = replace(TINY, implementation="triton" if IS_INSTALLED and interprets() else "torch")
+        logger.info("a dry run: tensor operations stand in the kernels' place, and figures mean nothing")
     elif not torch.cuda.is_available():
         raise UserError("no CUDA device was found; --dry_run goes through everything on the CPU, in tiny sizes")
     elif not IS_INSTALLED:
@@ -103,39 +113,36 @@ def measure_on_gpu(flags: Gpu, folder: Path) -> tuple[str, bool]:
     elif interprets():
         raise UserError("TRITON_INTERPRET=1 is set, which runs kernels on the CPU: unset it, or use --dry_run")
     seed = secrets.randbits(31) if flags.seed is None else flags.seed
-    found = Findings.begin("gpu", replace(flags, seed=seed), folder)
-    if flags.dry_run:
-        ours = "the kernels in Triton's interpreter" if sizes.implementation == "triton" else "tensor operations"
-        found.machine["note"] = f"dry run, figures mean nothing; kernels: {ours}"
-    pieces = {
-        "compile": list(_to_compile(sizes, flags.sections)) if not flags.dry_run else [],
-        # Nearly all of their time is compiling: nine kernels or more.
-        "check": [
-            Piece(f"check of {case}", partial(compare, sizes, case, seed + number), 20.0)
-            for number, case in enumerate(cases(sizes))
-        ],
-        "speed": [Piece(f"speed at {n} tokens", partial(measure_speed, sizes, n), 15.0) for n in sizes.lengths],
-        "training": [
-            Piece(f"training at {n} tokens", partial(step.measure_pretraining, sizes.training, n, sizes.at), 40.0)
-            for n in sizes.training.lengths
-        ],
+    sections = [flags.section] if flags.section else ["check", "speed", "training"]
+    found, text = Findings.begin("gpu", replace(flags, seed=seed), out), ""
+    works: dict[str, dict[str, Work]] = {
+        "compile": {} if flags.dry_run else dict(_to_compile(sizes, sections)),
+        "check": {
+            f"check of {case}": partial(compare, sizes, case, seed + number) for number, case in enumerate(cases(sizes))
+        },
+        "speed": {f"speed at {length} tokens": partial(measure_speed, sizes, length) for length in sizes.lengths},
+        "training": {
+            f"training at {length} tokens": partial(step.measure_steps, sizes.training, length, sizes.at)
+            for length in sizes.training.lengths
+        },
     }
-    sections = ("compile", *flags.sections)
-    shares = list(itertools.accumulate(SHARES[name] for name in sections))
-    begin, text = time.monotonic(), ""
-    for name, share in zip(sections, shares, strict=True):
+    shares = list(itertools.accumulate(SHARES[name] for name in ("compile", *sections)))
+    begin = time.monotonic()
+    for name, share in zip(("compile", *sections), shares, strict=True):
         at_once = 0 if flags.dry_run else 1
         if at_once and name in ("compile", "check"):
             at_once = max(1, min(_SEVERAL, (os.cpu_count() or 1) - 2, torch.cuda.mem_get_info()[1] // _MEMORY))
-        for outcome in run_pieces(pieces[name], at_once, begin + 60 * flags.minutes * share / shares[-1]):
-            found.records += [{"section": name, **record} for record in outcome.records]
-            found.left_out += [f"{outcome.title}: {outcome.left_out}"] if outcome.left_out else []
-            wrong = [text for each in outcome.records for text in each.get("wrong", [])]
-            found.failed += [f"{outcome.title}: {each}" for each in (*filter(None, [outcome.failed]), *wrong)]
-            found.write(folder / "gpu.json")
-            logger.info("%s: %s", outcome.title, outcome.failed or outcome.left_out or "measured")
-        text = found.publish(folder / "gpu.json")
-    return text, not found.failed
+        for title, outcome in run_works(works[name], at_once, begin + 60 * flags.minutes * share / shares[-1]):
+            records = outcome.get("records", [])
+            found.records += [{"section": name, **record} for record in records if name != "compile"]
+            wrong = [*(text for each in records for text in each.get("wrong", [])), outcome.get("failed")]
+            found.failed += [f"{title}: {each}" for each in wrong if each]
+            found.left_out += [f"{title}: {outcome['left_out']}"] if "left_out" in outcome else []
+            logger.info("%s: %s", title, outcome.get("failed") or outcome.get("left_out") or "measured")
+        text = found.publish(out / "gpu.json")
+    show(text)
+    if found.failed:
+        raise typer.Exit(1)
 
 
 def cases(sizes: Sizes) -> Iterator[Record]:
@@ -145,7 +152,6 @@ def cases(sizes: Sizes) -> Iterator[Record]:
     names = ("dtype", "num_landmarks", "head_dim", "rows", "heads", "length", "masked", "taps")
     shape, masks = (sizes.num_landmarks, sizes.head_dim), len(comparison.MASKS)
     if sizes.device == "cpu":
-        # In Triton's interpreter bfloat16 has no arithmetic, and on most CPUs it is slow.
         found: list[tuple[Any, ...]] = [("float32", *shape, masks, 1, 40, masked) for masked in (True, False)]
     else:
         large = ((32, 12, 4096), (1, 12, 131072), (1, 1, (1 << 20) + 3))
@@ -236,36 +242,24 @@ def speed_methods(sizes: Sizes, length: int) -> dict[str, Any]:
 
 def measure_speed(sizes: Sizes, length: int, only: str = "") -> list[Record]:
     """All methods at a length, side by side; or one, which is run for what it leaves in the caches."""
-    at, methods = sizes.at, speed_methods(sizes, length)
+    methods = {name: each for name, each in speed_methods(sizes, length).items() if only in ("", name)}
     size = max(1, sizes.tokens // length), length, sizes.heads, sizes.head_dim
-    inputs = draw_inputs(size, at.device, at.autocast_dtype or torch.float32)
-    if not only:
-        records = efficiency.side_by_side(methods, inputs, sizes.repeats, at.autocast)
-        return [{"length": length, "rows": size[0], **record} for record in records]
-    if only not in methods:
-        raise LeftOut(str(missing_compiler(at.device)))
-    _, both = attention_passes(methods[only], inputs, methods[only].parameters(), at.autocast)
-    both()
-    return []
+    generator = torch.Generator(sizes.device).manual_seed(0)
+    inputs = comparison.draw_inputs(size, sizes.at.autocast_dtype or torch.float32, generator)
+    records = efficiency.side_by_side(methods, inputs, 1 if only else sizes.repeats, sizes.at.autocast)
+    return [{"length": length, "rows": size[0], **record} for record in records]
 
 
-def _to_compile(sizes: Sizes, sections: Sequence[str]) -> Iterator[Piece]:
+def _to_compile(sizes: Sizes, sections: Sequence[str]) -> Iterator[tuple[str, Work]]:
     """What the others will run, for what it leaves in the caches: the slowest to compile first."""
     for length, text in itertools.product(sizes.training.lengths, sizes.training.attentions):
         if "training" in sections:
             # All layers are alike: two compile to what twelve do.
-            few = replace(sizes.training, num_layers=2, attentions=[text])
-            yield Piece(f"compiling layers with {text}", partial(_run_steps, few, length, sizes.at), 30.0)
+            few = replace(sizes.training, num_layers=2, attentions=[text], repeats=1)
+            yield f"compiling {text} for {length} tokens", partial(step.measure_steps, few, length, sizes.at)
     for length, name in itertools.product(sizes.lengths, (KERNELS, *(f"{each}{COMPILED}" for each in TO_COMPILE))):
         if "speed" in sections:
-            yield Piece(f"compiling {name} for {length} tokens", partial(measure_speed, sizes, length, name), 25.0)
-
-
-def _run_steps(settings: Step, length: int, at: Device) -> list[Record]:
-    batch = step.made_up_batch(settings.vocab_size, length, max(1, settings.tokens // length), at.device)
-    for _, way in step.our_ways(settings, batch, at):
-        way.step(at)()
-    return []
+            yield f"compiling {name} for {length} tokens", partial(measure_speed, sizes, length, name)
 
 
 def blocks(found: Findings) -> list[str]:

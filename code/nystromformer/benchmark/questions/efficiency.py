@@ -1,5 +1,6 @@
-"""`run_benchmark.py efficiency`: time and memory of every attention, one length after the other, all methods of a
-length in turn.
+"""Time and memory of every attention, one length after the other, all methods of a length in turn.
+
+Shapes: B batch, H heads, N tokens, D head dim.
 """
 
 import logging
@@ -7,8 +8,8 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,13 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from nystromformer.attention.comparison import draw_inputs
 from nystromformer.benchmark.findings import Findings, Record, new_figure
 from nystromformer.benchmark.methods import CONTROL, SDPA, WRITTEN_OUT, Method, choose_methods
-from nystromformer.benchmark.questions.shipped import Efficiency
-from nystromformer.benchmark.timing import attention_passes, draw_inputs, peak_memory, repeats_at, time_side_by_side
-from nystromformer.tables import markdown
+from nystromformer.benchmark.questions import ATTENTIONS, OUT, REPEATS, Out, count, flag, numbers, threads
+from nystromformer.benchmark.timing import Work, peak_memory, repeats_at, time_side_by_side
+from nystromformer.command_line.flag_groups import with_flag_groups
+from nystromformer.tables import markdown, show
 
 logger = logging.getLogger(__name__)
 
@@ -40,21 +43,37 @@ _OWN = {SDPA: "black", WRITTEN_OUT: "dimgray", CONTROL: "lightgray", "nystrom": 
 """Colours that are no other's."""
 
 
-def measure_efficiency(settings: Efficiency, folder: Path) -> str:
-    """Measure, write `efficiency.json`, `.md` and `.png` after each length, and return what to print.
+@dataclass(frozen=True)
+class Efficiency:
+    """What is measured."""
 
-    Raises:
-        UserError: an unknown attention.
-    """
+    attentions: list[str] = flag([], ATTENTIONS, name="attention")
+    lengths: Sequence[int] = numbers(
+        (512, 1024, 2048, 4096, 8192, 16384), "Sequence lengths in tokens, separated by commas."
+    )
+    batch: int = count(1, "Sequences that are computed together.")
+    heads: int = count(12, "Heads of the attention.")
+    head_dim: int = count(64, "Width of each head.")
+    repeats: int = count(9, REPEATS)
+    threads: int = threads()
+    budget: float = flag(
+        1800.0, "Time limit in seconds; what does not fit is left out and listed, the reference (SDPA) last.", 0
+    )
+    peers: bool = flag(False, "Also measure the installed public implementations of each attention, and padded rows.")
+
+
+@with_flag_groups
+def efficiency(settings: Efficiency, out: Out = OUT) -> None:
+    """Time and memory of every attention over the length, beside softmax."""
     methods = {length: choose_methods(settings.attentions, settings.peers, length) for length in settings.lengths}
     torch.set_num_threads(settings.threads)
-    found, text = Findings.begin("efficiency", settings, folder), ""
+    found, text = Findings.begin("efficiency", settings, out), ""
     until = time.monotonic() + settings.budget
     for length, chosen in methods.items():
         measure_at(settings, chosen, length, until, found)
-        text = found.publish(folder / "efficiency.json")
+        text = found.publish(out / "efficiency.json")
         logger.info("%d tokens measured", length)
-    return text
+    show(text)
 
 
 def measure_at(settings: Efficiency, methods: Sequence[Method], length: int, until: float, found: Findings) -> None:
@@ -83,7 +102,8 @@ def measure_at(settings: Efficiency, methods: Sequence[Method], length: int, unt
         found.left_out.append(f"{name}, {length} tokens: budget: some {seconds[name]:,.0f} s, {left:,.0f} were left")
     torch.manual_seed(0)  # of the methods' own parameters
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    inputs = draw_inputs((settings.batch, length, settings.heads, settings.head_dim), device)
+    size = settings.batch, length, settings.heads, settings.head_dim
+    inputs = draw_inputs(size, torch.float32, torch.Generator(device).manual_seed(0))
     calls = {name: method.build(settings.heads, settings.head_dim, length) for name, method in possible.items()}
     found.records += [{"length": length, **record} for record in side_by_side(calls, inputs, repeats)]
 
@@ -94,21 +114,43 @@ def side_by_side(
     repeats: int,
     context: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> list[Record]:
-    """Time and memory of each method, a module or a function, on the same inputs.
+    """Time and memory of each method, forward without gradients, and forward with the gradients of the inputs and of
+    the method's parameters.
 
     Args:
-        inputs, context: as of `attention_passes`.
+        methods: modules or functions of q, k, v that give (B, H, N, D) or (B, N, H·D).
+        inputs: q, k, v and a gradient of the output, each (B, H, N, D).
+        context: of the forward pass, such as an autocast.
     """
-    passes = {}
-    for name, call in methods.items():
-        module = call.to(inputs[0].device) if isinstance(call, nn.Module) else None
-        passes[name] = attention_passes(call, inputs, module.parameters() if module else (), context)
-    forward = time_side_by_side({name: one for name, (one, _) in passes.items()}, repeats, warmup=1)
-    both = time_side_by_side({name: one for name, (_, one) in passes.items()}, repeats, warmup=1)
-    memory = {name: {"memory": peak_memory(b), "forward_memory": peak_memory(f)} for name, (f, b) in passes.items()}
+    *leaves, upstream_BHND = inputs
+    leaves = [x.detach().requires_grad_() for x in leaves]
+
+    def attend(method: Callable[..., Tensor]) -> Tensor:
+        with context():
+            return method(*leaves)
+
+    def both(method: Callable[..., Tensor], wanted: Sequence[Tensor]) -> object:
+        out = attend(method)
+        upstream = upstream_BHND if out.ndim == 4 else upstream_BHND.transpose(1, 2).flatten(2)
+        # What makes its keys of the queries has no use for k.
+        return torch.autograd.grad(out, wanted, upstream.to(out.dtype), allow_unused=True)
+
+    works: dict[str, dict[str, Work]] = {"forward": {}, "both": {}}
+    for name, method in methods.items():
+        module = method.to(upstream_BHND.device) if isinstance(method, nn.Module) else None
+        parameters = [each for each in module.parameters() if each.requires_grad] if module is not None else []
+        works["forward"][name] = partial(torch.no_grad()(attend), method)
+        works["both"][name] = partial(both, method, [*leaves, *parameters])
+    times = {kind: time_side_by_side(own, repeats, warmup=1) for kind, own in works.items()}
     return [
-        {"method": name, "forward": asdict(forward[name]), "both": asdict(both[name]), **memory[name]}
-        for name in passes
+        {
+            "method": name,
+            "forward": times["forward"][name],
+            "both": times["both"][name],
+            "memory": peak_memory(works["both"][name]),
+            "forward_memory": peak_memory(works["forward"][name]),
+        }
+        for name in methods
     ]
 
 

@@ -1,12 +1,14 @@
-"""`run_benchmark.py span`: the required attention span (Tay et al. 2021, Long Range Arena) of each model, the mean
-distance between a token and those that it attends to.
+"""The required attention span (Tay et al. 2021, Long Range Arena): the mean distance between a token and those that it
+attends to.
 
 Shapes: B rows, H heads, N tokens.
 """
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +17,38 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention import Attention, AttentionMask, NystromAttention, create_attention
-from nystromformer.benchmark.checkpoints import watch_attention
 from nystromformer.benchmark.findings import Findings, Record
-from nystromformer.benchmark.questions.shipped import Span
+from nystromformer.benchmark.questions import OUT, Out, count, flag
+from nystromformer.command_line.flag_groups import with_flag_groups
+from nystromformer.command_line.flags import DatasetFolder, DeviceName
 from nystromformer.errors import UserError
-from nystromformer.tables import markdown
+from nystromformer.files.paths import experiment_folder
+from nystromformer.model.layers import Layer
+from nystromformer.tables import markdown, show
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.tasks.pretraining.validation import open_scoring
+from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
+from nystromformer.tasks.pretraining.validation import OpenedScoring, load_checkpoint, open_scoring
 from nystromformer.training import choose_device
 
 logger = logging.getLogger(__name__)
+
+
+def watch_attention(
+    opened: OpenedScoring, rows: int, see: Callable[[int, Any, tuple[Any, ...]], None]
+) -> Iterator[dict[str, Tensor]]:
+    """Run the checkpoint's encoder over masked validation rows, drawn once and for all; gives each batch behind it.
+    `see(layer, attention, arguments)` is called before each attention computes.
+    """
+
+    model, _ = load_checkpoint(opened, opened.checkpoints[0])
+    for index, layer in enumerate(layer for layer in model.encoder.layers if isinstance(layer, Layer)):
+        layer.attention.core.register_forward_pre_hook(partial(see, index))
+    preparation = RowPreparation(opened.dataset, opened.config)
+    with torch.no_grad(), opened.device.autocast():
+        for batch in ValidationBatches(opened.dataset.validation, preparation, rows):
+            moved = {name: tensor.to(opened.device.device) for name, tensor in batch.items()}
+            model.encoder(moved["tokens_BN"], moved.get("mask_BN"), moved.get("types_BN"))
+            yield moved
 
 
 def mean_distance(weights_HNN: Tensor) -> float:
@@ -85,15 +109,23 @@ def summarise(name: str, attention: str, found: Sequence[Record]) -> Record:
     return {"name": name, "attention": attention, "rows": len(spans), **means, "span_error": error, "layers": own}
 
 
-def measure_spans(settings: Span, dataset: Path | None, device: str, folder: Path) -> str:
-    """Measure, write `span.json` and `span.md`, and return what to print.
+@dataclass(frozen=True)
+class Span:
+    """Pretrained models."""
 
-    Args:
-        dataset: rows of the models; None: each config.json's `data_folder`.
+    models: list[Path] = flag(
+        [],
+        "Folder of a pretrained experiment, looked at on --dataset; may be given several times.",
+        name="model",
+        parser=experiment_folder,
+        metavar="DIRECTORY",
+    )
+    rows: int = count(1000, "Rows of validation data, drawn once and for all.")
 
-    Raises:
-        UserError: nothing was asked for; no such checkpoint or rows; an attention that has no weights.
-    """
+
+@with_flag_groups
+def span(settings: Span, out: Out = OUT, dataset: DatasetFolder = None, device: DeviceName = "auto") -> None:
+    """How far pretrained models attend: the mean distance to attended tokens."""
     if not settings.models:
         raise UserError("expected at least one --model: the pretrained models to measure")
     records, chosen = [], choose_device(device, mixed_precision=False)
@@ -113,9 +145,9 @@ def measure_spans(settings: Span, dataset: Path | None, device: str, folder: Pat
         attention = ", ".join(dict.fromkeys(layer.name for layer in experiment.config.model.attentions))
         records.append(summarise(name, attention, seen))
         logger.info("%s measured", name)
-    found = Findings.begin("span", settings, folder)
+    found = Findings.begin("span", settings, out)
     found.records += records
-    return found.publish(folder / "span.json")
+    show(found.publish(out / "span.json"))
 
 
 def blocks(found: Findings) -> list[str]:

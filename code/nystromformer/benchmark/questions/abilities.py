@@ -1,5 +1,5 @@
-"""`run_benchmark.py abilities`: what a small encoder learns of synthetic tasks with each attention, in processes side
-by side; each cell is written as soon as it is measured.
+"""What a small encoder learns of synthetic tasks with each attention, in processes side by side; each cell is written
+as soon as it is measured.
 
 Shapes: R rows, N tokens, E width.
 """
@@ -7,12 +7,13 @@ Shapes: R rows, N tokens, E width.
 import itertools
 import json
 import logging
+import multiprocessing
+import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
@@ -22,13 +23,16 @@ from torch import Tensor, nn
 from nystromformer.benchmark.ability_tasks import MOST_PAIRS, NO_ANSWER, TASKS, Rows, Task
 from nystromformer.benchmark.findings import Findings, Record
 from nystromformer.benchmark.methods import expand, label_attention, parse_at
-from nystromformer.benchmark.pieces import Piece, run_pieces
-from nystromformer.benchmark.questions.shipped import Abilities
+from nystromformer.benchmark.questions import ATTENTIONS as ATTENTION_HELP
+from nystromformer.benchmark.questions import OUT, Out, count, flag, numbers
+from nystromformer.command_line.checked_command import with_own_attentions_registered
+from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.config import ATTENTIONS, ModelConfig, attention_config
+from nystromformer.data.preprocessing.pool import run_works
 from nystromformer.errors import UserError
 from nystromformer.machine import commit_of
 from nystromformer.model.encoder import Encoder
-from nystromformer.tables import markdown
+from nystromformer.tables import markdown, show
 
 logger = logging.getLogger(__name__)
 
@@ -62,107 +66,63 @@ USUAL_ONES = (*ATTENTIONS, "near_far,num_blocks=1", "nystrom,num_landmarks=1")
 
 
 @dataclass(frozen=True)
-class Cell:
-    """What is learned, and with what."""
+class Abilities:
+    """Every combination of tasks, lengths, pairs, attentions, convolutions and seeds."""
 
-    task: str
-    """Of TASKS."""
-    length: int
-    pairs: int | None
-    attention: dict[str, Any]
-    """Its name and what it is told."""
-    seed: int
-    limit: float
-    """Seconds of one core."""
-
-    @property
-    def taps(self) -> int:
-        """Of the convolution; 0: none."""
-        return int(self.attention.get("conv_kernel_size", 0))
-
-    @property
-    def label(self) -> str:
-        """Of the attention, without its convolution."""
-        parameters = {key: value for key, value in self.attention.items() if key not in ("name", "conv_kernel_size")}
-        return label_attention(self.attention["name"], parameters)
-
-    @property
-    def column(self) -> str:
-        """The task, such as `lookup, 8 pairs`."""
-        return self.task if self.pairs is None else f"{self.task}, {self.pairs} pairs"
-
-    @property
-    def key(self) -> str:
-        """All but the time that it may take."""
-        return json.dumps({**asdict(self), "limit": None}, sort_keys=True)
-
-    @property
-    def config(self) -> ModelConfig:
-        """Of the encoder.
-
-        Raises:
-            ValueError: none that has such an attention at such a length.
-        """
-        task, attention = TASKS[self.task](self.length, self.pairs), attention_config(**self.attention)
-        return ModelConfig(
-            vocab_size=task.vocab_size,
-            num_sen_type=task.marks,
-            max_seq_len=self.length,
-            embedding_dim=WIDTH,
-            transformer_dim=WIDTH,
-            transformer_hidden_dim=2 * WIDTH,
-            num_layers=LAYERS,
-            dropout_prob=0.0,
-            num_head=HEADS,
-            head_dim=WIDTH // HEADS,
-            attn_type=attention,
-            norm="pre",
-            positions="rotary" if task.rotary and attention.compares_queries_and_keys else "learned",
-        )
-
-    def __str__(self) -> str:
-        taps = f", convolution {self.taps}" if self.taps else ""
-        return f"{self.column}, at {self.length} tokens, {self.label}{taps}, seed {self.seed}"
+    tasks: list[str] = flag([], "A task; may be given several times. Default: all.", name="task")
+    attentions: list[str] = flag(
+        [], f"{ATTENTION_HELP} With about a quarter of the keys unless told.", name="attention"
+    )
+    lengths: Sequence[int] = numbers(
+        (128,), "Tokens of a row, several numbers separated by commas.", least=16, name="length"
+    )
+    pairs: Sequence[int] = numbers(
+        (),
+        "Number of key-value pairs in lookup and recall, several separated by commas. Default: a half and a quarter "
+        "of the tokens.",
+    )
+    taps: Sequence[int] = numbers(
+        (0,),
+        "Taps of the convolution, 0 for none, several numbers separated by commas.",
+        least=0,
+        name="conv_kernel_size",
+    )
+    seeds: int = count(1, "Runs of each, with seeds from 0 on.")
+    seconds: float = flag(120.0, "Seconds on one core after which a run ends that has not learned its task.", 1)
+    workers: int = count(2, "Runs at once, a process and a core each.")
 
 
-def cell_of(record: Record) -> Cell:
-    """The cell that a record is of."""
-    return Cell(**{name: record[name] for name in Cell.__dataclass_fields__})
+@with_flag_groups
+def abilities(flags: Abilities, out: Out = OUT) -> None:
+    """Small tasks that softmax learns within minutes: which attention can look things up, shift, copy, find and count.
 
-
-def measure_abilities(flags: Abilities, folder: Path) -> str:
-    """Measure what the folder does not have yet, and write `abilities.json` and `.md` of all that it has.
-
-    Raises:
-        UserError: as of `list_cells`; `abilities.json` is damaged; a cell failed.
+    It resumes when it is started again; another command with the same --out adds to its tables.
     """
-    cells = list_cells(flags)
-    path = folder / "abilities.json"
-    fresh = Findings.begin("abilities", flags, folder)
-    found = Findings.read(path) or fresh
-    done = {cell_of(each).key for each in found.records if each["solved"] or each["limit"] >= flags.seconds}
-    if missing := [cell for cell in cells if cell.key not in done]:
-        found.machine, found.settings = fresh.machine, fresh.settings
-        found.commands = list(dict.fromkeys([*found.commands, *fresh.commands]))
+    cells, path = list_cells(flags), out / "abilities.json"
+    before = Findings.read(path)
+    fresh = Findings.begin("abilities", flags, out)
+    done = before.records if before is not None else []
+    known = {_key(each) for each in done if each["solved"] or each["limit"] >= flags.seconds}
+    missing = [cell for cell in cells if _key(cell) not in known]
     logger.info("%d of %d cells are already measured", len(cells) - len(missing), len(cells))
-    commit, failed = commit_of(Path(__file__).parent), []
-    for outcome in run_pieces([Piece(str(cell), partial(learn, cell, commit)) for cell in missing], flags.workers):
-        if outcome.failed:
-            failed.append(f"{outcome.title}: {outcome.failed}")
-            continue
-        (record,) = outcome.records
+    found = fresh if missing or before is None else before
+    if before is not None and missing:
+        found.commands = list(dict.fromkeys([*before.commands, *fresh.commands]))
+        found.records = done
+    commit = commit_of(Path(__file__).parent)
+    for record in run_works([partial(learn, cell, commit) for cell in missing], flags.workers):
         # One that was given less time before makes room.
-        found.records = [each for each in found.records if cell_of(each).key != cell_of(record).key] + [record]
-        found.write(path)
+        found.records = [each for each in found.records if _key(each) != _key(record)] + [record]
+        found.publish(path)
+        where = f"{_column(record)}, {record['length']} tokens, {record['attention']}, seed {record['seed']}"
         result = f"{100 * record['accuracy']:.1f} % after {record['steps']} steps, {record['seconds']:.0f} s"
-        logger.info("%s: %s", outcome.title, result)
-    if failed:
-        raise UserError("\n".join([*failed, "Start the command again: it goes on"]))
-    return found.publish(path)
+        logger.info("%s: %s", where, result)
+    show(found.publish(path))
 
 
-def list_cells(flags: Abilities) -> list[Cell]:
-    """Each once: all attentions of a task before the next task, all of a seed before the next seed.
+def list_cells(flags: Abilities) -> list[Record]:
+    """What is learned, with what and in how many seconds of one core, its `limit`: each once, all attentions of a task
+    before the next task, all of a seed before the next seed.
 
     Raises:
         UserError: an unknown task or attention; a parameter that the attention does not have; a length or a number of
@@ -171,7 +131,7 @@ def list_cells(flags: Abilities) -> list[Cell]:
     for task in flags.tasks:
         if task not in TASKS:
             raise UserError(f"--task: expected one or more of {', '.join(TASKS)}, found {task!r}")
-    found: dict[str, Cell] = {}
+    found: dict[str, Record] = {}
     for seed, length, task in itertools.product(range(flags.seeds), flags.lengths, flags.tasks or TASKS):
         for pairs, text in itertools.product(_pairs(flags, task, length), expand(flags.attentions or USUAL_ONES)):
             given, told, _ = parse_at(text, length)
@@ -179,12 +139,12 @@ def list_cells(flags: Abilities) -> list[Cell]:
             parameters = {"name": given.name, **usual, **dict(sorted(told.items()))}
             for taps in flags.taps:
                 attention = parameters | ({"conv_kernel_size": taps} if taps else {})
-                cell = Cell(task, length, pairs, attention, seed, flags.seconds)
+                cell = {"task": task, "length": length, "pairs": pairs, "attention": attention, "seed": seed}
                 try:
-                    _ = cell.config
+                    model_config(cell)
                 except ValueError as error:
                     raise UserError(f"--attention {text} at {length} tokens: {error}") from None
-                found.setdefault(cell.key, cell)
+                found.setdefault(_key(cell), cell | {"limit": flags.seconds})
     return list(found.values())
 
 
@@ -197,7 +157,41 @@ def _pairs(flags: Abilities, task: str, length: int) -> Sequence[int | None]:
     return flags.pairs
 
 
-def learn(cell: Cell, commit: str) -> list[Record]:
+def _key(cell: Record) -> str:
+    """All but the time that it may take, and what it reached."""
+    return json.dumps([cell[name] for name in ("task", "length", "pairs", "attention", "seed")], sort_keys=True)
+
+
+def _column(cell: Record) -> str:
+    """The task, such as `lookup, 8 pairs`."""
+    return str(cell["task"]) if cell["pairs"] is None else f"{cell['task']}, {cell['pairs']} pairs"
+
+
+def model_config(cell: Record) -> ModelConfig:
+    """Of a cell's encoder.
+
+    Raises:
+        ValueError: none that has such an attention at such a length.
+    """
+    task, attention = TASKS[cell["task"]](cell["length"], cell["pairs"]), attention_config(**cell["attention"])
+    return ModelConfig(
+        vocab_size=task.vocab_size,
+        num_sen_type=task.marks,
+        max_seq_len=cell["length"],
+        embedding_dim=WIDTH,
+        transformer_dim=WIDTH,
+        transformer_hidden_dim=2 * WIDTH,
+        num_layers=LAYERS,
+        dropout_prob=0.0,
+        num_head=HEADS,
+        head_dim=WIDTH // HEADS,
+        attn_type=attention,
+        norm="pre",
+        positions="rotary" if task.rotary and attention.compares_queries_and_keys else "learned",
+    )
+
+
+def learn(cell: Record, commit: str) -> Record:
     """Train until it can or its time is over, and measure; the same cell takes the same steps, and on a slower machine
     fewer of them.
 
@@ -206,16 +200,18 @@ def learn(cell: Cell, commit: str) -> list[Record]:
         whether it is `solved`: reached SOLVED on other rows in time; `steps`; `seconds` of one core; `positions`;
         `commit` of the code.
     """
+    if multiprocessing.parent_process() is not None:
+        _register_own_attentions()
     torch.set_num_threads(1)
-    begin = time.process_time()
-    torch.manual_seed(cell.seed)
-    task, config = TASKS[cell.task](cell.length, cell.pairs), cell.config
+    begin, seed = time.process_time(), cell["seed"]
+    torch.manual_seed(seed)
+    task, config = TASKS[cell["task"]](cell["length"], cell["pairs"]), model_config(cell)
     model = _Answering(config, task.answers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01, fused=True)
-    drawn, looked_at, tested = (torch.Generator().manual_seed(3 * cell.seed + number) for number in range(3))
+    drawn, looked_at, tested = (torch.Generator().manual_seed(3 * seed + number) for number in range(3))
     check = _rows(task, looked_at)
     step, solved = 0, False
-    while not solved and time.process_time() - begin < cell.limit:
+    while not solved and time.process_time() - begin < cell["limit"]:
         rate = RATE * min(1, (step + 1) / WARM_UP)
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -233,7 +229,13 @@ def learn(cell: Cell, commit: str) -> list[Record]:
     has_answer = test.answers_RN != NO_ANSWER
     guessing = (test.guesses_RN == test.answers_RN)[has_answer].float().mean().item()
     reached = {"accuracy": _accuracy(model, test), "guessing": guessing, "solved": solved, "steps": step}
-    return [asdict(cell) | reached | {"seconds": seconds, "positions": config.positions, "commit": commit}]
+    return cell | reached | {"seconds": seconds, "positions": config.positions, "commit": commit}
+
+
+@cache
+def _register_own_attentions() -> None:
+    """What the command was given: a process that is spawned has its words, too."""
+    with_own_attentions_registered(sys.argv[1:], is_flag=True)
 
 
 class _Answering(nn.Module):
@@ -284,9 +286,10 @@ def blocks(found: Findings) -> list[str]:
         + "; ".join(f"{name}, {task(64, None).rule}" for name, task in TASKS.items())
         + f". Commits {', '.join(sorted(frame.commit.unique()))}; {frame.seconds.sum() / 3600:.1f} core-hours.",
     ]
-    cells = [cell_of(record) for record in found.records]
-    frame["taps"], frame["label"], frame["column"] = zip(*((c.taps, c.label, c.column) for c in cells), strict=True)
-    frame["place"] = [(list(TASKS).index(cell.task), cell.pairs or 0) for cell in cells]
+    frame["taps"] = [attention.get("conv_kernel_size", 0) for attention in frame.attention]
+    frame["label"] = [_label(**attention) for attention in frame.attention]
+    frame["column"] = [_column(record) for record in found.records]
+    frame["place"] = [(list(TASKS).index(record["task"]), record["pairs"] or 0) for record in found.records]
     frame[["accuracy", "guessing"]] *= 100
     frame = frame.sort_values(["length", "taps", "place"], kind="stable")
     for (length, taps), rows in frame.groupby(["length", "taps"]):
@@ -299,6 +302,10 @@ def blocks(found: Findings) -> list[str]:
         convolution = f"convolution of {taps} taps" if taps else "no convolution"
         parts += [f"## {length} tokens, {convolution}", markdown(["attention", *names], lines)]
     return parts
+
+
+def _label(name: str, conv_kernel_size: int = 0, **parameters: object) -> str:
+    return label_attention(name, parameters)
 
 
 def _text(rows: pd.DataFrame) -> str:
