@@ -10,11 +10,11 @@ from nystromformer.command_line.flags import DeviceName
 
 
 def explain(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run: run_classify.py, run_glue.py or run_imdb.py.")],
+    run: Annotated[
+        Path,
+        typer.Argument(help="Folder of a finished run on single texts: run_classify.py, run_glue.py or run_imdb.py."),
+    ],
     text: Annotated[Path, typer.Option("--input", help="File with the text.")],
-    second: Annotated[
-        Path | None, typer.Option("--second", help="File with the second text, for runs on pairs.")
-    ] = None,
     label: Annotated[
         str | None, typer.Option("--label", help="Label whose score is explained. Default: the most likely one.")
     ] = None,
@@ -26,12 +26,12 @@ def explain(
     from nystromformer.files.writing import check_new_file
 
     check_new_file("--out", out)
-    texts = [read_text(path, "a text") for path in (text, second) if path is not None]
+    content = read_text(text, "a text")
 
-    # After the files were read: importing torch takes seconds.
+    # After the file was read: importing torch takes seconds.
     from nystromformer.prediction.explain import run_explain
 
-    run_explain(run, texts, label, out, device, typer.echo)
+    run_explain(run, content, label, out, device, typer.echo)
 
 
 if __name__ == "__main__":

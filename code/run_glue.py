@@ -20,12 +20,8 @@ def glue(
         ),
     ],
     glue: Annotated[
-        str | None,
-        typer.Option(
-            "--glue",
-            help="Folder of GLUE's files, or hub to download them from the Hugging Face hub. Default: "
-            "glue_dataset_folder of config.json.",
-        ),
+        Path | None,
+        typer.Option("--glue", help="Folder of GLUE's files. Default: glue_dataset_folder of config.json."),
     ] = None,
     skip_bad_rows: Annotated[
         bool,
@@ -44,8 +40,7 @@ def glue(
     from nystromformer.tasks.finetuning.run import finetune
     from nystromformer.tasks.glue.task import Glue
 
-    folder = Path(glue) if glue else experiment.path(experiment.config.glue_dataset_folder)
-    source = None if glue == "hub" else folder
+    source = glue or experiment.path(experiment.config.glue_dataset_folder)
     finetune(experiment, [Glue(each, source, skip_bad_rows) for each in tasks], shared, grid)
 
 

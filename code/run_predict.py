@@ -32,7 +32,7 @@ def predict(
         Path,
         typer.Option(
             "--out",
-            help="Output file, ending in .csv, .tsv, .jsonl or .parquet; for a folder of Parquet files an output "
+            help="Output file, ending in .csv, .tsv or .parquet; for a folder of Parquet files an output "
             "folder. It must not exist.",
         ),
     ],
@@ -43,9 +43,6 @@ def predict(
     id: Annotated[
         str | None, typer.Option("--id", help="Column with the rows' ids. Default: their numbers, from 1.")
     ] = None,
-    skip_empty: Annotated[
-        bool, typer.Option("--skip_empty", help="Leave rows without text unpredicted instead of stopping.")
-    ] = False,
     device: flags.DeviceName = "auto",
     embed: Annotated[
         bool,
@@ -77,7 +74,7 @@ def predict(
     from nystromformer.prediction.predict import run_predict
     from nystromformer.prediction.predictor import Predictor
 
-    predictor = Predictor(run, device, embed, skip_empty=skip_empty, length=length)
+    predictor = Predictor(run, device, embed, length=length)
     run_predict(predictor, input, out, text, id, reading, engine == "ray", part)
 
 

@@ -78,7 +78,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(*TRAINING, "files.checked_json", "files.parts", "tabular", "runs"),
         *("tasks.declaration", "tasks.experiment", "tasks.finetuning", "tasks.documents"),
     ),
-    "tasks.wikihop": (*TRAINING, "files.parts", "tasks.declaration", "tasks.finetuning"),
+    "tasks.wikihop": (*TRAINING, "tasks.declaration", "tasks.finetuning"),
     # Finished runs of the tasks on text, on new texts.
     "prediction": (
         *(*TRAINING, "interop.formats", "files.parts", "tabular", "runs"),

@@ -2,13 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from nystromformer.command_line.extras import what_is_missing
-from nystromformer.prediction.predictor import Predictor, is_empty
+from nystromformer.prediction.predictor import Predictor
 from nystromformer.wording import first_names
 
 try:
@@ -27,7 +23,7 @@ class DocumentPredictor(PipelineStep):
     Python. Order stays, and no more than a batch is held.
 
     Args:
-        predictor: with `embed=True` it gives vectors; with `skip_empty=True` documents without text get None.
+        predictor: with `embed=True` it gives vectors.
         batch_size: documents that are predicted by one call.
         prefix: what the names in the metadata begin with.
 
@@ -73,21 +69,10 @@ class DocumentPredictor(PipelineStep):
                     f"document {document.id!r}: its metadata has {first_names(taken)} already: give the step a prefix, "
                     'such as prefix="sentiment_"'
                 )
-            if is_empty(document.text) and not self.predictor.skip_empty:
+            if not document.text.strip():
                 raise ValueError(
-                    f"document {document.id!r}: expected a text, found an empty one: drop it before this step, or give "
-                    "Predictor skip_empty=True"
+                    f"document {document.id!r}: expected a text, found an empty one: drop it before this step"
                 )
         found = self.predictor([document.text for document in batch])
-        columns = [_plain(cells) for cells in found.values()]
-        for document, *values in zip(batch, *columns, strict=True):
+        for document, *values in zip(batch, *(cells.tolist() for cells in found.values()), strict=True):
             document.metadata.update(zip(names, values, strict=True))
-        if empty := sum(is_empty(document.text) for document in batch):
-            self.stat_update("empty", value=empty)
-
-
-def _plain(cells: NDArray[Any]) -> list[Any]:
-    """Cells as JSON has them, which has no NaN: a text without a result has None."""
-    if cells.dtype == object:
-        return list(cells)
-    return [None if np.isnan(cell).any() else cell.tolist() for cell in cells]

@@ -79,7 +79,6 @@ def test_one_process_for_each_gpu(launch: Launcher, home: Path, command: str, fl
         ({}, ["pretrain"], {("{root}/data-preprocessing/32-roberta", "/dataset")}, ""),
         ({}, ["glue", "--task", "RTE"], {("{root}/glue", "/glue")}, "--task RTE"),
         ({}, ["glue", "--task", "RTE", "--glue", "/x"], {("/x", "/glue")}, "--task RTE --glue /glue"),
-        ({}, ["glue", "--task", "RTE", "--glue", "hub"], set(), "--task RTE --glue hub"),
         ({}, ["imdb", "--imdb", "{tmp}/a.csv"], {("{tmp}/a.csv", "/imdb/a.csv")}, "--imdb /imdb/a.csv"),
         ({}, ["transactions", "--data", "/x/bank"], {("/x/bank", "/dataset")}, "--data /dataset --task bank"),
         ({}, ["wikihop"], {("{root}/wikihop", "/wikihop")}, ""),

@@ -8,8 +8,6 @@ import pytest
 from finetuning import copy_of, finetune, made_rows, write_imdb, write_sst2, write_stsb, write_table
 from small import contents, run_here
 
-from nystromformer.tasks.documents.cut import Cut
-from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.finetuning.definition import Definition
@@ -44,11 +42,8 @@ def folders(source: Path, top: Path) -> Callable[[str], Path]:
         ]
         path = str(write_table(top / f"{kind}.csv", ("body", "label", "count", "sets"), rows))
         label = {"classes": "label", "several": "sets"}.get(kind, "count")
-        asked = None if kind == "classes" else kind
-        cut, division = Cut("windows", 4), Division(share=0.25)
-        return Documents(
-            Question(kind, path, "body", label, path, separator=";", kind=asked, cut=cut, division=division)
-        )
+        asked = {"classes": None, "several": "several,separator=;"}.get(kind, kind)
+        return Documents(Question(path, "body", label, path, kind=asked, cut="windows,overlap=4", validation="0.25"))
 
     def folder(kind: str) -> Path:
         if kind not in done:

@@ -35,7 +35,7 @@ def with_recipe(predictor: Predictor, **changes: object) -> Predictor:
 
 
 def test_tokens_stand_where_the_text_has_them(predictor: Predictor) -> None:
-    made = explain_text(predictor, [TEXT])
+    made = explain_text(predictor, TEXT)
     assert made.text == TEXT
     covered = "".join(TEXT[begin:end] for begin, end in made.offsets)
     assert covered.replace(" ", "") == TEXT.replace(" ", ""), "<s> and </s> stand for nothing"
@@ -48,10 +48,10 @@ def test_tokens_stand_where_the_text_has_them(predictor: Predictor) -> None:
 
 def test_the_prediction_is_the_runs(predictor: Predictor) -> None:
     told = predictor([TEXT])
-    made = explain_text(predictor, [TEXT])
+    made = explain_text(predictor, TEXT)
     assert made.facts["predicted"] == made.facts["explained"] == told["prediction"][0]
     other = next(name for name in predictor.network.recipe.answer.names if name != told["prediction"][0])
-    against = explain_text(predictor, [TEXT], other)
+    against = explain_text(predictor, TEXT, other)
     assert against.facts["explained"] == other
     assert not np.allclose(against.steepness_N, made.steepness_N)
     np.testing.assert_allclose(against.attention_LN, made.attention_LN, rtol=1e-5)
@@ -62,7 +62,7 @@ def test_the_prediction_is_the_runs(predictor: Predictor) -> None:
 @pytest.mark.parametrize("cut", [Cut("windows", 5), Cut()], ids=lambda cut: cut.rule)
 def test_whatever_the_cut_each_token_stands_at_its_place(predictor: Predictor, cut: Cut) -> None:
     other = with_recipe(predictor, cut=cut)
-    made, examples = explain_text(other, [LONG]), other.network.encode([LONG])
+    made, examples = explain_text(other, LONG), other.network.encode([LONG])
     whole = other.network.tokenizer.encode(LONG, add_special_tokens=False)
     at = dict(zip(whole.offsets, whole.ids, strict=True))
     tokens = examples.tokens_of(0).tolist()
@@ -75,7 +75,7 @@ def test_whatever_the_cut_each_token_stands_at_its_place(predictor: Predictor, c
 
 def test_a_token_of_two_windows_has_what_it_counts_in_both(predictor: Predictor) -> None:
     other = with_recipe(predictor, cut=Cut("windows", 5))
-    made, examples = explain_text(other, [LONG]), other.network.encode([LONG])
+    made, examples = explain_text(other, LONG), other.network.encode([LONG])
     found = explain(other.network.model, **examples.batch(np.array([0])))
     np.testing.assert_allclose(made.attention_LN.sum(1), found.attention_BLN.sum((0, 2)).numpy(), rtol=1e-4)
     expected_N = np.zeros(len(made.names), dtype=np.float32)
@@ -151,7 +151,6 @@ def test_the_command_writes_the_page_and_says_the_numbers(
     (tmp_path / "empty.txt").write_text(" ")
     mistakes = {
         ("--label", "5"): "--label 5: expected one of 0, 1",
-        ("--second", tmp_path / "text.txt"): "expected single texts, as in the run's training data",
         ("--input", tmp_path / "none.txt"): "none.txt: No such file",
         ("--input", tmp_path / "empty.txt"): "found an empty one",
         ("--out", tmp_path / "page.html"): "page.html: is there already",

@@ -89,8 +89,10 @@ def test_killed_anywhere_it_goes_on_to_the_same_bytes(
     assert predict(out="whole") == 0
     whole = contents(tmp_path / "whole")
     computed: list[str] = []
-    kind = command.output_kind
-    monkeypatch.setattr(command, "output_kind", lambda path: (computed.append(path.name), kind(path))[1])
+    kind = command.Output
+    monkeypatch.setattr(
+        command, "Output", lambda file, recipe: (computed.append(file.path.name), kind(file, recipe))[1]
+    )
 
     def die(*args: object) -> None:
         raise Killed
@@ -178,15 +180,11 @@ def test_files_that_differ(refused: Refused, source_folder: Path) -> None:
 
 
 def test_a_text_that_is_empty(predict: Predict, tmp_path: Path, source_folder: Path, refused: Refused) -> None:
-    """What was finished before it stays; --skip_empty goes on."""
+    """What was finished before it stays."""
     write_part(source_folder / "part-00003.parquet", ["a text", None])
     assert predict() == 2
     assert sorted(os.listdir(tmp_path / "out")) == [*SIZES, "parts"]
-    assert "part-00003.parquet, row 2: the text is empty: fill it in, or add --skip_empty" in refused()
-    assert predict("--skip_empty") == 0
-    found = parquet.read_table(tmp_path / "out" / "part-00003.parquet").to_pylist()
-    assert found[0]["prediction"] is not None
-    assert set(found[1].values()) == {"2", None}
+    assert "part-00003.parquet, row 2: the text is empty: fill it in, or remove such rows" in refused()
 
 
 def test_flags_that_say_nothing(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

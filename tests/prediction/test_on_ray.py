@@ -62,7 +62,7 @@ def test_workers_change_no_byte(
     parquet.write_table(pa.table({"sentence": ["a text", ""]}), tmp_path / "in" / "part-9.parquet")
     assert run_here(monkeypatch, SCRIPT, *flags, *ON_RAY, tmp_path / "empty") == 2
     said = capsys.readouterr().err
-    assert "part-9.parquet, row 2: the text is empty: fill it in, or add --skip_empty" in said
+    assert "part-9.parquet, row 2: the text is empty: fill it in, or remove such rows" in said
     assert "Traceback" not in said
 
 

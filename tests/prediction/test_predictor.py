@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 import pickle
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -81,7 +80,7 @@ def test_batches_of_near_lengths_say_the_same(
         shapes: list[tuple[int, ...]] = []
         hook = run.model.encoder.register_forward_pre_hook(lambda _, inputs, s=shapes: s.append(inputs[0].shape))
         monkeypatch.setattr(Device, "products", lambda self, width, are_fast=are_fast: nullcontext(are_fast))
-        found = predict.results(predict.scores(examples, [False] * len(examples)), [False] * len(examples))
+        found = predict.results(predict.scores(examples))
         hook.remove()
         assert kind == "value" or found["prediction"].tolist() == expected["prediction"].tolist()
         for name in predict.columns if kind == "value" else predict.columns[1:]:
@@ -133,26 +132,10 @@ def test_tables(folders: Callable[[str], Path]) -> None:
     assert "id" not in named({"id": keys, "review": TEXTS})
     frame = nystromformer.Predictor(folder, "cpu")(pd.DataFrame({"id": keys, "body": TEXTS}))
     assert same({name: np.asarray(cells) for name, cells in frame.items()}, {"id": keys, **whole})
-    assert predictor.is_empty(pd.NA)
     with pytest.raises(UserError, match="expected the text columns review, found no review; the table has body"):
         named({"body": TEXTS})
     with pytest.raises(ValueError, match="expected columns of one length, found 2 and 1 cells"):
         named({"review": TEXTS[:2], "key": [1]})
-
-
-@pytest.mark.parametrize("kind", ["classes", "several", "value"])
-def test_texts_that_are_empty(folders: Callable[[str], Path], kind: str) -> None:
-    texts = [TEXTS[0], "", None, float("nan"), " ", TEXTS[1]]
-    folder = folders(kind)
-    found = nystromformer.Predictor(folder, "cpu", skip_empty=True)({"body": texts})
-    some = nystromformer.Predictor(folder, "cpu")([TEXTS[0], TEXTS[1]])
-    assert same({name: cells[[0, 5]] for name, cells in found.items()}, some)
-    for name, cells in found.items():
-        assert not cells[1:5].any() if name == "cut" else all(cell is None or math.isnan(cell) for cell in cells[1:5])
-    with pytest.raises(ValueError, match=r"texts\[1\]: expected a text, found an empty one"):
-        nystromformer.Predictor(folder, "cpu")(["a", ""])
-    with pytest.raises(TypeError, match=r"texts\[2\]: expected a text, found 7"):
-        nystromformer.Predictor(folder, "cpu", skip_empty=True)(["", "a", 7])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first"])
@@ -216,6 +199,7 @@ def test_it_pickles_before_and_after_it_is_opened(folders: Callable[[str], Path]
         ("one text", "expected a sequence of texts, found one text: put it into a list"),
         ([None], r"texts\[0\]: expected a text, found None"),
         (["a", b"b"], r"texts\[1\]: expected a text, found b'b'"),
+        (["a", ""], r"texts\[1\]: expected a text, found an empty one"),
         (["a", "\ud800"], r"texts\[1\]: expected a text, found half of a surrogate pair at 0"),
     ],
 )
@@ -231,8 +215,8 @@ def test_explaining_ordered_classes(folders: Callable[[str], Path]) -> None:
     predict = nystromformer.Predictor(folders("ordered"), "cpu")
     answer = predict.network.recipe.answer
     assert answer.outputs == len(answer.names) - 1
-    made = explain_text(predict, TEXTS[2:3])
+    made = explain_text(predict, TEXTS[2])
     assert made.facts["explained"] == predict(TEXTS[2:3])["prediction"][0] == made.facts["predicted"]
-    steep = [explain_text(predict, TEXTS[2:3], name).steepness_N for name in answer.names]
+    steep = [explain_text(predict, TEXTS[2], name).steepness_N for name in answer.names]
     np.testing.assert_allclose(sum(steep), 0.0, atol=1e-6)
     assert all(np.abs(each).max() > 1e-5 for each in steep)

@@ -50,7 +50,7 @@ def told_by(texts: list[str]) -> dict[str, list[object]]:
 @pytest.mark.usefixtures("knows_latin")
 @pytest.mark.parametrize(
     ("kind", "ending"),
-    [*((kind, "csv") for kind in TEXTS), *(("both", ending) for ending in ("jsonl", "parquet", "--embed"))],
+    [*((kind, "csv") for kind in TEXTS), *(("both", ending) for ending in ("parquet", "--embed"))],
 )
 def test_a_table_gets_the_columns_that_it_has_need_of(
     kind: str,
@@ -68,8 +68,6 @@ def test_a_table_gets_the_columns_that_it_has_need_of(
     if ending == "csv":
         with (tmp_path / out).open(newline="") as file:
             rows = list(csv.DictReader(file))
-    elif ending == "jsonl":
-        rows = [json.loads(line) for line in (tmp_path / out).read_text().splitlines()]
     else:
         rows = parquet.read_table(tmp_path / out).to_pylist()
     found = {name: [row[name] for row in rows] for name in predictor.UNREAD if name in rows[0]}

@@ -10,8 +10,6 @@ from small import VOCABULARY
 from torch import Tensor
 
 from nystromformer.model import ClassificationModel, PretrainingModel
-from nystromformer.tasks.documents.cut import Cut
-from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.folder import Experiment
@@ -87,8 +85,8 @@ def experiment(folder: Path, dataset: Path, **changes: Any) -> Experiment:
 def of_table(folder: Path, examples: Sequence[tuple[str, str]], kind: Any = "classes") -> Documents:
     """The task of texts and labels that are written as a table, of which a quarter is for validation."""
     table = write_table(folder / "t.csv", ("body", "label"), examples)
-    division = Division(share=0.25)
-    return Documents(Question("t", str(table), "body", "label", separator=";", kind=kind, cut=Cut(), division=division))
+    wanted = "several,separator=;" if kind == "several" else kind
+    return Documents(Question(str(table), "body", "label", kind=wanted, cut="head", validation="0.25"))
 
 
 def rows(batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -110,9 +110,6 @@ def _add_data(script: Script, experiment: Experiment, words: list[str], mounts: 
     """Mount a script's data: what its flag names, or else what config.json does, by default a folder of the project."""
     data, given = script.data, take(words, script.data.flag)
     default, configured = ExperimentConfig.model_fields[data.key].default, getattr(experiment.config, data.key)
-    if data.has_hub and given == "hub":
-        words += [data.flag, given]
-        return
     if given is not None:
         source, target = Path(given).resolve(), default
         if source.is_file():

@@ -19,15 +19,6 @@ def datasets_library() -> Any:
     return library
 
 
-def load_split(name: str, config: str | None, split: str) -> Any:
-    """A split of a data set, from the hub or the library's cache.
-
-    Raises:
-        Exception: whatever the library's network and file system layers raise; `first_line` says it in a line.
-    """
-    return datasets_library().load_dataset(name, config, split=split)
-
-
 def open_corpus(name: str) -> tuple[Any, str]:
     """The train split of NAME or NAME:CONFIG, an iterable of rows that is not held in memory.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +19,12 @@ from nystromformer.errors import UserError
 from nystromformer.files.writing import write_text
 from nystromformer.model.explain import explain
 from nystromformer.prediction.predictor import TOKENS_AT_A_TIME, Predictor, check_texts
-from nystromformer.tasks.documents.targets import as_text, class_scores
+from nystromformer.tasks.documents.recipe import as_text
 from nystromformer.tasks.finetuning.encoded import literal
 
 _PAGE = Path(__file__).with_name("explain.html")
 """With {{}} where facts, attention and gradient x input go."""
 _BLUE, _GREEN, _RED = "76 120 168", "84 162 75", "228 87 86"
-_BETWEEN = "\n\n"
-"""The two texts of a pair, on the page."""
 _SHOWN = 20
 """Tokens on the terminal."""
 
@@ -77,15 +74,14 @@ def _between(text: str) -> str:
     return f"<small>{html.escape(text)} (cut off, not read)</small>" if text.strip() else html.escape(text)
 
 
-def explain_text(predictor: Predictor, texts: Sequence[str], label: str | None = None) -> ExplainedText:
-    """Explain what a run predicts of a text, or of a pair.
+def explain_text(predictor: Predictor, text: str, label: str | None = None) -> ExplainedText:
+    """Explain what a run on single texts predicts of one.
 
     Args:
-        texts: one, or two of a pair.
         label: whose score is explained; None: that of the predicted class, or of the likeliest of several labels.
 
     Raises:
-        UserError: no such label, or a pair where the run learned single texts.
+        UserError: no such label, or a run that learned from pairs.
         ValueError: an empty text, or an attention without weights.
     """
     run = predictor.network
@@ -94,17 +90,16 @@ def explain_text(predictor: Predictor, texts: Sequence[str], label: str | None =
         raise UserError(
             f"--label {label}: expected one of {', '.join(answer.names) or 'none: the run predicts values'}"
         )
-    check_texts(texts)
-    encoded = predictor.encode([tuple(texts)], [False])
-    assert encoded is not None
-    told, chances = predictor.told(predictor.results(predictor.scores(encoded, [False]), [False]), 0)
+    check_texts([text])
+    encoded = predictor.encode([[text]])
+    told, chances = predictor.told(predictor.results(predictor.scores(encoded)), 0)
     # Of ordered classes the middle one of the chances is predicted, which need not be the likeliest.
     wanted = told if label is None and answer.kind == "ordered" else label
     classes_I = None if wanted is None else torch.tensor([answer.names.index(wanted)], device=run.device.device)
     batch = {name: each.to(run.device.device) for name, each in encoded.batch(np.array([0]), run.pad_to).items()}
     rows = max(TOKENS_AT_A_TIME[run.device.device.type] // batch["tokens_BN"].shape[1], 1)
     with run.device.autocast():
-        scores = partial(class_scores, answer)
+        scores = answer.class_scores
         found = explain(run.model, **batch, classes_I=classes_I, class_scores=scores, rows_at_a_time=rows)
     names = [run.tokenizer.id_to_token(token) or str(token) for token in encoded.tokens_of(0).tolist()]
     attention_LN = np.zeros((found.attention_BLN.shape[1], len(names)), dtype=np.float32)
@@ -120,31 +115,20 @@ def explain_text(predictor: Predictor, texts: Sequence[str], label: str | None =
         facts["explained"] = answer.names[int(found.classes_I[0])]
     if encoded.rows[0] > 1:
         facts["windows"] = f"{encoded.rows[0]:,}, whose pooled vectors' mean is classified; each token's sum over them"
-    # Where each token stands in the texts, one after the other: those of `<s> A </s>`, or of `<s> A </s> B </s>`.
+    # Where each token of `<s> A </s>` stands in the text.
     encoder = literal(run.tokenizer)
     encoder.no_padding()
-    encoder.enable_truncation(run.length if run.recipe.cut.rule == "head" else MOST, strategy="longest_first")
-    texts = list(map(run.recipe.cleaned, texts))
-    pair = texts[1] if len(texts) > 1 else None
-    tokens, text = encoder.encode(texts[0], pair), _BETWEEN.join(texts)
-    second, of_special = len(texts[0]) + len(_BETWEEN), iter((0, len(texts[0]), len(text)))
-    offsets = []
-    for (begin, end), number in zip(tokens.offsets, tokens.sequence_ids, strict=True):
-        shift = next(of_special) if number is None else number * second
-        offsets.append((begin + shift, end + shift))
+    encoder.enable_truncation(run.length if run.recipe.cut.rule == "head" else MOST)
+    text = run.recipe.cleaned(text)
+    _, *offsets, _ = encoder.encode(text).offsets
+    offsets = [(0, 0), *offsets, (len(text), len(text))]
     return ExplainedText(text, facts, names, offsets, attention_LN, steepness_N)
 
 
-def run_explain(
-    run: Path, texts: Sequence[str], label: str | None, out: Path, device: str, show: Callable[[str], None]
-) -> None:
-    """Write the page of a text, or of a pair, and show the tokens that have the most attention.
-
-    Raises:
-        UserError: no finished run, texts that it does not take, no such label, or an attention without weights.
-    """
+def run_explain(run: Path, text: str, label: str | None, out: Path, device: str, show: Callable[[str], None]) -> None:
+    """Write the page of a text, and show the tokens that have the most attention."""
     try:
-        found = explain_text(Predictor(run, device), texts, label)
+        found = explain_text(Predictor(run, device), text, label)
     except ValueError as error:
         raise UserError(f"{run}: {error}") from None
     write_text(out, found.page)

@@ -5,130 +5,80 @@ from __future__ import annotations
 import csv
 import importlib
 import io
-import json
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nystromformer.errors import UserError
 from nystromformer.files.writing import NewFile
-from nystromformer.tasks.documents.recipe import Recipe
-from nystromformer.tasks.documents.targets import as_text
+from nystromformer.tasks.documents.recipe import Recipe, as_text
 
-_DIGITS = 6
-"""Of a probability, in files whose cells are text."""
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+ENDINGS = (*_DELIMITERS, ".parquet")
 
 
-class Output(ABC):
-    """Writes the predictions of a run with this recipe, row by row, to a new file."""
+def check_ending(path: Path) -> None:
+    """Check that a file's name ends as one of an output."""
+    if path.suffix.lower() not in ENDINGS:
+        raise UserError(
+            f"--out {path}: expected a file that ends in {', '.join(ENDINGS)}, found {path.suffix or 'no ending'}"
+        )
+
+
+class Output:
+    """Writes the predictions of a run with this recipe, row by row, to a new file: as text, or to Parquet, where a
+    column has the prediction (text, a list of texts, or a number), one each probability (float32), or one the vector (a
+    list of float32).
+    """
 
     def __init__(self, file: NewFile, recipe: Recipe) -> None:
-        self.file = file
-        self.recipe = recipe
+        self._file, self._recipe = file, recipe
+        self._delimiter = _DELIMITERS.get(file.path.suffix.lower())
+        self._writer: Any = None
 
-    @abstractmethod
-    def write(self, ids: Sequence[str], columns: Mapping[str, Any], empty: Sequence[bool]) -> None:
-        """Some rows, or none: their names, their results as a Predictor gives them, and which have none."""
-
-    def close(self) -> None:  # noqa: B027  # most write all at once
-        """Write what is left to write."""
-
-
-def output_kind(path: Path) -> type[Output]:
-    """What writes a file whose name ends as this one's.
-
-    Raises:
-        UserError: no format has such an ending.
-    """
-    kind = KINDS.get(path.suffix.lower())
-    if kind is None:
-        raise UserError(
-            f"--out {path}: expected a file that ends in {', '.join(KINDS)}, found {path.suffix or 'no ending'}"
-        )
-    return kind
-
-
-class _Csv(Output):
-    delimiter = ","
-    _has_header = False
-
-    def write(self, ids: Sequence[str], columns: Mapping[str, Any], empty: Sequence[bool]) -> None:
+    def write(self, ids: Sequence[str], columns: Mapping[str, Any]) -> None:
+        """Some rows, or none: their names, and their results as a Predictor gives them."""
+        if self._delimiter is None:
+            self._write_parquet(ids, columns)
+            return
         cells: dict[str, Sequence[str]] = {"id": ids}
         for name, values in columns.items():
             if name == "vector":
                 for number, column in enumerate(values.T.tolist()):
                     cells[f"v_{number}"] = [f"{value:.7g}" for value in column]
             elif name == "prediction":
-                cells[name] = ["" if each is None else as_text(each, self.recipe.separator) for each in values.tolist()]
+                cells[name] = [as_text(each, self._recipe.separator) for each in values.tolist()]
             elif name == "cut":
                 cells[name] = ["true" if value else "false" for value in values]
             else:
-                cells[name] = [f"{value:.{_DIGITS}f}" for value in values.tolist()]
+                cells[name] = [f"{value:.6f}" for value in values.tolist()]
         text = io.StringIO()
-        writer = csv.writer(text, delimiter=self.delimiter, lineterminator="\n")
-        if not self._has_header:
+        writer = csv.writer(text, delimiter=self._delimiter, lineterminator="\n")
+        if self._writer is None:
+            self._writer = writer
             writer.writerow(cells)
-            self._has_header = True
-        for (key, *row), is_empty in zip(zip(*cells.values(), strict=True), empty, strict=True):
-            writer.writerow([key, *([""] * len(row) if is_empty else row)])
-        self.file.write(text.getvalue().encode())
+        writer.writerows(zip(*cells.values(), strict=True))
+        self._file.write(text.getvalue().encode())
 
-
-class _Tsv(_Csv):
-    delimiter = "\t"
-
-
-class _JsonLines(Output):
-    def write(self, ids: Sequence[str], columns: Mapping[str, Any], empty: Sequence[bool]) -> None:
-        cells = {name: values.tolist() for name, values in columns.items()}
-        for number, (key, is_empty) in enumerate(zip(ids, empty, strict=True)):
-            record: dict[str, Any] = {}
-            for name, values in cells.items():
-                value = values[number]
-                if name == "vector":
-                    record[name] = [float(f"{each:.7g}") for each in value]
-                elif name.startswith("p_"):
-                    record.setdefault("probabilities", {})[name[2:]] = round(value, _DIGITS)
-                else:
-                    record[name] = round(value, _DIGITS) if name == "unknown_share" else value
-            if is_empty:
-                record = dict.fromkeys(record)
-            self.file.write((json.dumps({"id": key, **record}, ensure_ascii=False) + "\n").encode())
-
-
-class _Parquet(Output):
-    """A column for the prediction (text, a list of texts, or a number) and one for each probability (float32); or one
-    for the vector (a list of float32).
-    """
-
-    _writer: Any = None
-
-    def write(self, ids: Sequence[str], columns: Mapping[str, Any], empty: Sequence[bool]) -> None:
-        arrow, mask = importlib.import_module("pyarrow"), np.asarray(empty, dtype=bool)
+    def _write_parquet(self, ids: Sequence[str], columns: Mapping[str, Any]) -> None:
+        arrow = importlib.import_module("pyarrow")
         cells = {"id": arrow.array(ids, arrow.string())}
         for name, values in columns.items():
             if name == "vector":
-                rows = [None if is_empty else row for row, is_empty in zip(values, empty, strict=True)]
-                cells[name] = arrow.array(rows, arrow.list_(arrow.float32()))
+                cells[name] = arrow.array(list(values), arrow.list_(arrow.float32()))
             elif values.dtype == object:
                 # By what the run learned, and not by these rows, of which there may be none.
-                several = self.recipe.answer.kind == "several"
+                several = self._recipe.answer.kind == "several"
                 cells[name] = arrow.array(values.tolist(), arrow.list_(arrow.string()) if several else arrow.string())
             else:
-                cells[name] = arrow.array(values, mask=mask)
+                cells[name] = arrow.array(values)
         table = arrow.table(cells)
         if self._writer is None:
             parquet = importlib.import_module("pyarrow.parquet")
-            self._writer = parquet.ParquetWriter(arrow.PythonFile(self.file, mode="w"), table.schema)
+            self._writer = parquet.ParquetWriter(arrow.PythonFile(self._file, mode="w"), table.schema)
         self._writer.write_table(table)
 
     def close(self) -> None:
-        if self._writer is not None:
+        """Write what is left to write."""
+        if self._delimiter is None and self._writer is not None:
             self._writer.close()
-
-
-KINDS: dict[str, type[Output]] = {".csv": _Csv, ".tsv": _Tsv, ".jsonl": _JsonLines, ".parquet": _Parquet}
-"""By the ending of a file's name."""

@@ -21,12 +21,12 @@ from nystromformer.errors import UserError
 from nystromformer.files.parts import MARK, PARTS, Parts, open_parts
 from nystromformer.files.writing import NewFile, write_json
 from nystromformer.prediction.on_ray import each_on_ray
-from nystromformer.prediction.outputs import KINDS, output_kind
+from nystromformer.prediction.outputs import ENDINGS, Output
 from nystromformer.prediction.predictor import Predictor, tell
 from nystromformer.prediction.tables import COMMAND, Job, job_of, predict_table, progress_bar
 from nystromformer.tabular.formats import open_parquet, parquet_file
 from nystromformer.tabular.reading import Reading
-from nystromformer.tabular.table import open_place
+from nystromformer.tabular.table import open_table
 from nystromformer.tasks.transactions.declaration import TASK as CLIENTS
 from nystromformer.tasks.transactions.predict import predict_clients
 from nystromformer.wording import number_of
@@ -50,33 +50,25 @@ def run_predict(
     """Predict a table, a folder of Parquet files or, with a run on clients' events, a prepared folder.
 
     Args:
-        place, reading: of what is predicted, as `open_place` takes it, or a folder of Parquet files.
-        text, id_column, on_ray, part: as of predict_folder.
-
-    Raises:
-        UserError: the run cannot predict, or the table is none that it can; nothing is written then.
+        place, reading: of what is predicted, as `open_table` takes it, or a folder of Parquet files.
+        text, id_column: as of job_of.
+        on_ray, part: as of predict_folder.
     """
-    own = predictor
+    own, source = predictor, Path(place).absolute()
+    # Hidden files and those that begin with an underscore are somebody's bookkeeping.
+    names = tuple(sorted(path.name for path in source.glob("[!._]*.parquet")))
     if own.run is not None and own.run.kind == CLIENTS.command:
-        if text or id_column or own.skip_empty or own.embed or on_ray or part:
+        if text or id_column or own.embed or on_ray or part:
             raise UserError(f"{own.folder}: reads clients' events: expected only --input, --out and --device")
         predict_clients(own.run, Path(place), out, own.device)
-    elif names := parquet_files(place):
-        predict_folder(predictor, Path(place).absolute(), names, out, text, id_column, reading, on_ray, part)
+    elif names:
+        first = job_of(predictor, open_parquet(source / names[0], reading), text, id_column)
+        predict_folder(first, source, names, out.absolute(), reading, on_ray, part)
     elif on_ray or part is not None:
         flag = "--engine ray" if on_ray else "--array_index"
         raise UserError(f"{flag}: expected --input to be a folder of Parquet files, found {place}")
     else:
-        table = open_place(place, Path(), reading)
-        predict_table(predictor, table, out, text, id_column)
-
-
-def parquet_files(place: str) -> tuple[str, ...]:
-    """Names of the Parquet files of a folder; none of another place. Hidden files and those that begin with an
-    underscore are somebody's bookkeeping.
-    """
-    found = sorted(path.name for path in Path(place).glob("*.parquet"))
-    return tuple(name for name in found if not name.startswith((".", "_")))
+        predict_table(predictor, open_table(place, reading), out, text, id_column)
 
 
 @dataclass(frozen=True)
@@ -91,12 +83,10 @@ class FolderJob(Job):
 
 
 def predict_folder(
-    predictor: Predictor,
+    first: Job,
     source: Path,
     names: tuple[str, ...],
     out: Path,
-    text: str | None,
-    id_column: str | None,
     reading: Reading,
     on_ray: bool,
     part: slice | None,
@@ -104,31 +94,28 @@ def predict_folder(
     """Predict the Parquet files of a folder.
 
     Args:
-        source, names: the folder, and its files.
-        text, id_column: as of job_of.
+        first: the job on the first of its files.
         on_ray: have a Ray cluster predict them.
         part: of the files, beside other processes that have other parts; the folder is finished by a process that has
             all of them. None: all.
 
     Raises:
-        UserError: the run cannot predict, a file or a text is invalid, files have other columns than the first one, the
-            output folder is another's, or Ray fails; finished parts stay.
+        UserError: a file or a text is invalid, files have other columns than the first one, the output folder is
+            another's, or Ray fails; finished parts stay.
     """
-    if out.suffix.lower() in KINDS:
+    if out.suffix.lower() in ENDINGS:
         raise UserError(f"--out {out}: expected a folder, as --input {source} is one, found the name of a file")
-    out = out.absolute()
     manifest = out / MANIFEST
     # Another process may have made the folder of finished parts and nothing in it yet.
     is_free = not out.exists() or {path.name for path in out.iterdir()} <= {PARTS}
     if not (is_free or (out / PARTS / MARK).is_file()):
         raise UserError(f"--out {out}: is there already: name a new folder, or an empty one")
-    first = job_of(predictor, open_parquet(source / names[0], reading), text, id_column)
     rows, digest = _described(source, names, first.columns)
     facts = {"input": digest, **first.facts}
     numbers = range(len(names))[part or slice(None)]
     with open_parts(out / PARTS, COMMAND, facts, [manifest], "refuse" if part is None else "share") as parts:
         if not manifest.exists():
-            job = FolderJob(predictor, first.text, first.id, source, names, out, reading, parts)
+            job = FolderJob(first.predictor, first.text, first.id, source, names, out, reading, parts)
             with progress_bar(sum(rows[number] for number in numbers)) as bar:
                 for number in _on_ray(job, numbers) if on_ray else map(partial(predict_part, job), numbers):
                     bar.update(rows[number])
@@ -146,7 +133,7 @@ def predict_folder(
                 for name, found in made.items()
                 for stamp in found.files.values()
             ]
-            columns = ["id", *predictor.columns]
+            columns = ["id", *first.predictor.columns]
             write_json(manifest, {"command": COMMAND, **facts, "columns": columns, "rows": sum(rows), "parts": files})
         parts.remove()
     logger.info("predictions: %s in %s", number_of(len(names), "part"), out)
@@ -155,9 +142,6 @@ def predict_folder(
 def _described(source: Path, names: Sequence[str], columns: Sequence[str]) -> tuple[list[int], str]:
     """Rows of each file, and a digest of all names, sizes and footers, which hold where every column of a file is and
     its bounds.
-
-    Raises:
-        UserError: one is no Parquet file, or has other columns than the first one.
     """
     expected: list[str] = []
     rows: list[int] = []
@@ -205,12 +189,9 @@ def predict_part(job: FolderJob, number: int) -> int:
             target.unlink()
         table, own, counts = open_parquet(job.source / name, job.reading), job.predictor, Counter[str]()
         with NewFile(job.parts.folder / name) as file:
-            output = output_kind(target)(file, own.network.recipe)
+            output = Output(file, own.network.recipe)
             for _, window, found in job.score((name, each) for each in job.windows(table)):
-                if not own.skip_empty and any(window.empty):
-                    row = counts["rows"] + window.empty.index(True) + 1
-                    raise UserError(f"{table.place(row)}: the text is empty: fill it in, or add --skip_empty")
-                output.write(window.ids, own.results(found, window.empty), window.empty)
+                output.write(window.ids, own.results(found))
                 counts.update(found.counts)
             output.close()
         job.parts.finish(name, file, target, **counts)

@@ -6,7 +6,6 @@ Shapes: n texts, E the encoder's width.
 from __future__ import annotations
 
 import logging
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -32,11 +31,10 @@ from nystromformer.model.finetuning import mean_over
 from nystromformer.runs.record import Run, open_run
 from nystromformer.tasks.documents.cut import encode_cut
 from nystromformer.tasks.documents.recipe import Answer, Recipe, recipe_in
-from nystromformer.tasks.documents.targets import names_of, predicted, probabilities, target_of
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.experiment.start import ENCODER, find_tokenizer, open_pretrained
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
-from nystromformer.tasks.finetuning.examples import Ints
+from nystromformer.tasks.finetuning.examples import Ints, Texts
 from nystromformer.tasks.finetuning.objective import decided
 from nystromformer.tasks.finetuning.plan import fit_to_budget
 from nystromformer.tasks.finetuning.target import vectors_of
@@ -49,7 +47,6 @@ from nystromformer.wording import first_names, number_of, say_unknown, warn_of_u
 logger = logging.getLogger(__name__)
 
 Column = Sequence[Any] | NDArray[Any]
-Flags = Sequence[bool] | NDArray[np.bool_]
 TOKENS_AT_A_TIME = {"cpu": 2048, "cuda": 8192}
 """On each kind of device, padding included; an example of more is computed alone. On a CPU the tensors of more are so
 large that each is fetched from the system anew: rows of 512 at BERT-small's size take a fifth to two fifths longer."""
@@ -104,7 +101,7 @@ class Network:
         """With its weights, on the device."""
         # Whoever asks first may do so under inference_mode, in which weights would be of no use to a gradient later.
         with torch.inference_mode(False):
-            model = target_of(self.recipe.answer).build(self.config.model)
+            model = self.recipe.answer.target().build(self.config.model)
             assert isinstance(model, ClassificationModel)
             is_whole = any(name.startswith("head.") for name in self.weights)
             load_weights(model if is_whole else model.encoder, self.weights, self.source)
@@ -119,9 +116,9 @@ class Network:
 
     def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> EncodedTexts:
         """Texts as it reads them."""
-        types = self.config.model.num_sen_type > 1
-        texts = [self.prefix + text for text in texts] if self.prefix else texts
-        return encode_cut(self.recipe.texts_of(texts, second), self.tokenizer, self.length, types, self.recipe.cut)
+        types, clean = self.config.model.num_sen_type > 1, self.recipe.cleaned
+        read = Texts("texts", [self.prefix + clean(text) for text in texts], second and [*map(clean, second)])
+        return encode_cut(read, self.tokenizer, self.length, types, self.recipe.cut)
 
     def scores(self, examples: EncodedTexts) -> Tensor:
         """In the examples' order, (n, outputs) float32 on the CPU.
@@ -164,7 +161,7 @@ class Network:
 @dataclass(frozen=True)
 class Scored:
     """Scores of n texts, (n, outputs), and of each whether it was cut, its tokens that were read, and how many of these
-    are unknown; NaN, False and 0 of empty texts.
+    are unknown.
     """
 
     scores: NDArray[np.float32]
@@ -208,7 +205,6 @@ class Predictor:
         text: text columns of tables, one, or two for pairs; None: as in the run's training data; of an
             experiment `text`.
         id: the column of tables that is passed through where they have it.
-        skip_empty: give texts that are empty or missing None and NaN, instead of raising.
         length: tokens that are read of a text; with `embed` alone. None: as many as the run reads, the model takes, or
             sentence-transformers reads where the model came from there.
 
@@ -221,7 +217,6 @@ class Predictor:
     embed: bool = False
     text: Sequence[str] | None = None
     id: str = "id"
-    skip_empty: bool = False
     length: int | None = None
 
     def __post_init__(self) -> None:
@@ -238,11 +233,7 @@ class Predictor:
 
     @cached_property
     def run(self) -> Run | None:
-        """The run's record; None of an experiment.
-
-        Raises:
-            UserError: no finished run is there.
-        """
+        """The run's record; None of an experiment."""
         folder = Path(self.folder)
         return None if self.embed and (folder / "config.json").is_file() else open_run(folder)
 
@@ -304,57 +295,43 @@ class Predictor:
         count = len(columns[0])
         if wrong := [len(column) for column in (*columns, *found.values()) if len(column) != count]:
             raise ValueError(f"expected columns of one length, found {count} and {wrong[0]} cells")
-        empty = np.zeros(count, dtype=bool)
-        for column in columns if self.skip_empty else ():
-            empty |= np.asarray([is_empty(text) for text in column], dtype=bool)
         for column in columns:
-            check_texts(column, empty)
-        examples = self.encode(list(zip(*columns, strict=True)), empty)
-        scored = self.scores(examples, empty)
+            check_texts(column)
+        scored = self.scores(self.encode(columns))
         tell([scored.counts])
-        return found | self.results(scored, empty)
+        return found | self.results(scored)
 
-    def encode(self, texts: Sequence[tuple[str, ...]], empty: Flags) -> EncodedTexts | None:
-        """What the model reads of texts, or pairs, that are not empty; None where all are.
+    def encode(self, columns: Sequence[Sequence[str]]) -> EncodedTexts:
+        """What the model reads of a column of texts, or of two of pairs.
 
         Raises:
             UserError: pairs where the run learned from single texts, or the other way round.
         """
-        chosen = [each for each, is_empty in zip(texts, empty, strict=True) if not is_empty]
-        if not chosen:
-            return None
-        if (are_pairs := len(chosen[0]) == 2) != self.network.recipe.is_of_pairs:
-            found, learned = ("pairs", "single texts") if are_pairs else ("single texts", "pairs")
+        if (len(columns) == 2) != self.network.recipe.is_of_pairs:
+            found, learned = ("pairs", "single texts") if len(columns) == 2 else ("single texts", "pairs")
             raise UserError(f"{self.folder}: expected {learned}, as in the run's training data, found {found}")
-        return self.network.encode(*map(list, zip(*chosen, strict=True)))
+        return self.network.encode(*columns)
 
-    def scores(self, examples: EncodedTexts | None, empty: Flags) -> Scored:
+    def scores(self, examples: EncodedTexts) -> Scored:
         """What `encode` gave, scored."""
-        is_there, count = ~np.asarray(empty, dtype=bool), len(empty)
-        scores = np.full((count, self.network.outputs), np.nan, dtype=np.float32)
-        found = Scored(scores, np.zeros(count, bool), np.zeros(count, np.int64), np.zeros(count, np.int64))
-        if examples is not None:
-            scores[is_there] = self.network.scores(examples).numpy()
-            found.cut[is_there] = examples.is_cut
-            found.tokens[is_there], found.unknown[is_there] = examples.own_tokens, examples.unknown
-        return found
+        return Scored(self.network.scores(examples).numpy(), examples.is_cut, examples.own_tokens, examples.unknown)
 
-    def results(self, found: Scored, empty: Flags) -> dict[str, Any]:
+    def results(self, found: Scored) -> dict[str, Any]:
         """What scores say, as `__call__` returns it; each row's results depend on its scores alone."""
-        shares = np.where(empty, np.nan, found.unknown / np.maximum(found.tokens, 1)).astype(np.float32)
+        shares = (found.unknown / np.maximum(found.tokens, 1)).astype(np.float32)
         unread = dict(zip(UNREAD, (found.cut, shares), strict=True))
         if self.embed:
             return {"vector": found.scores, **unread}
         answer, tensor = self.network.recipe.answer, torch.from_numpy(found.scores)
-        names = names_of(answer, predicted(answer, tensor))
+        names = answer.names_of(answer.predicted(tensor))
         if answer.kind == "value":
             return {"prediction": np.asarray(names, dtype=np.float64), **unread}
         # Filled one by one: numpy would make lists of equal lengths a matrix.
         labels = np.empty(len(names), dtype=object)
         for number, label in enumerate(names):
-            labels[number] = None if empty[number] else label
+            labels[number] = label
         # The last bit of an exponential depends on where it stands in a tensor: the processor computes several at once.
-        chances_nC = torch.cat([probabilities(answer, row) for row in torch.split(tensor, 1)]).numpy()
+        chances_nC = torch.cat([answer.probabilities(row) for row in torch.split(tensor, 1)]).numpy()
         chances = dict(zip(self._chances, np.ascontiguousarray(chances_nC.T), strict=True))
         return {"prediction": labels, **chances, **unread}
 
@@ -380,19 +357,8 @@ def _unpickled(*given: Any) -> Predictor:
     return Predictor(*given)
 
 
-def is_empty(text: Any) -> bool:
-    """Whether a cell holds no text: nothing, NaN, pandas' NA or white space."""
-    if isinstance(text, str):
-        return not text.strip()
-    is_nan = isinstance(text, float) and text != text
-    return is_nan or text is None or text is getattr(sys.modules.get("pandas"), "NA", None)
-
-
-def check_texts(texts: Sequence[Any], skipped: Flags = ()) -> None:
+def check_texts(texts: Sequence[Any]) -> None:
     """Check that these are texts with something in them.
-
-    Args:
-        skipped: for each text whether it may be anything; empty: none may.
 
     Raises:
         TypeError, ValueError: one is none; names it by its number, from 0.
@@ -400,8 +366,6 @@ def check_texts(texts: Sequence[Any], skipped: Flags = ()) -> None:
     if isinstance(texts, str | bytes):
         raise TypeError("expected a sequence of texts, found one text: put it into a list")
     for number, text in enumerate(texts):
-        if len(skipped) and skipped[number]:
-            continue
         if not isinstance(text, str):
             raise TypeError(f"texts[{number}]: expected a text, found {text!r:.40}")
         if not text.strip():

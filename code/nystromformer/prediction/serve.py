@@ -91,11 +91,7 @@ class Prediction(BaseModel):
 
 
 class ServedModel:
-    """A finished run on single texts, read at once and not when the first one asks.
-
-    Raises:
-        UserError: no finished run there, or one that learned from pairs.
-    """
+    """A finished run on single texts, read at once and not when the first one asks."""
 
     def __init__(self, folder: Path, device: str) -> None:
         self.predictor = Predictor(folder, device)
@@ -112,9 +108,9 @@ class ServedModel:
 
     def answer(self, texts: Sequence[str]) -> list[Answer]:
         """Of each text, in their order."""
-        own, none_empty = self.predictor, [False] * len(texts)
+        own = self.predictor
         examples = own.network.encode(texts)
-        found = own.results(own.scores(examples, none_empty), none_empty)
+        found = own.results(own.scores(examples))
         answers = []
         for number in range(len(texts)):
             choices, predicted = answer_of(*own.told(found, number))
@@ -131,12 +127,8 @@ class ServedModel:
         return answers
 
     def explain(self, text: str) -> str:
-        """A page with the tokens shaded that the answer goes by.
-
-        Raises:
-            ValueError: an attention that has no weights.
-        """
-        return explain_text(self.predictor, [text]).page
+        """A page with the tokens shaded that the answer goes by."""
+        return explain_text(self.predictor, text).page
 
 
 def answer_of(told: Any, chances: dict[str, Any]) -> tuple[list[Choice], list[str] | None]:
@@ -248,9 +240,6 @@ def serve_run(run: Path, host: str, port: int, allowed_hosts: str, device: str, 
     Args:
         allowed_hosts: names that requests may call the service beside loopback's and `host`, with commas between them.
         show: prints the address.
-
-    Raises:
-        UserError: nothing to serve there, an address that cannot be listened on, or a wrong host name.
     """
     hosts = [host, *(name.strip() for name in allowed_hosts.split(",") if allowed_hosts)]
     if wrong := [name for name in hosts if not _HOST.fullmatch(name)]:

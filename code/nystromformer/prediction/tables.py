@@ -13,8 +13,6 @@ import logging
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +22,10 @@ from tqdm import tqdm
 from nystromformer.errors import UserError
 from nystromformer.files.parts import WHOLE, Part, Parts, open_parts
 from nystromformer.files.writing import NewFile, check_new_file
-from nystromformer.prediction.outputs import output_kind
+from nystromformer.prediction.outputs import Output, check_ending
 from nystromformer.prediction.predictor import UNREAD, Predictor, Scored, tell
-from nystromformer.tabular.cells import empty_texts, id_of, text_of
-from nystromformer.tabular.table import Table, column_named, columns_named
+from nystromformer.tabular.cells import text_of
+from nystromformer.tabular.table import Table, columns_named
 from nystromformer.training.prefetch import prefetched
 from nystromformer.wording import first_names
 
@@ -37,9 +35,6 @@ WINDOW_ROWS = 2048
 WINDOW_CHARACTERS = 1 << 23
 """A window ends at so many rows or characters, whichever comes first: so much is in memory, and batches are made of
 rows of similar length within it."""
-WINDOWS_HELD = 8
-"""Windows that stay in memory while a table is checked. Only a table of more is read again to be predicted: an invalid
-row is said before the work, and more rows may not fit in memory."""
 COMMAND = "run_predict.py"
 
 
@@ -49,10 +44,6 @@ class Window:
 
     texts: list[tuple[str, ...]]
     ids: list[str]
-
-    @cached_property
-    def empty(self) -> list[bool]:
-        return [not all(text.strip() for text in each) for each in self.texts]
 
 
 @dataclass(frozen=True)
@@ -79,17 +70,16 @@ class Job:
         return [*self.text, *filter(None, [self.id])]
 
     def windows(self, table: Table) -> Iterator[Window]:
-        """The rows of a table; an empty window where it has none.
-
-        Raises:
-            UserError: a row or a text is invalid.
-        """
+        """The rows of a table; an empty window where it has none."""
         window, characters, number = Window([], []), 0, 0
         for number, cells in enumerate(table.rows(self.columns), start=1):
             # An id may follow the texts.
             texts = tuple(text_of(table, number, *each) for each in zip(self.text, cells, strict=False))
+            if not all(text.strip() for text in texts):
+                raise UserError(f"{table.place(number)}: the text is empty: fill it in, or remove such rows")
             window.texts.append(texts)
-            window.ids.append(str(number) if self.id is None else id_of(table, number, self.id, cells[-1]))
+            name = str(number) if self.id is None else text_of(table, number, self.id, cells[-1], as_text=True)
+            window.ids.append(name)
             characters += sum(map(len, texts))
             if len(window.texts) == WINDOW_ROWS or characters >= WINDOW_CHARACTERS:
                 yield window
@@ -99,10 +89,13 @@ class Job:
 
     def score(self, windows: Iterable[tuple[str, Window]]) -> Iterator[tuple[str, Window, Scored]]:
         """Named windows with their scores; the next one is read and tokenised while one is computed."""
-        own = self.predictor
-        encoded = ((name, window, own.encode(window.texts, window.empty)) for name, window in windows)
+        own, places = self.predictor, range(len(self.text))
+        encoded = (
+            (name, window, own.encode([[texts[place] for texts in window.texts] for place in places]))
+            for name, window in windows
+        )
         for name, window, examples in prefetched(encoded, depth=1):
-            yield name, window, own.scores(examples, window.empty)
+            yield name, window, own.scores(examples)
 
 
 def job_of(predictor: Predictor, table: Table, text: str | None, id_column: str | None) -> Job:
@@ -126,7 +119,7 @@ def job_of(predictor: Predictor, table: Table, text: str | None, id_column: str 
         raise UserError(
             f"--text {text}: expected {len(learned)} of the columns, as the run learned from {', '.join(learned)}"
         )
-    return Job(predictor, columns, None if id_column is None else column_named("--id", id_column, table))
+    return Job(predictor, columns, None if id_column is None else columns_named("--id", id_column, table, most=1)[0])
 
 
 def predict_table(predictor: Predictor, table: Table, out: Path, text: str | None, id_column: str | None) -> None:
@@ -136,41 +129,49 @@ def predict_table(predictor: Predictor, table: Table, out: Path, text: str | Non
         text, id_column: as of job_of.
 
     Raises:
-        UserError: the table or a text is invalid; texts are empty; the file is there; or parts of another prediction,
-            or files of anybody else, are where the parts go.
+        UserError: the table or a text is invalid; the file is there; or parts of another prediction, or somebody's
+            files, are where the parts go.
     """
-    write_as = output_kind(out)
+    check_ending(out)
     folder = out.with_name(f"{out.name}.parts")
     if not folder.exists():
         check_new_file("--out", out)
     job = job_of(predictor, table, text, id_column)
-    rows, digest, windows = _checked(job, table)
-    with open_parts(folder, COMMAND, {"table": digest, **job.facts}, advice="name another file with --out") as parts:
+    # All rows are read once before: an invalid one is said before the work.
+    rows, digest = 0, hashlib.sha256()
+    for window in job.windows(table):
+        rows += len(window.ids)
+        digest.update(json.dumps([window.texts, window.ids]).encode())
+    if not rows:
+        raise UserError(f"{table.name}: expected rows to predict, found none")
+    facts = {"table": digest.hexdigest(), **job.facts}
+    with open_parts(folder, COMMAND, facts, advice="name another file with --out") as parts:
         # The record of an output that an earlier start has finished; without it, a file there is somebody else's.
         if parts.find(WHOLE, verify=True) is None:
             check_new_file("--out", out)
-            made = _score(job, windows, rows, parts)
+            made = _score(job, table, rows, parts)
             counts = tell(part.figures for part in made.values())
             absent = {column for column, kind in zip(UNREAD, ("cut", "unknown"), strict=True) if not counts[kind]}
             with NewFile(folder / out.name) as file:
-                output = write_as(file, predictor.network.recipe)
+                output = Output(file, predictor.network.recipe)
                 for name in sorted(made):
-                    ids, empty, found = _unpacked(parts.read(name) or b"")
-                    results = predictor.results(found, empty)
-                    output.write(ids, {column: results[column] for column in results if column not in absent}, empty)
+                    arrays = dict(np.load(io.BytesIO(parts.read(name) or b""), allow_pickle=False))
+                    ids = json.loads(arrays.pop("ids").tobytes())
+                    results = predictor.results(Scored(**arrays))
+                    output.write(ids, {column: results[column] for column in results if column not in absent})
                 output.close()
             parts.finish(WHOLE, file, out)
         parts.remove()
     logger.info("%s: %s", "vectors" if predictor.embed else "predictions", out)
 
 
-def _score(job: Job, windows: Iterable[Window], rows: int, parts: Parts) -> dict[str, Part]:
+def _score(job: Job, table: Table, rows: int, parts: Parts) -> dict[str, Part]:
     """A part for each window of a table of so many rows, by its name; those that are finished are kept."""
     made: dict[str, Part] = {}
     with progress_bar(rows) as bar:
 
         def missing() -> Iterator[tuple[str, Window]]:
-            for number, window in enumerate(windows):
+            for number, window in enumerate(job.windows(table)):
                 name = f"{number:08d}"
                 if (part := parts.find(name, verify=True)) is None:
                     yield name, window
@@ -180,7 +181,7 @@ def _score(job: Job, windows: Iterable[Window], rows: int, parts: Parts) -> dict
 
         for name, window, found in job.score(missing()):
             ids, content = np.frombuffer(json.dumps(window.ids).encode(), dtype=np.uint8), io.BytesIO()
-            np.savez(content, ids=ids, empty=window.empty, **vars(found))
+            np.savez(content, ids=ids, **vars(found))
             with NewFile(parts.folder / name) as file:
                 file.write(content.getvalue())
             made[name] = parts.add(name, {file.path: file.stamp}, found.counts)
@@ -188,40 +189,6 @@ def _score(job: Job, windows: Iterable[Window], rows: int, parts: Parts) -> dict
     return made
 
 
-def _unpacked(content: bytes) -> tuple[list[str], list[bool], Scored]:
-    """Ids, which rows are empty, and scores of a window, as `_score` kept them."""
-    arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
-    return json.loads(arrays.pop("ids").tobytes()), arrays.pop("empty").tolist(), Scored(**arrays)
-
-
 def progress_bar(rows: int) -> Any:
     """Of a prediction; in a log a line a minute."""
     return tqdm(total=rows, desc="predicting", unit="row", mininterval=0.1 if sys.stderr.isatty() else 60)
-
-
-def _checked(job: Job, table: Table) -> tuple[int, str, Iterable[Window]]:
-    """How many rows a table has, a digest of them, and the rows.
-
-    Raises:
-        UserError: a row or a text is invalid, or some are empty.
-    """
-    digest = hashlib.sha256()
-    held: list[Window] = []
-    empty: list[int] = []
-    rows = count = 0
-    for count, window in enumerate(job.windows(table), start=1):
-        empty += [rows + number for number, is_empty in enumerate(window.empty, start=1) if is_empty]
-        rows += len(window.ids)
-        for texts, name in zip(window.texts, window.ids, strict=True):
-            for text in (*texts, name):
-                content = text.encode()
-                digest.update(b"%d;" % len(content))
-                digest.update(content)
-        if count <= WINDOWS_HELD:
-            held.append(window)
-    if not rows:
-        raise UserError(f"{table.name}: expected rows to predict, found none")
-    if empty and not job.predictor.skip_empty:
-        raise UserError(empty_texts(table, len(empty), rows, empty[0]))
-    rest = islice(job.windows(table), len(held), None) if count > len(held) else ()
-    return rows, digest.hexdigest(), chain(held, rest)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 import re
 from datetime import date
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from nystromformer.errors import UserError
 from nystromformer.files.reading import half_character
-from nystromformer.wording import number_of
 
 if TYPE_CHECKING:
     from nystromformer.tabular.table import Table
@@ -52,49 +50,23 @@ def as_number(cell: Cell) -> float | None:
     return value if math.isfinite(value) and "_" not in str(cell) else None
 
 
-def plain(cell: Cell) -> Cell:
-    """A decimal number as one of Python's own."""
-    if not isinstance(cell, Decimal) or not cell.is_finite():
-        return cell
-    return int(cell) if cell == cell.to_integral_value() else float(cell)
-
-
-def of_another_encoding(encoding: str = "utf-8") -> str:
-    """What to say of text with a byte that its encoding has not."""
-    return f"expected text in {encoding}, found another encoding: convert it, or name its --encoding, such as cp1252"
-
-
-def text_of(table: Table, row: int, column: str, cell: Cell) -> str:
+def text_of(table: Table, row: int, column: str, cell: Cell, as_text: bool = False) -> str:
     """A cell as text; nothing is an empty one.
 
-    Raises:
-        UserError: it is none.
+    Args:
+        as_text: numbers, dates and truth values are text, too.
     """
+    if isinstance(cell, bool | int | float | date) and not is_missing(cell):
+        if not (as_text or table.reading.as_text):
+            raise UserError(
+                f"{table.place(row)}: expected text in {column}, found {cell!r:.40}; --as_text reads numbers and dates "
+                "as text"
+            )
+        return str(cell)
     if is_missing(cell) and not isinstance(cell, str):
         return ""
-    if table.reading.as_text and isinstance(cell, bool | int | float | date):
-        return str(cell)
     if not isinstance(cell, str):
-        way_out = "; --as_text reads numbers and dates as text" if isinstance(cell, int | float | date) else ""
-        raise UserError(f"{table.place(row)}: expected text in {column}, found {cell!r:.40}{way_out}")
+        raise UserError(f"{table.place(row)}: expected text in {column}, found {cell!r:.40}")
     if half_character(cell) is not None:
-        raise UserError(f"{table.place(row)}, {column}: {of_another_encoding(table.reading.encoding)}")
+        raise UserError(f"{table.place(row)}: expected text in {column}, found half of a surrogate pair")
     return cell
-
-
-def id_of(table: Table, row: int, column: str, cell: Cell) -> str:
-    """A row's id as text, which may be a number in the table; nothing is an empty one.
-
-    Raises:
-        UserError: it is no text.
-    """
-    return text_of(table, row, column, cell if isinstance(cell, str) or is_missing(cell) else str(cell))
-
-
-def empty_texts(table: Table, empty: int, count: int, first: int) -> str:
-    """What is said of texts that have nothing in them."""
-    are = "is" if empty == 1 else "are"
-    return (
-        f"{table.name}: {empty:,} of {number_of(count, 'text')} {are} empty, the first of them in row {first:,}: fill "
-        "them in, or add --skip_empty"
-    )

@@ -5,26 +5,23 @@ from __future__ import annotations
 import csv
 import importlib
 import io
-import itertools
 import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from nystromformer.errors import UserError, first_line
-from nystromformer.files.reading import half_character
-from nystromformer.tabular.cells import of_another_encoding
 from nystromformer.tabular.reading import Reading
 from nystromformer.tabular.table import Kinds, Row, Table
 from nystromformer.wording import first_names, number_of
 
 logger = logging.getLogger(__name__)
 
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _OTHERS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-"""What may stand between the cells of a .csv file instead."""
+"""What may stand between the cells of a .csv file instead of commas."""
 _SEPARATOR = re.compile(r"sep=(.)\s*")
 """The first line that Excel writes, and that its users write for it."""
 _LONGEST = 1 << 23
@@ -36,19 +33,8 @@ csv.field_size_limit(_LONGEST)
 
 
 def open_delimited(path: Path, reading: Reading, given_header: Sequence[str] | None) -> Table:
-    """The table in a CSV or TSV file.
-
-    Raises:
-        UserError: it has no header.
-    """
-    file = _begin(path, reading, given_header)
-    # Tables that pandas wrote begin with a column of row numbers without a name.
-    names = tuple(filter(None, file.header))
-    return Table(str(path), names, file.rows, file.batches, reading, decimal_comma=file.delimiter == ";")
-
-
-def _begin(path: Path, reading: Reading, given_header: Sequence[str] | None) -> _File:
-    delimiter, skipped = DELIMITERS[path.suffix.lower()], 0
+    """The table in a CSV or TSV file."""
+    delimiter, skipped = "," if path.suffix.lower() == ".csv" else "\t", 0
     with reading.open(path, newline="") as file:
         top = file.readline(_LONGEST)
         if found := _SEPARATOR.fullmatch(top):
@@ -66,11 +52,13 @@ def _begin(path: Path, reading: Reading, given_header: Sequence[str] | None) -> 
             raise UserError(f"{path}: expected a header in its first line, found none: {error}") from None
     if first is None:
         raise UserError(f"{path}: expected a header and rows, found an empty file")
-    if half_character("".join(first)) is not None:
-        raise UserError(f"{path}: {of_another_encoding(reading.encoding)}")
-    if given_header is not None:
-        return _File(path, reading, tuple(given_header), delimiter, skipped)
-    return _File(path, reading, tuple(name.strip() for name in first), delimiter, skipped + lines.line_num)
+    if given_header is None:
+        skipped += lines.line_num
+    header = tuple(name.strip() for name in given_header or first)
+    content = _File(path, reading, header, delimiter, skipped)
+    # Tables that pandas wrote begin with a column of row numbers without a name.
+    names = tuple(filter(None, header))
+    return Table(str(path), names, content.rows, content.batches, reading)
 
 
 @dataclass(frozen=True)
@@ -88,45 +76,13 @@ class _File:
     skipped: int
 
     def rows(self, columns: Sequence[str]) -> Iterator[Row | UserError]:
-        """As of `Table.rows_or_errors`."""
+        """As of `Table.rows_or_errors`. Empty lines are no rows."""
         places = [self.header.index(column) for column in columns]
-        for row in self._rows():
-            yield row if isinstance(row, UserError) else tuple(row[place] for place in places)
-
-    def batches(self, columns: Sequence[str], kinds: Kinds | None) -> Iterator[Any]:
-        """As of `Table.batches`."""
-        arrow = importlib.import_module("pyarrow")
-        rows = self.rows(columns)
-        while part := list(itertools.islice(rows, _ROWS)):
-            if errors := [row for row in part if isinstance(row, UserError)]:
-                raise errors[0]
-            arrays = []
-            for column, cells in zip(columns, zip(*part, strict=True), strict=True):
-                kind = arrow.string() if kinds is None else kinds.get(column)
-                try:
-                    arrays.append(_guessed(cells) if kind is None else _of_kind(cells, kind))
-                except UnicodeError:
-                    raise UserError(f"{self.path}: {of_another_encoding(self.reading.encoding)}") from None
-                except arrow.ArrowException as error:
-                    raise UserError(f"{self.path}: {column}: expected a table: {first_line(error)}") from None
-            yield arrow.RecordBatch.from_arrays(arrays, names=list(columns))
-
-    def _rows(self) -> Iterator[list[str] | UserError]:
-        """All cells of each row, or what is wrong with it. Empty lines are none.
-
-        Raises:
-            UserError: text of another encoding, or a cell that does not end.
-        """
-        first = self.header[0].lower()
-        place = f"{self.path}, row "
+        number = line = 0
         with self.reading.open(self.path, newline="") as file:
             # The last line is a row of its own, unless quotes are open at the file's end.
-            lines = csv.reader(
-                itertools.chain(itertools.islice(file, self.skipped, None), [_END]),
-                delimiter=self.delimiter,
-                quoting=self.reading.quoting,
-            )
-            number = line = 0
+            content = chain(islice(file, self.skipped, None), [_END])
+            lines = csv.reader(content, delimiter=self.delimiter, quoting=self.reading.quoting)
             try:
                 for row in filter(None, lines):
                     if row == [_END]:
@@ -137,40 +93,55 @@ class _File:
                     if row[-1].endswith(_END):
                         what = "it ends within quotes: the file ends early, or a quotation mark is text (--no_quotes)"
                     elif len(row) != len(self.header):
-                        quoted = "" if self.reading.quotes is False else " and is not quoted"
                         what = (
                             f"expected {number_of(len(self.header), 'cell')}, found {len(row)}: the file ends early, "
-                            f"or a cell holds a delimiter{quoted}"
+                            "or a cell that is not quoted holds a delimiter"
                         )
-                    elif first and row[0].lower().strip() == first and self._is_header(row):
+                    elif self._is_header(row):
                         others = enumerate(filter(None, lines), number + 1)
                         again = [number, *(n for n, cells in others if self._is_header(cells))]
                         raise UserError(
-                            f"{self.path}: expected one header, found it again in the rows "
-                            f"{first_names(again)}, as in joined files: remove these"
+                            f"{self.path}: expected one header, found it again in the rows {first_names(again)}, as in "
+                            "joined files: remove these"
                         )
                     elif line > before + 1 and self.reading.quotes is None and (name := self._joined(row)):
                         what = (
                             f"{name} has both a delimiter and a line end: if quotation marks are text, they join "
                             "rows: add --no_quotes; if the cell is meant so, add --quotes"
                         )
-                    yield UserError(f"{place}{number:,}: {what}") if what else row
-            except UnicodeError as error:
-                raise UserError(f"{self.path}: {of_another_encoding(self.reading.encoding)} ({error})") from None
+                    place = f"{self.path}, row {number:,}"
+                    yield UserError(f"{place}: {what}") if what else tuple(row[at] for at in places)
             except csv.Error as error:
                 raise UserError(
-                    f"{place}{number + 1:,}: {error}: a quotation mark may open a cell that nothing closes "
+                    f"{self.path}, row {number + 1:,}: {error}: a quotation mark may open a cell that nothing closes "
                     "(--no_quotes reads it as text)"
                 ) from None
 
     def _is_header(self, row: Sequence[str]) -> bool:
-        cells = [cell.strip().lower() for cell in row]
-        return len(row) > 1 and cells == [name.lower() for name in self.header]
+        if len(row) < 2 or row[0].strip().lower() != self.header[0].lower():
+            return False
+        return [cell.strip().lower() for cell in row] == [name.lower() for name in self.header]
 
     def _joined(self, row: Sequence[str]) -> str:
         """The column of a cell that may be several rows; empty where there is none."""
         cells = zip(self.header, row, strict=True)
         return next((name for name, cell in cells if self.delimiter in cell and re.search("[\r\n]", cell)), "")
+
+    def batches(self, columns: Sequence[str], kinds: Kinds | None) -> Iterator[Any]:
+        """As of `Table.batches`."""
+        arrow = importlib.import_module("pyarrow")
+        rows = self.rows(columns)
+        while part := list(islice(rows, _ROWS)):
+            if errors := [row for row in part if isinstance(row, UserError)]:
+                raise errors[0]
+            arrays = []
+            for column, cells in zip(columns, zip(*part, strict=True), strict=True):
+                kind = arrow.string() if kinds is None else kinds.get(column)
+                try:
+                    arrays.append(_guessed(cells) if kind is None else _of_kind(cells, kind))
+                except arrow.ArrowException as error:
+                    raise UserError(f"{self.path}: {column}: expected a table: {first_line(error)}") from None
+            yield arrow.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
 def _of_kind(cells: Sequence[str], kind: Any) -> Any:

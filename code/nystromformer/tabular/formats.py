@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from nystromformer.errors import UserError, first_line
-from nystromformer.files.reading import half_character
-from nystromformer.tabular.cells import Cell, is_missing, of_another_encoding, plain
+from nystromformer.tabular.cells import Cell, is_missing
 from nystromformer.tabular.reading import Reading
 from nystromformer.tabular.table import Kinds, Row, Table
 from nystromformer.wording import first_names
@@ -24,40 +24,26 @@ _PARQUET_ROWS, _BATCH_ROWS, _PARQUET_BYTES = 256, 1 << 16, 1 << 20
 large as the file.
 """
 _BEGINNINGS = {
-    b"\x1f\x8b": "compressed by gzip: decompress it (gunzip)",
-    b"BZh": "compressed by bzip2: decompress it (bunzip2)",
-    b"PK\x03\x04": "an Excel file (.xlsx), or a ZIP archive that has to be unpacked",
-    b"\xd0\xcf\x11\xe0": "an Excel file of an old kind: save it as .xlsx",
-    b"PAR1": "a Parquet file: give it the ending .parquet",
-    b"<!doctype": "a web page: the download went wrong",
-    b"<html": "a web page: the download went wrong",
-    b"version https://git-lfs": "a pointer of Git LFS: run `git lfs pull`",
-    b"\xff\xfe": "text in UTF-16: add --encoding utf-16",
-    b"\xfe\xff": "text in UTF-16: add --encoding utf-16",
+    b"\x1f\x8b": ("", "compressed by gzip: decompress it (gunzip)"),
+    b"PK\x03\x04": (".xlsx", "an Excel file (.xlsx), or a ZIP archive that has to be unpacked"),
+    b"PAR1": (".parquet", "a Parquet file: give it the ending .parquet"),
+    b"\xff\xfe": ("", "text in UTF-16: add --encoding utf-16"),
+    b"\xfe\xff": ("", "text in UTF-16: add --encoding utf-16"),
 }
-_OWN = {".xlsx": b"PK\x03\x04", ".parquet": b"PAR1"}
+"""By a file's first bytes the ending of such files, and what to say of others."""
 _UNLABELLED = ("unsup", "unsupervised", "unlabeled", "unlabelled")
 """Folders of texts that have no label, as IMDB's."""
 _SETS = ("Sequence", "List", "LargeList")
 
 
 def check_content(path: Path, reading: Reading) -> None:
-    """Check that a file does not begin as one of another kind than its name says.
-
-    Raises:
-        UserError: says what it is.
-    """
+    """Check that a file does not begin as one of another kind than its name says."""
     with path.open("rb") as file:
-        top = file.read(1024)
-    own = _OWN.get(path.suffix.lower())
-    for beginning, what in _BEGINNINGS.items():
-        if beginning != own and top[: len(beginning)].lower() == beginning.lower():
-            if "UTF-" in what and (own or reading.encoding != "utf-8"):
-                continue
+        top = file.read(4)
+    for beginning, (ending, what) in _BEGINNINGS.items():
+        is_meant = path.suffix.lower() == ending or ("UTF-" in what and reading.encoding != "utf-8")
+        if top.startswith(beginning) and not is_meant:
             raise UserError(f"{path}: its name ends in {path.suffix}, but it is {what}")
-    if own is None and reading.encoding == "utf-8" and 4 * top.count(0) > len(top):
-        half = "le" if top[1::2].count(0) > top[::2].count(0) else "be"
-        raise UserError(f"{path}: expected text in utf-8, found zero bytes as UTF-16 has: add --encoding utf-16-{half}")
 
 
 def open_folder(path: Path, reading: Reading) -> Table:
@@ -66,13 +52,10 @@ def open_folder(path: Path, reading: Reading) -> Table:
     if not files:
         raise UserError(f"{path}: expected a folder for each class with .txt files in it, found none")
 
-    def read(columns: Sequence[str]) -> Iterator[Row | UserError]:
+    def read(columns: Sequence[str]) -> Iterator[Row]:
         for file in files:
             with reading.open(file) as content:
                 text = content.read()
-            if half_character(text) is not None:
-                yield UserError(f"{file}: {of_another_encoding(reading.encoding)}")
-                continue
             label = None if file.parent.name.lower() in _UNLABELLED else file.parent.name
             cells = {"text": text, "label": label, "file": f"{file.parent.name}/{file.name}"}
             yield tuple(cells[column] for column in columns)
@@ -89,14 +72,10 @@ def open_excel(path: Path, reading: Reading, sheet: str | None) -> Table:
             if (sheet is None and len(names) > 1) or (sheet is not None and sheet not in names):
                 raise UserError(f"{path}: expected one of its sheets, {path}:SHEET: {first_names(names)}")
             frame = pandas.read_excel(book, sheet or names[0], header=None, dtype=object, na_filter=False)
-    except ImportError:
-        raise UserError(
-            f"{path}: Excel files need openpyxl, which is not installed. Run `pip install openpyxl`"
-        ) from None
     except UserError:
         raise
-    except Exception as error:  # openpyxl raises zipfile's, xml's and its own
-        raise UserError(f"{path}: expected an Excel file, found something else: {first_line(error)}") from None
+    except Exception as error:  # openpyxl raises zipfile's, xml's and its own; without it pandas says what to install
+        raise UserError(f"{path}: cannot be read as an Excel file: {first_line(error)}") from None
     found = (tuple(None if cell == "" else cell for cell in row) for row in frame.itertuples(index=False, name=None))
     first, *rows = [row for row in found if not all(map(is_missing, row))] or [()]
     header = ["" if cell is None else str(cell).strip() for cell in first]
@@ -113,58 +92,26 @@ def open_excel(path: Path, reading: Reading, sheet: str | None) -> Table:
 
 
 def open_json(path: Path, reading: Reading) -> Table:
-    """An array of objects, which is read into memory, or an object in each line."""
+    """An array of objects, which is read into memory, or an object in each line; what one of them has not is empty."""
     with reading.open(path, newline="\n") as file:
         is_array = file.read(1024).lstrip().startswith("[")
 
     def values() -> Iterator[Cell]:
         with reading.open(path, newline="\n") as file:
-            if is_array:
-                try:
+            number, line = 1, ""
+            try:
+                if is_array:
                     yield from json.load(file)
-                except ValueError as error:
-                    raise UserError(f"{path}: expected an array of JSON objects: {error}") from None
-                return
-            for number, line in enumerate(filter(str.strip, file), start=1):
-                try:
+                for number, line in enumerate(filter(str.strip, file), start=1):  # noqa: B007  # for the message
                     yield json.loads(line)
-                except ValueError as error:
-                    if number == 1:
-                        file.seek(0)
-                        _refuse_single(path, file.read())
-                    early = "" if line.endswith("\n") else ": the file ends early"
-                    raise UserError(
-                        f"{path}, row {number:,}: expected an object of JSON, found {line!r:.40} ({error}){early}"
-                    ) from None
-
-    return _table_of_objects(path, values, reading)
-
-
-def _refuse_single(path: Path, content: str) -> None:
-    """Say of a single object which of its keys holds the rows; nothing of other content.
-
-    Raises:
-        UserError: where there is such a key, or columns in the place of rows.
-    """
-    try:
-        value = json.loads(content)
-    except ValueError:
-        return
-    if not isinstance(value, dict):
-        return
-    lists = [key for key, each in value.items() if isinstance(each, list) and each and isinstance(each[0], dict | list)]
-    columns = [key for key, each in value.items() if isinstance(each, list | dict)]
-    if lists:
-        how = f"its key {lists[0]!r} holds one: write that list alone to a file"
-    elif len(columns) == len(value):
-        how = f"its keys ({first_names(columns)}) hold columns: with pandas, to_json(orient='records') writes rows"
-    else:
-        return
-    raise UserError(f"{path}: expected a list of rows, each an object, found one object; {how}")
-
-
-def _table_of_objects(path: Path, values: Callable[[], Iterator[Cell]], reading: Reading) -> Table:
-    """Not all of them need have each key: what one has not is empty."""
+            except UnicodeError:
+                raise
+            except ValueError as error:
+                file.seek(0)
+                if number == 1 and not is_array:
+                    _refuse_single(path, file.read())
+                what = "an array of objects" if is_array else f"an object of JSON, found {line!r:.40}"
+                raise UserError(f"{path}, row {number:,}: expected {what} ({error}); ends early?") from None
 
     def read(columns: Sequence[str]) -> Iterator[Row | UserError]:
         for number, value in enumerate(values(), start=1):
@@ -174,13 +121,28 @@ def _table_of_objects(path: Path, values: Callable[[], Iterator[Cell]], reading:
                 yield UserError(f"{path}, row {number:,}: expected an object of JSON, found {value!r:.40}")
 
     first = [value for value in islice(values(), _FIRST_OBJECTS) if isinstance(value, dict)]
-    keys: Iterable[str] = (key for value in first for key in value)
-    columns = tuple(dict.fromkeys(keys))
-    if not columns:
-        raise UserError(f"{path}: expected objects of JSON, in each line or in an array, found none")
     if len(first) == 1:
         _refuse_single(path, json.dumps(first[0]))
+    columns = tuple(dict.fromkeys(str(key) for value in first for key in value))
+    if not columns:
+        raise UserError(f"{path}: expected objects of JSON, in each line or in an array, found none")
     return Table(str(path), columns, read, reading=reading)
+
+
+def _refuse_single(path: Path, content: str) -> None:
+    """Say of a single object which of its keys holds the rows; nothing of a row, nor of what is no object."""
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return
+    held = value if isinstance(value, dict) else {}
+    lists = [key for key, each in held.items() if isinstance(each, list) and each and isinstance(each[0], dict | list)]
+    if lists or (held and all(isinstance(each, list | dict) for each in held.values())):
+        raise UserError(
+            f"{path}: expected a list of rows, each an object, found one object, of which "
+            f"{first_names(lists or list(held))} holds what may be meant: write "
+            "the list of rows alone (of columns, pandas' to_json(orient='records'))"
+        )
 
 
 @contextmanager
@@ -214,7 +176,7 @@ def open_parquet(path: Path, reading: Reading) -> Table:
 
     def read(columns: Sequence[str]) -> Iterator[Row]:
         for batch in batches(columns, _PARQUET_ROWS):
-            cells = {column: list(map(plain, found)) for column, found in batch.to_pydict().items()}
+            cells = {column: list(map(_plain, found)) for column, found in batch.to_pydict().items()}
             for column in classes.keys() & cells.keys():
                 cells[column] = [_named(cell, classes[column], f"{path}, {column}") for cell in cells[column]]
             yield from zip(*(cells[column] for column in columns), strict=True)
@@ -223,6 +185,13 @@ def open_parquet(path: Path, reading: Reading) -> Table:
         return batches(columns, _BATCH_ROWS)
 
     return Table(str(path), tuple(schema.names), read, read_batches, reading)
+
+
+def _plain(cell: Cell) -> Cell:
+    """A decimal number as one of Python's own."""
+    if not isinstance(cell, Decimal) or not cell.is_finite():
+        return cell
+    return int(cell) if cell == cell.to_integral_value() else float(cell)
 
 
 def _class_names(features: Mapping[str, Any]) -> dict[str, Sequence[str]]:
@@ -236,9 +205,9 @@ def _class_names(features: Mapping[str, Any]) -> dict[str, Sequence[str]]:
     return names
 
 
-def _named(cell: Cell, names: Sequence[str] | None, place: str) -> Cell:
+def _named(cell: Cell, names: Sequence[str], place: str) -> Cell:
     """A class by its name; a number below 0 stands for none."""
-    if names is None or cell is None or isinstance(cell, str):
+    if cell is None or isinstance(cell, str):
         return cell
     if isinstance(cell, list):
         return [_named(each, names, place) for each in cell]

@@ -5,7 +5,6 @@ The launcher imports this too, on machines that have neither torch nor numpy.
 
 from __future__ import annotations
 
-import codecs
 import csv
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,24 +14,20 @@ import typer
 
 from nystromformer.errors import UserError
 
-_TABLE = "More about the table"
+TABLE = "More about the table"
 """A heading of --help."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How a table is read; each field is a flag.
-
-    Raises:
-        UserError: an unknown encoding.
-    """
+    """How a table is read; each field is a flag."""
 
     encoding: Annotated[
         str,
         typer.Option(
             "--encoding",
             help="Encoding of CSV, TSV, JSON and text files, such as cp1252 or utf-16.",
-            rich_help_panel=_TABLE,
+            rich_help_panel=TABLE,
         ),
     ] = "utf-8"
     quotes: Annotated[
@@ -42,7 +37,7 @@ class Reading:
             help="Of CSV and TSV files: --no_quotes reads quotation marks as text; --quotes accepts cells with both a "
             "delimiter and a line end, which otherwise stop the command: they may be rows that a stray quotation mark "
             "joins.",
-            rich_help_panel=_TABLE,
+            rich_help_panel=TABLE,
         ),
     ] = None
     as_text: Annotated[
@@ -50,7 +45,7 @@ class Reading:
         typer.Option(
             "--as_text",
             help="Read numbers, dates and truth values in text columns as text instead of stopping.",
-            rich_help_panel=_TABLE,
+            rich_help_panel=TABLE,
         ),
     ] = False
     keep_na: Annotated[
@@ -58,18 +53,9 @@ class Reading:
         typer.Option(
             "--keep_na",
             help="Read words for missing values (NA, N/A, nan, null, None, #N/A, ?) as labels.",
-            rich_help_panel=_TABLE,
+            rich_help_panel=TABLE,
         ),
     ] = False
-
-    def __post_init__(self) -> None:
-        try:
-            if not codecs.lookup(self.encoding)._is_text_encoding:
-                raise LookupError
-        except LookupError:
-            raise UserError(
-                f"--encoding {self.encoding!r:.40}: expected a known encoding, such as utf-8, cp1252 or utf-16"
-            ) from None
 
     @property
     def quoting(self) -> Literal[0, 3]:
@@ -77,6 +63,8 @@ class Reading:
         return csv.QUOTE_NONE if self.quotes is False else csv.QUOTE_MINIMAL
 
     def open(self, path: Path, newline: str | None = None) -> TextIO:
-        """A text file; a byte that the encoding has not becomes half a character, which is no text, see `text_of`."""
-        encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
-        return path.open(encoding=encoding, errors="surrogateescape", newline=newline)
+        """A text file."""
+        try:
+            return path.open(encoding="utf-8-sig" if self.encoding == "utf-8" else self.encoding, newline=newline)
+        except LookupError as error:
+            raise UserError(f"--encoding {self.encoding!r:.40}: {error}; expected such as cp1252 or utf-16") from None

@@ -1,6 +1,6 @@
 """Tables that people bring, of any size: which columns they have, and their rows.
 
-    table = open_place("reviews.csv", Path())
+    table = open_table("reviews.csv")
     for body, stars in table.rows(["body", "stars"]): ...              # cells, a row at a time
     for batch in open_table(path).batches(["client", "amount"]): ...   # pyarrow's record batches, of CSV and Parquet
 
@@ -13,19 +13,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nystromformer.errors import UserError
 from nystromformer.tabular.cells import Cell
 from nystromformer.tabular.reading import Reading
 from nystromformer.wording import first_names
 
+T = TypeVar("T")
 Row = tuple[Cell, ...]
 Kinds = Mapping[str, Any]
 _MOST_COLUMNS = 5000
-ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
 _SHEET = re.compile(r"(?P<file>.+\.xlsx):(?P<sheet>.+)", re.IGNORECASE)
 
 
@@ -38,7 +39,6 @@ class Table:
         columns: in their order; none without a name.
         read: gives the cells of the named columns, row by row; for a row that is none what is wrong with it.
         read_batches: gives record batches of the named columns; None of formats that have no types.
-        decimal_comma: whether 3,5 is a number, as where semicolons stand between cells.
 
     Raises:
         UserError: it has more columns than a table of texts has.
@@ -49,7 +49,6 @@ class Table:
     read: Callable[[Sequence[str]], Iterator[Row | UserError]]
     read_batches: Callable[[Sequence[str], Kinds | None], Iterator[Any]] | None = None
     reading: Reading = Reading()  # noqa: RUF009  # immutable
-    decimal_comma: bool = False
 
     def __post_init__(self) -> None:
         if len(self.columns) > _MOST_COLUMNS:
@@ -68,8 +67,13 @@ class Table:
 
     def rows_or_errors(self, columns: Sequence[str]) -> Iterator[Row | UserError]:
         """The same, but for a row that has not the columns' cells an error that says so: the rows after it follow."""
-        self._check(columns)
-        return self.read(columns)
+        for column in columns:
+            if self.columns.count(column) != 1:
+                raise UserError(
+                    f"{self.name}: expected one column {column}, found {self.columns.count(column)}; it has the "
+                    f"columns {first_names(self.columns)}"
+                )
+        return _decoded(self, self.read(columns))
 
     def batches(self, columns: Sequence[str], kinds: Kinds | None = None) -> Iterator[Any]:
         """These columns in record batches of pyarrow; of a CSV or TSV file an empty cell is null.
@@ -81,22 +85,31 @@ class Table:
         Raises:
             UserError: as `rows`; or the table is in another format, or a cell is not of its column's type.
         """
-        self._check(columns)
+        self.rows_or_errors(columns)
         if self.read_batches is None:
             raise UserError(f"{self.name}: expected a .csv, .tsv or .parquet file")
-        return self.read_batches(columns, kinds)
-
-    def _check(self, columns: Sequence[str]) -> None:
-        for column in columns:
-            if self.columns.count(column) != 1:
-                raise UserError(
-                    f"{self.name}: expected one column {column}, found {self.columns.count(column)}; it has the "
-                    f"columns {first_names(self.columns)}"
-                )
+        return _decoded(self, self.read_batches(columns, kinds))
 
     def place(self, row: int) -> str:
         """What messages call a row; they count from 1, without the header."""
         return f"{self.name}, row {row:,}"
+
+
+@contextmanager
+def _decoding(name: object, reading: Reading) -> Iterator[None]:
+    """Say of a byte that the encoding has not what to do."""
+    try:
+        yield
+    except UnicodeError as error:
+        raise UserError(
+            f"{name}: expected text in {reading.encoding}, found another encoding ({error}): convert it, or name its "
+            "--encoding, such as cp1252"
+        ) from None
+
+
+def _decoded(table: Table, read: Iterator[T]) -> Iterator[T]:
+    with _decoding(table.name, table.reading):
+        yield from read
 
 
 def _row_or_raise(row: Row | UserError) -> Row:
@@ -105,83 +118,69 @@ def _row_or_raise(row: Row | UserError) -> Row:
     return row
 
 
-def columns_named(flag: str, text: str, table: Table) -> tuple[str, ...]:
+def columns_named(flag: str, text: str, table: Table, most: int | None = None) -> tuple[str, ...]:
     """The columns that a flag names: one, or several separated by commas.
 
+    Args:
+        most: how many may be named; None: any number.
+
     Raises:
-        UserError: one is not there; lists those that are.
+        UserError: one is not there (lists those that are), or there are too many.
     """
-    if text in table.columns:  # whose name may have a comma
-        return (text,)
-    names = tuple(part.strip() for part in text.split(","))
+    # One column's name may have a comma.
+    names = (text,) if text in table.columns else tuple(part.strip() for part in text.split(","))
     missing = [name for name in names if name not in table.columns]
     if missing or len(set(names)) < len(names):
         twice = "each once" if not missing else f"found no {first_names(missing)}"
         raise UserError(
             f"{flag} {text}: expected columns of {table.name}, {twice}; it has the columns {first_names(table.columns)}"
         )
+    if most is not None and len(names) > most:
+        raise UserError(f"{flag} {text}: expected one column{' or two' * (most > 1)}, found {len(names)}")
     return names
 
 
-def column_named(flag: str, text: str, table: Table) -> str:
-    """The one column that a flag names.
-
-    Raises:
-        UserError: it is not there, or there are several.
-    """
-    names = columns_named(flag, text, table)
-    if len(names) > 1:
-        raise UserError(f"{flag} {text}: expected one column, found {len(names)}")
-    return names[0]
-
-
-def open_place(place: str, default: Path, reading: Reading = Reading()) -> Table:  # noqa: B008  # immutable
-    """The table that a flag names: a file, or a sheet of an Excel file as `FILE.xlsx:SHEET`.
-
-    Args:
-        default: where relative names are that are not in the current folder.
-        reading: as `open_table` takes it.
-
-    Raises:
-        UserError: it is not there, or no table.
-    """
-    found, sheet = _SHEET.fullmatch(place), None
-    if found is not None and not Path(place).exists():
-        place, sheet = found["file"], found["sheet"]
-    path = Path(place)
-    return open_table(default / path if not path.exists() and (default / path).exists() else path, reading, None, sheet)
-
-
 def open_table(
-    path: Path,
+    place: str | Path,
     reading: Reading = Reading(),  # noqa: B008  # immutable
     header: Sequence[str] | None = None,
-    sheet: str | None = None,
+    default: Path = Path(),
 ) -> Table:
-    """A table in a file whose name ends in one of ENDINGS, or in a folder with a folder of .txt files for each class.
+    """A table in a file, in a sheet of an Excel file (`FILE.xlsx:SHEET`), or in a folder with a folder of .txt files
+    for each class.
 
     Args:
         reading: what the file does not say.
         header: the columns of a CSV or TSV file that has no header.
-        sheet: of an Excel file that has several.
+        default: where relative names are that are not in the current folder.
 
     Raises:
-        UserError: there is no such file, its name ends otherwise, or it does not begin as a table.
+        UserError: there is no such file, its name has another ending, or it does not begin as a table.
     """
-    from nystromformer.tabular import delimited, formats
+    from nystromformer.tabular.delimited import open_delimited
+    from nystromformer.tabular.formats import check_content, open_excel, open_folder, open_json, open_parquet
 
-    ending = path.suffix.lower()
+    path, sheet = Path(place), None
+    if (found := _SHEET.fullmatch(str(place))) is not None and not path.exists():
+        path, sheet = Path(found["file"]), found["sheet"]
+    if not path.exists() and (default / path).exists():
+        path = default / path
     if path.is_dir():
-        return formats.open_folder(path, reading)
+        return open_folder(path, reading)
     if not path.is_file():
         raise UserError(f"{path}: no such file")
-    if ending not in ENDINGS:
-        raise UserError(f"{path}: expected a file that ends in {', '.join(ENDINGS)}, found {ending or 'no ending'}")
-    formats.check_content(path, reading)
-    if ending in delimited.DELIMITERS:
-        return delimited.open_delimited(path, reading, header)
-    if ending == ".parquet":
-        return formats.open_parquet(path, reading)
-    if ending == ".xlsx":
-        return formats.open_excel(path, reading, sheet)
-    return formats.open_json(path, reading)
+    check_content(path, reading)
+    with _decoding(path, reading):
+        match path.suffix.lower():
+            case ".csv" | ".tsv":
+                return open_delimited(path, reading, header)
+            case ".jsonl" | ".ndjson" | ".json":
+                return open_json(path, reading)
+            case ".parquet":
+                return open_parquet(path, reading)
+            case ".xlsx":
+                return open_excel(path, reading, sheet)
+    raise UserError(
+        f"{path}: expected a file that ends in .csv, .tsv, .jsonl, .ndjson, .json, .parquet or .xlsx, found "
+        f"{path.suffix or 'no ending'}"
+    )

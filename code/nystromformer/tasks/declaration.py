@@ -31,8 +31,6 @@ class Data:
     key: str
     flag: str
     folder: str
-    has_hub: bool = False
-    """Whether the flag takes "hub", too, for data from the network."""
     files: tuple[str, ...] = ()
 
 

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from nystromformer.runs.figures import Spread, mark, shown
 from nystromformer.tasks.documents.metrics import MAIN, score
-from nystromformer.tasks.documents.predictions import write_split
-from nystromformer.tasks.documents.recipe import Answer
-from nystromformer.tasks.documents.targets import balanced_weights, predicted, probabilities, target_of
+from nystromformer.tasks.documents.recipe import Answer, write_split
+from nystromformer.tasks.documents.task import balanced_weights
 from nystromformer.tasks.finetuning.examples import Texts
 
 CLASSES = Answer("classes", ("a", "b", "c"))
@@ -57,7 +56,7 @@ def test_metrics_of_several_labels() -> None:
 
 def test_metrics_of_ordered_classes() -> None:
     scores, labels = scores_of(ORDERED), labels_of(ORDERED)
-    found, chosen = score(ORDERED, scores, labels), predicted(ORDERED, scores)
+    found, chosen = score(ORDERED, scores, labels), ORDERED.predicted(scores)
     assert found["kappa"] == pytest.approx(metrics.cohen_kappa_score(labels, chosen, weights="quadratic"), abs=1e-6)
     assert found["mae"] == pytest.approx(metrics.mean_absolute_error(labels, chosen))
     assert found["accuracy"] == metrics.accuracy_score(labels, chosen)
@@ -76,19 +75,19 @@ def test_metrics_of_values_are_in_their_units() -> None:
 
 def test_chances_of_ordered_classes() -> None:
     scores = scores_of(ORDERED, 200)
-    chances = probabilities(ORDERED, scores)
+    chances = ORDERED.probabilities(scores)
     assert (chances >= 0).all()
     torch.testing.assert_close(chances.sum(1), torch.ones(200))
     median = (chances.cumsum(1) < 0.5).sum(1)
-    assert torch.equal(predicted(ORDERED, scores), median)
-    torch.testing.assert_close(probabilities(ORDERED, torch.zeros(1, 3)), torch.tensor([[0.5, 0.0, 0.0, 0.5]]))
+    assert torch.equal(ORDERED.predicted(scores), median)
+    torch.testing.assert_close(ORDERED.probabilities(torch.zeros(1, 3)), torch.tensor([[0.5, 0.0, 0.0, 0.5]]))
 
 
 @pytest.mark.parametrize("answer", [CLASSES, SEVERAL, ORDERED, VALUE], ids=lambda answer: answer.kind)
 def test_losses_have_their_least_at_the_label(answer: Answer) -> None:
     labels = labels_of(answer, 6)
     scores = torch.zeros(6, answer.outputs, requires_grad=True)
-    target = target_of(answer)
+    target = answer.target()
     first = target.losses(scores, labels)
     assert first.shape == (6,)
     optimizer = torch.optim.SGD([scores], 0.4)
@@ -97,7 +96,7 @@ def test_losses_have_their_least_at_the_label(answer: Answer) -> None:
         target.losses(scores, labels).sum().backward()
         optimizer.step()
     right = labels.long() if answer.kind != "value" else labels.double() * 10 + 50
-    torch.testing.assert_close(predicted(answer, scores.detach()), right, atol=1e-3, rtol=0)
+    torch.testing.assert_close(answer.predicted(scores.detach()), right, atol=1e-3, rtol=0)
 
 
 def test_weights_of_classes() -> None:
@@ -106,16 +105,14 @@ def test_weights_of_classes() -> None:
     assert weights == pytest.approx([6 / 9, 1.0, 2.0])
     assert sum(weights[label] for label in labels.tolist()) == pytest.approx(6), "1 in the mean over the rows"
     expected = F.cross_entropy(scores, labels, reduction="none") * torch.tensor(weights)[labels]
-    torch.testing.assert_close(target_of(CLASSES, weights).losses(scores, labels), expected)
+    torch.testing.assert_close(CLASSES.target(weights).losses(scores, labels), expected)
     assert balanced_weights(CLASSES, np.asarray([0, 0, 2, 2])) == [1.0, 1.0, 1.0], "one has no rows"
     sets = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
     both = Answer("several", ("a", "b"))
     assert balanced_weights(both, sets.numpy()) == [3.0, 1.0]
-    losses = target_of(both, [3.0, 1.0]).losses(torch.zeros(4, 2), sets)
+    losses = both.target([3.0, 1.0]).losses(torch.zeros(4, 2), sets)
     torch.testing.assert_close(losses, np.log(2) * torch.tensor([4.0, 2.0, 2.0, 2.0]), check_dtype=False)
-    one, heavy = (
-        target_of(ORDERED, each).losses(scores_of(ORDERED, 4), torch.arange(4)) for each in (None, [1, 2, 3, 4])
-    )
+    one, heavy = (ORDERED.target(each).losses(scores_of(ORDERED, 4), torch.arange(4)) for each in (None, [1, 2, 3, 4]))
     torch.testing.assert_close(heavy, one * torch.tensor([1.0, 2.0, 3.0, 4.0]))
 
 

@@ -11,45 +11,27 @@ from nystromformer.tabular.table import open_table
 from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.source import read_rows
 
-QUESTION = Question("t", "t.csv", "body", "label")
+QUESTION = Question("t.csv", "body", "label")
 
 
 @pytest.mark.parametrize("nothing", ["", None])
 def test_a_test_table_with_an_empty_column_of_labels_has_none(tmp_path: Path, nothing: str | None) -> None:
     path = write_table(tmp_path / "t.jsonl", ("body", "label"), [("a", nothing), ("b", nothing)])
-    assert read_rows(open_table(path), QUESTION, labelled=False).labels is None
-    assert read_rows(open_table(path), QUESTION).labels is not None
+    assert read_rows(open_table(path), QUESTION, ",", labelled=False).labels is None
+    assert read_rows(open_table(path), QUESTION, ",").labels is not None
     write_table(path, ("body", "label"), [("a", nothing), ("b", "x")])
-    assert read_rows(open_table(path), QUESTION, labelled=False).labels is not None
+    assert read_rows(open_table(path), QUESTION, ",", labelled=False).labels is not None
 
 
 @pytest.mark.parametrize("flag", ["group", "time"])
 def test_a_row_without_a_group_or_a_time(tmp_path: Path, flag: str) -> None:
     table = open_table(write_table(tmp_path / "t.csv", ("body", "label", "when"), [("a", 1, 1), ("b", 2, " ")]))
     with pytest.raises(UserError, match=rf"--{flag}: .*t\.csv, row 2: expected a value, found an empty cell"):
-        read_rows(table, replace(QUESTION, **{flag: "when"}), divided=True)  # type: ignore[arg-type]
+        read_rows(table, replace(QUESTION, **{flag: "when"}), ",", divided=True)  # type: ignore[arg-type]
 
 
 def test_empty_texts_are_counted(tmp_path: Path) -> None:
     rows = [("a", "x"), ("", "y"), (" \t", "x"), ("b", "y")]
     table = open_table(write_table(tmp_path / "t.csv", ("body", "label"), rows))
-    with pytest.raises(UserError, match=r"2 of 4 texts are empty, the first of them in row 2: .*--skip_empty"):
-        read_rows(table, QUESTION)
-    read = read_rows(table, replace(QUESTION, skip_empty=True))
-    assert (read.texts, read.ids, read.left_out) == ([("a",), ("b",)], ["1", "4"], 2)
-    assert read.labels is not None
-    assert list(read.labels.rows) == [1, 4]
-
-
-def test_semicolons_are_recognised_and_decimal_commas_are_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text('body;label\n"fine; really, fine";3,5\nbad;-1\n')
-    rows = read_rows(open_table(path), replace(QUESTION, kind="value"))
-    assert rows.texts == [("fine; really, fine",), ("bad",)]
-    assert rows.labels is not None
-    assert rows.labels.values() == [3.5, -1.0]
-    path.write_text('"body";"label";"year"\n"fine";"1,2";"2026,5"\n"bad";"3";"2025"\n')
-    assert read_rows(open_table(path), replace(QUESTION, time="year"), divided=True).time == ["2026.5", "2025"]
-    several = read_rows(open_table(path), replace(QUESTION, kind="several")).labels
-    assert several is not None
-    assert [set(each) for each in several.sets()] == [{"1", "2"}, {"3"}], "the comma is between two labels"
+    with pytest.raises(UserError, match=r"2 of 4 rows have no text, the first of them row 2: fill it in, or remove"):
+        read_rows(table, QUESTION, ",")

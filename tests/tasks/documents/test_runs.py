@@ -14,8 +14,6 @@ from small import run_here
 from nystromformer.prediction.predictor import Predictor
 from nystromformer.report.table2 import write_table2
 from nystromformer.runs.record import Run, read_run
-from nystromformer.tasks.documents.cut import Cut
-from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.folder import Experiment
@@ -29,8 +27,8 @@ QUICK = ("--batch_size", 8, "--lr", 1e-3, "--epoch", 1, "--device", "cpu", "--va
 def documents(
     train: Path, test: Path | None = None, text: str = "body", label: str = "label", **asked: Any
 ) -> Documents:
-    asked = {"division": Division(share=0.25)} | asked
-    return Documents(Question(train.stem, str(train), text, label, None if test is None else str(test), **asked))
+    asked = {"validation": "0.25"} | asked
+    return Documents(Question(str(train), text, label, None if test is None else str(test), **asked))
 
 
 def results(experiment: Experiment, name: str) -> list[Run]:
@@ -189,7 +187,7 @@ def test_pairs_and_two_tables_more(experiment: Experiment, tmp_path: Path) -> No
     train = write_table(tmp_path / "t.csv", ("a", "b", "label"), rows)
     validation = write_table(tmp_path / "v.csv", ("label", "b", "a"), [(label, b, a) for a, b, label in rows[:10]])
     test = write_table(tmp_path / "test.csv", ("b", "a"), [(b, a) for a, b, _ in rows[:6]])
-    task = documents(train, test, text="a,b", division=Division(str(validation)), cut=Cut("windows"))
+    task = documents(train, test, text="a,b", validation=str(validation), cut="windows")
     (result,) = finetune(experiment, task).results
     assert result.rows == {"train": 40, "validation": 10}
     assert (result.test_metrics, result.test_rows) == ({}, {}), "the test table has no labels"

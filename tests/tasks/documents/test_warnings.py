@@ -8,8 +8,6 @@ from finetuning import write_table
 
 from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.tasks.documents.cut import Cut, Rule
-from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.finetuning.definition import Loading, Splits
@@ -18,12 +16,12 @@ LENGTH = 32
 
 
 @pytest.fixture(scope="module")
-def loading(tmp_path_factory: pytest.TempPathFactory) -> Loading:
-    return Loading(train_tokenizer(["a text"], 300), LENGTH, False, None, tmp_path_factory.mktemp("cache"))
+def loading() -> Loading:
+    return Loading(train_tokenizer(["a text"], 300), LENGTH, False, None)
 
 
 def load(loading: Loading, train: Path, test: Path | None = None, **asked: Any) -> Splits:
-    question = Question("t", str(train), "body", "label", None if test is None else str(test), **asked)
+    question = Question(str(train), "body", "label", None if test is None else str(test), task="t", **asked)
     return Documents(question).load(loading)
 
 
@@ -34,20 +32,20 @@ def about(warnings: list[str], words: str) -> list[str]:
 def test_a_label_in_one_row_of_the_table(loading: Loading, tmp_path: Path) -> None:
     rows = [(f"text {number}", "xy"[number % 2]) for number in range(20)]
     train = write_table(tmp_path / "t.csv", ("body", "label"), [*rows, ("a text", "once"), ("b", "two"), ("c", "two")])
-    load(loading, train, division=Division(str(train)))
+    load(loading, train, validation=str(train))
     with pytest.raises(UserError, match="in only one row: once: add rows"):
         load(loading, train)
 
 
 @pytest.mark.parametrize(("rule", "part"), [("head", "end"), ("windows", None)])
-def test_texts_that_are_mostly_cut(loading: Loading, tmp_path: Path, rule: Rule, part: str | None) -> None:
+def test_texts_that_are_mostly_cut(loading: Loading, tmp_path: Path, rule: str, part: str | None) -> None:
     def table(name: str, long: int, short: int) -> Path:
         rows = [*[("long " * LENGTH, "x")] * long, *[("short", "y")] * short]
         return write_table(tmp_path / name, ("body", "label"), rows)
 
     half, most, rest = table("half.csv", 4, 4), table("most.csv", 5, 4), table("rest.csv", 2, 2)
     for train, test in ((half, most), (most, half)):
-        splits = load(loading, train, test, cut=Cut(rule), division=Division(str(rest)))
+        splits = load(loading, train, test, cut=rule, validation=str(rest))
         of_cut = [about(each, "is dropped") for each in (splits.warnings, splits.test_warnings)]
         said = [f"the {part} of 5 of 9 texts is dropped, beyond --length 32; raise --length, or use --cut windows"]
         expected = [[f"t {split}: {text}" for text in said if part] for split in ("train", "test")]

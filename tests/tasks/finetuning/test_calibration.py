@@ -7,14 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from nystromformer.tasks.documents.targets import Ordered, Several
 from nystromformer.tasks.finetuning.calibration import (
     COLDEST,
     HOTTEST,
     LEAST_ROWS,
     temperature_of,
 )
-from nystromformer.tasks.finetuning.target import Classes, Value
+from nystromformer.tasks.finetuning.target import Classes, Ordered, Several, Value
 
 
 @given(st.integers(LEAST_ROWS, 400), st.integers(2, 4), st.floats(0.2, 5), st.integers(0, 100))

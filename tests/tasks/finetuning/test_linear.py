@@ -12,15 +12,13 @@ from small import run_here
 from nystromformer.model import ClassificationModel
 from nystromformer.prediction.predictor import Predictor
 from nystromformer.runs.record import Run, read_run
-from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.question import Question
-from nystromformer.tasks.documents.targets import Ordered, Several, WeightedClasses
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.baselines import constants
 from nystromformer.tasks.finetuning.examples import Labels, Texts
 from nystromformer.tasks.finetuning.linear import choose, fit, fit_words, put_head
-from nystromformer.tasks.finetuning.target import Classes, Guessed, Value, vectors_of
+from nystromformer.tasks.finetuning.target import Classes, Ordered, Pooled, Several, Value, vectors_of
 from nystromformer.training.checkpoint import read_checkpoint
 
 RANDOM = np.random.default_rng(0)
@@ -28,15 +26,15 @@ ROWS = [text for text, _ in made_rows(60)]
 VECTORS = RANDOM.standard_normal((60, 5))
 CLASSES, STRENGTH = RANDOM.integers(0, 3, 60), 2.0
 SETS = RANDOM.integers(0, 2, (60, 3)).astype(np.float32)
-LEARNED: dict[str, tuple[Guessed, Labels]] = {
+LEARNED: dict[str, tuple[Pooled, Labels]] = {
     "classes": (Classes(3), CLASSES),
-    "weighted": (WeightedClasses(3, (1.0, 5.0, 2.0)), CLASSES),
+    "weighted": (Classes(3, weights=(1.0, 5.0, 2.0)), CLASSES),
     "two": (Classes(2), CLASSES % 2),
     "value": (Value(), VECTORS[:, 0].astype(np.float32)),
     "several": (Several(3), SETS),
-    "weighted labels": (Several(3, (1.0, 4.0, 0.5)), SETS),
+    "weighted labels": (Several(3, weights=(1.0, 4.0, 0.5)), SETS),
     "ordered": (Ordered(3), CLASSES),
-    "weighted order": (Ordered(3, (1.0, 5.0, 2.0)), CLASSES),
+    "weighted order": (Ordered(3, weights=(1.0, 5.0, 2.0)), CLASSES),
 }
 
 
@@ -111,7 +109,7 @@ def test_constants() -> None:
 def documents(folder: Path) -> Documents:
     train = write_table(folder / "rows.csv", ("body", "label"), made_rows(60))
     test = write_table(folder / "later.csv", ("body", "label"), made_rows(30, seed=1))
-    return Documents(Question("rows", str(train), "body", "label", str(test), division=Division(share=0.25)))
+    return Documents(Question(str(train), "body", "label", str(test), validation="0.25"))
 
 
 def test_words_are_told_before_the_first_epoch_and_predict_without_the_encoder(

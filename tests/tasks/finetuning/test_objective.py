@@ -16,7 +16,6 @@ from nystromformer.interop.experiments.open_model import open_model
 from nystromformer.prediction.predictor import Predictor
 from nystromformer.runs.objective import METHODS, WITH_TARGET, ObjectiveSettings, objective_of
 from nystromformer.runs.record import Run
-from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.folder import Experiment
@@ -101,7 +100,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Documents:
     for name, count, seed in (("train", 40, 0), ("test", 20, 1)):
         rows = [(text, "yes" if label == "yes" else "no") for text, label in made_rows(count, seed)]
         parts.append(str(write_table(folder / f"{name}.csv", ["body", "label"], rows)))
-    return Documents(Question("yes", parts[0], "body", "label", parts[1], division=Division(share=0.4)))
+    return Documents(Question(parts[0], "body", "label", parts[1], validation="0.4"))
 
 
 def trained(experiment: Experiment, tables: Documents, settings: ObjectiveSettings | None, **changes: object) -> Run:

@@ -44,7 +44,7 @@ def run(experiment: Experiment, data: Path, validation: float | None = None, **c
 def load(experiment: Experiment, data: Path, length: int = LENGTH) -> tuple[WikiHop, Loading]:
     task = WikiHop(data, None, 0)
     tokenizer = task.tokenizer(load_tokenizer(experiment.checkpoints / "tokenizer"))
-    return task, Loading(tokenizer, length, False, None, experiment.checkpoints / "wikihop" / "cache")
+    return task, Loading(tokenizer, length, False, None)
 
 
 def curve(result: Run) -> list[tuple[float, float]]:

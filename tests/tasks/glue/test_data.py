@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.glue.catalog import find_tasks
-from nystromformer.tasks.glue.read import available_splits, find_folder, read_split
+from nystromformer.tasks.glue.read import find_files, read_split
 from nystromformer.tasks.glue.table_task import GlueSplit, GlueTask
 
 BOM = b"\xef\xbb\xbf"
@@ -26,7 +26,7 @@ def task(name: str) -> GlueTask:
 
 
 def read(name: str, folder: Path, split: str) -> Texts:
-    texts, left_out = read_split(task(name), folder, split)
+    texts, left_out = read_split(task(name), split, folder / name / task(name).split(split).files[0])
     assert left_out is None
     return texts
 
@@ -110,46 +110,53 @@ def test_labels(tmp_path: Path) -> None:
 
 
 def test_other_tables_than_tsv(tmp_path: Path) -> None:
-    splits = (GlueSplit("train", ("train.csv",), 2, ("x", "train")), GlueSplit("dev", ("val.jsonl",), 2, ("x", "val")))
+    splits = (GlueSplit("train", ("train.csv",), 2), GlueSplit("dev", ("val.jsonl",), 2))
     other = replace(task("RTE"), name="Other", labels=("0", "1"), splits=splits)
-    write_table(tmp_path / "Other" / "train.csv", RTE_HEADER, [(0, 'a "b", c', "d", 1), (1, "e", "f", 0)])
-    write_table(tmp_path / "Other" / "val.jsonl", RTE_HEADER, [(0, "g", "h", 1), (1, "i", "j", 2)])
-    texts, _ = read_split(other, tmp_path, "train")
+    train = write_table(tmp_path / "Other" / "train.csv", RTE_HEADER, [(0, 'a "b", c', "d", 1), (1, "e", "f", 0)])
+    dev = write_table(tmp_path / "Other" / "val.jsonl", RTE_HEADER, [(0, "g", "h", 1), (1, "i", "j", 2)])
+    assert find_files(other, tmp_path) == {"train": train, "dev": dev}
+    texts, _ = read_split(other, "train", train)
     assert (list(texts.first), labels_of(texts)) == (['a "b", c', "e"], [1, 0])
-    texts, left_out = read_split(other, tmp_path, "dev", skip_bad_rows=True)
+    texts, left_out = read_split(other, "dev", dev, skip_bad_rows=True)
     assert (list(texts.first), labels_of(texts)) == (["g"], [1])
     assert "row 2: expected label to be 0 or 1, found '2'" in str(left_out)
 
 
 def test_the_folder_may_be_glue_or_the_tasks_own(tmp_path: Path) -> None:
-    put_rte(tmp_path, "entailment")
-    assert find_folder(task("RTE"), tmp_path) == tmp_path / "RTE"
-    assert find_folder(task("RTE"), tmp_path / "RTE") == tmp_path / "RTE"
+    for split in ("train", "dev"):
+        put_rte(tmp_path, "entailment", split=split)
+    found = find_files(task("RTE"), tmp_path)
+    assert (
+        found == find_files(task("RTE"), tmp_path / "RTE") == {s: tmp_path / f"RTE/{s}.tsv" for s in ("train", "dev")}
+    )
     (tmp_path / "RTE").rename(tmp_path / "my_rte")
-    assert len(read("RTE", tmp_path / "my_rte", "train")) == 1
+    assert list(find_files(task("RTE"), tmp_path / "my_rte")) == ["train", "dev"]
 
 
 def test_optional_splits_and_the_diagnostic_set(tmp_path: Path) -> None:
     own = tmp_path / "glue" / "MNLI"
-    put(own / "train.tsv", ("sentence1", "sentence2", "gold_label"), ("a", "b", "neutral"))
-    assert available_splits(task("MNLI"), tmp_path / "glue") == ("train",)
+    for split in ("train", "dev_matched"):
+        put(own / f"{split}.tsv", ("sentence1", "sentence2", "gold_label"), ("a", "b", "neutral"))
+    assert list(find_files(task("MNLI"), tmp_path / "glue")) == ["train", "dev_matched"]
     for place in ("AX/AX.tsv", "diagnostic/diagnostic.tsv"):
         path = put(tmp_path / "glue" / place, ("index", "sentence1", "sentence2"), ("0", "a", "b"))
-        for folder in (tmp_path / "glue", tmp_path / "glue" / "MNLI"):
-            assert available_splits(task("MNLI"), folder) == ("train", "ax")
-            assert len(read("MNLI", folder, "ax")) == 1
+        for folder in (tmp_path / "glue", own):
+            found = find_files(task("MNLI"), folder)
+            assert list(found) == ["train", "dev_matched", "ax"]
+            assert len(read_split(task("MNLI"), "ax", found["ax"])[0]) == 1
         path.unlink()
-    with pytest.raises(UserError, match=r"dev_mismatched\.tsv: no such file"):
-        read("MNLI", tmp_path / "glue", "dev_mismatched")
+    (own / "dev_matched.tsv").unlink()
+    with pytest.raises(UserError, match=r"dev_matched\.tsv: no such file"):
+        find_files(task("MNLI"), tmp_path / "glue")
 
 
 def test_a_folder_without_the_task(tmp_path: Path) -> None:
     put(tmp_path / "SST-2" / "train.tsv", ("sentence", "label"), ("good", "1"))
-    expected = r"no data of MRPC: found no .*/MRPC/train\.tsv and no .*/train\.tsv.*gluebenchmark.*hub"
+    expected = r"no data of MRPC: found no .*/MRPC/train\.tsv and no .*/train\.tsv.*gluebenchmark"
     with pytest.raises(UserError, match=expected):
-        read("MRPC", tmp_path, "train")
+        find_files(task("MRPC"), tmp_path)
     with pytest.raises(UserError, match="no data of CoLA"):  # whose columns have the same names
-        available_splits(task("CoLA"), tmp_path / "SST-2")
+        find_files(task("CoLA"), tmp_path / "SST-2")
 
 
 @pytest.mark.parametrize("skip", [False, True])
@@ -160,7 +167,7 @@ def test_a_folder_without_the_task(tmp_path: Path) -> None:
         (b"index\tsentence1\tsentence2\tlabel\n", r"RTE/train\.tsv: expected rows, found none$"),
         (
             b"a\tsentence1\tsentence2\tlabel\n0\ta\t\xe9\tentailment\n",
-            r"row 1, sentence2: expected text in utf-8|found none but bad ones",
+            r"RTE/train\.tsv: expected text in utf-8",
         ),
         ("index\tsentence1\n".encode("utf-16"), r"its name ends in .tsv, but it is text in UTF-16"),
         (
@@ -174,9 +181,10 @@ def test_a_folder_without_the_task(tmp_path: Path) -> None:
     ],
 )
 def test_bad_files(tmp_path: Path, content: bytes, message: str, skip: bool) -> None:
-    put_rte(tmp_path, "entailment").write_bytes(content)
+    path = put_rte(tmp_path, "entailment")
+    path.write_bytes(content)
     with pytest.raises(UserError, match=message):
-        read_split(task("RTE"), tmp_path, "train", skip_bad_rows=skip)
+        read_split(task("RTE"), "train", path, skip_bad_rows=skip)
 
 
 BAD_ROWS = [
@@ -194,10 +202,10 @@ BAD_ROWS = [
 def test_bad_rows(tmp_path: Path, name: str, row: Sequence[str], message: str) -> None:
     header, label = (RTE_HEADER, "not_entailment") if name == "RTE" else (STSB_HEADER, "1.0")
     good = ("7", "kept", "b", label)
-    put(tmp_path / name / "dev.tsv", header, good, row, good, row, good)
+    path = put(tmp_path / name / "dev.tsv", header, good, row, good, row, good)
     with pytest.raises(UserError, match=rf"dev\.tsv, row 2: {message}.* \(bad rows: 2 of 5\)\. .*--skip_bad_rows"):
-        read_split(task(name), tmp_path, "dev")
-    texts, left_out = read_split(task(name), tmp_path, "dev", skip_bad_rows=True)
+        read_split(task(name), "dev", path)
+    texts, left_out = read_split(task(name), "dev", path, skip_bad_rows=True)
     assert list(texts.first) == ["kept"] * 3
     assert texts.ids == ["0", "2", "4"], "numbers of the rows in the file"
     assert labels_of(texts) == [1] * 3
@@ -206,6 +214,6 @@ def test_bad_rows(tmp_path: Path, name: str, row: Sequence[str], message: str) -
 
 
 def test_rows_of_a_test_file_are_never_left_out(tmp_path: Path) -> None:
-    put(tmp_path / "RTE" / "test.tsv", RTE_HEADER[:3], ("0", "a", "b"), ("1", "a"))
+    path = put(tmp_path / "RTE" / "test.tsv", RTE_HEADER[:3], ("0", "a", "b"), ("1", "a"))
     with pytest.raises(UserError, match=r"row 2: expected 3 cells.*wants each row of a test file"):
-        read_split(task("RTE"), tmp_path, "test", skip_bad_rows=True)
+        read_split(task("RTE"), "test", path, skip_bad_rows=True)

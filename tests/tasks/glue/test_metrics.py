@@ -67,8 +67,8 @@ def test_files_for_the_server_and_for_people(tmp_path: Path, each: GlueTask) -> 
         scores = torch.tensor([[-0.2], [-0.0], [1.23456], [5.7]])
         spelled = ["0.000", "0.000", "1.235", "5.000"]
     else:
-        classes = [0, 1, each.num_outputs - 1, 0]
-        scores, spelled = logits(classes, each.num_outputs), [each.labels[number] for number in classes]
+        classes = [0, 1, len(each.labels) - 1, 0]
+        scores, spelled = logits(classes, len(each.labels)), [each.labels[number] for number in classes]
     for split in (*each.dev_splits, *each.test_splits):
         write_predictions(each, split, Texts(split, ["a"] * 4), scores, tmp_path / "new")
     for split in each.test_splits:

@@ -1,9 +1,6 @@
-"""WikiHop's JSON, its special tokens and the cache of its tokens: what is read, what is refused, what is made again."""
+"""WikiHop's JSON, its special tokens and the tokens of its texts: what is read, and what is refused."""
 
-import fcntl
 import json
-import shutil
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +11,9 @@ from wikihop_files import RECORDS, record, write_records
 
 from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.tasks.wikihop import tokens as tokens_module
 from nystromformer.tasks.wikihop.chunks import MARKERS, add_special_tokens, markers
-from nystromformer.tasks.wikihop.read import check_size, read_instances
-from nystromformer.tasks.wikihop.tokens import TokenCache, open_tokens
+from nystromformer.tasks.wikihop.examples import tokenise
+from nystromformer.tasks.wikihop.read import Instance, check_size, read_instances
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +24,6 @@ def plain() -> Tokenizer:
 @pytest.fixture(scope="module")
 def tokenizer(plain: Tokenizer) -> Tokenizer:
     return add_special_tokens(plain)
-
-
-@pytest.fixture
-def cache(tmp_path: Path, tokenizer: Tokenizer) -> TokenCache:
-    return open_tokens(write_records(tmp_path / "train.json"), tokenizer, tmp_path / "cache")
 
 
 class TestReading:
@@ -97,71 +88,23 @@ class TestMarkers:
         made = add_special_tokens(other)
         assert [made.token_to_id(token) for token in MARKERS.values()] == [size + 1, size + 2, size, size + 3]
 
-    def test_spelt_tokens_are_text(self, tmp_path: Path, plain: Tokenizer) -> None:
+    def test_tokens_are_the_tokenizers(self, plain: Tokenizer, tokenizer: Tokenizer) -> None:
+        found = tokenise([Instance(**one) for one in RECORDS], tokenizer)
+        assert len(found) == 9
+        for tokens, one in zip(found, RECORDS, strict=True):
+            texts = [one["query"], *one["candidates"], *one["supports"]]
+            expected = [plain.encode(text, add_special_tokens=False).ids for text in texts]
+            parts = [tokens.question, *tokens.candidates, *tokens.supports]
+            assert [ids.tolist() for ids in parts] == expected
+            question, candidates, supports = tokens.sizes
+            assert [question, *candidates, *supports] == list(map(len, expected))
+            assert (len(candidates), len(supports)) == (len(one["candidates"]), len(one["supports"]))
+
+    def test_spelt_tokens_are_text(self, plain: Tokenizer) -> None:
         made = add_special_tokens(plain)
         text = "<s> </s><answer> x</answer> <question><mask> y </question><pad>"
-        records = [record(0, query=text, candidates=[text, "wales"], supports=[text])]
-        tokens = open_tokens(write_records(tmp_path / "train.json", records), made, tmp_path / "cache").tokens(0)
+        (tokens,) = tokenise([Instance(**record(0, query=text, candidates=[text, "wales"], supports=[text]))], made)
         special = [made.token_to_id(token) for token in (*MARKERS.values(), "<s>", "</s>", "<pad>", "<mask>", "<unk>")]
         for ids in (tokens.question, tokens.candidates[0], tokens.supports[0]):
             assert not np.isin(ids, special).any()
             assert made.decode(ids.tolist()) == " " + text
-
-
-class TestCache:
-    def test_tokens_are_the_tokenizers(self, cache: TokenCache, plain: Tokenizer) -> None:
-        for number, one in enumerate(RECORDS):
-            texts = [one["query"], *one["candidates"], *one["supports"]]
-            expected = [plain.encode(text, add_special_tokens=False).ids for text in texts]
-            tokens = cache.tokens(number)
-            parts = [tokens.question, *tokens.candidates, *tokens.supports]
-            assert [ids.tolist() for ids in parts] == expected
-            question, candidates, supports = cache.lengths(number)
-            assert [question, *candidates, *supports] == list(map(len, expected))
-            assert (len(candidates), len(supports)) == (len(one["candidates"]), len(one["supports"]))
-        assert len(cache) == 9
-        assert cache.candidates == [one["candidates"] for one in RECORDS]
-        assert cache.answers is not None
-        assert cache.answers.tolist() == [1] * 9
-
-    def test_it_is_made_once_for_a_source(
-        self, cache: TokenCache, tmp_path: Path, tokenizer: Tokenizer, plain: Tokenizer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        folders = set(caches(tmp_path))
-        assert len(folders) == 1
-        with monkeypatch.context() as patch:
-            patch.setattr(tokens_module, "_make", None)
-            shutil.move(tmp_path / "train.json", tmp_path / "moved.json")
-            again = open_tokens(tmp_path / "moved.json", tokenizer, tmp_path / "cache")
-        assert (again.fingerprint, again.ids) == (cache.fingerprint, cache.ids)
-        write_records(tmp_path / "train.json", [*RECORDS[1:], record(0, answer="france")])
-        changed = open_tokens(tmp_path / "train.json", tokenizer, tmp_path / "cache")
-        assert changed.fingerprint != cache.fingerprint
-        other = train_tokenizer(["another text"], 290)
-        open_tokens(tmp_path / "train.json", other, tmp_path / "cache")
-        assert len(set(caches(tmp_path)) | folders) == 3
-
-    def test_a_damaged_one_is_made_again(self, cache: TokenCache, tmp_path: Path, tokenizer: Tokenizer) -> None:
-        [folder] = caches(tmp_path)
-        whole = {path.name: path.read_bytes() for path in folder.iterdir()}
-        for name in sorted(whole.keys() - {"lock", "made_from.json"}):
-            (folder / name).write_bytes(whole[name][:-9] + bytes([whole[name][-9] ^ 1]) + whole[name][-8:])
-            again = open_tokens(tmp_path / "train.json", tokenizer, tmp_path / "cache")
-            assert again.fingerprint == cache.fingerprint
-            assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
-
-    def test_a_second_process_waits_for_the_first(
-        self, cache: TokenCache, tmp_path: Path, tokenizer: Tokenizer
-    ) -> None:
-        [folder] = caches(tmp_path)
-        with (folder / "lock").open("a") as first, ThreadPoolExecutor() as pool:
-            fcntl.flock(first, fcntl.LOCK_EX)
-            second = pool.submit(open_tokens, tmp_path / "train.json", tokenizer, tmp_path / "cache")
-            with pytest.raises(TimeoutError):
-                second.result(timeout=0.3)
-            fcntl.flock(first, fcntl.LOCK_UN)
-            assert second.result(timeout=60).fingerprint == cache.fingerprint
-
-
-def caches(tmp_path: Path) -> list[Path]:
-    return list((tmp_path / "cache").iterdir())

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer
-from wikihop_files import RECORDS, record, write_records
+from wikihop_files import RECORDS, record
 
 from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
 from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.tasks.wikihop.chunks import add_special_tokens, markers
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
-from nystromformer.tasks.wikihop.read import check_size, read_instances
-from nystromformer.tasks.wikihop.tokens import TokenCache, open_tokens
+from nystromformer.tasks.wikihop.read import Instance, check_size, read_instances
 
 DATA = Path(os.environ.get("NYSTROM_DATA", "/nonexistent"))
 LENGTH = 64
@@ -27,14 +26,21 @@ def tokenizer() -> Tokenizer:
     return add_special_tokens(train_tokenizer(texts, 300))
 
 
-@pytest.fixture
-def cache(tmp_path: Path, tokenizer: Tokenizer) -> TokenCache:
-    return open_tokens(write_records(tmp_path / "train.json"), tokenizer, tmp_path / "cache")
+INSTANCES = [Instance(**one) for one in RECORDS]
 
 
-@pytest.fixture
-def examples(cache: TokenCache, tokenizer: Tokenizer) -> WikiHopExamples:
-    return WikiHopExamples("WikiHop train", cache, tokenizer, LENGTH)
+@pytest.fixture(scope="module")
+def examples(tokenizer: Tokenizer) -> WikiHopExamples:
+    return WikiHopExamples("WikiHop train", INSTANCES, tokenizer, LENGTH)
+
+
+def test_the_fingerprint_is_of_everything(examples: WikiHopExamples, tokenizer: Tokenizer) -> None:
+    changed = [Instance(**one) for one in (record(0, answer="france"), *RECORDS[1:])]
+    others = [(changed, tokenizer, LENGTH), (INSTANCES, tokenizer, LENGTH - 1), (INSTANCES[::-1], tokenizer, LENGTH)]
+    others.append((INSTANCES, add_special_tokens(train_tokenizer(["another text"], 290)), LENGTH))
+    found = {WikiHopExamples("x", *each).fingerprint for each in [*others, (INSTANCES, tokenizer, LENGTH)]}
+    assert len(found) == 5
+    assert examples.fingerprint in found
 
 
 def test_counts_are_the_batches(examples: WikiHopExamples) -> None:
@@ -84,20 +90,19 @@ def support_text(batch: dict[str, torch.Tensor], index: int, eos: int, tokenizer
     return tokenizer.decode(chosen[chosen != eos].tolist())
 
 
-def test_hidden_answers(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    source = write_records(tmp_path / "test.json", [record(number, answer=...) for number in range(3)])
-    examples = WikiHopExamples("x", open_tokens(source, tokenizer, tmp_path / "cache"), tokenizer, LENGTH)
+def test_hidden_answers(tokenizer: Tokenizer) -> None:
+    hidden = [Instance(**record(number, answer=...)) for number in range(3)]
+    examples = WikiHopExamples("x", hidden, tokenizer, LENGTH)
     assert examples.labels is None
     assert "labels" not in examples.batch(np.arange(3))
 
 
-def test_a_prefix_that_the_attention_does_not_take_as_global(cache: TokenCache, tokenizer: Tokenizer) -> None:
-    batch = WikiHopExamples("x", cache, tokenizer, LENGTH).batch(np.arange(len(cache)))
-    longest = int(batch["global_BN"].sum(1).max())
-    assert len(WikiHopExamples("x", cache, tokenizer, LENGTH, longest)) == len(cache)
+def test_a_prefix_that_the_attention_does_not_take_as_global(examples: WikiHopExamples, tokenizer: Tokenizer) -> None:
+    longest = int(examples.batch(np.arange(len(examples)))["global_BN"].sum(1).max())
+    assert len(WikiHopExamples("x", INSTANCES, tokenizer, LENGTH, longest)) == len(examples)
     words = f"are {longest} tokens, and the attention allows {longest - 1} global tokens: raise its global_capacity"
     with pytest.raises(UserError, match=words):
-        WikiHopExamples("x", cache, tokenizer, LENGTH, longest - 1)
+        WikiHopExamples("x", INSTANCES, tokenizer, LENGTH, longest - 1)
 
 
 def test_answers_are_the_best_candidates(examples: WikiHopExamples) -> None:
@@ -111,12 +116,11 @@ def test_answers_are_the_best_candidates(examples: WikiHopExamples) -> None:
 @pytest.mark.data
 @pytest.mark.skipif(not (DATA / "wikihop").is_dir(), reason="NYSTROM_DATA names no folder with wikihop/ in it")
 @pytest.mark.parametrize("length", [160, 4096])
-def test_real_instances_lose_nothing(tmp_path: Path, length: int) -> None:
+def test_real_instances_lose_nothing(length: int) -> None:
     tokenizer = add_special_tokens(read_tokenizer(DATA / "roberta-base"))
-    cache = open_tokens(DATA / "wikihop" / "train.json", tokenizer, tmp_path)
     instances = read_instances(DATA / "wikihop" / "train.json")
-    assert "WikiHop train has 22 instances" in check_size("train", len(cache))[0]
-    examples = WikiHopExamples("WikiHop train", cache, tokenizer, length)
+    assert "WikiHop train has 22 instances" in check_size("train", len(instances))[0]
+    examples = WikiHopExamples("WikiHop train", instances, tokenizer, length)
     ids = markers(tokenizer)
     assert (ids.question, ids.end_answer) == (50265, 50268)
     assert len(examples) == len(instances) == 22

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
@@ -43,29 +42,19 @@ class Cut:
 
 
 def cut_of(text: str | None) -> Cut | None:
-    """What --cut names, such as `windows,overlap=64`; None where nothing is asked for.
-
-    Raises:
-        UserError: no such rule, or a key that it has not.
-    """
+    """What --cut names, such as `windows,overlap=64`; None where nothing is asked for."""
     if text is None:
         return None
-    name, comma, setting = text.partition(",")
-    key, _, value = setting.partition("=")
-    rule = next((each for each in RULES if each == name), None)
-    if rule == "windows" and key == "overlap" and value.isdecimal():
-        return Cut(rule, int(value))
-    if rule is None or comma:
+    if text in RULES:
+        return Cut("windows" if text == "windows" else "head")
+    overlap = text.removeprefix("windows,overlap=")
+    if overlap == text or not overlap.isdecimal():
         raise UserError(f"--cut {text}: expected one of {', '.join(RULES)}, or windows,overlap=TOKENS")
-    return Cut(rule)
+    return Cut("windows", int(overlap))
 
 
 def encode_cut(texts: Texts, tokenizer: Tokenizer, length: int, sentence_types: bool, cut: Cut) -> EncodedTexts:
-    """A split's texts in rows of at most `length` tokens.
-
-    Raises:
-        UserError: windows of such a length cannot overlap so far.
-    """
+    """A split's texts in rows of at most `length` tokens."""
     if cut.rule == "head":
         return EncodedTexts(texts, tokenizer, length, sentence_types)
     return WindowTexts(texts, tokenizer, length, sentence_types, cut.overlap_of(length))
@@ -78,15 +67,11 @@ class WindowTexts(EncodedTexts):
     Implements Examples: an example takes a row for each of its windows. `tokens_of` gives it before it becomes windows.
 
     Args:
-        texts, tokenizer, length, sentence_types: as for EncodedTexts.
         overlap: tokens that two windows share at least.
-
-    Raises:
-        UserError: windows of such a length cannot overlap so far.
     """
 
     def __init__(self, texts: Texts, tokenizer: Tokenizer, length: int, sentence_types: bool, overlap: int) -> None:
-        self._length, self._overlap = length, overlap
+        self._overlap = overlap
         room = length - (2 if texts.second is None else 3)
         if overlap + _LEAST_ROOM > (room if texts.second is None else room - room // 2):
             raise UserError(
@@ -107,15 +92,7 @@ class WindowTexts(EncodedTexts):
         sizes = [[len(places) for places in self.places_of(number)] for number in range(len(texts))]
         counts = [(max(each), len(each), sum(each)) for each in sizes]
         self.lengths, self.rows, self.tokens = np.asarray(counts, dtype=np.int64).reshape(-1, 3).T.copy()
-
-    @cached_property
-    def fingerprint(self) -> str:
-        digest = hashlib.sha256(f"windows {self._overlap} {self._length};".encode())
-        labels = np.zeros(0) if self.labels is None else self.labels
-        for array in (self._flat, self._sizes, self._firsts, labels):
-            digest.update(f"{array.dtype} {array.shape};".encode())
-            digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+        self.fingerprint = hashlib.sha256(f"windows {overlap} {length} {self.fingerprint}".encode()).hexdigest()
 
     def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
         """The windows of these examples, one example's after the other's; with `rows_I`, how many each has (int64)."""

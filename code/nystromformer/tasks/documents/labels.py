@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from nystromformer.errors import UserError
-from nystromformer.files.reading import half_character
 from nystromformer.tables import Column, aligned
-from nystromformer.tabular.cells import MISSING, Cell, as_number, is_missing, of_another_encoding, whole_number
-from nystromformer.tasks.documents.recipe import Answer, Kind
+from nystromformer.tabular.cells import MISSING, Cell, as_number, is_missing, whole_number
+from nystromformer.tasks.documents.recipe import KINDS, Answer, Kind
 from nystromformer.tasks.finetuning.examples import Labels
 from nystromformer.wording import MOST_LISTED, first_names, listed, number_of
 
@@ -39,6 +38,24 @@ _NUMBER = re.compile(
 """As people write numbers: with a decimal comma, thousands, a unit."""
 
 
+def kind_of(text: str | None) -> tuple[Kind | None, str, tuple[str, ...]]:
+    """What --kind names: a kind, what separates several labels of a cell, and the order of ordered classes."""
+    if text is None:
+        return None, ",", ()
+    name, comma, setting = text.partition(",")
+    key, _, value = setting.partition("=")
+    kind = next((each for each in KINDS if each == name), None)
+    if kind == "several" and key == "separator" and value:
+        return kind, value, ()
+    if kind == "ordered" and key == "order" and value:
+        return kind, ",", tuple(" ".join(part.split()) for part in value.split("/"))
+    if kind is None or comma:
+        raise UserError(
+            f"--kind {text}: expected one of {', '.join(KINDS)}; several,separator=TEXT; or ordered,order=LOW/…/HIGH"
+        )
+    return kind, ",", ()
+
+
 @dataclass
 class LabelCells:
     """What stands in the label columns of a table.
@@ -47,7 +64,6 @@ class LabelCells:
         name: what messages call the table.
         columns: one, or for several labels at once one for each, of 0 and 1.
         separator: between the labels of a cell, for several at once.
-        rows: their numbers in the table, from 1.
         cells: of each row, in the columns.
         keep_na: whether words such as NA are labels.
     """
@@ -55,7 +71,6 @@ class LabelCells:
     name: str
     columns: tuple[str, ...]
     separator: str
-    rows: Sequence[int]
     cells: Sequence[Sequence[Cell]]
     keep_na: bool = False
 
@@ -63,53 +78,37 @@ class LabelCells:
         return f"{self.name}, row {row:,}"
 
     def present(self) -> list[Cell]:
-        """The labels of a column that every row has one in.
-
-        Raises:
-            UserError: some have none; says how many.
-        """
-        missing = [(row, c) for row, (c,) in zip(self.rows, self.cells, strict=True) if is_missing(c, self.keep_na)]
-        if missing:
+        """The labels of a column that every row has one in."""
+        cells = [cell for (cell,) in self.cells]
+        if missing := [(row, cell) for row, cell in enumerate(cells, start=1) if is_missing(cell, self.keep_na)]:
             row, cell = missing[0]
             words = sorted({cell.strip() for _, cell in missing if isinstance(cell, str)} & MISSING)
             keep = f"; --keep_na takes {first_names(words)} as labels" if words else ""
             raise UserError(
                 f"{self.name}: expected a label in each row of {self.columns[0]}, found none in "
-                f"{len(missing):,} of {number_of(len(self.cells), 'row')}, the first of them row {row:,} "
-                f"({cell!r:.20}): fill them, or add --skip_empty to leave such rows out{keep}"
+                f"{len(missing):,} of {number_of(len(cells), 'row')}, the first of them row {row:,} "
+                f"({cell!r:.20}): fill them in, or remove such rows{keep}"
             )
-        return [cell for (cell,) in self.cells]
+        return cells
 
     def values(self) -> list[float]:
-        """The numbers of a column.
-
-        Raises:
-            UserError: a cell is none.
-        """
-        cells = self.present()
-        values = [value for cell in cells if (value := as_number(cell)) is not None]
-        if len(values) < len(cells):
-            row, cell = next(each for each in zip(self.rows, cells, strict=True) if as_number(each[1]) is None)
-            raise UserError(f"{self.place(row)}: expected a number (--kind value), such as 3.5, found {cell!r:.40}")
+        """The numbers of a column."""
+        values = []
+        for row, cell in enumerate(self.present(), start=1):
+            if (value := as_number(cell)) is None:
+                raise UserError(f"{self.place(row)}: expected a number (--kind value), such as 3.5, found {cell!r:.40}")
+            values.append(value)
         return values
 
     def spelt(self) -> list[str]:
-        """The labels of a column as names. Where all are whole numbers, 3, 3.0 and "3.0" are one, though not "003".
-
-        Raises:
-            UserError: a cell is neither number nor text.
-        """
-        names = [self._spell(row, cell) for row, cell in zip(self.rows, self.present(), strict=True)]
+        """The labels of a column as names. Where all are whole numbers, 3, 3.0 and "3.0" are one, though not "003"."""
+        names = [self._spell(row, cell) for row, cell in enumerate(self.present(), start=1)]
         whole = [name for name in map(whole_number, names) if name is not None]
         return whole if len(whole) == len(names) else names
 
     def sets(self) -> list[list[str]]:
-        """The labels that each row has, of several at once.
-
-        Raises:
-            UserError: a cell is neither number nor text, nor a list of these.
-        """
-        return [self._set(row, each) for row, each in zip(self.rows, self.cells, strict=True)]
+        """The labels that each row has, of several at once."""
+        return [self._set(row, each) for row, each in enumerate(self.cells, start=1)]
 
     def _set(self, row: int, cells: Sequence[Cell]) -> list[str]:
         if len(self.columns) > 1:
@@ -132,24 +131,19 @@ class LabelCells:
         return text in _YES
 
     def _spell(self, row: int, cell: Cell) -> str:
-        if isinstance(cell, bool):
-            return str(cell).lower()
         if isinstance(cell, str):
-            if half_character(cell) is not None:
-                raise UserError(f"{self.place(row)}: {of_another_encoding()}")
             if _is_bracketed(cell):
                 raise UserError(
                     f"{self.place(row)}: expected one label, found a list or an object written as text, "
                     f"{cell.strip()!r:.40}: several labels of a text are --kind several, as ['a', 'b'] or a;b"
                 )
             return " ".join(cell.split())  # it becomes a column's name in the predictions: one line
-        if isinstance(cell, int):
-            return str(cell)
+        if isinstance(cell, bool | int):
+            return str(cell).lower()
         if isinstance(cell, float) and math.isfinite(cell):
             return str(int(cell)) if cell.is_integer() and abs(cell) < 2**53 else repr(cell)
-        kinds = {"list": "a list (for several labels at once: --kind several)", "dict": "an object"}
-        kind = kinds.get(type(cell).__name__, repr(cell)[:40])
-        raise UserError(f"{self.place(row)}: expected a label that is a number or text, found {kind}")
+        several = " (several labels at once: --kind several)" if isinstance(cell, list) else ""
+        raise UserError(f"{self.place(row)}: expected a label that is a number or text, found {cell!r:.40}{several}")
 
 
 @dataclass(frozen=True)
@@ -157,13 +151,11 @@ class Look:
     """What a training table's labels were taken for.
 
     Args:
-        counts: rows of each; none of values.
         lines: a table of them for people.
         doubts: what may be meant otherwise.
     """
 
     answer: Answer
-    counts: Mapping[str, int]
     lines: list[str]
     doubts: list[str]
 
@@ -186,21 +178,20 @@ def look_at(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = (), 
     if kind == "value":
         return _look_at_values(column, labels)
     if kind == "several":
-        found = labels.sets()
-        counts, doubts = _merged(Counter(name for each in found for name in each))
+        counts, doubts = _merged(Counter(name for each in labels.sets() for name in each))
         names = labels.columns if len(labels.columns) > 1 else tuple(sorted(counts))
         _check_several(labels, names, counts)
-        return Look(Answer(kind, names), counts, _table(column, names, counts), [*doubts, *_doubts(column, counts)])
-    counts, doubts = _merged(Counter(_respell(order, labels.spelt())))
-    names = _classes(labels, kind, counts, order)
-    if wanted is None:
-        _refuse_truth_twice(labels, counts)
-    if divided and (single := [name for name, count in counts.items() if count == 1]):
-        raise UserError(
-            f"{labels.name}: expected each label in two rows or more, as one cannot be both trained on and validated; "
-            f"in only one row: {first_names(single)}: add rows, or remove or merge such labels"
-        )
-    return Look(Answer(kind, names), counts, _table(column, names, counts), [*doubts, *_doubts(column, counts)])
+    else:
+        counts, doubts = _merged(Counter(_respell(order, labels.spelt())))
+        names = _classes(labels, kind, counts, order)
+        if wanted is None:
+            _refuse_truth_twice(labels, counts)
+        if divided and (single := [name for name, count in counts.items() if count == 1]):
+            raise UserError(
+                f"{labels.name}: expected each label in two rows or more, as one cannot be both trained on and "
+                f"validated; in only one row: {first_names(single)}: add rows, or remove or merge such labels"
+            )
+    return Look(Answer(kind, names), _table(column, names, counts), [*doubts, *_doubts(column, counts)])
 
 
 def numbers_of(answer: Answer, labels: LabelCells) -> Labels:
@@ -215,7 +206,7 @@ def numbers_of(answer: Answer, labels: LabelCells) -> Labels:
     chosen = labels.sets() if several else [[name] for name in labels.spelt()]
     chosen = [_respell(answer.names, each) for each in chosen]
     index, unknown = {name: number for number, name in enumerate(answer.names)}, dict[str, list[int]]()
-    for row, each in zip(labels.rows, chosen, strict=True):
+    for row, each in enumerate(chosen, start=1):
         for name in each:
             if name not in index:
                 unknown.setdefault(name, []).append(row)
@@ -239,7 +230,7 @@ def _look_at_values(column: str, labels: LabelCells) -> Look:
         raise UserError(f"{labels.name}: expected different values to learn, found {values[0]:g} in every row")
     mean, deviation = float(values.mean()), float(values.std())
     line = f"{column}: {len(np.unique(values)):,} different values from {values.min():g} to {values.max():g}"
-    return Look(Answer("value", (), mean, deviation), {}, [f"{line}, {mean:g} on average"], [])
+    return Look(Answer("value", (), mean, deviation), [f"{line}, {mean:g} on average"], [])
 
 
 def _check_several(labels: LabelCells, names: Sequence[str], counts: Mapping[str, int]) -> None:
@@ -286,7 +277,7 @@ def _guess_kind(labels: LabelCells) -> Kind:
     """
     if len(labels.columns) > 1 or any(isinstance(each[0], list | tuple) for each in labels.cells):
         return "several"
-    rows = list(zip(labels.rows, (cell for (cell,) in labels.cells), strict=True))
+    rows = [(row, cell) for row, (cell,) in enumerate(labels.cells, start=1)]
     if any(isinstance(cell, str) and _is_bracketed(cell) for _, cell in rows):
         for row, cell in rows:
             if not is_missing(cell, labels.keep_na) and not (isinstance(cell, str) and _is_list(cell)):
@@ -318,11 +309,7 @@ def _guess_kind(labels: LabelCells) -> Kind:
 
 
 def _refuse_truth_twice(labels: LabelCells, counts: Mapping[str, int]) -> None:
-    """Refuse classes that say yes or no in two ways, such as true beside 1.
-
-    Raises:
-        UserError: names them.
-    """
+    """Refuse classes that say yes or no in two ways, such as true beside 1."""
     if all(name.casefold() in _TRUE | _FALSE for name in counts):
         for side in (_TRUE, _FALSE):
             if len(same := [name for name in counts if name.casefold() in side]) > 1:
@@ -361,12 +348,6 @@ def _doubts(column: str, counts: Mapping[str, int]) -> list[str]:
             name
             for name in counts
             if len(parts := [part.strip() for part in re.split("[,;|/]", name)]) > 1 and counts.keys() >= set(parts)
-        ],
-        "say the same": [
-            name
-            for side in (_TRUE, _FALSE)
-            if len(same := [name for name in counts if name.casefold() in side]) > 1
-            for name in same
         ],
         "are no numbers, as most labels are": [name for name in counts if name not in numbers]
         if 2 * len(numbers) > len(counts)

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from nystromformer.tasks.documents.recipe import Answer, Kind
-from nystromformer.tasks.documents.targets import predicted
 from nystromformer.tasks.finetuning.target import accuracy
 
 MAIN: dict[Kind, str] = {"classes": "accuracy", "several": "micro_f1", "value": "pearson", "ordered": "kappa"}
@@ -24,53 +23,35 @@ def score(answer: Answer, scores: Tensor, labels: Tensor) -> dict[str, float]:
         scores: (n, outputs).
         labels: as `numbers_of` gives them.
     """
-    scores, labels = scores.detach().cpu().float(), labels.cpu()
-    if answer.kind == "value":
-        return _of_values(predicted(answer, scores), labels.double() * answer.deviation + answer.mean)
-    if answer.kind == "several":
-        return _of_several(scores, labels.long())
-    if answer.kind == "ordered":
-        return _of_ordered(answer, scores, labels)
     # imported here: it takes seconds
-    from torchmetrics.functional.classification import multiclass_f1_score
+    from torchmetrics.functional import classification, regression
 
-    f1 = multiclass_f1_score(scores.argmax(1), labels, num_classes=len(answer.names), average="macro")
+    scores, labels = scores.detach().cpu().float(), labels.cpu()
+    chosen, count = answer.predicted(scores), len(answer.names)
+    if answer.kind == "value":
+        right = answer.value(labels)
+        rmse = regression.mean_squared_error(chosen, right, squared=False).item()
+        return correlations(chosen, right) | {"rmse": rmse}
+    if answer.kind == "several":
+        labels, chances = labels.long(), scores.sigmoid()
+        figures = {
+            f"{average}_f1": classification.multilabel_f1_score(chosen, labels, count, average=average).item()
+            for average in ("micro", "macro")
+        }
+        # Of a label that no row has there is none.
+        have = [label for label in range(count) if labels[:, label].any()]
+        found = [classification.binary_average_precision(chances[:, k], labels[:, k]).item() for k in have]
+        return figures | {"map": sum(found) / len(found) if found else 0.0}
+    if answer.kind == "ordered":
+        kappa = classification.multiclass_cohen_kappa(chosen, labels, count, weights="quadratic").item()
+        return {
+            "kappa": kappa if kappa == kappa else 0.0,
+            "accuracy": float((chosen == labels).to(torch.float64).mean()),
+            "mae": regression.mean_absolute_error(chosen.double(), labels.double()).item(),
+        }
+    f1 = classification.multiclass_f1_score(chosen, labels, num_classes=count, average="macro")
     # Of float64, as that of the other tasks.
     return {"accuracy": accuracy(scores, labels), "macro_f1": f1.item()}
-
-
-def _of_several(scores: Tensor, labels: Tensor) -> dict[str, float]:
-    from torchmetrics.functional.classification import binary_average_precision, multilabel_f1_score
-
-    count, chosen = labels.shape[1], (scores > 0).long()
-    figures = {
-        f"{average}_f1": multilabel_f1_score(chosen, labels, num_labels=count, average=average).item()
-        for average in ("micro", "macro")
-    }
-    # Of a label that no row has there is none.
-    have = [label for label in range(count) if labels[:, label].any()]
-    chances = scores.sigmoid()
-    found = [binary_average_precision(chances[:, label], labels[:, label]).item() for label in have]
-    return figures | {"map": sum(found) / len(found) if found else 0.0}
-
-
-def _of_ordered(answer: Answer, scores: Tensor, labels: Tensor) -> dict[str, float]:
-    from torchmetrics.functional.classification import multiclass_cohen_kappa
-    from torchmetrics.functional.regression import mean_absolute_error
-
-    chosen = predicted(answer, scores)
-    kappa = multiclass_cohen_kappa(chosen, labels, num_classes=len(answer.names), weights="quadratic").item()
-    return {
-        "kappa": kappa if kappa == kappa else 0.0,
-        "accuracy": float((chosen == labels).to(torch.float64).mean()),
-        "mae": mean_absolute_error(chosen.double(), labels.double()).item(),
-    }
-
-
-def _of_values(values: Tensor, labels: Tensor) -> dict[str, float]:
-    from torchmetrics.functional.regression import mean_squared_error
-
-    return correlations(values, labels) | {"rmse": mean_squared_error(values, labels, squared=False).item()}
 
 
 def correlations(values: Tensor, labels: Tensor) -> dict[str, float]:

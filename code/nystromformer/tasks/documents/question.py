@@ -1,18 +1,18 @@
-"""What `run_classify.py` is asked: where the tables are, what their columns mean, and what is to be learned of them."""
+"""What `run_classify.py` is asked: its flags about the tables and what is to be learned of them."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from nystromformer.errors import UserError
-from nystromformer.tabular.reading import Reading
-from nystromformer.tasks.documents.cut import Cut
-from nystromformer.tasks.documents.divide import Division
-from nystromformer.tasks.documents.recipe import KINDS, Kind
+from nystromformer.tabular.cells import as_number
+from nystromformer.tabular.reading import TABLE
 
 BALANCED = "balanced"
 _NAME = re.compile(r"[\w][\w.-]{0,79}")
@@ -22,99 +22,130 @@ _CACHE = "cache"
 
 @dataclass(frozen=True)
 class Question:
-    """Each field is as a flag says it.
+    """Each field is a flag, as it was typed."""
 
-    Args:
-        name: of the task, below documents/.
-        train, test: tables, as `open_place` takes them; test may be None.
-        text, label: columns, as they were typed.
-        default: where relative names are that are not in the current folder.
-        reading: what the tables' files do not say.
-        id, group, time: columns, or None.
-        skip_empty: leave rows without text, or without a label, out.
-        kind: None: as the labels tell.
-        separator: between several labels of a cell.
-        order: the classes from the lowest on; empty: as numbers have it.
-        weights: "balanced", or of each class by its name; None: all alike.
-        cut: None: as the texts' lengths tell, see `Documents.fit_length`.
-    """
+    train: Annotated[
+        str,
+        typer.Option(
+            "--train",
+            help="Training table: a .csv, .tsv, .jsonl, .json, .parquet or .xlsx file (or FILE.xlsx:SHEET); a folder "
+            "with a folder of .txt files for each class (columns text and label).",
+        ),
+    ]
+    text: Annotated[str, typer.Option("--text", help="Text column; two for pairs, such as question,answer.")]
+    label: Annotated[
+        str,
+        typer.Option(
+            "--label",
+            help="Label column; several columns of 0 and 1 for texts with any number of labels (--kind several).",
+        ),
+    ]
+    test: Annotated[
+        str | None,
+        typer.Option("--test", help="Test table: predicted by the best run, and scored if it has labels."),
+    ] = None
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind",
+            help="Kind of labels: classes; several (any number of classes for a text; several,separator=; names what "
+            "is between them in a cell, by default a comma); value; ordered (such as 1 to 5 stars; "
+            "ordered,order=low/middle/high where they are no numbers). Default: detected, except ordered.",
+        ),
+    ] = None
+    validation: Annotated[
+        str,
+        typer.Option(
+            "--validation",
+            help="Share of each class of the training table to hold out, to select the best epoch (0.1,seed=3 draws "
+            "other rows); or a table.",
+            rich_help_panel=TABLE,
+        ),
+    ] = "0.1"
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            help="Column, such as an author: rows with the same value stay on one side of the split.",
+            rich_help_panel=TABLE,
+        ),
+    ] = None
+    time: Annotated[
+        str | None,
+        typer.Option("--time", help="Column of dates or numbers: the latest rows are held out.", rich_help_panel=TABLE),
+    ] = None
+    id: Annotated[
+        str | None,
+        typer.Option(
+            "--id",
+            help="Column with the rows' ids, for predictions. Default: their numbers, from 1.",
+            rich_help_panel=TABLE,
+        ),
+    ] = None
+    class_weights: Annotated[
+        str | None,
+        typer.Option(
+            "--class_weights",
+            help="Weights in the loss: balanced (each class counts as much as the others), or numbers, "
+            "such as spam=3,other=1. Default: each example counts the same.",
+            rich_help_panel=TABLE,
+        ),
+    ] = None
+    cut: Annotated[
+        str | None,
+        typer.Option(
+            "--cut",
+            help="How to cut texts longer than --length: head (drop the end), or windows (drop nothing: read rows that "
+            "overlap and classify their mean; windows,overlap=64 sets the overlap in tokens, by default an eighth of a "
+            "row). Default: head; windows if --length is not given and more than 5 % of the texts are longer than the "
+            "model's rows.",
+            rich_help_panel=TABLE,
+        ),
+    ] = None
+    task: Annotated[
+        str | None,
+        typer.Option(
+            "--task",
+            help="Name of the task in folders and tables. Default: that of the training table.",
+            rich_help_panel=TABLE,
+        ),
+    ] = None
 
-    name: str
-    train: str
-    text: str
-    label: str
-    test: str | None = None
-    default: Path = Path()
-    reading: Reading = Reading()  # noqa: RUF009  # immutable
-    id: str | None = None
-    group: str | None = None
-    time: str | None = None
-    skip_empty: bool = False
-    kind: Kind | None = None
-    separator: str = ","
-    order: tuple[str, ...] = ()
-    weights: str | Mapping[str, float] | None = None
-    cut: Cut | None = None
-    division: Division = field(default_factory=Division)
+    @property
+    def name(self) -> str:
+        """What the task is called: --task, or what the training table is called."""
+        if self.task is None:
+            name = re.sub(r"[^\w.-]+", "-", Path(self.train).stem).strip("-.")[:80] or "table"
+            return "table" if name == _CACHE else name
+        if not _NAME.fullmatch(self.task) or self.task == _CACHE:
+            raise UserError(
+                f"--task {self.task}: expected letters, digits, and . _ - between them, at most 80, and another name "
+                f"than {_CACHE}"
+            )
+        return self.task
 
+    @property
+    def validation_table(self) -> str | None:
+        """--validation where it names a table; None: the rows to choose by are a part of the training table."""
+        is_share = as_number(self.validation.partition(",")[0]) is not None
+        given = [flag for flag, column in {"--group": self.group, "--time": self.time}.items() if column]
+        if given and not is_share:
+            raise UserError(f"--validation {self.validation}: expected no {given[0]} together with a validation table")
+        if self.time and (self.group or "," in self.validation):
+            what = "--group" if self.group else "seed of --validation"
+            raise UserError(f"--time {self.time}: expected no {what} with it")
+        return None if is_share else self.validation
 
-def kind_of(text: str | None) -> tuple[Kind | None, str, tuple[str, ...]]:
-    """What --kind names: a kind, what separates several labels of a cell, and the order of ordered classes.
-
-    Raises:
-        UserError: no such kind, or another key than `several,separator=TEXT` and `ordered,order=LOW/…/HIGH` have.
-    """
-    if text is None:
-        return None, ",", ()
-    name, comma, setting = text.partition(",")
-    key, _, value = setting.partition("=")
-    kind = next((each for each in KINDS if each == name), None)
-    if kind == "several" and key == "separator" and value:
-        return kind, value, ()
-    if kind == "ordered" and key == "order" and value:
-        return kind, ",", tuple(" ".join(part.split()) for part in value.split("/"))
-    if kind is None or comma:
-        raise UserError(
-            f"--kind {text}: expected one of {', '.join(KINDS)}; several,separator=TEXT; or ordered,order=LOW/…/HIGH"
-        )
-    return kind, ",", ()
-
-
-def weights_of(text: str | None) -> str | Mapping[str, float] | None:
-    """What --class_weights says: `balanced`, or `spam=3,other=1`.
-
-    Raises:
-        UserError: neither.
-    """
-    if text is None or text == BALANCED:
-        return text
-    weights: dict[str, float] = {}
-    for part in text.split(","):
-        name, _, number = part.rpartition("=")
-        try:
-            weight = float(number)
-        except ValueError:
-            weight = math.nan
-        if not name.strip() or not 0 < weight < math.inf or name.strip() in weights:
+    @property
+    def weights(self) -> str | Mapping[str, float] | None:
+        """What --class_weights says: `balanced`, or of each class its weight."""
+        text = self.class_weights
+        if text is None or text == BALANCED:
+            return text
+        pairs = [(name.strip(), as_number(number)) for name, _, number in (p.rpartition("=") for p in text.split(","))]
+        weights = {name: weight for name, weight in pairs if name and weight is not None and weight > 0}
+        if len(weights) < len(pairs):
             raise UserError(
                 f"--class_weights {text}: expected balanced, or a weight above 0 of each class, such as spam=3,other=1"
             )
-        weights[name.strip()] = weight
-    return weights
-
-
-def name_of(given: str | None, train: str) -> str:
-    """What the task is called: --task, or what the training table is called.
-
-    Raises:
-        UserError: no folder can have the name.
-    """
-    if given is None:
-        name = re.sub(r"[^\w.-]+", "-", Path(train).stem).strip("-.")[:80] or "table"
-        return "table" if name == _CACHE else name
-    if not _NAME.fullmatch(given) or given == _CACHE:
-        raise UserError(
-            f"--task {given}: expected letters, digits, and . _ - between them, at most 80, and another name than "
-            f"{_CACHE}"
-        )
-    return given
+        return weights

@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -20,20 +20,19 @@ from torch import Tensor
 from nystromformer.config.ranges import MOST
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.tabular.table import open_place
-from nystromformer.tasks.documents.cut import Cut, Rule, encode_cut
+from nystromformer.tabular.reading import Reading
+from nystromformer.tabular.table import open_table
+from nystromformer.tasks.documents.cut import Cut, cut_of, encode_cut
 from nystromformer.tasks.documents.divide import divide
-from nystromformer.tasks.documents.labels import Look, look_at, numbers_of
+from nystromformer.tasks.documents.labels import Look, kind_of, look_at, numbers_of
 from nystromformer.tasks.documents.metrics import MAIN, score
-from nystromformer.tasks.documents.predictions import write_split
 from nystromformer.tasks.documents.question import Question
-from nystromformer.tasks.documents.recipe import Answer, Recipe
+from nystromformer.tasks.documents.recipe import Answer, Recipe, write_split
 from nystromformer.tasks.documents.source import Rows, read_rows
-from nystromformer.tasks.documents.targets import balanced_weights, target_of
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, describe, reduce
-from nystromformer.tasks.finetuning.examples import Examples, Texts, select
+from nystromformer.tasks.finetuning.examples import Examples, Labels, Texts, select
 from nystromformer.tasks.finetuning.opening import Start
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.target import Target
@@ -47,28 +46,33 @@ _LOOKED_AT, _LENGTH_STEP = 2000, 32
 
 
 class Documents(Definition):
-    """What the labels of a table ask for. Each table is read when it is first needed, and once."""
+    """What the labels of a table ask for. Each table is read when it is first needed, and once.
+
+    Args:
+        default: where relative names of tables are that are not in the current folder.
+    """
 
     kind = "classify"
 
-    def __init__(self, question: Question) -> None:
-        self.question = question
-        self.cut = question.cut or Cut()
+    def __init__(self, question: Question, reading: Reading = Reading(), default: Path = Path()) -> None:  # noqa: B008
+        self.question, self.reading, self.default = question, reading, default
+        self.kind_of_labels, self.separator, self.order = kind_of(question.kind)
+        self.asked_cut = cut_of(question.cut)
+        self.cut = self.asked_cut or Cut()
+        self.validation_table, self.class_weights = question.validation_table, question.weights
         self.name = f"documents/{question.name}"
         self.choices = {"table": question.name}
         self._of_lengths: list[str] = []
-        self._encoded_test: tuple[tuple[Tokenizer, int, bool, Cut], EncodedTexts] | None = None
+        self._test_examples = cache(self._encode_test)
+
+    def _read(self, place: str, labelled: bool = True, divided: bool = False) -> Rows:
+        table = open_table(place, self.reading, None, self.default)
+        return read_rows(table, self.question, self.separator, labelled, divided)
 
     @cached_property
     def rows(self) -> Rows:
         """The training table's."""
         return self._read(self.question.train, divided=True)
-
-    @cached_property
-    def validation_rows(self) -> Rows | None:
-        """The validation table's, where there is one."""
-        file = self.question.division.file
-        return None if file is None else self._read(file)
 
     @cached_property
     def test_rows(self) -> Rows | None:
@@ -78,10 +82,9 @@ class Documents(Definition):
 
     @cached_property
     def look(self) -> Look:
-        """What its labels are."""
+        """What the training table's labels are."""
         assert self.rows.labels is not None
-        question = self.question
-        return look_at(self.rows.labels, question.kind, question.order, question.division.file is None)
+        return look_at(self.rows.labels, self.kind_of_labels, self.order, self.validation_table is None)
 
     @cached_property
     def tested(self) -> Texts | None:
@@ -89,27 +92,25 @@ class Documents(Definition):
         return None if self.test_rows is None else self.texts_of(self.test_rows, "test")
 
     def texts_of(self, rows: Rows, split: str) -> Texts:
-        """A table's rows as texts.
-
-        Raises:
-            UserError: their labels are not those of the training table.
-        """
-        labels = None if rows.labels is None else numbers_of(self.look.answer, rows.labels)
+        """A table's rows as texts."""
+        labels = None if rows.labels is None else numbers_of(self.answer, rows.labels)
         second = [texts[1] for texts in rows.texts] if len(rows.text_columns) > 1 else None
         return Texts(f"{self.question.name} {split}", [texts[0] for texts in rows.texts], second, labels, rows.ids)
 
-    def _encode_tested(self, loading: Loading) -> EncodedTexts | None:
-        """The rows of the test table, encoded once for the warnings and the predictions."""
-        if self.tested is None:
-            return None
-        way = loading.tokenizer, loading.length, loading.sentence_types, self.cut
-        if self._encoded_test is None or self._encoded_test[0] != way:
-            self._encoded_test = way, encode_cut(self.tested, *way)
-        return self._encoded_test[1]
+    @cached_property
+    def _divided(self) -> tuple[Texts, Texts]:
+        """The rows to train on and those to choose by."""
+        texts = self.texts_of(self.rows, "train")
+        if self.validation_table is not None:
+            return texts, self.texts_of(self._read(self.validation_table), "validation")
+        is_class = self.answer.kind in ("classes", "ordered")
+        return divide(texts, self.question.validation, is_class, self.rows.group, self.rows.time)
 
-    def _read(self, place: str, labelled: bool = True, divided: bool = False) -> Rows:
-        question = self.question
-        return read_rows(open_place(place, question.default, question.reading), question, labelled, divided)
+    def _encode(self, texts: Texts, loading: Loading) -> EncodedTexts:
+        return encode_cut(texts, loading.tokenizer, loading.length, loading.sentence_types, self.cut)
+
+    def _encode_test(self, loading: Loading) -> EncodedTexts | None:
+        return None if self.tested is None else self._encode(self.tested, loading)
 
     def fit_length(self, tokenizer: Tokenizer, most: int) -> int:
         """Rows as long as 95 % of the training table's texts are, rounded up; where that is more than `most`, rows of
@@ -120,17 +121,13 @@ class Documents(Definition):
         lengths = EncodedTexts(looked_at, tokenizer, MOST, sentence_types=False).lengths
         longest = int(np.quantile(lengths, _SHARE_WHOLE, method="higher"))
         length = min(most, -(-longest // _LENGTH_STEP) * _LENGTH_STEP)
-        self.cut = self.question.cut or Cut("head" if longest <= most else "windows")
+        self.cut = self.asked_cut or Cut("head" if longest <= most else "windows")
         note = f"{100 * _SHARE_WHOLE:.0f} % of the texts have at most {longest:,} tokens: --length {length}"
         self._of_lengths = [note + ("" if longest <= most else f", the model's longest row, and --cut {self.cut.rule}")]
         return length
 
     def open_from_scratch(self, experiment: Experiment) -> Start:
-        """Initial weights, and a tokenizer trained on the training table's texts, kept below the checkpoints.
-
-        Raises:
-            UserError: the table is none, or the tokenizer cannot be written.
-        """
+        """Initial weights, and a tokenizer trained on the training table's texts, kept below the checkpoints."""
         # What is wrong with the tables is said before anything is written.
         _ = self._divided, self.target, self.tested
         size = experiment.config.model.vocab_size
@@ -152,12 +149,12 @@ class Documents(Definition):
 
     @property
     def target(self) -> Target:  # type: ignore[override]
-        return target_of(self.answer, self.weights)
+        return self.answer.target(self.weights)
 
     @cached_property
     def weights(self) -> tuple[float, ...] | None:
         """Of the classes."""
-        weights, answer = self.question.weights, self.answer
+        weights, answer = self.class_weights, self.answer
         if weights is None:
             return None
         if answer.kind == "value":
@@ -172,24 +169,61 @@ class Documents(Definition):
 
     def load(self, loading: Loading) -> Splits:
         train, held_out = self._divided
+        tested = self.tested
         rows, reduced = reduce(train, loading.train_rows)
-        way = loading.tokenizer, loading.length, loading.sentence_types, self.cut
-        encoded = encode_cut(rows, *way), encode_cut(held_out, *way)
-        notes = [*self._notes, *map(describe, encoded)]
-        facts = {"answer": asdict(self.answer), "weights": self.weights}
-        warnings = [*self._warn_of_training(rows, encoded[0], loading), *reduced]
-        recipe = json.dumps(facts, sort_keys=True)
-        tables = [held_out] if self.tested is None else [held_out, self.tested]
-        shown = " ".join(hashlib.sha256(json.dumps(each.ids).encode()).hexdigest() for each in tables)
-        positive = self.answer.names[1] if len(self.answer.names) == 2 else ""
-        of_test = self._warn_of_test(rows, loading)
-        return Splits(encoded[0], {"": encoded[1]}, warnings, notes, recipe, shown, of_test, positive)
+        encoded = self._encode(rows, loading), self._encode(held_out, loading)
+        warnings = [*(f"{self.rows.table.name}: {doubt}" for doubt in self.look.doubts), *reduced]
+        warnings += self._warn_of_cut_texts(encoded[0], loading) + _warn_of_trained_texts(rows, held_out)
+        of_test = []
+        if tested is not None:
+            of_test = self._warn_of_cut_texts(self._test_examples(loading), loading)
+            of_test += _warn_of_trained_texts(rows, tested)
+        tables = [held_out] if tested is None else [held_out, tested]
+        return Splits(
+            encoded[0],
+            {"": encoded[1]},
+            warnings,
+            notes=[*self._notes, *map(describe, encoded)],
+            recipe=json.dumps({"answer": asdict(self.answer), "weights": self.weights}, sort_keys=True),
+            shown=" ".join(hashlib.sha256(json.dumps(each.ids).encode()).hexdigest() for each in tables),
+            test_warnings=of_test,
+            positive=self.answer.names[1] if len(self.answer.names) == 2 else "",
+        )
+
+    def _warn_of_cut_texts(self, examples: EncodedTexts | None, loading: Loading) -> list[str]:
+        """A warning of a split of which most texts lose their end; in windows they do not."""
+        if examples is None or self.cut.rule == "windows" or 2 * examples.truncated <= len(examples):
+            return []
+        warning = (
+            f"{examples.name}: the end of {examples.truncated:,} of {number_of(len(examples), 'text')} is dropped, "
+            f"beyond --length {loading.length}; raise --length, or use --cut windows"
+        )
+        return [warning]
+
+    @property
+    def _notes(self) -> list[str]:
+        """What was understood, for people who meant something else."""
+        answer, names, tested = self.answer, self.answer.names, self.test_rows
+        shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+        what = {
+            "classes": f"one of the classes {shown}",
+            "several": f"any of the labels {shown}",
+            "ordered": f"one of these, in order, {shown}",
+            "value": "a value",
+        }[answer.kind]
+        told = "" if self.question.kind else " (another kind is asked for by --kind)"
+        table = self.rows.table.name
+        notes = [f"{table}: {number_of(len(self.rows.texts), 'row')}; what is learned is {what}{told}"]
+        notes += [f"  {line}" for line in self.look.lines]
+        if tested is not None and tested.labels is None:
+            notes.append(f"{tested.table.name}: no labels in {self.question.label}: predicted, and not scored")
+        return [*notes, *self._of_lengths]
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
         return score(self.answer, scores_NC, labels_N)
 
     def test(self, loading: Loading) -> dict[str, Examples]:
-        tested = self._encode_tested(loading)
+        tested = self._test_examples(loading)
         return {} if tested is None else {"test": tested}
 
     def write(
@@ -200,7 +234,7 @@ class Documents(Definition):
         for name, examples in {"validation": splits.validation[""], **test}.items():
             assert isinstance(examples, EncodedTexts)
             found = scores["" if name == "validation" else name]
-            write_split(folder / f"{name}.tsv", examples.texts, found, self.answer, self.question.separator)
+            write_split(folder / f"{name}.tsv", examples.texts, found, self.answer, self.separator)
             if name in test and examples.labels is not None:
                 figures = self.metrics(found, torch.from_numpy(examples.labels))
         return figures
@@ -208,62 +242,19 @@ class Documents(Definition):
     def texts(self) -> dict[str, Any]:
         assert self.rows.labels is not None
         names = self.rows.text_columns, self.rows.labels.columns
-        return asdict(Recipe(self.answer, *names, self.question.separator, self.cut))
+        return asdict(Recipe(self.answer, *names, self.separator, self.cut))
 
-    @cached_property
-    def _divided(self) -> tuple[Texts, Texts]:
-        """The rows to train on and those to choose by."""
-        texts = self.texts_of(self.rows, "train")
-        if self.validation_rows is not None:
-            return texts, self.texts_of(self.validation_rows, "validation")
-        is_class = self.answer.kind in ("classes", "ordered")
-        return divide(texts, self.question.division, is_class, self.rows.group, self.rows.time)
 
-    @property
-    def _notes(self) -> list[str]:
-        """What was understood, for people who meant something else."""
-        answer, names = self.answer, self.answer.names
-        said = {
-            "classes": "one of the classes",
-            "several": "any of the labels",
-            "ordered": "one of these, in order,",
-        }
-        shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
-        what = "a value" if answer.kind == "value" else f"{said[answer.kind]} {shown}"
-        told = "" if self.question.kind else " (another kind is asked for by --kind)"
-        rows, tested = self.rows, self.test_rows
-        notes = [f"{rows.table.name}: {number_of(len(rows), 'row')}; what is learned is {what}{told}"]
-        notes += [f"  {line}" for line in self.look.lines]
-        tables = [each for each in (rows, tested) if each is not None and each.left_out]
-        notes += [f"{each.table.name}: {number_of(each.left_out, 'row')} left out (--skip_empty)" for each in tables]
-        if tested is not None and tested.labels is None:
-            notes.append(f"{tested.table.name}: no labels in {self.question.label}: predicted, and not scored")
-        return [*notes, *self._of_lengths]
-
-    def _warn_of_training(self, train: Texts, encoded: EncodedTexts, loading: Loading) -> list[str]:
-        """Warnings of the training table and the validation rows.
-
-        Args:
-            train: the rows that are trained on.
-        """
-        held_out = self._divided[1]
-        return [
-            *(f"{self.rows.table.name}: {doubt}" for doubt in self.look.doubts),
-            *_warn_of_cut_texts(encoded, loading.length, self.cut.rule),
-            *_warn_of_trained_texts(train, held_out),
-        ]
-
-    def _warn_of_test(self, train: Texts, loading: Loading) -> list[str]:
-        """Warnings of the test table."""
-        tested, rule = self.tested, self.cut.rule
-        if tested is None:
-            return []
-        # Windows drop nothing, and take long to make.
-        encoded = None if rule == "windows" else self._encode_tested(loading)
-        return [
-            *([] if encoded is None else _warn_of_cut_texts(encoded, loading.length, rule)),
-            *_warn_of_trained_texts(train, tested),
-        ]
+def balanced_weights(answer: Answer, labels: Labels) -> list[float]:
+    """Weights by which each class counts as much as the others, 1 in the mean over the rows; of several labels, by
+    which those that have a label count as much as those that have not. A class without rows gets 1.
+    """
+    if answer.kind == "several":
+        have = labels.sum(0)
+        return [float((len(labels) - count) / count) if 0 < count < len(labels) else 1.0 for count in have]
+    counts = np.bincount(labels, minlength=len(answer.names))
+    present = int((counts > 0).sum())
+    return [float(len(labels) / (present * count)) if count else 1.0 for count in counts]
 
 
 def _warn_of_trained_texts(train: Texts, scored: Texts) -> list[str]:
@@ -279,14 +270,3 @@ def _warn_of_trained_texts(train: Texts, scored: Texts) -> list[str]:
         "less of new texts"
     )
     return [warning] if count else []
-
-
-def _warn_of_cut_texts(examples: EncodedTexts, length: int, rule: Rule) -> list[str]:
-    """A warning of a split of which most texts are not read as a whole."""
-    if rule == "windows" or 2 * examples.truncated <= len(examples):
-        return []
-    warning = (
-        f"{examples.name}: the end of {examples.truncated:,} of {number_of(len(examples), 'text')} is dropped, "
-        f"beyond --length {length}; raise --length, or use --cut windows"
-    )
-    return [warning]

@@ -17,7 +17,7 @@ from nystromformer.runs.baselines import keep_baselines
 from nystromformer.runs.figures import Spread
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Labels
-from nystromformer.tasks.finetuning.target import NEVER, Guessed, Questions, TokenLabels, Value
+from nystromformer.tasks.finetuning.target import NEVER, Pooled, Questions, TokenLabels, Value
 from nystromformer.wording import number_of
 
 if TYPE_CHECKING:
@@ -33,13 +33,10 @@ Guesses = dict[str, dict[str, Spread]]
 def measure_baselines(opened: Opened) -> Guesses:
     """What guessers reach, from the file that keeps it where the data are the same: one answer for all rows, tf-idf,
     and the task's own rules.
-
-    Raises:
-        UserError: something else is in the file's place.
     """
     task, splits, train = opened.task, opened.splits, opened.splits.train
     target = task.target
-    if not isinstance(target, Guessed | TokenLabels):
+    if not isinstance(target, Pooled | TokenLabels):
         logger.info("%s: there are no baselines for this task", task.name)
         return {}
     labelled = {name: rows for name, rows in opened.test.items() if rows.labels is not None}
@@ -47,7 +44,7 @@ def measure_baselines(opened: Opened) -> Guesses:
 
     def measure() -> Guesses:
         guesses: Guesses = {}
-        if isinstance(target, Guessed):
+        if isinstance(target, Pooled):
             assert train.labels is not None
             for name, constant_C in constants(train.labels, target).items():
                 scores: Scores = {ending: np.tile(constant_C, (len(rows), 1)) for ending, rows in compared.items()}
@@ -75,7 +72,7 @@ def _metrics(opened: Opened, scores: Mapping[str, NDArray[Any]], compared: Mappi
     return figures
 
 
-def constants(labels: Labels, target: Guessed) -> dict[str, NDArray[np.float64]]:
+def constants(labels: Labels, target: Pooled) -> dict[str, NDArray[np.float64]]:
     """By name, scores (C,) that are the same for all rows: the mean, the classes' frequencies, those of a yes as
     logits; of ordered classes also the most frequent one, which is more often right than the median.
     """

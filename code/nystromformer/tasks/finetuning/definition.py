@@ -30,8 +30,6 @@ class Loading:
     """Whether the model tells the two sentences of a row apart."""
     train_rows: int | None
     """Train on so many examples; None: on all."""
-    cache: Path
-    """A folder for what takes long to make."""
     most_global: int | None = None
     """First tokens of a row that may be marked as global; None: any number."""
 
@@ -104,12 +102,7 @@ class Definition(ABC):
 
     @abstractmethod
     def load(self, loading: Loading) -> Splits:
-        """Training and validation data; those to test on are read, too, so that what is wrong is known before training.
-        One process does this before the others, and may leave in the cache what takes long.
-
-        Raises:
-            UserError: missing or malformed data.
-        """
+        """Training and validation data; test data are read, too, so that what is wrong is known before training."""
 
     def noise(self, batch: dict[str, Tensor], numbers: Ints, seed: int, step: int) -> dict[str, Tensor]:
         """What training does to a batch of the examples of these numbers, such as masking tokens: a function of (seed,
@@ -129,21 +122,13 @@ class Definition(ABC):
     def write(
         self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
     ) -> dict[str, float]:
-        """Write prediction files.
-
-        Args:
-            scores: of the validation data (by the endings) and the test data (by their names).
-            folder: for the files.
-
-        Returns:
-            Metrics of test data that has labels.
+        """Write prediction files into a folder, of scores of the validation data (by the endings) and the test data (by
+        their names); gives the metrics of test data that has labels.
         """
 
     def rules(self, splits: Splits, compared: Mapping[str, Examples]) -> dict[str, dict[str, Spread]]:
-        """Metrics of the task's own simple rules, by the rule's name, for `--baselines`; usually none.
-
-        Args:
-            compared: the splits with labels to score them on, by the ending of their metrics' names.
+        """Metrics of the task's own simple rules, by the rule's name, for `--baselines`, on the splits with labels by
+        the ending of their metrics' names; usually none.
         """
         return {}
 

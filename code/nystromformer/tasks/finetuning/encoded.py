@@ -5,10 +5,10 @@ Shapes: B rows, N tokens.
 
 import hashlib
 import re
-from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -18,7 +18,7 @@ from nystromformer.tasks.finetuning.examples import Ints, Texts, select
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.wording import number_of, say_unknown
 
-_PIECE = 1024
+PIECE = 1024
 """Texts that are encoded together, which bounds the memory of the tokenizer's own objects."""
 
 
@@ -42,25 +42,29 @@ class EncodedTexts:
         self._pad, self._separator, self._unknown = special.pad, special.eos, special.unk
         self._with_types = sentence_types and texts.second is not None
         self._special = 2 if texts.second is None else 3
-        pieces, lengths, is_cut = [], [], []
+        pieces, is_cut = list[NDArray[np.int32]](), list[bool]()
         encoder = literal(tokenizer)
         encoder.no_padding()
         encoder.enable_truncation(length, strategy="longest_first")
         rows = texts.first if texts.second is None else zip(texts.first, texts.second, strict=True)
         inputs: list[str | tuple[str, str]] = list(rows)
-        for start in range(0, len(texts), _PIECE):
-            for encoding in encoder.encode_batch_fast(inputs[start : start + _PIECE]):
+        for start in range(0, len(texts), PIECE):
+            for encoding in encoder.encode_batch_fast(inputs[start : start + PIECE]):
                 pieces.append(np.asarray(encoding.ids, dtype=np.int32))
-                lengths.append(len(encoding.ids))
                 is_cut.append(bool(encoding.overflowing))
-        self._flat = np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int32)
-        self.lengths = np.asarray(lengths, dtype=np.int64)
+        self._flat = np.concatenate([np.zeros(0, dtype=np.int32), *pieces])
+        self.lengths = np.fromiter(map(len, pieces), dtype=np.int64)
         self._ends = np.append(0, np.cumsum(self.lengths))
-        self.rows = np.ones(len(lengths), dtype=np.int64)
+        self.rows = np.ones(len(pieces), dtype=np.int64)
         self.tokens = self.lengths
         self.is_cut = np.asarray(is_cut, dtype=bool)
         """Of each example whether some of its tokens are not read."""
         self.truncated = int(self.is_cut.sum())
+        digest = hashlib.sha256()
+        for array in (self._flat, self.lengths, np.zeros(0) if self.labels is None else self.labels):
+            digest.update(f"{array.dtype} {len(array)};".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        self.fingerprint = digest.hexdigest()
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -77,15 +81,6 @@ class EncodedTexts:
         before = np.append(0, np.cumsum(self._flat == self._unknown))
         unknown: Ints = np.diff(before[self._ends])
         return unknown
-
-    @cached_property
-    def fingerprint(self) -> str:
-        digest = hashlib.sha256()
-        parts = (self._flat, self.lengths, np.zeros(0) if self.labels is None else self.labels)
-        for array in parts:
-            digest.update(f"{array.dtype} {len(array)};".encode())
-            digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
 
     def tokens_of(self, number: int) -> Ints:
         """The tokens of a row, (its length,)."""

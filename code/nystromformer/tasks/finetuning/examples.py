@@ -54,9 +54,6 @@ def select(texts: Texts, chosen: Ints, name: str | None = None) -> Texts:
 def share_of(text: str) -> tuple[float, int]:
     """The share of the training rows to hold out and the seed by which they are drawn, of --validation: `0.1`, or
     `0.1,seed=3`.
-
-    Raises:
-        UserError: it is neither.
     """
     share, _, setting = text.partition(",")
     key, _, seed = setting.partition("=")
@@ -73,9 +70,6 @@ def split_validation(train: Texts, share: float, seed: int) -> tuple[Texts, Text
     """Divide labelled texts into training and validation, with the same share of every label (at least one text).
 
     Which texts go where is a pure function of the labels, the share and the seed; both parts keep the texts' order.
-
-    Raises:
-        UserError: no label has two texts.
     """
     assert train.labels is not None
     held_out = np.zeros(len(train), dtype=bool)

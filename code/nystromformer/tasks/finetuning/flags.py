@@ -106,11 +106,7 @@ class Flags(SharedSettings):
     overrides: flags.Overrides = None
 
     def open(self, others: Sequence[str] = ()) -> Experiment:
-        """The experiment, with what flags override, `others` of them the command's own.
-
-        Raises:
-            UserError: anything wrong with config.json or with these flags.
-        """
+        """The experiment, with what flags override, `others` of them the command's own."""
         chosen = [] if self.attention is None else attention_overrides(self.model / "config.json", self.attention)
         return open_experiment(self.model, [*chosen, *others, *(self.overrides or [])])
 
@@ -119,9 +115,6 @@ class Flags(SharedSettings):
 
         Args:
             usual: what is not given.
-
-        Raises:
-            UserError: a flag is wrong.
         """
         shared = {field.name: getattr(self, field.name) for field in fields(SharedSettings)}
         if self.freeze:
@@ -142,11 +135,7 @@ class Flags(SharedSettings):
 
 
 def numbers(flag: str, text: str, kind: Callable[[str], T], least: T, most: T) -> tuple[T, ...]:
-    """The values of a flag that takes a list, such as `8,16,32`.
-
-    Raises:
-        UserError: not numbers, one of them twice, or not from `least` to `most`.
-    """
+    """The values of a flag that takes a list, such as `8,16,32`."""
     try:
         values: Sequence[T] = [kind(part) for part in text.split(",")]
     except ValueError:
@@ -184,11 +173,7 @@ class RecipeFlags:
     ] = None
 
     def overrides(self, config_file: Path, shared: Flags) -> list[str]:
-        """What to write over a config.json so that its encoder has the attention and the convolution; --set comes last.
-
-        Raises:
-            UserError: there is no such attention.
-        """
+        """What to write over a config.json for the encoder's attention and convolution; --set comes last."""
         given = shared.overrides or []
         chosen = [] if shared.attention is None else attention_overrides(config_file, shared.attention, PUBLISHED)
         conv = [] if self.conv is None else [f"model.attn_type.conv_kernel_size={self.conv or 'null'}"]

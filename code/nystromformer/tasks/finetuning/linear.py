@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from nystromformer.data.counter import permute
 from nystromformer.model import ClassificationModel
 from nystromformer.tasks.finetuning.examples import Labels, Texts
-from nystromformer.tasks.finetuning.target import NEVER, Classes, Guessed, Value, vectors_of
+from nystromformer.tasks.finetuning.target import NEVER, Classes, Pooled, Questions, Value, vectors_of
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training.checkpoint import FORMAT, epoch_name, hold_folder, write_checkpoint
 from nystromformer.training.state import Validated
@@ -43,7 +43,7 @@ Fit = tuple[NDArray[Any], NDArray[Any]]
 """Weights (C, F) and biases (C,) of scores, which are logits of classes or questions, or values."""
 
 
-def fit(target: Guessed, rows: Rows, strength: float) -> Fit:
+def fit(target: Pooled, rows: Rows, strength: float) -> Fit:
     """Logistic regression of classes and of each of several questions, ridge regression of values; the penalty spares
     the bias, and rows count as the target's weights say.
     """
@@ -51,9 +51,10 @@ def fit(target: Guessed, rows: Rows, strength: float) -> Fit:
     if isinstance(target, Value):
         model = Ridge(alpha=strength, solver="sparse_cg", **_LIMITS).fit(x_nF, labels)
         return model.coef_.reshape(1, -1), np.reshape(model.intercept_, 1)
-    weights_C = np.asarray(getattr(target, "weights", None) or np.ones(target.count))
+    weights_C = np.asarray(target.weights or np.ones(target.count))
     if isinstance(target, Classes):
         return _fit_classes(x_nF, labels, weights_C[labels], target.count, strength)
+    assert isinstance(target, Questions)
     answers_nC = target.answers(torch.from_numpy(labels)).numpy().astype(np.int64)
     weights = np.where(labels > 0, weights_C, 1.0).T if labels.ndim > 1 else [weights_C[labels]] * target.outputs
     parts = [_fit_classes(x_nF, *each, 2, strength) for each in zip(answers_nC.T, weights, strict=True)]
@@ -74,7 +75,7 @@ def _fit_classes(x_nF: Any, labels: Labels, weights: NDArray[Any], count: int, s
     return weight_CF, bias_C
 
 
-def choose(target: Guessed, train: Rows, held_out: Rows, strengths: Sequence[float]) -> tuple[float, Fit]:
+def choose(target: Pooled, train: Rows, held_out: Rows, strengths: Sequence[float]) -> tuple[float, Fit]:
     """The penalty that gives the lowest loss on rows held out, and the model of the training rows with it."""
     x_nF, labels = held_out[0], torch.from_numpy(held_out[1])
     fits: list[Fit] = []
@@ -103,7 +104,7 @@ class Words:
         return np.asarray(_features(self.vectorizers, texts) @ self.weight_CF.T + self.bias_C, np.float32)
 
 
-def fit_words(target: Guessed, texts: Texts) -> Words:
+def fit_words(target: Pooled, texts: Texts) -> Words:
     """The model of training texts: its penalty is chosen by nine tenths of the rows on the others; the strongest for
     under ten rows.
     """
@@ -134,9 +135,6 @@ def fit_head(build: Callable[[bool], tuple[Finetuning, Mapping[str, Any]]], fold
 
     Args:
         build: as of `fit` of the training loop.
-
-    Raises:
-        UserError: the folder is in use, or the file cannot be written.
     """
     with hold_folder(folder):
         finetuning, facts = build(True)
@@ -150,12 +148,12 @@ def fit_head(build: Callable[[bool], tuple[Finetuning, Mapping[str, Any]]], fold
 def _fitted(finetuning: Finetuning) -> tuple[ClassificationModel, list[Validated]]:
     model, opened = finetuning.model, finetuning.opened
     assert isinstance(model, ClassificationModel)
-    assert isinstance(opened.task.target, Guessed)
+    assert isinstance(opened.task.target, Pooled)
     model.eval()
     parts: list[Rows] = []
     for examples in (opened.splits.train, opened.splits.validation[""]):
         with torch.inference_mode(), opened.device.autocast():
-            vectors = finetuning.computed(examples, vectors_of)
+            vectors = finetuning.scores(examples, vectors_of)
         assert examples.labels is not None
         parts.append((vectors.double().numpy(), examples.labels))
     put_head(model, opened.task.target, *parts)
@@ -163,7 +161,7 @@ def _fitted(finetuning: Finetuning) -> tuple[ClassificationModel, list[Validated
         return model, [{"epoch": 0, "step": 1, "metrics": finetuning.validate()}]
 
 
-def put_head(model: ClassificationModel, target: Guessed, train: Rows, held_out: Rows) -> None:
+def put_head(model: ClassificationModel, target: Pooled, train: Rows, held_out: Rows) -> None:
     """Give a model the head that is best for its vectors (n, E): of training rows, with the penalty that gives the
     lowest loss on others.
     """

@@ -110,10 +110,16 @@ class ObjectiveLoss(nn.Module):
         return {name.removeprefix("of."): float(value.detach().mean()) for name, value in self.named_parameters()}
 
 
+def adjusted(scores_NC: Tensor, metrics: Mapping[str, float]) -> Tensor:
+    """Scores whose higher one is the class that an epoch's threshold decides for, divided by its temperature."""
+    if threshold := metrics.get(THRESHOLD):
+        scores_NC = scores_NC - torch.tensor([0.0, threshold])
+    temperature = metrics.get(TEMPERATURE)
+    return scores_NC if temperature is None else scores_NC / temperature
+
+
 def decided(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's weights whose more probable class is the one that its threshold decides for, and whose scores are divided
-    by its temperature.
-    """
+    """A run's weights whose scores are `adjusted`."""
     weights = dict(content["model"])
     history = content.get("history") or [{"metrics": {}}]
     metrics = history[-1]["metrics"]

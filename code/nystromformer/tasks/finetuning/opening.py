@@ -92,67 +92,53 @@ def open_tasks(
     Args:
         grid: the settings of the runs; none to look at the data alone.
         begin: gives what the runs begin with; None: the experiment's checkpoint, or initial weights for such kinds.
-
-    Raises:
-        UserError: anything in the folder, the checkpoint, the data or the flags that does not fit.
     """
 
     def read() -> list[Opened]:
         if flags.freeze and group.size > 1:
             raise UserError(f"--freeze: expected one process, found {group.size}")
-        start: Start = (None, None)
-        if begin is not None:
-            start = begin(experiment)
-        elif any(task.kinds is None for task in tasks):
+        start: Start = (None, None) if begin is None else begin(experiment)
+        pretrained, tokenizer = start
+        if begin is None and any(task.kinds is None for task in tasks):
             pretrained = open_pretrained(experiment, flags.checkpoint)
-            start = pretrained, find_tokenizer(experiment, pretrained.tokenizer_sha256)
-        return [_open_task(experiment, task, start, grid, flags, device, group) for task in tasks]
+            tokenizer = find_tokenizer(experiment, pretrained.tokenizer_sha256)
+        opened = []
+        for task in tasks:
+            config, loading = _fitted(experiment, task, tokenizer, flags)
+            splits = task.load(loading)
+            for each in splits.named.values():
+                if isinstance(each, EncodedTexts):
+                    splits.warnings += warn_of_unknown(each.name, each.unknown.sum(), each.own_tokens.sum())
+            if flags.objective is not None:
+                splits.notes.append(check_objective(flags.objective, task.target, splits))
+            own = [replace(settings, length=loading.length) for settings in grid]
+            opened.append(Opened(experiment, task, pretrained, config, loading, splits, own, flags, device, group))
+        return opened
 
+    # The main process first: a tokenizer that it trains the others find.
     mine: list[Opened] = []
-    # The main process first: what takes long it leaves in a cache for the others.
     group.on_main(lambda: mine.extend(read()))
     return group.check(lambda: mine or read())
 
 
-def _open_task(
-    experiment: Experiment,
-    task: Definition,
-    start: Start,
-    grid: Sequence[Settings],
-    flags: Flags,
-    device: Device,
-    group: Group,
-) -> Opened:
-    pretrained, tokenizer = start
-    pad_to, objective = flags.pad_to, flags.objective
-    length = flags.length or pad_to or experiment.config.model.max_seq_len
-    vocabulary = None
+def _fitted(
+    experiment: Experiment, task: Definition, tokenizer: Tokenizer | None, flags: Flags
+) -> tuple[ExperimentConfig, Loading]:
+    """The config with room for a task's rows, and how they are made."""
+    length = flags.length or flags.pad_to or experiment.config.model.max_seq_len
+    vocabulary, num_tokens = None, task.kinds or 0
     if task.kinds is None:
         assert tokenizer is not None, "what it begins with has one"
         vocabulary = task.tokenizer(tokenizer)
-        if not (flags.length or pad_to):
+        num_tokens = vocabulary.get_vocab_size()
+        if not (flags.length or flags.pad_to):
             length = task.fit_length(vocabulary, length)
-    if pad_to is not None and pad_to < length:
-        raise UserError(f"--pad_to {pad_to}: expected at least --length {length}")
-    num_tokens = task.kinds if vocabulary is None else vocabulary.get_vocab_size()
-    config = with_room(experiment, length, num_tokens or 0, pad_to)
+    if flags.pad_to is not None and flags.pad_to < length:
+        raise UserError(f"--pad_to {flags.pad_to}: expected at least --length {length}")
+    config = with_room(experiment, length, num_tokens, flags.pad_to)
     limits = [most for layer in config.model.attentions if (most := layer.most_global) is not None]
-    loading = Loading(
-        vocabulary=vocabulary,
-        length=length,
-        sentence_types=config.model.num_sen_type > 1,
-        train_rows=flags.train_rows,
-        cache=experiment.checkpoints / task.name / "cache",
-        most_global=min(limits, default=None),
-    )
-    splits = task.load(loading)
-    for each in splits.named.values():
-        if isinstance(each, EncodedTexts):
-            splits.warnings += warn_of_unknown(each.name, each.unknown.sum(), each.own_tokens.sum())
-    if objective is not None:
-        splits.notes.append(check_objective(objective, task.target, splits))
-    grid = [replace(settings, length=length) for settings in grid]
-    return Opened(experiment, task, pretrained, config, loading, splits, grid, flags, device, group)
+    has_types = config.model.num_sen_type > 1
+    return config, Loading(vocabulary, length, has_types, flags.train_rows, min(limits, default=None))
 
 
 def with_room(experiment: Experiment, length: int, num_tokens: int, pad_to: int | None = None) -> ExperimentConfig:

@@ -28,9 +28,6 @@ def predict(opened: Opened, run: Run, trained: Finetuning | None, validated: Seq
     Args:
         trained: a model of the grid, which has the last weights of the run that was trained last.
         validated: what the run's training has scored, which is not scored again.
-
-    Raises:
-        UserError: the weights are not there any more, or do not fit.
     """
     group, splits, tested, chosen = opened.group, opened.splits, run.tested, run.choose(opened.flags.predict)
     if tested is not None and tested.files and tested.epoch == chosen.epoch:
@@ -49,11 +46,7 @@ def predict(opened: Opened, run: Run, trained: Finetuning | None, validated: Seq
 
 
 def write_predictions(opened: Opened, run: Run, chosen: EpochMetrics, scores: Mapping[str, Tensor]) -> Run:
-    """Write a task's prediction files, and what they reach on test data into the record; returns that.
-
-    Raises:
-        UserError: a file cannot be written.
-    """
+    """Write a task's prediction files, and what they reach on test data into the record; returns that."""
     task, splits, test = opened.task, opened.splits, opened.test
     made = run.folder / f"{PREDICTIONS}.tmp"
     shutil.rmtree(made, ignore_errors=True)
@@ -87,11 +80,7 @@ def write_predictions(opened: Opened, run: Run, chosen: EpochMetrics, scores: Ma
 
 
 def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Write tab-separated rows, all or none.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Write tab-separated rows, all or none."""
     with NewFile(path) as file:
         for row in (header, *rows):
             file.write(("\t".join(row) + "\n").encode())

@@ -4,7 +4,7 @@ predict, and a table is shown.
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from signal import Signals
 from typing import Any, NoReturn
@@ -45,11 +45,6 @@ class Done:
     diverged: list[str] = field(default_factory=list)
     """What is to be said of the runs that came to no result."""
 
-    @property
-    def exit_status(self) -> int:
-        """As of shells."""
-        return 0 if self.stopped_by is None else 128 + self.stopped_by
-
 
 def finetune(
     experiment: Experiment,
@@ -57,17 +52,11 @@ def finetune(
     flags: Flags,
     grid: Sequence[Settings],
     begin: Begin | None = None,
-    show: Callable[[str], None] = typer.echo,
 ) -> NoReturn:
     """Run the grid of each task, one after another, show its table, and end the process with an exit status.
 
     Args:
-        grid: the settings of each task's runs; none to show the baselines alone.
-        begin: as of `open_tasks`.
-        show: prints a text; of several processes only the main one's is called.
-
-    Raises:
-        UserError: anything that does not fit; the tasks before it are done.
+        grid, begin: as of `open_tasks`; without settings the baselines alone are shown.
     """
     with join_group() as group:
         device = run_device(experiment, flags.device, group)
@@ -77,46 +66,41 @@ def finetune(
             diverged += [f"{opened.task.name}: {text}" for text in done.diverged]
             if done.stopped_by is not None:
                 break
-            if not grid:
-                _tell_data(opened)
             if group.is_main and (done.results or not grid):
-                show(summary(opened, done.results))
+                typer.echo(summary(opened, done.results))
         if diverged:
             raise UserError(f"{len(diverged)} of the runs ended without a result:{listed(diverged)}")
-    group.leave(done.exit_status)
+    group.leave(0 if done.stopped_by is None else 128 + done.stopped_by)  # as of shells
 
 
 def run_grid(opened: Opened) -> Done:
-    """Train, or go on with, all runs of a task; finished ones are only read. The best combination predicts.
-
-    Raises:
-        UserError: a run cannot go on.
-    """
+    """Train, or go on with, all runs of a task; finished ones are only read. The best combination predicts."""
     group, grid, done = opened.group, opened.grid, Done()
     trained: Finetuning | None = None
     validated: dict[Settings, list[Scored]] = {}
-    for number, settings in enumerate(grid, start=1):
-        asked = ask(opened, settings)
-        group.say("%s, attention %s, on %s: %s", asked.experiment, asked.attention_text, asked.task, asked.folder)
-        if number == 1:
-            _tell_data(opened)
+    asked_runs = [ask(opened, settings) for settings in grid]
+    if asked_runs:
+        first = asked_runs[0]
+        group.say("%s, attention %s, on %s: %s", first.experiment, first.attention_text, first.task, first.folder)
+    _tell_data(opened)
+    for number, asked in enumerate(asked_runs, start=1):
         run = group.check(lambda: open_run(asked.folder, asked=asked))  # noqa: B023
         if run.epochs:
             group.say("%s: done already", run.folder)
         else:
             trained = None  # one model at a time
             try:
-                result = train(opened, asked, f"run {number} of {len(grid)}: {settings}")
+                result = train(opened, asked, f"run {number} of {len(grid)}: {asked.settings}")
             except Diverged as error:
                 # The others of a grid, and the next tasks, may well do better.
-                done.diverged.append(f"{settings}: {error}")
+                done.diverged.append(f"{asked.settings}: {error}")
                 group.say("%s", error)
                 continue
             if isinstance(result, Signals):
                 done.stopped_by = result
                 return done
             run, trained = result
-            validated[settings] = trained.validated
+            validated[run.settings] = trained.validated
         done.results.append(run)
     for run in ranked(done.results)[0] if done.results else ():
         done.results[done.results.index(run)] = predict(opened, run, trained, validated.get(run.settings, ()))
@@ -187,9 +171,6 @@ def train(opened: Opened, asked: Run, title: str) -> tuple[Run, Finetuning] | Si
 
     Returns:
         The finished run and its model; or the signal that stopped it.
-
-    Raises:
-        UserError: the folder cannot be used, a checkpoint does not fit, or the run has diverged.
     """
     group, settings, like = opened.group, asked.settings, training_settings(opened.config)
     facts = checkpoint_facts(opened.config, asked.data, asked.origin.tokenizer_sha256) | {"texts": asked.texts}

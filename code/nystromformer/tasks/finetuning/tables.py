@@ -30,7 +30,10 @@ def summary(opened: Opened, results: Sequence[Run]) -> str:
     """What is shown of finished runs, with the guessers beside them where they are asked for; of none, the guessers."""
     baselines = measure_baselines(opened) if opened.flags.baselines else {}
     if not results:
-        return f"\n{opened.task.name}, in percent\n{guessers_table(baselines)}"
+        names = list(dict.fromkeys(name for metrics in baselines.values() for name in metrics))
+        columns = [Column("baseline", is_text=True), *(Column(name, max(8, len(name))) for name in names)]
+        lines = aligned(columns, [[each, *_cells(metrics, names)] for each, metrics in baselines.items()])
+        return "\n".join(["", f"{opened.task.name}, in percent", *lines])
     first = results[0]
     others = [
         run
@@ -60,15 +63,11 @@ def table(results: Sequence[Run], baselines: Baselines | None = None, others: Se
         columns += [Column(f"{name}, best", least), Column(f"{name}, last", least, gap=1)]
     rows = []
     for text, runs in zip(settings, groups, strict=True):
-        cells = [text]
-        for name in names:
-            for epochs in ([run.best for run in runs], [run.last for run in runs]):
-                spread = Spread.of([each.metrics[name] for each in epochs])
-                cells.append(shown(name, spread))
-        rows.append(cells)
+        epochs = [run.best for run in runs], [run.last for run in runs]
+        spreads = [(name, Spread.of([one.metrics[name] for one in each])) for name in names for each in epochs]
+        rows.append([text, *(shown(*each) for each in spreads)])
     for baseline, metrics in compared.items():
-        guesses = [shown(name, metrics[name]) if name in metrics else "" for name in names]
-        rows.append([baseline, *(cell for guess in guesses for cell in (guess, ""))])
+        rows.append([baseline, *(cell for guess in _cells(metrics, names) for cell in (guess, ""))])
     validated = ", ".join(f"{number_of(count, 'example')} of {name}" for name, count in first.rows.items())
     every = first.settings.every
     counted = "epochs count from 0, as in cp-0000.model"
@@ -81,15 +80,8 @@ def table(results: Sequence[Run], baselines: Baselines | None = None, others: Se
     return "\n".join([*aligned(columns, rows), *below])
 
 
-def guessers_table(baselines: Baselines) -> str:
-    """The guessers alone: a row each, a column for each metric; those of test data end in "_test"."""
-    names = list(dict.fromkeys(name for metrics in baselines.values() for name in metrics))
-    columns = [Column("baseline", is_text=True), *(Column(name, max(8, len(name))) for name in names)]
-    rows = [
-        [guesser, *(shown(name, metrics[name]) if name in metrics else "" for name in names)]
-        for guesser, metrics in baselines.items()
-    ]
-    return "\n".join(aligned(columns, rows))
+def _cells(metrics: Mapping[str, Spread], names: Sequence[str]) -> list[str]:
+    return [shown(name, metrics[name]) if name in metrics else "" for name in names]
 
 
 def _settings(runs: Sequence[Run]) -> list[str]:
@@ -117,8 +109,8 @@ def _below(groups: Sequence[Sequence[Run]], baselines: Baselines) -> list[str]:
             if name + "_test" in metrics
         ]
         lines.append("; ".join([text, *others]))
-    metric, seeds = chosen[0].main_metric, [([run.best for run in runs], len(runs)) for runs in groups]
-    figures = [(Spread.of([each.metrics[metric] for each in epochs]), count) for epochs, count in seeds]
+    metric = chosen[0].main_metric
+    figures = [(Spread.of([run.best.metrics[metric] for run in runs]), len(runs)) for runs in groups]
     note = power_note({metric: smallest_difference(metric, figures, rows_behind(metric, chosen[0].rows))})
     lines += textwrap.wrap(note, _WIDTH)
     if (objective := chosen[0].settings.objective) is not None:

@@ -1,11 +1,12 @@
-"""What is learned: classes, a value, or which of an instance's candidates is right.
+"""What is learned: classes, a value, several labels, ordered classes, or which of an instance's candidates is right.
 
-Shapes: I examples of a batch, C outputs: classes, one value, or the most candidates of an example.
+Shapes: I examples of a batch, C outputs: of classes one each, of ordered ones one less, one value, one of each label,
+or the most candidates of an example.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -42,13 +43,19 @@ class Target(ABC):
         return scores_IC, self.losses(scores_IC, batch["labels"])
 
 
+@dataclass(frozen=True)
 class Pooled(Target):
     """The scores are of a text's vector."""
+
+    count: int = 1
+    """Of the classes or labels."""
+    weights: tuple[float, ...] | None = field(default=None, kw_only=True)
+    """Of the classes; of several labels how much a text that has one counts beside one that has not."""
 
     @property
     def outputs(self) -> int:
         """Of the head."""
-        return 1
+        return self.count
 
     def build(self, config: ModelConfig) -> nn.Module:
         return ClassificationModel(config, self.outputs)
@@ -59,23 +66,20 @@ class Pooled(Target):
         scores_IC: Tensor = model(batch["tokens_BN"], batch["mask_BN"], batch.get("types_BN"), *together)
         return scores_IC.float()
 
+    def _weighted(self, losses_I: Tensor, labels_I: Tensor) -> Tensor:
+        """Losses times the weight of the right class."""
+        return losses_I if self.weights is None else losses_I * losses_I.new_tensor(self.weights)[labels_I]
 
-@dataclass(frozen=True)
+
 class Classes(Pooled):
     """One of a few classes, by cross-entropy."""
 
-    count: int
     has_accuracy = True
 
-    @property
-    def outputs(self) -> int:
-        return self.count
-
     def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
-        return F.cross_entropy(scores_IC, labels_I, reduction="none")
+        return self._weighted(F.cross_entropy(scores_IC, labels_I, reduction="none"), labels_I)
 
 
-@dataclass(frozen=True)
 class Value(Pooled):
     """A number, by squared error."""
 
@@ -83,26 +87,47 @@ class Value(Pooled):
         return F.mse_loss(scores_IC[:, 0], labels_I, reduction="none")
 
 
-@dataclass(frozen=True)
 class Questions(Pooled):
     """Several yes-or-no questions about each text, by binary cross-entropy; the scores are the logits of a yes."""
 
-    count: int
-    """Of the classes or labels."""
-    weights: tuple[float, ...] | None = None
-
-    @property
-    @abstractmethod
-    def constant(self) -> str:
-        """What the guess is called that gives every text the more frequent answers."""
-
-    @property
-    def outputs(self) -> int:
-        return self.count
+    constant: str
+    """What the guess is called that gives every text the more frequent answers."""
 
     @abstractmethod
     def answers(self, labels_I: Tensor) -> Tensor:
         """What labels say to each question, 0 or 1, (I, C) float32."""
+
+
+class Several(Questions):
+    """Any number of labels of each text: the sum over the labels."""
+
+    constant = "each label's majority"
+
+    def answers(self, labels_IC: Tensor) -> Tensor:
+        return labels_IC.float()
+
+    def losses(self, scores_IC: Tensor, labels_IC: Tensor) -> Tensor:
+        weights_C = None if self.weights is None else scores_IC.new_tensor(self.weights)
+        losses_IC = F.binary_cross_entropy_with_logits(scores_IC, labels_IC, reduction="none", pos_weight=weights_C)
+        return losses_IC.sum(1)
+
+
+class Ordered(Questions):
+    """One of some ordered classes: for each but the last, whether it is a higher one (Frank and Hall, 2001)."""
+
+    constant = "median class"
+
+    @property
+    def outputs(self) -> int:
+        return self.count - 1
+
+    def answers(self, labels_I: Tensor) -> Tensor:
+        return (labels_I[:, None] > torch.arange(self.outputs, device=labels_I.device)).float()
+
+    def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
+        higher_IC = self.answers(labels_I).to(scores_IC.dtype)
+        losses_IC = F.binary_cross_entropy_with_logits(scores_IC, higher_IC, reduction="none")
+        return self._weighted(losses_IC.sum(1), labels_I)
 
 
 class TokenLabels(Target):
@@ -115,11 +140,6 @@ class TokenLabels(Target):
         return F.binary_cross_entropy_with_logits(scores_IN, labels_IN.float(), reduction="none").mean(1)
 
 
-Guessed = Classes | Value | Questions
-"""What constants and linear models can answer."""
-
-
-@dataclass(frozen=True)
 class Candidates(Target):
     """One of each example's own candidates, by cross-entropy over them."""
 

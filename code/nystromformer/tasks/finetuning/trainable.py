@@ -20,7 +20,7 @@ from nystromformer.runs.settings import Settings
 from nystromformer.tasks.experiment.start import ENCODER, Pretrained, fit_weights
 from nystromformer.tasks.finetuning.calibration import temperature_of
 from nystromformer.tasks.finetuning.examples import Examples, Ints
-from nystromformer.tasks.finetuning.objective import ObjectiveLoss, choose_threshold, measure, scores_of
+from nystromformer.tasks.finetuning.objective import ObjectiveLoss, adjusted, choose_threshold, measure, scores_of
 from nystromformer.tasks.finetuning.opening import Opened
 from nystromformer.tasks.finetuning.plan import epoch_batches, fit_to_budget
 from nystromformer.tasks.finetuning.target import TokenLabels
@@ -31,6 +31,7 @@ from nystromformer.training.prefetch import prefetch_batches, prefetched
 from nystromformer.training.trainable import Batch
 from nystromformer.wording import number_of
 
+Compute = Callable[[nn.Module, Mapping[str, Tensor]], Tensor]
 Scored = tuple[dict[str, float], dict[str, Tensor]]
 """Metrics, and the scores of the splits by their endings."""
 _WORDS = "encoder.embeddings.word.weight"
@@ -42,9 +43,6 @@ def build_model(opened: Opened, settings: Settings, start: Pretrained | None) ->
     Args:
         start: whose encoder replaces the model's. A longer position table repeats, as for `from_cp`; tokens beyond the
             checkpoint's vocabulary keep the values that they have.
-
-    Raises:
-        UserError: it is of another architecture (lists all that differs).
     """
     config, task, train = opened.config, opened.task, opened.splits.train
     torch.manual_seed(settings.seed)
@@ -131,10 +129,8 @@ class Finetuning:
                     odds, labels = scores_of(task.target, scores_NC).flatten().numpy(), labels_N.flatten().numpy()
                     chosen = choose_threshold(wanted, odds, labels)
                     own = {**measure(wanted, odds, labels, chosen), THRESHOLD: chosen}
-                    if task.kinds is None:
-                        # As predictions have them: see `decided`.
-                        scores_NC = scores_NC - torch.tensor([0.0, chosen])
                 if task.kinds is None and not ending:
+                    scores_NC = adjusted(scores_NC, own)
                     found = temperature_of(task.target, scores_NC, labels_N)
                     own |= {} if found is None else {TEMPERATURE: found}
                 metrics |= {**task.metrics(scores_NC, labels_N), **own}
@@ -150,9 +146,6 @@ class Finetuning:
 
         Args:
             known: those of the validation data, if they are.
-
-        Raises:
-            UserError: the weights are not there any more, or do not fit.
         """
         opened, task, path = self.opened, self.opened.task, run.folder / f"{epoch_name(chosen.epoch)}.model"
         asked = {**({} if known else opened.splits.validation), **opened.test}
@@ -166,28 +159,23 @@ class Finetuning:
         self.model.eval()
         with torch.no_grad(), opened.device.autocast():
             scores = {**known, **{name: self.scores(examples) for name, examples in asked.items()}}
-        threshold, temperature = chosen.metrics.get(THRESHOLD, 0.0), chosen.metrics.get(TEMPERATURE)
         if isinstance(task.target, TokenLabels):
-            return {name: each - threshold for name, each in scores.items()}
+            return {name: each - chosen.metrics.get(THRESHOLD, 0.0) for name, each in scores.items()}
         if task.kinds is not None:  # what these write are probabilities, which stay as they are
             return scores
-        # As `decided` has it in the weights, by which a run on text predicts other texts.
-        if threshold:
-            scores = {name: each - torch.tensor([0.0, threshold]) for name, each in scores.items()}
-        if temperature is None:
-            return scores
-        opened.group.say("probabilities are calibrated: scores are divided by %.2f", temperature)
-        return {name: each / temperature for name, each in scores.items()}
+        if temperature := chosen.metrics.get(TEMPERATURE):
+            opened.group.say("probabilities are calibrated: scores are divided by %.2f", temperature)
+        return {name: adjusted(each, chosen.metrics) for name, each in scores.items()}
 
-    def scores(self, examples: Examples) -> Tensor:
+    def scores(self, examples: Examples, compute: Compute | None = None) -> Tensor:
         """Scores of all examples of a split in their order, (n, C) float32 on the CPU; -inf for what is no candidate.
 
         All processes call this together, in evaluation mode, without gradients.
-        """
-        return self.computed(examples, self.opened.task.target.scores)
 
-    def computed(self, examples: Examples, compute: Callable[[nn.Module, Mapping[str, Tensor]], Tensor]) -> Tensor:
-        """The same by another function of the model and a batch."""
+        Args:
+            compute: gives something else of a batch than scores.
+        """
+        compute = compute or self.opened.task.target.scores
         everyone, group = np.arange(len(examples)), self.opened.group
         parts = self._parts(examples, everyone)
         # Each process takes parts of all lengths. One that has an empty part scores another for show, because DDP sends

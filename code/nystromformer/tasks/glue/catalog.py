@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from importlib import import_module
 
 from nystromformer.errors import UserError
@@ -19,12 +18,12 @@ _AX_FILES = tuple(
 )
 
 _MNLI_SPLITS = (
-    GlueSplit("train", ("train.tsv",), 392702, ("mnli", "train")),
-    GlueSplit("dev_matched", ("dev_matched.tsv",), 9815, ("mnli", "validation_matched")),
-    GlueSplit("dev_mismatched", ("dev_mismatched.tsv",), 9832, ("mnli", "validation_mismatched")),
-    GlueSplit("test_matched", ("test_matched.tsv",), 9796, ("mnli", "test_matched"), "MNLI-m.tsv"),
-    GlueSplit("test_mismatched", ("test_mismatched.tsv",), 9847, ("mnli", "test_mismatched"), "MNLI-mm.tsv"),
-    GlueSplit("ax", _AX_FILES, 1104, ("ax", "test"), "AX.tsv"),
+    GlueSplit("train", ("train.tsv",), 392702),
+    GlueSplit("dev_matched", ("dev_matched.tsv",), 9815),
+    GlueSplit("dev_mismatched", ("dev_mismatched.tsv",), 9832),
+    GlueSplit("test_matched", ("test_matched.tsv",), 9796, "MNLI-m.tsv"),
+    GlueSplit("test_mismatched", ("test_mismatched.tsv",), 9847, "MNLI-mm.tsv"),
+    GlueSplit("ax", _AX_FILES, 1104, "AX.tsv"),
 )
 
 _BINARY = ("0", "1")
@@ -38,19 +37,18 @@ TASKS = (
         sentences=_ONE,
         label="label",
         labels=_BINARY,
-        splits=three_splits("CoLA", "cola", 8551, 1043, 1063),
+        splits=three_splits("CoLA", 8551, 1043, 1063),
         metrics=("matthews",),
         headerless=("source", "label", "mark", "sentence"),
         measures="(Matthews)",
     ),
-    GlueTask("SST-2", _ONE, "label", _BINARY, three_splits("SST-2", "sst2", 67349, 872, 1821)),
+    GlueTask("SST-2", _ONE, "label", _BINARY, three_splits("SST-2", 67349, 872, 1821)),
     GlueTask(
         "MRPC",
         sentences=("#1 String", "#2 String"),
         label="Quality",
         labels=_BINARY,
-        splits=three_splits("MRPC", "mrpc", 3668, 408, 1725),
-        hub_columns=_PAIR,
+        splits=three_splits("MRPC", 3668, 408, 1725),
         metrics=("f1", "accuracy"),
         measures="(F1 / accuracy)",
     ),
@@ -59,7 +57,7 @@ TASKS = (
         sentences=_PAIR,
         label="score",
         labels=None,
-        splits=three_splits("STS-B", "stsb", 5749, 1500, 1379),
+        splits=three_splits("STS-B", 5749, 1500, 1379),
         metrics=("pearson_spearman", "pearson", "spearman"),
         measures="(correlation)",
     ),
@@ -68,7 +66,7 @@ TASKS = (
         sentences=_QUESTIONS,
         label="is_duplicate",
         labels=_BINARY,
-        splits=three_splits("QQP", "qqp", 363846, 40430, 390965),
+        splits=three_splits("QQP", 363846, 40430, 390965),
         metrics=("f1", "accuracy"),
         measures="(F1 / accuracy)",
     ),
@@ -78,12 +76,11 @@ TASKS = (
         label="gold_label",
         labels=("entailment", "neutral", "contradiction"),
         splits=_MNLI_SPLITS,
-        hub_columns=("premise", "hypothesis"),
         measures="m / mm",
     ),
-    GlueTask("QNLI", _ANSWER, "label", _ENTAILMENT, three_splits("QNLI", "qnli", 104743, 5463, 5463)),
-    GlueTask("RTE", _PAIR, "label", _ENTAILMENT, three_splits("RTE", "rte", 2490, 277, 3000)),
-    GlueTask("WNLI", _PAIR, "label", _BINARY, three_splits("WNLI", "wnli", 635, 71, 146)),
+    GlueTask("QNLI", _ANSWER, "label", _ENTAILMENT, three_splits("QNLI", 104743, 5463, 5463)),
+    GlueTask("RTE", _PAIR, "label", _ENTAILMENT, three_splits("RTE", 2490, 277, 3000)),
+    GlueTask("WNLI", _PAIR, "label", _BINARY, three_splits("WNLI", 635, 71, 146)),
 )
 """GLUE's own."""
 
@@ -100,25 +97,14 @@ def find_tasks(text: str) -> tuple[GlueTask, ...]:
     """The tasks that a comma-separated list names, each once, in its order.
 
     A name may be spelled in any case and without its hyphen; "paper" is the paper's five tasks, "all" GLUE's nine.
-
-    Raises:
-        UserError: a name is unknown, or there is none.
     """
     by_key = {_key(task.name): (task,) for task in EVERY_TASK}
     choices = by_key | {"paper": tuple(by_key[_key(name)][0] for name in PAPER_TASKS), "all": TASKS}
     names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if _key(name) not in choices:
-            nearest = get_close_matches(_key(name), choices, n=1)
-            shown = {_key(task.name): task.name for task in EVERY_TASK}
-            hint = f"; did you mean {shown.get(nearest[0], nearest[0])}?" if nearest else "."
-            raise UserError(f"unknown GLUE task {name!r}{hint} {_VALID}")
-    if not names:
-        raise UserError(f"expected a GLUE task or a comma-separated list of them, found {text!r}. {_VALID}")
+    if not names or (unknown := [name for name in names if _key(name) not in choices]):
+        valid, found = ", ".join(task.name for task in EVERY_TASK), unknown[0] if names else text
+        raise UserError(f"--task: expected {valid}, paper ({', '.join(PAPER_TASKS)}) or all, found {found}")
     return tuple(dict.fromkeys(task for name in names for task in choices[_key(name)]))
-
-
-_VALID = f"Valid ones: {', '.join(task.name for task in EVERY_TASK)}, paper ({', '.join(PAPER_TASKS)}), all"
 
 
 def _key(name: str) -> str:

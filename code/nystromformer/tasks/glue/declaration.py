@@ -22,7 +22,7 @@ def _open(choices: Mapping[str, Any], source: Path) -> Any:
 TASK = Task(
     command="glue",
     does="Fine-tune a pretrained model on GLUE",
-    data=Data("glue_dataset_folder", "--glue", "glue", has_hub=True),
+    data=Data("glue_dataset_folder", "--glue", "glue"),
     folder="glue",
     name=lambda choices: str(choices["task"]),
     measures=lambda choices: _MEASURES.get(choices["task"], ""),

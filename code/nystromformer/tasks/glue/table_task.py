@@ -14,13 +14,11 @@ class GlueSplit:
 
     files: where it is, seen from the task's folder, the usual place first; rows: how many the official one has.
     prediction_file: what GLUE's server calls its predictions, None for a split with labels.
-    hub: configuration and split of the hub's copy; None where there is none.
     """
 
     name: str
     files: tuple[str, ...]
     rows: int
-    hub: tuple[str, str] | None
     prediction_file: str | None = None
 
     @property
@@ -37,8 +35,7 @@ class GlueTask:
     numbers, spelled as in the files and for GLUE's server; None where the label is a number from 0 to 5. splits: train
     first, then the dev splits, of which the first one chooses a model. metrics: what is reported, the one that models
     are chosen by first. measures: what they are at the head of a column of tables. headerless: the columns of train and
-    dev files without a header. hub_name: of the data set on the Hugging Face hub, where the label is "label";
-    hub_columns: of the sentences there. None: all have a header; as in the files.
+    dev files without a header; None: all have one.
     """
 
     name: str
@@ -49,18 +46,6 @@ class GlueTask:
     metrics: tuple[Metric, ...] = ("accuracy",)
     measures: str = ""
     headerless: tuple[str, ...] | None = None
-    hub_name: str = "nyu-mll/glue"
-    hub_columns: tuple[str, ...] | None = None
-
-    @property
-    def hub_sentences(self) -> tuple[str, ...]:
-        """Names of the sentences' columns in the hub's copy."""
-        return self.hub_columns or self.sentences
-
-    @property
-    def num_outputs(self) -> int:
-        """Width of a head's output: the number of classes, 1 for a number."""
-        return len(self.labels) if self.labels else 1
 
     @property
     def dev_splits(self) -> tuple[str, ...]:
@@ -77,16 +62,10 @@ class GlueTask:
         return {split.name: split for split in self.splits}[name]
 
 
-def three_splits(name: str, hub: str | None, train: int, dev: int, test: int) -> tuple[GlueSplit, ...]:
-    """Splits in train.tsv, dev.tsv and test.tsv, of so many rows.
-
-    Args:
-        name: of the task.
-        hub: its configuration on the hub, where dev is called validation; None: it is not there.
-    """
-    places = {split: None if hub is None else (hub, split) for split in ("train", "validation", "test")}
+def three_splits(name: str, train: int, dev: int, test: int) -> tuple[GlueSplit, ...]:
+    """Splits in train.tsv, dev.tsv and test.tsv, of so many rows, of the task of this name."""
     return (
-        GlueSplit("train", ("train.tsv",), train, places["train"]),
-        GlueSplit("dev", ("dev.tsv",), dev, places["validation"]),
-        GlueSplit("test", ("test.tsv",), test, places["test"], f"{name}.tsv"),
+        GlueSplit("train", ("train.tsv",), train),
+        GlueSplit("dev", ("dev.tsv",), dev),
+        GlueSplit("test", ("test.tsv",), test, f"{name}.tsv"),
     )

@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 
 from nystromformer.tasks.documents.metrics import correlations, is_constant
-from nystromformer.tasks.documents.predictions import write_split
-from nystromformer.tasks.documents.recipe import Answer, Recipe
+from nystromformer.tasks.documents.recipe import Answer, Recipe, write_split
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.encoded import describe, encode, reduce
 from nystromformer.tasks.finetuning.examples import Examples, Labels, Texts
 from nystromformer.tasks.finetuning.predictions import write_rows
-from nystromformer.tasks.finetuning.target import Classes, Target, Value, accuracy
-from nystromformer.tasks.glue.read import available_splits, check_size, read_hub_split, read_split
+from nystromformer.tasks.finetuning.target import accuracy
+from nystromformer.tasks.glue.read import check_size, find_files, read_split
 from nystromformer.tasks.glue.table_task import GlueTask
 
 
@@ -28,45 +27,38 @@ class Glue(Definition):
 
     Args:
         task: which.
-        source: a folder as `read_split` takes it; None: the Hugging Face hub.
+        source: a folder as `find_files` takes it.
         skip_bad_rows: leave malformed rows out instead of refusing them.
     """
 
     kind = "glue"
 
-    def __init__(self, task: GlueTask, source: Path | None, skip_bad_rows: bool = False) -> None:
+    def __init__(self, task: GlueTask, source: Path, skip_bad_rows: bool = False) -> None:
         self.task, self.source, self.skip_bad_rows = task, source, skip_bad_rows
         self.name = f"glue/{task.name}"
         self.choices = {"task": task.name}
-        self.target: Target = Classes(task.num_outputs) if task.labels else Value()
+        self.answer = _answer(task)
+        self.target = self.answer.target()
         self.main_metric: str = task.metrics[0]
         self._texts: dict[str, Texts] = {}
 
     def load(self, loading: Loading) -> Splits:
         task, warnings, notes = self.task, list[str](), list[str]()
-        everything = tuple(split.name for split in task.splits)
-        available = everything if self.source is None else available_splits(task, self.source)
-        for split in task.splits:
-            # A required one that is missing is refused by the reader, with what to do about it.
-            if split.name in available or split.name in ("train", task.dev_splits[0]):
-                if self.source is None:
-                    self._texts[split.name] = read_hub_split(task, split.name)
-                else:
-                    read = read_split(task, self.source, split.name, self.skip_bad_rows)
-                    self._texts[split.name], left_out = read
-                    notes += filter(None, [left_out])
-                warnings += check_size(task, split.name, len(self._texts[split.name]))
-            elif split.has_labels:
-                warnings.append(f"{task.name} has no {split.name} here: its metrics are left out")
+        for split, path in find_files(task, self.source).items():
+            self._texts[split], left_out = read_split(task, split, path, self.skip_bad_rows)
+            notes += filter(None, [left_out])
+            warnings += check_size(task, split, len(self._texts[split]))
+        absent = [split for split in task.dev_splits if split not in self._texts]
+        warnings += [f"{task.name} has no {split} here: its metrics are left out" for split in absent]
+        dev = [split for split in task.dev_splits if split in self._texts]
         rows, reduced = reduce(self._texts["train"], loading.train_rows)
-        train, dev = encode(rows, loading), [split for split in task.dev_splits if split in self._texts]
-        validation = {_ending(split): encode(self._texts[split], loading) for split in dev}
+        train, validation = encode(rows, loading), {_ending(each): encode(self._texts[each], loading) for each in dev}
         notes += [describe(examples) for examples in (train, *validation.values())]
         positive = task.labels[1] if task.labels else ""
         return Splits(train, dict(validation), warnings + reduced, notes, positive=positive)
 
     def texts(self) -> dict[str, Any]:
-        return asdict(Recipe(_answer(self.task), self.task.hub_sentences, ("label",)))
+        return asdict(Recipe(self.answer, self.task.sentences, ("label",)))
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
         return score(self.task, scores_NC, labels_N)
@@ -125,9 +117,6 @@ def write_predictions(task: GlueTask, split: str, texts: Texts, scores: Tensor, 
     the file that GLUE's server takes, such as MNLI-m.tsv.
 
     scores: (n, C) logits, or (n, 1) values, which the server gets clipped to 0 … 5; in the order of the split's rows.
-
-    Raises:
-        UserError: a file cannot be written.
     """
     # Some file systems take ax.tsv for AX.tsv, which is the server's.
     path = folder / ("diagnostic.tsv" if split == "ax" else f"{split}.tsv")

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.documents.predictions import write_split
-from nystromformer.tasks.documents.recipe import Answer, Recipe
+from nystromformer.tasks.documents.recipe import Answer, Recipe, write_split
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.encoded import (
     EncodedTexts,
@@ -25,7 +24,6 @@ from nystromformer.tasks.finetuning.encoded import (
     without_breaks,
 )
 from nystromformer.tasks.finetuning.examples import Examples, Texts, split_validation
-from nystromformer.tasks.finetuning.target import Classes, Target
 
 LABELS = ("neg", "pos")
 """Folders of the reviews, in the order of the class numbers."""
@@ -49,7 +47,7 @@ class Imdb(Definition):
     def __init__(self, source: Path, validation: float, split_seed: int) -> None:
         self.source = source
         self.choices = {"validation": validation, "split_seed": split_seed}
-        self.target: Target = Classes(len(LABELS))
+        self.target = _ANSWER.target()
 
     def load(self, loading: Loading) -> Splits:
         share, seed = self.choices["validation"], self.choices["split_seed"]
@@ -90,9 +88,6 @@ def read_imdb(source: Path, keep_breaks: bool = False) -> dict[str, Texts]:
     Returns:
         Reviews sorted by label and then by the number in their names; labels 0 for negative and 1 for positive; ids
         such as "neg/123_4".
-
-    Raises:
-        UserError: there are no such reviews, or a review is not UTF-8.
     """
     reviews: dict[str, list[tuple[int, int, str, str]]] = {"train": [], "test": []}
     for path in source.glob("**/*.txt"):

@@ -73,6 +73,11 @@ class InstanceTokens:
     candidates: Sequence[Tokens]
     supports: Sequence[Tokens]
 
+    @property
+    def sizes(self) -> tuple[int, list[int], list[int]]:
+        """Numbers of tokens: of the question, of each candidate and of each support."""
+        return len(self.question), list(map(len, self.candidates)), list(map(len, self.supports))
+
 
 class Piece(NamedTuple):
     """Tokens `begin` to `end` of a support."""
@@ -110,9 +115,6 @@ def cut(name: str, question: int, candidates: Sequence[int], supports: Sequence[
     Returns:
         for each group of candidates, in order, the chunks that together have all supports, in order; one chunk where
         there are none.
-
-    Raises:
-        UserError: the question and a candidate leave no room in a row.
     """
     chunks: list[Chunk] = []
     for group in _groups(name, question, candidates, length, room=3 if any(supports) else 1):

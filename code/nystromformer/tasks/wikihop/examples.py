@@ -17,9 +17,27 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from nystromformer.errors import UserError
+from nystromformer.tasks.finetuning.encoded import PIECE, literal
 from nystromformer.tasks.finetuning.examples import Ints
-from nystromformer.tasks.wikihop.chunks import cut, markers, row_of
-from nystromformer.tasks.wikihop.tokens import TokenCache
+from nystromformer.tasks.wikihop.chunks import InstanceTokens, Tokens, cut, markers, row_of
+from nystromformer.tasks.wikihop.read import Instance
+
+
+def tokenise(instances: Sequence[Instance], tokenizer: Tokenizer) -> list[InstanceTokens]:
+    """The instances' tokens; special ones that a text spells are taken for text."""
+    encoder = literal(tokenizer)
+    encoder.no_truncation()
+    encoder.no_padding()
+    texts = [text for each in instances for text in (each.query, *each.candidates, *each.supports)]
+    pieces: list[Tokens] = []
+    for start in range(0, len(texts), PIECE):
+        encodings = encoder.encode_batch_fast(texts[start : start + PIECE], add_special_tokens=False)
+        pieces += [np.asarray(encoding.ids, dtype=np.int32) for encoding in encodings]
+    left = iter(pieces)
+    return [
+        InstanceTokens(next(left), [next(left) for _ in each.candidates], [next(left) for _ in each.supports])
+        for each in instances
+    ]
 
 
 class WikiHopExamples:
@@ -29,52 +47,56 @@ class WikiHopExamples:
 
     Args:
         name: what messages call the split.
-        cache: its tokens.
-        tokenizer: the one that made them, with WikiHop's special tokens added.
+        tokenizer: with WikiHop's special tokens added.
         length: tokens of the longest row.
         most_global: tokens that a row's prefix may have, since the attention takes no more as global; None: any number.
-
-    Raises:
-        UserError: an instance's question and candidates leave no room in a row or are too many to be global.
     """
 
     def __init__(
-        self, name: str, cache: TokenCache, tokenizer: Tokenizer, length: int, most_global: int | None = None
+        self,
+        name: str,
+        instances: Sequence[Instance],
+        tokenizer: Tokenizer,
+        length: int,
+        most_global: int | None = None,
     ) -> None:
         self.name = name
-        self.ids: Sequence[str] = cache.ids
-        self.labels = cache.answers
-        self._cache = cache
-        self._numbers = np.arange(len(cache))
-        self._length = length
-        self._markers = markers(tokenizer)
-        counts = np.empty((len(cache), 3), dtype=np.int64)
-        for number in range(len(cache)):
-            chunks = cut(cache.ids[number], *cache.lengths(number), length)
+        self.ids = [each.id for each in instances]
+        self.candidates = [each.candidates for each in instances]
+        right = [each.right for each in instances]
+        self.labels = None if None in right else np.asarray(right, dtype=np.int64)
+        self._tokens = tokenise(instances, tokenizer)
+        self._length, self._markers = length, markers(tokenizer)
+        digest = hashlib.sha256(json.dumps([length, *astuple(self._markers), right]).encode())
+        counts = np.empty((len(instances), 3), dtype=np.int64)
+        for number, tokens in enumerate(self._tokens):
+            chunks = cut(self.ids[number], *tokens.sizes, length)
             sizes = [chunk.length for chunk in chunks]
             longest = max(chunk.prefix for chunk in chunks)
             if most_global is not None and longest > most_global:
                 raise UserError(
-                    f"{cache.ids[number]}: its question and candidates are {longest} tokens, and the attention allows "
+                    f"{self.ids[number]}: its question and candidates are {longest} tokens, and the attention allows "
                     f"{most_global} global tokens: raise its global_capacity by {longest - most_global} or more"
                 )
             counts[number] = max(sizes), len(sizes), sum(sizes)
+            digest.update(json.dumps(tokens.sizes).encode())
+            digest.update(np.concatenate([tokens.question, *tokens.candidates, *tokens.supports]).data)
         self.lengths, self.rows, self.tokens = np.ascontiguousarray(counts.T)
-        identity = [cache.fingerprint, length, *astuple(self._markers)]
-        self.fingerprint = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+        self.fingerprint = digest.hexdigest()
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self.ids)
 
     def part(self, numbers: Ints, name: str) -> WikiHopExamples:
         """Some of the instances, in the given order, under another name."""
-        part = copy.copy(self)
+        part, chosen = copy.copy(self), numbers.tolist()
         part.name = name
-        part.ids = [self.ids[number] for number in numbers.tolist()]
+        part.ids = [self.ids[number] for number in chosen]
+        part.candidates = [self.candidates[number] for number in chosen]
+        part._tokens = [self._tokens[number] for number in chosen]
         part.labels = None if self.labels is None else self.labels[numbers]
-        part._numbers = self._numbers[numbers]
         part.lengths, part.rows, part.tokens = (array[numbers] for array in (self.lengths, self.rows, self.tokens))
-        part.fingerprint = hashlib.sha256(f"{self.fingerprint} {numbers.tolist()}".encode()).hexdigest()
+        part.fingerprint = hashlib.sha256(f"{self.fingerprint} {chosen}".encode()).hexdigest()
         return part
 
     def answers(self, scores_IA: Tensor) -> dict[str, str]:
@@ -84,8 +106,7 @@ class WikiHopExamples:
             scores_IA: of all instances' candidates, in order; -inf where an instance has no such candidate.
         """
         best = scores_IA.argmax(-1).tolist()
-        texts = [self._cache.candidates[number] for number in self._numbers.tolist()]
-        return {name: own[number] for name, own, number in zip(self.ids, texts, best, strict=True)}
+        return {name: own[number] for name, own, number in zip(self.ids, self.candidates, best, strict=True)}
 
     def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
         """The chunks of these instances, one after the other.
@@ -101,9 +122,8 @@ class WikiHopExamples:
         """
         rows, candidates, instances = [], [], []
         for index, number in enumerate(numbers.tolist()):
-            stored = int(self._numbers[number])
-            tokens = self._cache.tokens(stored)
-            for chunk in cut(self.ids[number], *self._cache.lengths(stored), self._length):
+            tokens: InstanceTokens = self._tokens[number]
+            for chunk in cut(self.ids[number], *tokens.sizes, self._length):
                 rows.append(row_of(chunk, tokens, self._markers))
                 candidates.append(chunk.candidates)
                 instances.append(index)
@@ -116,7 +136,7 @@ class WikiHopExamples:
             positions_BC[at, : len(row.positions)] = row.positions
             candidates_BC[at, : len(row.positions)] = candidates[at]
         place_N = np.arange(width)
-        num_candidates = self._cache.num_candidates[self._numbers[numbers]]
+        num_candidates = np.asarray([len(self.candidates[number]) for number in numbers.tolist()])
         arrays = {
             "tokens_BN": tokens_BN,
             "mask_BN": place_N < np.asarray([len(row.tokens) for row in rows])[:, None],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -45,7 +46,8 @@ def read_instances(path: Path) -> list[Instance]:
         UserError: the file is missing, no JSON or no list of instances; an instance lacks a key, has no candidates or
             the id of another one; an answer is none of the candidates.
     """
-    check_file(path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such file. {_HOW_TO_GET}")
     try:
         content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
         instances = TypeAdapter(list[Instance]).validate_json(content)
@@ -55,26 +57,18 @@ def read_instances(path: Path) -> list[Instance]:
         raise UserError(f"{path}: expected a JSON list of instances: {place}{in_words(first)}. {_HOW_TO_GET}") from None
     if not instances:
         raise UserError(f"{path}: expected a list of instances, found none")
-    has_answers = any(instance.answer is not None for instance in instances)
-    seen: set[str] = set()
-    for instance in instances:
-        if instance.id in seen:
-            raise UserError(f"{path}: two instances have the id {instance.id!r}, by which predictions are told apart")
-        seen.add(instance.id)
-        if has_answers and instance.right is None:
-            raise UserError(
-                f"{path}: instance {instance.id}: the answer {instance.answer!r:.60} is not among its "
-                f"{len(instance.candidates)} candidates"
-            )
+    if twice := [name for name, count in Counter(each.id for each in instances).items() if count > 1]:
+        raise UserError(f"{path}: two instances have the id {twice[0]!r}, by which predictions are told apart")
+    if any(instance.answer is not None for instance in instances):
+        for instance in instances:
+            if instance.right is None:
+                raise UserError(
+                    f"{path}: instance {instance.id}: the answer {instance.answer!r:.60} is not among its "
+                    f"{len(instance.candidates)} candidates"
+                )
     return instances
 
 
 def check_size(split: str, count: int) -> list[str]:
     """A warning where a split, "train" or "dev", has not the official number of instances."""
     return size_warning(f"WikiHop {split}", count, "instance", _OFFICIAL_SIZES[split])
-
-
-def check_file(path: Path) -> None:
-    """Raise UserError where there is no file, saying how to get it."""
-    if not path.is_file():
-        raise UserError(f"{path}: no such file. {_HOW_TO_GET}")

@@ -1,7 +1,8 @@
 """WikiHop as a fine-tuning task: which of an instance's candidates answers its query."""
 
+import logging
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,10 @@ from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.target import Candidates, Target
 from nystromformer.tasks.wikihop.chunks import add_special_tokens
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
-from nystromformer.tasks.wikihop.read import check_file, check_size
-from nystromformer.tasks.wikihop.tokens import open_tokens
+from nystromformer.tasks.wikihop.read import check_size, read_instances
 from nystromformer.wording import number_of
+
+logger = logging.getLogger(__name__)
 
 _VALIDATION_STREAM = 31
 
@@ -44,26 +46,21 @@ class WikiHop(Definition):
         self.split_seed = split_seed
         self.target: Target = Candidates()
         self.choices = {"held_out": validation}
-        # Opening hashes a large file.
-        self._tokens = lru_cache(maxsize=None)(
-            lambda path, loading: open_tokens(path, loading.tokenizer, loading.cache)
-        )
+        self._examples = cache(self._read)  # Tokenising takes minutes.
 
     def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return add_special_tokens(tokenizer)
 
     def load(self, loading: Loading) -> Splits:
         train_file, dev_file = (self.source / f"{split}.json" for split in ("train", "dev"))
-        check_file(train_file)
-        if self.validation is None and not dev_file.is_file():
+        if self.validation is None and train_file.is_file() and not dev_file.is_file():
             raise UserError(
                 f"{dev_file}: no such file. Put QAngaroo's dev.json there, or hold out a part of train.json, such as "
                 "by --validation 0.1"
             )
-
+        train = self._examples("train", loading)
         # An instance that fits no row is refused now and not when the training is done.
         self.test(loading)
-        train = self._examples("train", loading)
         warnings = check_size("train", len(train))
         if self.validation is None:
             validation = self._examples("dev", loading)
@@ -107,9 +104,10 @@ class WikiHop(Definition):
                 test_metrics |= {key + ending: value for key, value in metrics.items()}
         return test_metrics
 
-    def _examples(self, split: str, loading: Loading) -> WikiHopExamples:
-        cache = self._tokens(self.source / f"{split}.json", loading)
-        return WikiHopExamples(split, cache, loading.tokenizer, loading.length, loading.most_global)
+    def _read(self, split: str, loading: Loading) -> WikiHopExamples:
+        instances = read_instances(self.source / f"{split}.json")
+        logger.info("WikiHop %s: tokenising %s", split, number_of(len(instances), "instance"))
+        return WikiHopExamples(split, instances, loading.tokenizer, loading.length, loading.most_global)
 
 
 def _describe(examples: WikiHopExamples) -> str:
