@@ -138,27 +138,23 @@ def fit_head(build: Callable[[bool], tuple[Finetuning, Mapping[str, Any]]], fold
     """
     with hold_folder(folder):
         finetuning, facts = build(True)
-        model, history = _fitted(finetuning)
+        model, opened = finetuning.model, finetuning.opened
+        assert isinstance(model, ClassificationModel)
+        assert isinstance(opened.task.target, Pooled)
+        model.eval()
+        parts: list[Rows] = []
+        for examples in (opened.splits.train, opened.splits.validation[""]):
+            with torch.inference_mode(), opened.device.autocast():
+                vectors = finetuning.scores(examples, vectors_of)
+            assert examples.labels is not None
+            parts.append((vectors.double().numpy(), examples.labels))
+        put_head(model, opened.task.target, *parts)
+        with torch.no_grad(), opened.device.autocast():
+            history: list[Validated] = [{"epoch": 0, "step": 1, "metrics": finetuning.validate()}]
         weights = {name: weight.cpu() for name, weight in model.state_dict().items()}
         content = {"format": FORMAT, **facts, "step": 1, "epoch": 0, "history": history, "model": weights}
         write_checkpoint(content, folder / f"{epoch_name(0)}.model")
     return history
-
-
-def _fitted(finetuning: Finetuning) -> tuple[ClassificationModel, list[Validated]]:
-    model, opened = finetuning.model, finetuning.opened
-    assert isinstance(model, ClassificationModel)
-    assert isinstance(opened.task.target, Pooled)
-    model.eval()
-    parts: list[Rows] = []
-    for examples in (opened.splits.train, opened.splits.validation[""]):
-        with torch.inference_mode(), opened.device.autocast():
-            vectors = finetuning.scores(examples, vectors_of)
-        assert examples.labels is not None
-        parts.append((vectors.double().numpy(), examples.labels))
-    put_head(model, opened.task.target, *parts)
-    with torch.no_grad(), opened.device.autocast():
-        return model, [{"epoch": 0, "step": 1, "metrics": finetuning.validate()}]
 
 
 def put_head(model: ClassificationModel, target: Pooled, train: Rows, held_out: Rows) -> None:
