@@ -9,7 +9,7 @@ import sys
 import torch
 from transformers import AutoModel, BertConfig
 
-from nystromformer.interop.drop_in import check, register, report_error
+from nystromformer.interop.drop_in import check, register
 
 
 def main() -> None:
@@ -23,9 +23,8 @@ def main() -> None:
     model.eval()
     tokens = torch.randint(1000, 2000, (2, 500))
     batch = {"input_ids": tokens, "attention_mask": torch.arange(500) < torch.tensor([[500], [180]])}
-    print(check(model, batch))
-    for layer in report_error(model, batch):
-        print(layer)
+    for layer, error in check(model, batch).items():
+        print(f"{layer}: {error:.1%}")
 
 
 if __name__ == "__main__":

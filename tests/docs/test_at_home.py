@@ -23,8 +23,7 @@ def test_transformers(capsys: pytest.CaptureFixture[str]) -> None:
     out = run("In transformers")["out"]
     assert isinstance(out, torch.Tensor)
     assert out.shape == (2, 300, 64)
-    checked, *layers = capsys.readouterr().out.splitlines()
-    assert f"print(check(model, batch))  # {checked}\n" in PAGE.read_text()
+    layers = capsys.readouterr().out.splitlines()
     assert len(layers) == 2
 
 

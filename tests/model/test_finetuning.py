@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from small import LENGTH, small_config
 from torch import Tensor
 
-from nystromformer.model import CandidateHead, CandidateModel, ClassificationModel
+from nystromformer.model import CandidateModel, ClassificationModel
+from nystromformer.model.heads import CandidateHead
 
 
 def tokens(rows: int = 3, length: int = LENGTH) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from nystromformer.attention import AttentionMask
 from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
-from nystromformer.model import Encoder, PretrainingModel, encoder
+from nystromformer.model import Encoder, encoder
 from nystromformer.model.layers import Layer, at_positions
 from nystromformer.model.reversible import run_reversibly
 from nystromformer.model.rotary import Rotation
@@ -158,31 +158,12 @@ def test_of_chunks_no_hidden_layer_is_kept() -> None:
     assert saved_bytes(Encoder(config(feed_forward_chunk=8, **sizes))) < 0.5 * saved_bytes(Encoder(config(**sizes)))
 
 
-def test_pretraining_learns_through_it() -> None:
-    model = PretrainingModel(config(**ATTENTIONS["reformer"], feed_forward_chunk=16), ["mlm", "sop"])
-    out = model(tokens(), torch.tensor([[1, 2], [3, 4]]))
-    assert out.mlm_BKV is not None
-    (out.mlm_BKV.square().mean() + out.order_B2.square().mean()).backward()
-    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
-    names = dict(model.encoder.layers[0].attention.named_parameters())
-    assert "query.weight" in names
-    assert "key.weight" not in names
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"norm": "post"}, 'reversible: expected norm "pre" with it, found "post"'),
         ({"compile": True}, "compile: cannot be combined with reversible layers"),
-        (
-            {"attention_grad_checkpointing": True},
-            "attention_grad_checkpointing: reversible layers are already",
-        ),
         ({"gelu_grad_checkpointing": True}, "gelu_grad_checkpointing: reversible layers are already"),
-        (
-            {"reversible": False, "feed_forward_chunk": 8, "gelu_grad_checkpointing": True},
-            "gelu_grad_checkpointing: with feed_forward_chunk the whole block",
-        ),
     ],
 )
 def test_what_excludes_it_is_refused(changes: dict[str, object], words: str) -> None:

@@ -1,4 +1,4 @@
-"""Rotary positions against complex numbers in float64, transformers' RoFormer and Llama, and what follows of them."""
+"""Rotary positions against complex numbers in float64, transformers' RoFormer, and what follows of them."""
 
 from typing import Any
 
@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import LENGTH, VOCABULARY, small_config
 from torch import Tensor
-from transformers import LlamaConfig, RoFormerConfig, RoFormerModel
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+from transformers import RoFormerConfig, RoFormerModel
 
-from nystromformer.attention import create_attention
 from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
 from nystromformer.interop.formats.table import BERT
@@ -79,15 +77,6 @@ def test_products_depend_on_the_distance_alone(first: int, second: int, shift: i
     torch.testing.assert_close(q[first] @ k[second], q[first + shift] @ k[second + shift], rtol=0, atol=2e-5)
 
 
-def test_the_layout_is_llamas() -> None:
-    theirs = LlamaRotaryEmbedding(LlamaConfig(hidden_size=32, num_attention_heads=2, rope_theta=10000.0))
-    q, k = heads(2, 50, 2, 16), heads(2, 50, 2, 16, seed=1)
-    expected = apply_rotary_pos_emb(q, k, *theirs(q, torch.arange(50)[None]), unsqueeze_dim=2)
-    rotation = Rotary(2, 16, 64)(50, CPU)
-    for mine, other in zip((q, k), expected, strict=True):
-        torch.testing.assert_close(rotated(mine, rotation), other, rtol=0, atol=1e-5)
-
-
 def test_with_softmax_it_is_roformer() -> None:
     """Which turns neighbours: the rows of its projections of queries and keys in another order."""
     torch.manual_seed(0)
@@ -141,19 +130,6 @@ def test_every_attention_trains_and_keeps_padding_out(case: Case) -> None:
             assert (after - out.mlm_BKV).abs().max() > 0, "the step did something"
 
 
-@pytest.mark.parametrize("case", FIRST, ids=lambda case: case.id)
-def test_it_is_refused_where_no_query_meets_a_key(case: Case) -> None:
-    attention = {"name": case.name, **case.parameters}
-    needs = create_attention(case.name, num_heads=2, head_dim=8, max_length=LENGTH, **case.parameters).needs
-    if not (needs.no_query or needs.no_key):
-        config(attn_type=attention, **ALONE)
-        return
-    words = rf'model\.positions: expected "learned", found "rotary": .* which are not compared in {case.name}$'
-    for attn_type in (attention, ["softmax", attention]):
-        with pytest.raises(UserError, match=words):
-            config(attn_type=attn_type, **ALONE)
-
-
 def test_one_rotation_serves_all_layers_and_later_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     original = rotary._rotation
@@ -184,29 +160,6 @@ def test_under_autocast(dtype: torch.dtype) -> None:
     out.sum().backward()
     assert (out - expected).norm() < 0.03 * expected.norm()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
-
-
-@pytest.mark.parametrize("shared", [False, True], ids=["softmax", "reformer"])
-def test_computed_again_in_the_backward_pass_gradients_are_the_same(shared: bool) -> None:
-    changes = SOFTMAX | ({"attn_type": {"name": "reformer", "chunk_length": 6}} if shared else {})
-    gradients = []
-    for recompute in (False, True):
-        model = encoder(**changes, attention_grad_checkpointing=recompute).train()
-        gradients.append(torch.autograd.grad(model(tokens()).square().sum(), list(model.parameters())))
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_the_whole_encoder_compiles_as_one_graph() -> None:
-    torch._dynamo.reset()
-    model = encoder(**SOFTMAX).eval()
-    model(tokens(length=10))  # what is kept from here must not be compiled in
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    for length in (17, LENGTH, 9):
-        keep = torch.arange(length).expand(2, -1) < length - 3
-        x = tokens(length=length)
-        torch.testing.assert_close(compiled(x, keep), model(x, keep), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -240,6 +193,7 @@ def test_one_exported_program_serves_every_length() -> None:
     ("changes", "words"),
     [
         ({"head_dim": 7, "transformer_dim": 14}, r'model\.head_dim: expected an even number with .*"rotary".*found 7'),
+        ({"attn_type": "synthesizer", **ALONE}, r'model\.positions: expected "learned", found "rotary": .*synthesizer$'),
         ({"position_offset": 0}, r'model\.position_offset: expected nothing or 2, .*"rotary", which have no table, fo'),
     ],
 )

@@ -45,10 +45,6 @@ def tokens(batch: int = 2, length: int = LENGTH) -> Tensor:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"feed_forward": "glu"},
-        {"norm_type": "rms_norm"},
-        {"bias": False},
-        {"bias": False, "norm_type": "rms_norm", "embedding_dim": 8},
         {"norm": "pre", "skip_first_prenorm": True},
         MODERN,
         {**MODERN, "bias": True},

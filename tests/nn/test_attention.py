@@ -76,19 +76,15 @@ def test_options() -> None:
     shared = AttentionMask(keep(20))
     layer = NystromAttention(E, H, num_landmarks=M)
     assert torch.equal(layer(tokens(), shared), layer(tokens(), shared.keep_BN))
-    assert "dim=32" in repr(layer)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ({"dim": 30, "heads": 4}, "expected dim to be a multiple of heads, found dim = 30 and heads = 4"),
-        ({"dim": 32, "heads": 0}, "expected dim to be a multiple of heads"),
         ({"attention": "nystrm"}, 'unknown attention "nystrm"'),
         ({"landmark": 3}, "landmark"),
         ({"attention": "linformer"}, "linformer learns weights for each position: expected max_length"),
-        ({"max_length": 99}, "max_length = 99 has no effect: nystrom takes input of any length"),
-        ({"attention": "linformer", "max_length": 0}, "max_length must be at least 1, found 0"),
         ({"attention": NystromConfig(), "num_landmarks": 3}, "the config already contains the parameters"),
         ({"dropout": 1.5}, "p must be a probability"),
     ],

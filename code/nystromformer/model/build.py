@@ -48,9 +48,6 @@ class PretrainingModel(nn.Module):
             tokens_BN, mask, types_BN: as for Encoder.
             positions_BK: the masked positions, int64; padded entries may name any position.
             labels_BK: as for `MaskedLMHead.sums`.
-
-        Raises:
-            ValueError: a mask in the positions' place; as of Encoder.
         """
         if positions_BK.dtype == torch.bool:
             raise ValueError(

@@ -18,10 +18,7 @@ class Dropout(nn.Module):
 
     On a CPU each entry takes 16 random bits, so that `p` is rounded to a multiple of 2⁻¹⁶, and the rest is scaled by
     what is exact for that: torch's own draws one number an entry on one core and takes four times as long. All random
-    numbers are the default generator's.
-
-    Raises:
-        ValueError: a probability that is not from 0 to MOST_DROPOUT; from 2⁻¹⁷ below one on it would be rounded to one.
+    numbers are the default generator's. From 2⁻¹⁷ below one on, `p` would be rounded to one, and is refused.
     """
 
     def __init__(self, p: float) -> None:
@@ -39,8 +36,6 @@ class Dropout(nn.Module):
         dropped = F.dropout(x, self.p)
         return dropped if residual is None else residual + dropped
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}"
 
 
 class _CpuDropout(torch.autograd.Function):

@@ -34,24 +34,12 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(config.dropout_prob if apart is None else apart)
 
     def forward(self, tokens_BN: Tensor, types_BN: Tensor | None = None) -> Tensor:
-        """Embed.
-
-        Args:
-            tokens_BN: token ids.
-            types_BN: sentence types; None means type 0 everywhere.
-
-        Raises:
-            ValueError: more tokens than `max_seq_len`, or none.
-        """
+        """Embed token ids; without sentence types all are of type 0."""
         return self.finish(self.word(tokens_BN), types_BN)
 
     def finish(self, x_BNE: Tensor, types_BN: Tensor | None = None) -> Tensor:
         """Add positions and types to what stands for the tokens, project, normalise and drop; (B, N, `embedding_dim`)
-        -> (B, N, E).
-
-        Raises:
-            ValueError: more tokens than `max_seq_len`, or none.
-        """
+        -> (B, N, E). ValueError: more tokens than `max_seq_len`, or none."""
         length = x_BNE.shape[1]
         if not torch.compiler.is_exporting() and length == 0:
             raise ValueError("expected at least one token per row, found none; pad empty rows and mask them")

@@ -93,7 +93,7 @@ class Encoder(LayerStack):
         types_BN: Tensor | None = None,
         positions_BK: Tensor | None = None,
     ) -> Tensor:
-        """Encode.
+        """(B, N, E), or (B, K, E) at the wanted positions. What stands at masked positions has no meaning.
 
         Args:
             tokens_BN: token ids, int64.
@@ -101,12 +101,6 @@ class Encoder(LayerStack):
             types_BN: sentence types, int64; None means type 0.
             positions_BK: positions whose vectors are wanted, int64, repeated at will; None means all. The last layer
                 then computes what follows its attention at these positions only, which changes none of them.
-
-        Returns:
-            (B, N, E), or (B, K, E) at the wanted positions. What stands at masked positions has no meaning.
-
-        Raises:
-            ValueError: input longer than `max_seq_len`, or a mask that does not fit.
         """
         shared = AttentionMask(mask) if isinstance(mask, Tensor) else mask
         return self.run_layers(self.embeddings(tokens_BN, types_BN), shared, positions_BK)
@@ -119,11 +113,7 @@ class Encoder(LayerStack):
 
 
 def first_of_rows(rows: Tensor, mask: Tensor | AttentionMask | None) -> Tensor:
-    """The position of each row's first valid token, (B, 1) int64: not 0 where padding stands before it.
-
-    Args:
-        rows: of any kind, (B, …).
-    """
+    """The position of each row's first valid token, (B, 1) int64: not 0 where padding stands before it; rows (B, …)."""
     if mask is None:
         return torch.zeros(len(rows), 1, dtype=torch.int64, device=rows.device)
     keep_BN = mask.keep_BN if isinstance(mask, AttentionMask) else mask

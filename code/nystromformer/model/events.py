@@ -111,15 +111,6 @@ class RecurrentEncoder(nn.Module):
         return hidden_BNE[:, 0] if self.pooling == "first" else mean_of_rows(hidden_BNE, mask_BN)
 
 
-def build_event_encoder(
-    config: ModelConfig, categories: Sequence[int], numbers: int, network: Network
-) -> EventEncoder | RecurrentEncoder:
-    """The encoder that a network's name stands for."""
-    if network == "encoder":
-        return EventEncoder(config, categories, numbers)
-    return RecurrentEncoder(config, categories, numbers, network)
-
-
 class EventModel(nn.Module):
     """Class logits of a row of events, from the newest event's vector or the mean, as `pooling` says."""
 
@@ -127,7 +118,11 @@ class EventModel(nn.Module):
         self, config: ModelConfig, categories: Sequence[int], numbers: int, network: Network, classes: int
     ) -> None:
         super().__init__()
-        self.encoder = build_event_encoder(config, categories, numbers, network)
+        self.encoder = (
+            EventEncoder(config, categories, numbers)
+            if network == "encoder"
+            else RecurrentEncoder(config, categories, numbers, network)
+        )
         self.head = ClassificationHead(config.transformer_dim, classes, config.dropout_prob)
 
     def forward(self, categories_BNC: Tensor, numbers_BNF: Tensor, mask_BN: Tensor) -> Tensor:

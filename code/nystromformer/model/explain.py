@@ -6,7 +6,8 @@ Shapes: B rows, N tokens, L layers, H heads, E width, C classes, I instances of 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -51,7 +52,7 @@ def explain(
         tokens_BN, mask_BN, types_BN, rows_I: as for the model.
         classes_I: of which class the score is explained, int64; None: each instance's highest.
         class_scores: from the model's scores (I, any number) to those of the classes (I, C); None: they are these.
-        rows_at_a_time: whose activations are held; None: of all. Fewer are computed twice.
+        rows_at_a_time: whose activations are held; None: of all.
 
     Raises:
         ValueError: a model in training mode, whose dropout would be explained; or an attention that has no weights.
@@ -59,26 +60,23 @@ def explain(
     if model.training:
         raise ValueError("expected a model in evaluation mode: call model.eval() first")
     size = rows_at_a_time or len(tokens_BN)
-    pieces = [slice(start, start + size) for start in range(0, len(tokens_BN), size)]
+    given = (tokens_BN, mask_BN, types_BN)
+    pieces = list(zip(*(repeat(None) if each is None else each.split(size) for each in given), strict=False))
     # A score depends on a row by its pooled vector alone: its slope there is what each piece is differentiated with.
-    whole = _forward(model, tokens_BN, mask_BN, types_BN, pieces[0]) if len(pieces) == 1 else None
-    if whole is not None:
-        pooled_BE = whole.pooled_BE
-    else:
-        with torch.no_grad():
-            pooled_BE = torch.cat([model.pooled(*_rows(piece, tokens_BN, mask_BN, types_BN)) for piece in pieces])
-    leaf_BE = pooled_BE.detach().requires_grad_()
+    with torch.no_grad():
+        pooled_BE = torch.cat([model.pooled(*piece) for piece in pieces]).requires_grad_()
     with torch.enable_grad():
-        scores_IC = model.logits(leaf_BE, rows_I).float()
+        scores_IC = model.logits(pooled_BE, rows_I).float()
         scores_IC = scores_IC if class_scores is None else class_scores(scores_IC)
         chosen_I = scores_IC.argmax(-1) if classes_I is None else classes_I
-        (slope_BE,) = torch.autograd.grad(scores_IC.gather(1, chosen_I[:, None]).sum(), leaf_BE)
+        (slope_BE,) = torch.autograd.grad(scores_IC.gather(1, chosen_I[:, None]).sum(), pooled_BE)
     attention, steepness = [], []
-    for piece in pieces:
-        seen = whole or _forward(model, tokens_BN, mask_BN, types_BN, piece)
-        (gradient_BNE,) = torch.autograd.grad(seen.pooled_BE, seen.embedded, slope_BE[piece])
-        steepness.append((gradient_BNE * seen.embedded.detach()).sum(-1).float())
-        attention.append(torch.stack([_pooled(call, model.encoder.pooling) for call in seen.calls], dim=1))
+    for piece, slope in zip(pieces, slope_BE.split(size), strict=True):
+        with torch.enable_grad(), _watched(model.encoder) as (embedded, calls):
+            found_BE = model.pooled(*piece)
+        (gradient_BNE,) = torch.autograd.grad(found_BE, embedded, slope)
+        steepness.append((gradient_BNE * embedded[0].detach()).sum(-1).float())
+        attention.append(torch.stack([_pooled(call, model.encoder.pooling) for call in calls], dim=1))
     attention_BLN, steepness_BN = torch.cat(attention), torch.cat(steepness)
     if rows_I is not None:
         attention_BLN = attention_BLN / rows_I.repeat_interleave(rows_I)[:, None, None]
@@ -88,58 +86,36 @@ def explain(
     return Explanation(scores_IC.detach(), chosen_I, attention_BLN, steepness_BN)
 
 
-@dataclass(frozen=True)
-class _Call:
+class _Call(NamedTuple):
     core: Attention
     q_BHND: Tensor
     k_BHND: Tensor
     mask: AttentionMask | None
 
 
-class _Seen:
-    """What a forward showed."""
+@contextmanager
+def _watched(encoder: Encoder) -> Iterator[tuple[list[Tensor], list[_Call]]]:
+    """What a forward embeds, one tensor, from which the rest is differentiated; and what its attentions are given."""
+    embedded: list[Tensor] = []
+    calls: list[_Call] = []
 
-    def __init__(self) -> None:
-        self.pooled_BE = torch.empty(0)
-        self.calls: list[_Call] = []
-        self.embedded = torch.empty(0)
+    def embedding(module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
+        embedded.append(out.detach().requires_grad_())
+        return embedded[0]
 
-    def attended(self, core: nn.Module, args: tuple[Any, ...]) -> None:
+    def attended(core: nn.Module, args: tuple[Any, ...]) -> None:
         assert isinstance(core, Attention)
         q_BHND, k_BHND, _, mask = args
         own_BHND = q_BHND.detach()
         # What has one projection for both is asked with one.
-        self.calls.append(_Call(core, own_BHND, own_BHND if k_BHND is q_BHND else k_BHND.detach(), mask))
+        calls.append(_Call(core, own_BHND, own_BHND if k_BHND is q_BHND else k_BHND.detach(), mask))
 
-    def embedding(self, module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
-        self.embedded = out.detach().requires_grad_()
-        return self.embedded
-
-
-def _forward(
-    model: ClassificationModel, tokens_BN: Tensor, mask_BN: Tensor | None, types_BN: Tensor | None, piece: slice
-) -> _Seen:
-    with torch.enable_grad(), _watched(model.encoder) as seen:
-        seen.pooled_BE = model.pooled(*_rows(piece, tokens_BN, mask_BN, types_BN))
-    return seen
-
-
-def _rows(
-    piece: slice, tokens_BN: Tensor, mask_BN: Tensor | None, types_BN: Tensor | None
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    mask, types = (None if each is None else each[piece] for each in (mask_BN, types_BN))
-    return tokens_BN[piece], mask, types
-
-
-@contextmanager
-def _watched(encoder: Encoder) -> Iterator[_Seen]:
-    seen = _Seen()
-    handles = [encoder.embeddings.register_forward_hook(seen.embedding)]
+    handles = [encoder.embeddings.register_forward_hook(embedding)]
     for layer in encoder.layers:
         assert isinstance(layer, Layer)
-        handles.append(layer.attention.core.register_forward_pre_hook(seen.attended))
+        handles.append(layer.attention.core.register_forward_pre_hook(attended))
     try:
-        yield seen
+        yield embedded, calls
     finally:
         # Before the backward, in which reversible layers are computed again.
         for handle in handles:

@@ -96,9 +96,6 @@ class SequenceModel(nn.Module):
     Args:
         sequences: 1, or 2 of a pair: rows 0 … I-1 are then the first ones, I … 2I-1 the second.
         guesses_tokens: have a head that guesses masked tokens, too.
-
-    Raises:
-        ValueError: another number of sequences.
     """
 
     def __init__(self, config: ModelConfig, num_classes: int, sequences: int = 1, guesses_tokens: bool = False) -> None:
@@ -120,9 +117,7 @@ class SequenceModel(nn.Module):
         """Logits (I, C) and, where tokens are to be guessed, of each row what `token_sums` says, (B, 3).
 
         Args:
-            tokens_BN, mask: as for Encoder.
-            positions_BK, guessed_BK: where tokens are masked and which they were, int64, IGNORED where none is; None:
-                none are guessed.
+            positions_BK, guessed_BK: where tokens are masked and which they were, int64, IGNORED where none is.
         """
         hidden_BNE = self.encoder(tokens_BN, mask)
         logits_IC = self.head(self.encoder.pool(hidden_BNE, mask))

@@ -46,20 +46,12 @@ class MaskedLMHead(nn.Module):
         self.apply(initialize)
 
     def forward(self, hidden_BKE: Tensor, word_VE: Tensor) -> Tensor:
-        """Logits (B, K, V).
-
-        Args:
-            hidden_BKE: the encoder's output at the positions.
-            word_VE: the word embedding's weight.
-        """
+        """Logits (B, K, V) of the encoder's output at the positions, by the word embedding's weight."""
         return nn.functional.linear(self._before_logits(hidden_BKE), word_VE, self.bias)
 
     def sums(self, hidden_BKE: Tensor, word_VE: Tensor, labels_BK: Tensor) -> Tensor:
-        """Loss sum, number right and number counted, (3,), without holding the logits; arguments as for `forward`.
-
-        Args:
-            labels_BK: int64; IGNORED where a position does not count.
-        """
+        """Loss sum, number right and number counted, (3,), without holding the logits; labels int64, IGNORED where a
+        position does not count."""
         x_BKE = self._before_logits(hidden_BKE)
         return linear_cross_entropy(x_BKE.flatten(0, 1), word_VE, self.bias, labels_BK.flatten(), IGNORED)
 

@@ -147,11 +147,7 @@ class Layer(nn.Module):
         positions_BK: Tensor | None = None,
         rotation: Rotation | None = None,
     ) -> Tensor:
-        """(B, N, E), or at the given positions only, (B, K, E): all that follows the attention is by position.
-
-        Args:
-            rotation: of rotary positions, by which queries and keys are turned.
-        """
+        """(B, N, E), or at the given positions only, (B, K, E): all that follows the attention is by position."""
         residual = at_positions(x_BNE, positions_BK)
         if self.pre_norm:
             x = self.attended(x_BNE, mask, positions_BK, residual, rotation)
@@ -182,16 +178,10 @@ class Layer(nn.Module):
 
 
 def at_positions(x_BNE: Tensor, positions_BK: Tensor | None) -> Tensor:
-    """(B, K, E): the vectors at the given positions of each row; all of them, (B, N, E), where none are given.
-
-    Raises:
-        ValueError: a mask instead of positions.
-    """
+    """(B, K, E): the vectors at the given positions of each row; all of them, (B, N, E), where none are given."""
     if positions_BK is None:
         return x_BNE
     B, N, E = x_BNE.shape
-    if positions_BK.dtype == torch.bool:
-        raise ValueError("positions: expected numbers of tokens, int64, found a mask of bool")
     rows = positions_BK + torch.arange(B, device=x_BNE.device)[:, None] * N
     return x_BNE.reshape(B * N, E).index_select(0, rows.flatten()).view(B, positions_BK.shape[1], E)
 

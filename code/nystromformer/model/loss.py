@@ -27,10 +27,7 @@ def linear_cross_entropy(
 
     Differentiable in the loss sum. The plain way holds the logits, their log-softmax and its gradient; this one turns
     a chunk of logits at a time into their gradient, in place, as soon as they are there. Under autocast products run
-    in its precision and the softmax in float32.
-
-    Args:
-        labels_T: int64; `ignored` where a position does not count.
+    in its precision and the softmax in float32. Labels are int64, `ignored` where a position does not count.
     """
     device = hidden_TE.device.type
     if torch.is_autocast_enabled(device):

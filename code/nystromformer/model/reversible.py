@@ -9,7 +9,7 @@ Shapes: B batch, N tokens, K of their positions, E width.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,9 +32,6 @@ def run_reversibly(
 
     The last layer is computed as any other: it may then be at some positions only, and what it keeps is no more than
     what the backward pass holds of each of the others when their turn comes.
-
-    Args:
-        rotations: of each layer.
     """
     # The sums of 16 bits could not be undone.
     x_BNE = x_BNE.to(torch.promote_types(x_BNE.dtype, torch.float32))
@@ -51,17 +48,6 @@ def run_reversibly(
     y1 = last.attended(x2, mask, positions_BK, at_positions(x1, positions_BK), rotations[-1])
     y2 = last.fed_forward(y1, residual=at_positions(x2, positions_BK))
     return (y1 + y2) / 2
-
-
-_Autocast = tuple[str, torch.dtype, bool]
-"""Kind of device, dtype and whether it is on."""
-
-
-class _State(NamedTuple):
-    """What a branch must find again to compute the same once more."""
-
-    generators: list[Tensor]
-    decisions: list[Tensor]
 
 
 class _Stack(torch.autograd.Function):
@@ -82,16 +68,17 @@ class _Stack(torch.autograd.Function):
             for layer, rotation in zip(layers, rotations[: len(layers)], strict=True)
         ]
         kind = x.device.type
-        ctx.autocast = kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
-        ctx.states = []
+        # What is cast without gradients must not be found again where gradients are asked for.
+        settings = kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
+        ctx.autocast = partial(torch.autocast, *settings, cache_enabled=False)
+        ctx.states = []  # of each branch: what it must find again to compute the same once more
         y1, y2 = x, x
-        with _autocast(ctx.autocast):
+        with ctx.autocast():
             for attended, fed_forward, layer in ctx.branches:
                 generators = _generators(layer, x.device)
                 with recorded() as decisions:
                     y1 = y1 + attended(y2)
-                ctx.states.append(_State(generators, decisions))
-                ctx.states.append(_State(_generators(layer, x.device), []))
+                ctx.states += [(generators, decisions), (_generators(layer, x.device), [])]
                 y2 = y2 + fed_forward(y1)
         ctx.save_for_backward(y1, y2)
         return y1, y2
@@ -102,46 +89,28 @@ class _Stack(torch.autograd.Function):
         y1, y2 = ctx.saved_tensors
         gradients: dict[Tensor, Tensor] = {}
         states = list(ctx.states)
-        for attended, fed_forward, layer in reversed(ctx.branches):
+
+        def again(
+            branch: Callable[[Tensor], Tensor], layer: Layer, x: Tensor, upstream: Tensor
+        ) -> tuple[Tensor, Tensor]:
+            """What a branch gave, computed once more, and the gradient of its input."""
             own = [p for p in layer.parameters() if p.requires_grad]
-            rest = own, ctx.autocast, gradients
-            branch, of_input = _again(fed_forward, y1, of_y2, states.pop(), *rest)
+            x = x.detach().requires_grad_()
+            with torch.enable_grad(), ctx.autocast(), _replayed(*states.pop(), x.device):
+                out = branch(x)
+            of_x, *of_own = torch.autograd.grad(out, [x, *own], upstream.to(out.dtype), allow_unused=True)
+            for parameter, gradient in zip(own, of_own, strict=True):
+                if gradient is not None:
+                    known = gradients.get(parameter)
+                    gradients[parameter] = gradient if known is None else known + gradient
+            return out.detach(), of_x
+
+        for attended, fed_forward, layer in reversed(ctx.branches):
+            branch, of_input = again(fed_forward, layer, y1, of_y2)
             y2, of_y1 = y2 - branch, of_y1 + of_input
-            branch, of_input = _again(attended, y2, of_y1, states.pop(), *rest)
+            branch, of_input = again(attended, layer, y2, of_y1)
             y1, of_y2 = y1 - branch, of_y2 + of_input
         return (of_y1 + of_y2, None, None, None, *(gradients.get(p) for p in ctx.parameters))
-
-
-def _again(
-    branch: Callable[[Tensor], Tensor],
-    x: Tensor,
-    upstream: Tensor,
-    state: _State,
-    own: Sequence[Tensor],
-    autocast: _Autocast,
-    gradients: dict[Tensor, Tensor],
-) -> tuple[Tensor, Tensor]:
-    """What a branch gave, computed once more, and the gradient of its input.
-
-    Args:
-        upstream: the gradient of what it gave.
-        own: the layer's parameters, whose gradients are added to those in `gradients`.
-    """
-    x = x.detach().requires_grad_()
-    with torch.enable_grad(), _autocast(autocast), _replayed(state, x.device):
-        out = branch(x)
-    of_x, *of_own = torch.autograd.grad(out, [x, *own], upstream.to(out.dtype), allow_unused=True)
-    for parameter, gradient in zip(own, of_own, strict=True):
-        if gradient is not None:
-            known = gradients.get(parameter)
-            gradients[parameter] = gradient if known is None else known + gradient
-    return out.detach(), of_x
-
-
-def _autocast(settings: _Autocast) -> torch.autocast:
-    kind, dtype, enabled = settings
-    # What is cast without gradients must not be found again where gradients are asked for.
-    return torch.autocast(kind, dtype, enabled, cache_enabled=False)
 
 
 def _generators(layer: Layer, device: torch.device) -> list[Tensor]:
@@ -153,10 +122,10 @@ def _generators(layer: Layer, device: torch.device) -> list[Tensor]:
 
 
 @contextmanager
-def _replayed(state: _State, device: torch.device) -> Iterator[None]:
-    with repeated(state.decisions), torch.random.fork_rng([device] if device.type == "cuda" else []):
-        if state.generators:
-            torch.set_rng_state(state.generators[0])
-        if len(state.generators) > 1:
-            torch.cuda.set_rng_state(state.generators[1], device)
+def _replayed(generators: list[Tensor], decisions: list[Tensor], device: torch.device) -> Iterator[None]:
+    with repeated(decisions), torch.random.fork_rng([device] if device.type == "cuda" else []):
+        if generators:
+            torch.set_rng_state(generators[0])
+        if len(generators) > 1:
+            torch.cuda.set_rng_state(generators[1], device)
         yield

@@ -26,8 +26,6 @@ class Rotation(NamedTuple):
 class Rotary:
     """`rotary(length, device)`: the rotation of positions 0 … length - 1, which all layers share.
 
-    Its angles grow by `theta` ** (-2i / D) from a token to the next.
-
     It is kept from one call to the next, for rows up to the longest so far. It is no buffer of a module: a model that
     is cast to 16 bits would lose its digits, and a DDP would send it around.
     """

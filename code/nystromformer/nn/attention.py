@@ -6,9 +6,8 @@ Shapes: B batch, H heads, N tokens, D head dim, E width.
 from torch import Tensor, nn
 
 from nystromformer.attention import AttentionMask, create_attention
-from nystromformer.config import AttentionConfig, attention_config
+from nystromformer.config import AttentionConfig
 from nystromformer.model.dropout import Dropout
-from nystromformer.nn.lengths import check_max_length
 
 
 class NystromAttention(nn.Module):
@@ -22,12 +21,12 @@ class NystromAttention(nn.Module):
             (queries or keys of some) is not projected.
         qkv_bias: whether the projections of queries, keys and values have a bias; that of the output has one.
         dropout: probability with which an entry of the output is zeroed in training.
-        max_length: tokens of the longest input, for methods that learn something for each place, and for these alone.
+        max_length: tokens of the longest input, for methods that learn something for each place.
         parameters: the attention's own, such as `num_landmarks=64, conv_kernel_size=33`.
 
     Raises:
         ValueError: a width that the heads do not divide, an unknown attention, impossible parameters, a `max_length`
-            that is missing or has no effect.
+            that is missing.
 
     Where the method draws random numbers anew in training, tell it of each step: `layer.core.at_step(step)`.
 
@@ -50,10 +49,8 @@ class NystromAttention(nn.Module):
     ) -> None:
         super().__init__()
         head_dim = head_dim_of(dim, heads) if head_dim is None else head_dim
-        config = attention_config(attention, **parameters)
-        check_max_length([config], max_length)
         self.dim, self.heads, self.head_dim = dim, heads, head_dim
-        self.core = create_attention(config, num_heads=heads, head_dim=head_dim, max_length=max_length)
+        self.core = create_attention(attention, num_heads=heads, head_dim=head_dim, max_length=max_length, **parameters)
         # Without it NaN at masked positions would reach the gradients of the projections.
         self.zeroes_masked = self.core.holds.masking
         needs = self.core.needs
@@ -65,15 +62,12 @@ class NystromAttention(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | AttentionMask | None = None) -> Tensor:
-        """Attend.
+        """(B, N, E): what stands at masked positions has no meaning.
 
         Args:
             x: (B, N, E), any number of tokens.
             mask: None (all tokens count), bool (B, N) with True = keep, in any pattern, or an AttentionMask, which
                 layers share.
-
-        Returns:
-            (B, N, E). What stands at masked positions has no meaning: of the attention nothing, and the bias.
 
         Raises:
             ValueError: another shape, or a mask that does not fit.
@@ -93,16 +87,9 @@ class NystromAttention(nn.Module):
         dropped: Tensor = self.dropout(out_BNE)
         return dropped
 
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
-
 
 def head_dim_of(dim: int, heads: int) -> int:
-    """D of heads that share the width.
-
-    Raises:
-        ValueError: heads that do not divide it.
-    """
+    """D of heads that share the width; ValueError where they do not divide it."""
     if heads < 1 or dim < 1 or dim % heads:
         raise ValueError(f"expected dim to be a multiple of heads, found dim = {dim} and heads = {heads}")
     return dim // heads

@@ -1,19 +1,15 @@
-"""What transformers calls in the place of softmax: a function of its masks, and one of each layer's attention; and a
-line in the log where a model took a registered name and runs its own attention all the same.
+"""What transformers calls in the place of softmax: a function of its masks, and one of each layer's attention.
 
 Shapes: B batch, H heads, N tokens, D head dim.
 """
 
-import functools
-import logging
 import math
 import weakref
-from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
@@ -21,36 +17,24 @@ from nystromformer.attention import Attention, AttentionMask, create_attention
 from nystromformer.attention.swapped import AttentionDropout, kept_of_additive
 from nystromformer.config.attention import AttentionConfig
 
-_REFUSED = {
-    "position_bias": "it adds a position bias to the scores of each pair of tokens, which are never formed",
-    "softcap": "it caps the scores of each pair of tokens, which are never formed",
-    **dict.fromkeys(("s_aux", "sinks"), "its softmax has sinks, learned scores beside those of the keys"),
-    "output_attentions": "the N x N weights are never formed; `weights` of an attention gives those of chosen tokens",
-}
-"""Arguments of a call that change what a softmax computes, or ask for what is never there: why each is refused."""
 _HARMLESS = {
     *("position_ids", "position_embeddings", "cache_position", "use_cache", "deterministic", "layer_idx"),
     *("max_length_q", "max_length_k", "num_items_in_batch", "return_dict", "output_hidden_states"),
     *("output_router_logits", "past_key_values", "past_key_value", "interpolate_pos_encoding"),
 }
-"""Those that are for others: what they say is in the queries and keys already, or of no concern to an attention."""
-
-NEVER_CALLS = (
-    '%s accepted attn_implementation="%s" and never calls it: its code computes the attention by itself (not through '
-    "transformers' AttentionInterface), and nothing is swapped"
-)
-
-logger = logging.getLogger(__name__)
-_CALLED: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-"""Layers that have called a registered attention."""
+"""Arguments that are for others: what they say is in the queries and keys already, or of no concern to an attention."""
 
 
 class Call(NamedTuple):
-    """A layer's attention as it was computed. Where it was the layer's own, nothing but the module is told."""
+    """A layer's attention as it was computed."""
 
     module: nn.Module
-    attention: tuple[Tensor, Tensor, Tensor, AttentionMask | None, Tensor] | None
-    """Scaled queries, keys and values, (B, H, N, D) each, the mask, and the output."""
+    q_BHND: Tensor
+    """Scaled, so that its products with the keys are to be divided by √D."""
+    k_BHND: Tensor
+    v_BHND: Tensor
+    mask: AttentionMask | None
+    out_BHND: Tensor
 
 
 class DropIn:
@@ -67,7 +51,6 @@ class DropIn:
         self.observers: list[Callable[[Call], None]] = []
         self._modules: dict[tuple[int, int, int, torch.device], Attention] = {}
         self._shared: tuple[weakref.ref[Tensor], AttentionMask] | None = None
-        self._said = False
 
     def mask(
         self,
@@ -133,19 +116,14 @@ class DropIn:
             ValueError: what is not bidirectional self-attention with a mask for each token alone; dropout of weights,
                 where it was registered so.
         """
-        if not torch.compiler.is_compiling():
-            _CALLED.add(module)
         where = type(module).__name__
         if is_causal is None:
             is_causal = getattr(module, "is_causal", getattr(module, "is_decoder", False))
         if is_causal:
             self._refuse(where, "it is causal, and no landmark can hide what follows from a token")
         if sliding_window is not None:
-            self._say_windows(where)
             if attention_mask is not None and attention_mask.ndim == 2:
                 attention_mask = attention_mask[:, None, None]
-            for observe in self.observers:
-                observe(Call(module, None))
             options = {"is_causal": False, "sliding_window": sliding_window, **others}
             own, _ = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
             return own, None
@@ -166,29 +144,17 @@ class DropIn:
         mask = self._mask_of(where, attention_mask, query)
         out = self._module(module, query)(query, key, value, mask)
         for observe in self.observers:
-            observe(Call(module, (query, key, value, mask, out)))
+            observe(Call(module, query, key, value, mask, out))
         return out.transpose(1, 2).contiguous(), None
-
-    def _say_windows(self, where: str) -> None:
-        if not self._said and not torch.compiler.is_compiling():
-            self._said = True
-            logger.warning(
-                '%s: layers with a sliding window keep their own attention (sdpa) under attn_implementation="%s"; '
-                "those without one use the new attention",
-                where,
-                self.name,
-            )
 
     def _check(
         self, where: str, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, others: dict[str, Any]
     ) -> None:
         for name, found in others.items():
-            if found is None or found is False or name in _HARMLESS:
-                continue
-            reason = _REFUSED.get(name, f"it passes {name}, of which it is not known what it does to the scores")
-            self._refuse(where, reason)
+            if found is not None and found is not False and name not in _HARMLESS:
+                self._refuse(where, f"it passes {name}, which may change scores of pairs of tokens that are not formed")
         if getattr(getattr(module, "config", None), "output_attentions", False):
-            self._refuse(where, _REFUSED["output_attentions"])
+            self._refuse(where, "output_attentions: the N x N weights are never formed")
         crosses = "cross" in where.lower() or getattr(module, "is_cross_attention", False)
         if crosses or query.shape[2] != key.shape[2]:
             self._refuse(
@@ -200,27 +166,23 @@ class DropIn:
             found = f"{value.shape[3]} and {query.shape[3]}"
             self._refuse(where, f"its values and queries differ in their dimensions, {found}")
 
-    def _refuse(self, where: str, reason: str) -> None:
+    def _refuse(self, where: str, reason: str) -> NoReturn:
         raise ValueError(f'{where} cannot run attn_implementation="{self.name}": {reason}')
 
     def _mask_of(self, where: str, mask: Tensor | None, query: Tensor) -> AttentionMask | None:
         """The same for all layers of a forward; of a model's own mask, if it says the same to all queries and heads."""
         if mask is None:
             return None
-        if not torch.compiler.is_compiling() and self._shared is not None:
-            handed_out, made = self._shared
-            if handed_out() is mask:
-                return made
-        if mask.ndim == 4:
-            if not all(mask.shape[axis] == 1 or mask.stride(axis) == 0 for axis in (1, 2)):
-                self._refuse(
-                    where,
-                    f"its mask of the shape {tuple(mask.shape)} may differ from query to query; pass one of the shape "
-                    "(batch, tokens), or (batch, 1, 1, tokens)",
-                )
+        if not torch.compiler.is_compiling() and self._shared is not None and self._shared[0]() is mask:
+            return self._shared[1]
+        if mask.ndim == 4 and all(mask.shape[axis] == 1 or mask.stride(axis) == 0 for axis in (1, 2)):
             mask = mask[:, 0, 0]
         if mask.ndim != 2:
-            self._refuse(where, f"its mask has the shape {tuple(mask.shape)}, expected (batch, tokens)")
+            self._refuse(
+                where,
+                f"its mask of the shape {tuple(mask.shape)} may differ from query to query; pass one of the shape "
+                "(batch, tokens), or (batch, 1, 1, tokens)",
+            )
         mask = mask.expand(query.shape[0], -1)
         return AttentionMask(kept_of_additive(mask) if mask.is_floating_point() else mask.bool())
 
@@ -236,34 +198,3 @@ class DropIn:
                 made = create_attention(self.config, num_heads=key[1], head_dim=key[2])
             self._modules[key] = made.to(query.device).requires_grad_(False)
         return self._modules[key]
-
-
-def watch_models(names: Collection[str]) -> None:
-    """From now on, each model that is given one of these names tells after its first forward pass if it did not use it.
-
-    transformers checks a name by `PreTrainedModel.get_correct_attn_implementation`, when a model is made and when
-    another name is set; it does not look whether the model uses it.
-    """
-    given: Callable[..., str] = PreTrainedModel.get_correct_attn_implementation
-    if hasattr(given, "__wrapped__"):
-        return
-
-    def finish(model: PreTrainedModel, args: object, out: object) -> None:
-        if torch.compiler.is_compiling():
-            return
-        for key in [key for key, each in model._forward_hooks.items() if each is finish]:
-            del model._forward_hooks[key]
-        # What is called in a compiled part is not noted.
-        compiled = any(each._compiled_call_impl is not None for each in model.modules())
-        name = model.config._attn_implementation  # another one may have been set since
-        if not compiled and name in names and _CALLED.isdisjoint(model.modules()):
-            logger.warning(NEVER_CALLS, type(model).__name__, name)
-
-    @functools.wraps(given)
-    def checked(self: PreTrainedModel, *args: Any, **options: Any) -> str:
-        name = given(self, *args, **options)
-        if name in names and finish not in self._forward_hooks.values():
-            self.register_forward_hook(finish)
-        return name
-
-    PreTrainedModel.get_correct_attn_implementation = checked  # type: ignore[method-assign]
