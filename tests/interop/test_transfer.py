@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from small import VOCABULARY, small_config
 from torch import Tensor
 
 from nystromformer.config import ModelConfig, Positions, Resize
-from nystromformer.interop.transfer import DoesNotFit, Transfer, grouped, transfer_weights
+from nystromformer.interop.transfer import DoesNotFit, Transfer, fit_positions, grouped, transfer_weights
 from nystromformer.model import PretrainingModel
 
 SKIP = "encoder.layers.0-1.attention.core.skip.weight"
@@ -148,21 +150,13 @@ def test_another_sentence_type_begins_as_the_first() -> None:
     same(back, source, 32, types=False)
 
 
-def test_attentions_that_differ_by_layer() -> None:
-    before = config()
-    now = config(attn_type=["softmax", {"name": "nystrom", "conv_kernel_size": 9}], conv_kernel_size=None)
-    result = transfer(build(before, 0), before, build(now, 1), now)
-    assert result.left_out == ["encoder.layers.0.attention.core.skip.weight"]
-    assert result.resized == ["encoder.layers.1.attention.core.skip.weight: 5 taps amid 9, zeros around them"]
-
-
 def refused(before: ModelConfig, now: ModelConfig, resize: Resize = "lossless") -> list[str]:
     target = build(now, 1)
     kept = {name: value.clone() for name, value in target.state_dict().items()}
     with pytest.raises(DoesNotFit) as caught:
         transfer(build(before, 0), before, target, now, resize)
     assert all(torch.equal(value, kept[name]) for name, value in target.state_dict().items())
-    return list(caught.value.problems)
+    return list(caught.value.args)
 
 
 POSITIONS, SENTENCE_TYPES = (f"encoder.embeddings.{name}.weight" for name in ("position", "sentence_type"))
@@ -175,7 +169,7 @@ def test_weights_that_differ_are_named_at_once() -> None:
     del source["encoder.layers.0.feed_forward.up.bias"]
     with pytest.raises(DoesNotFit) as caught:
         transfer_weights(build(now, 1).state_dict(), plain(now), source, plain(before))
-    assert set(caught.value.problems) == {
+    assert set(caught.value.args) == {
         f"{SKIP}: the model has (2, 1, 3, 1), the checkpoint (2, 1, 5, 1): taps would be lost; from_cp_resize "
         '"lossy" keeps the middle ones',
         "encoder.layers.1.attention_norm.bias: the model has (16,), the checkpoint (5,)",
@@ -230,3 +224,18 @@ def test_layers_that_say_the_same_share_a_line() -> None:
         "encoder.layers.0-1,3,5,12-13.x: 2",
         "encoder.layers.2.x: 3",
     ]
+
+
+@given(st.integers(1, 40), st.integers(0, 4), st.integers(1, 40), st.integers(0, 4))
+def test_positions_interpolate(before: int, source_offset: int, now: int, offset: int) -> None:
+    source, initial = torch.rand(source_offset + before, 3), torch.rand(offset + now, 3)
+    table = fit_positions(source, source_offset, initial, offset, "interpolate")[offset:]
+    if now <= before:
+        assert torch.equal(table, source[source_offset : source_offset + now])
+    else:
+        places = torch.linspace(0, before - 1, now, dtype=torch.float64)
+        below, share = places.floor().long(), (places - places.floor())[:, None]
+        learned = source[source_offset:].double()
+        expected = (1 - share) * learned[below] + share * learned[(below + 1).clamp(max=before - 1)]
+        torch.testing.assert_close(table, expected.float(), rtol=0, atol=1e-6)
+        assert torch.equal(table[0], source[source_offset])

@@ -138,3 +138,8 @@ def test_pretraining_outputs_are_those_of_the_whole_encoder(pooling: str) -> Non
     torch.testing.assert_close(out.order_B2, model.sentence_order(model.encoder.pool(hidden)))
     at = torch.stack([hidden[row, positions[row]] for row in range(2)])
     torch.testing.assert_close(out.mlm_BKV, model.mlm(at, model.encoder.embeddings.word.weight))
+
+
+def test_a_mask_is_no_positions() -> None:
+    with pytest.raises(ValueError, match=r"positions_BK must be positions, int64, found a mask, bool \(2, 32\)"):
+        PretrainingModel(config(), ["mlm"])(tokens(), torch.ones(2, LENGTH, dtype=torch.bool))

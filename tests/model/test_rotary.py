@@ -193,7 +193,10 @@ def test_one_exported_program_serves_every_length() -> None:
     ("changes", "words"),
     [
         ({"head_dim": 7, "transformer_dim": 14}, r'model\.head_dim: expected an even number with .*"rotary".*found 7'),
-        ({"attn_type": "synthesizer", **ALONE}, r'model\.positions: expected "learned", found "rotary": .*synthesizer$'),
+        (
+            {"attn_type": "synthesizer", **ALONE},
+            r'model\.positions: expected "learned", found "rotary": .*synthesizer$',
+        ),
         ({"position_offset": 0}, r'model\.position_offset: expected nothing or 2, .*"rotary", which have no table, fo'),
     ],
 )

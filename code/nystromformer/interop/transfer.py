@@ -6,12 +6,10 @@ heads. The rest of the encoder must fit exactly: where it does not, the checkpoi
 Shapes: P positions, E width, H heads, K taps, T sentence types.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +17,7 @@ from torch import Tensor
 
 from nystromformer.config import Positions, Resize
 from nystromformer.config.attention import what_decides
+from nystromformer.config.messages import quoted
 from nystromformer.config.network import SHAPE_KEYS
 
 _POSITIONS = "encoder.embeddings.position.weight"
@@ -28,50 +27,31 @@ _KERNEL = re.compile(r"encoder\.layers\.\d+\.attention\.core\.skip\.weight")
 _OF_THE_ATTENTION = re.compile(r"encoder\.layers\.\d+\.attention\.(core|query|key)\.")
 _LAYER = re.compile(r"(.*?(?:\.layers?\.|transformer_))(\d+)(\..+)")
 
-_FIXED = (
+FIXED = (
     *SHAPE_KEYS,
     *("norm", "norm_type", "embedding_norm", "skip_first_prenorm", "feed_forward", "bias", "head_transform"),
     *("reversible", "positions"),
 )
 """Keys of the config that must be alike: on them it depends which weights there are, or what they mean."""
-_MENTIONED = (
+MENTIONED = (
     *("attn_type", "num_landmarks", "rope_theta", "rope_theta_local", "activation", "layer_norm_eps"),
     *("position_offset", "pooling"),
 )
+"""Those with which the same weights fit and compute something else."""
 
 
 class DoesNotFit(ValueError):
-    """The weights are of another architecture; `problems` lists the keys of the config that differ and must not or,
+    """The weights are of another architecture; the arguments are the keys of the config that differ and must not or,
     where there are none, the weights that differ."""
 
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = tuple(problems)
 
-
-@dataclass
-class Transfer:
+class Transfer(NamedTuple):
     """Weights that fit, and what was done to them."""
 
-    weights: dict[str, Tensor] = field(default_factory=dict)
+    weights: dict[str, Tensor]
     """Every weight of the model."""
-    resized: list[str] = field(default_factory=list)
-    initial: list[str] = field(default_factory=list)
-    """Names that the source has not."""
-    left_out: list[str] = field(default_factory=list)
-    """Names that the model has not."""
-    mentioned: list[str] = field(default_factory=list)
-    """Differences that change no shape."""
-
-    @property
-    def notes(self) -> list[str]:
-        """A line for each kind of thing that was done."""
-        lines = [*self.resized]
-        if self.initial:
-            lines.append(f"not in the checkpoint, initial values: {', '.join(self.initial)}")
-        if self.left_out:
-            lines.append(f"not in the model, left out: {', '.join(self.left_out)}")
-        return lines + self.mentioned
+    notes: list[str]
+    """A line for each kind of thing that was done, or differs without changing a shape."""
 
 
 def transfer_weights(
@@ -96,38 +76,36 @@ def transfer_weights(
         DoesNotFit: lists each key of the config that differs and must not or, where there are none, each weight.
     """
     if differing := [
-        f"model.{key}: {_json(config[key])} in config.json, {_json(source_config[key])} in the checkpoint"
-        for key in _FIXED
+        f"model.{key}: {quoted(config[key])} in config.json, {quoted(source_config[key])} in the checkpoint"
+        for key in FIXED
         if key in config and key in source_config and config[key] != source_config[key]
     ]:
-        raise DoesNotFit(differing)
-    result = Transfer()
+        raise DoesNotFit(*differing)
     offsets = source_config.get("position_offset", config["position_offset"]), config["position_offset"]
-    missing, unexpected, misfits, resized = (list[tuple[str, str]]() for _ in range(4))
+    weights: dict[str, Tensor] = {}
+    misfits, resized = (list[tuple[str, str]]() for _ in range(2))
     for name, target in initial.items():
         if name in source:
-            fitted, change, why_not = _fit(name, source[name], target, offsets, resize, way)
+            fitted, text = _fit(name, source[name], target, offsets, resize, way)
             if fitted is None:
                 shapes = f"the model has {tuple(target.shape)}, the checkpoint {tuple(source[name].shape)}"
-                misfits.append((name, shapes + why_not))
+                misfits.append((name, shapes + text))
                 continue
-            result.weights[name] = fitted
-            resized += [(name, change)] if change else []
+            weights[name] = fitted
+            resized += [(name, text)] if text else []
         elif _is_optional(name):
-            missing.append((name, ""))
-            result.weights[name] = target
+            weights[name] = target
         else:
             misfits.append((name, "missing from the checkpoint"))
-    for name in source:
-        if name not in initial and _is_optional(name):
-            unexpected.append((name, ""))
-        elif name not in initial:
-            misfits.append((name, "not in the model"))
+    misfits += [(name, "not in the model") for name in source if name not in initial and not _is_optional(name)]
     if misfits:
-        raise DoesNotFit(grouped(misfits))
-    result.resized, result.initial, result.left_out = grouped(resized), grouped(missing), grouped(unexpected)
-    result.mentioned = mentioned(source_config, config)
-    return result
+        raise DoesNotFit(*grouped(misfits))
+    notes = grouped(resized)
+    if missing := grouped([(name, "") for name in initial if name not in source]):
+        notes.append(f"not in the checkpoint, initial values: {', '.join(missing)}")
+    if left_out := grouped([(name, "") for name in source if name not in initial]):
+        notes.append(f"not in the model, left out: {', '.join(left_out)}")
+    return Transfer(weights, notes + mentioned(source_config, config))
 
 
 def mentioned(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -135,8 +113,8 @@ def mentioned(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     differs.
     """
     return [
-        f"model.{key}: {_json(before[key])} in the checkpoint, {_json(now[key])} now"
-        for key in _MENTIONED
+        f"model.{key}: {quoted(before[key])} in the checkpoint, {quoted(now[key])} now"
+        for key in MENTIONED
         if key in now and key in before and what_decides(now[key]) != what_decides(before[key])
     ]
 
@@ -161,8 +139,8 @@ def _is_optional(name: str) -> bool:
 
 def _fit(
     name: str, source: Tensor, target: Tensor, offsets: tuple[int, int], resize: Resize, way: Positions
-) -> tuple[Tensor | None, str, str]:
-    """The source in the target's shape, or None where that cannot be; what was done; and why not, to be read after the
+) -> tuple[Tensor | None, str]:
+    """The source in the target's shape, and what was done; or None, and why that cannot be, to be read after the
     shapes. Positions that start at another row of the table count as a difference.
     """
     same = source.shape == target.shape
@@ -171,21 +149,21 @@ def _fit(
         change = _filled(before, now, "positions", "repeated" if way == "repeat" else "interpolated")
         change += "" if offsets[0] == offsets[1] else f", from row {offsets[1]} of the table"
         if way == "interpolate" and now > before and resize == "lossless":
-            return None, "", f'; from_cp_resize "lossless" refuses {change}, "lossy" takes it'
-        return fit_positions(source, offsets[0], target, offsets[1], way), change, ""
+            return None, f'; from_cp_resize "lossless" refuses {change}, "lossy" takes it'
+        return fit_positions(source, offsets[0], target, offsets[1], way), change
     if same:
-        return source, "", ""
+        return source, ""
     if name == _SENTENCE_TYPES and source.shape[1:] == target.shape[1:]:
         change = _filled(len(source), len(target), "sentence types", "repeated")
-        return repeat_rows(source, len(target)), change, ""
+        return repeat_rows(source, len(target)), change
     if _KERNEL.fullmatch(name) and source.ndim == target.ndim == 4 and len(source) == len(target):
         before, now = source.shape[2], target.shape[2]
         if now > before:
-            return fit_kernel(source, now), f"{before} taps amid {now}, zeros around them", ""
+            return fit_kernel(source, now), f"{before} taps amid {now}, zeros around them"
         if resize == "lossless":
-            return None, "", ': taps would be lost; from_cp_resize "lossy" keeps the middle ones'
-        return fit_kernel(source, now), f"the middle {now} of {before} taps", ""
-    return None, "", ""
+            return None, ': taps would be lost; from_cp_resize "lossy" keeps the middle ones'
+        return fit_kernel(source, now), f"the middle {now} of {before} taps"
+    return None, ""
 
 
 def fit_positions(
@@ -241,8 +219,3 @@ def _ranges(numbers: Sequence[int]) -> str:
     gaps = [place for place, (one, other) in enumerate(pairwise(ordered), start=1) if other != one + 1]
     parts = [ordered[begin:end] for begin, end in pairwise([0, *gaps, len(ordered)]) if ordered]
     return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
-
-
-def _json(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -37,7 +37,6 @@ class Dropout(nn.Module):
         return dropped if residual is None else residual + dropped
 
 
-
 class _CpuDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, residual: Tensor | None, p: float) -> Tensor:

@@ -61,7 +61,7 @@ def explain(
         raise ValueError("expected a model in evaluation mode: call model.eval() first")
     size = rows_at_a_time or len(tokens_BN)
     given = (tokens_BN, mask_BN, types_BN)
-    pieces = list(zip(*(repeat(None) if each is None else each.split(size) for each in given), strict=False))
+    pieces = list(zip(*(repeat(None) if each is None else torch.split(each, size) for each in given), strict=False))
     # A score depends on a row by its pooled vector alone: its slope there is what each piece is differentiated with.
     with torch.no_grad():
         pooled_BE = torch.cat([model.pooled(*piece) for piece in pieces]).requires_grad_()
@@ -71,7 +71,7 @@ def explain(
         chosen_I = scores_IC.argmax(-1) if classes_I is None else classes_I
         (slope_BE,) = torch.autograd.grad(scores_IC.gather(1, chosen_I[:, None]).sum(), pooled_BE)
     attention, steepness = [], []
-    for piece, slope in zip(pieces, slope_BE.split(size), strict=True):
+    for piece, slope in zip(pieces, torch.split(slope_BE, size), strict=True):
         with torch.enable_grad(), _watched(model.encoder) as (embedded, calls):
             found_BE = model.pooled(*piece)
         (gradient_BNE,) = torch.autograd.grad(found_BE, embedded, slope)

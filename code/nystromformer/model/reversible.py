@@ -96,7 +96,7 @@ class _Stack(torch.autograd.Function):
             """What a branch gave, computed once more, and the gradient of its input."""
             own = [p for p in layer.parameters() if p.requires_grad]
             x = x.detach().requires_grad_()
-            with torch.enable_grad(), ctx.autocast(), _replayed(*states.pop(), x.device):
+            with torch.enable_grad(), ctx.autocast(), _replayed(states.pop(), x.device):
                 out = branch(x)
             of_x, *of_own = torch.autograd.grad(out, [x, *own], upstream.to(out.dtype), allow_unused=True)
             for parameter, gradient in zip(own, of_own, strict=True):
@@ -122,7 +122,8 @@ def _generators(layer: Layer, device: torch.device) -> list[Tensor]:
 
 
 @contextmanager
-def _replayed(generators: list[Tensor], decisions: list[Tensor], device: torch.device) -> Iterator[None]:
+def _replayed(state: tuple[list[Tensor], list[Tensor]], device: torch.device) -> Iterator[None]:
+    generators, decisions = state
     with repeated(decisions), torch.random.fork_rng([device] if device.type == "cuda" else []):
         if generators:
             torch.set_rng_state(generators[0])

@@ -65,8 +65,8 @@ class Encoder(LayerStack):
         **parameters: object,
     ) -> None:
         super().__init__()
-        is_one = isinstance(attention, (str, AttentionConfig))
-        attentions = [attention_config(each, **parameters) for each in ([attention] if is_one else attention)]
+        given = [attention] if isinstance(attention, (str, AttentionConfig)) else attention
+        attentions = [attention_config(each, **parameters) for each in given]
         learns = [each.name for each in attentions if attention_class(type(each)).needs.max_length]
         if learns and max_length is None:
             raise ValueError(f"{learns[0]} learns weights for each position: expected max_length")
@@ -80,7 +80,7 @@ class Encoder(LayerStack):
             "num_head": heads,
             "head_dim": head_dim_of(dim, heads),
             "transformer_hidden_dim": 4 * dim if hidden_dim is None else hidden_dim,
-            "attn_type": attentions[0] if is_one else attentions,
+            "attn_type": attentions if given is attention else attentions[0],
             "positions": "rotary" if rotary else "learned",
             "dropout_prob": dropout,
             "norm": norm,

@@ -56,12 +56,12 @@ def replace_attention(
     for path, parent in module.named_modules():
         if isinstance(parent, (nn.TransformerDecoderLayer, nn.TransformerDecoder)):
             raise ValueError(
-                f"{type(module).__name__} has a {type(parent).__name__}{f' at {path}' if path else ''}, whose attention "
+                f"{type(module).__name__} has a {type(parent).__name__}{path and f' at {path}'}, whose attention "
                 "is causal or attends to another sequence; neither can be replaced. Pass only the encoder, as in "
                 "replace_attention(model.encoder)"
             )
-        children = parent._modules.items()  # one in several places, several times
-        places += [(parent, name, replacement(old)) for name, old in children if isinstance(old, nn.MultiheadAttention)]
+        found = [(name, old) for name, old in parent._modules.items() if isinstance(old, nn.MultiheadAttention)]
+        places += [(parent, name, replacement(old)) for name, old in found]
     if not places:
         raise ValueError(f"there is no nn.MultiheadAttention in {type(module).__name__}: nothing to replace")
     for parent, name, new in places:

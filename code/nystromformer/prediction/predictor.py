@@ -408,7 +408,7 @@ def _open_experiment(folder: Path, device: str) -> Network:
         config,
         find_tokenizer(experiment, opened.tokenizer_sha256),
         choose_device(device, config.model.mixed_precision),
-        length=min(longest, sentences.length or longest) if sentences else longest,
+        length=min(longest, sentences.max_seq_length or longest) if sentences else longest,
         pad_to=config.model.fixed_length,
         embeds=True,
         origin={"run": experiment.name, "weights": opened.sha256, "model": model},

@@ -7,6 +7,7 @@ without it.
 Shapes: B batch, N tokens.
 """
 
+import contextlib
 import re
 from typing import Any
 
@@ -124,11 +125,9 @@ def attempt(family: str, rows: int) -> str:
         is_refused = isinstance(error, ValueError) and f'attn_implementation="{NAME}"' in str(error)
         return "refuses" if is_refused else "fails"
     assert float((found - expected).norm() / expected.norm()) <= TOLERANCE
-    try:
+    with contextlib.suppress(ValueError):
         return "works" if check(model, inputs) else "nothing"
-    except ValueError as error:
-        assert f'{type(model).__name__} with attn_implementation="{NAME}" calls no registered attention' in str(error)
-        return "ignores"
+    return "ignores"
 
 
 @pytest.mark.parametrize(

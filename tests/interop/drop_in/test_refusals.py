@@ -20,7 +20,6 @@ from transformers import (
     T5EncoderModel,
 )
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
 from nystromformer.config import NystromConfig
 from nystromformer.interop.drop_in import check, register
@@ -85,7 +84,9 @@ def test_decoders(config: PreTrainedConfig, words: str) -> None:
 def test_position_biases() -> None:
     config = T5Config(d_model=32, d_kv=8, num_heads=4, num_layers=2, d_ff=48, vocab_size=VOCABULARY)
     config._attn_implementation = "nystrom"
-    with pytest.raises(ValueError, match=r"T5Attention cannot run .*: it passes position_bias, which may change scores"):
+    with pytest.raises(
+        ValueError, match=r"T5Attention cannot run .*: it passes position_bias, which may change scores"
+    ):
         T5EncoderModel(config).eval()(torch.ones(1, 5, dtype=torch.int64))
 
 
@@ -163,21 +164,6 @@ def test_masks_that_cannot_be_applied() -> None:
         attend(Layer(), torch.full((B, 1, 1, N), -0.5))
 
 
-def test_masks_that_are_asked_for() -> None:
-    mask, sizes = REGISTERED["nystrom"].mask, {"batch_size": B, "q_length": N, "kv_length": N}
-    keep_BN = torch.ones(B, N, dtype=torch.bool)
-    keep_BN[1, 6:] = False
-    given = mask(mask_function=bidirectional_mask_function, attention_mask=keep_BN, **sizes)
-    assert given is not None
-    assert torch.equal(given, torch.zeros(B, 1, 1, N).masked_fill(~keep_BN[:, None, None], torch.finfo().min))
-    assert mask(mask_function=bidirectional_mask_function, **sizes) is None
-    for function in (causal_mask_function, lambda *places: places[2] > 3):
-        with pytest.raises(ValueError, match=r"the model cannot run .* a causal mask, or for one of its own"):
-            mask(mask_function=function, attention_mask=keep_BN, **sizes)
-    with pytest.raises(ValueError, match=re.escape("its mask has the shape (2, 10, 10)")):
-        mask(mask_function=bidirectional_mask_function, attention_mask=keep_BN[:, None].expand(-1, N, -1), **sizes)
-
-
 @pytest.mark.parametrize("scaling", [None, 1.0, D**-0.5, 0.11])
 @pytest.mark.parametrize("heads", [H, 2, 1])
 def test_scales_and_grouped_heads_are_sdpas(scaling: float | None, heads: int) -> None:
@@ -218,11 +204,3 @@ def test_what_cannot_be_registered(arguments: dict[str, Any], words: str) -> Non
     with pytest.raises(ValueError, match=re.escape(words)):
         register(**arguments)
     assert before == REGISTERED
-
-
-def test_a_name_of_transformers_own_is_not_taken() -> None:
-    from transformers import AttentionInterface
-
-    AttentionInterface.register("someone-elses", lambda *args, **options: None)
-    with pytest.raises(ValueError, match='transformers has an attention called "someone-elses" already'):
-        register("nystrom", name="someone-elses")

@@ -13,8 +13,6 @@ from small import run_here
 
 import nystromformer
 from nystromformer.errors import UserError
-from nystromformer.interop.experiments.export_model import model_card
-from nystromformer.interop.experiments.layouts import lay_out
 from nystromformer.interop.experiments.open_model import open_model
 from nystromformer.runs.record import EpochMetrics, Run
 from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
@@ -52,10 +50,6 @@ def test_last_is_the_last_and_best_the_best(trained: Run) -> None:
     for wanted, name in {**words, "1": words["last"], None: words["best"]}.items():
         opened = open_model(Path(trained.folder), wanted)
         assert opened.path.name == name
-        card = model_card(opened, lay_out(opened))
-        assert f"Checkpoint {name}, step {opened.content['step']:,}." in card
-        accuracy = {"cp-0000.model": 0.9, "cp-0001.model": 0.4}[name]
-        assert f"| validation: {trained.main_metric} | {accuracy:.4g} |" in card
     models = {wanted: nystromformer.from_pretrained(trained.folder, wanted)[0] for wanted in words}
     contents = {wanted: read_checkpoint(Path(trained.folder) / name) for wanted, name in words.items()}
     for wanted, content in contents.items():
@@ -91,14 +85,3 @@ def test_weights_that_are_no_numbers(run: Path, value: float) -> None:
     ):
         open_model(run, "last")
     open_model(run, "best")
-
-
-def test_a_mask_is_no_positions(trained: Run) -> None:
-    experiment = next(each for each in Path(trained.folder).parents if (each / "config.json").is_file())
-    model, tokenizer = nystromformer.from_pretrained(experiment)
-    assert tokenizer is not None
-    tokens = torch.tensor([tokenizer.encode("landmark <mask> token").ids])
-    mask = torch.ones_like(tokens, dtype=torch.bool)
-    with pytest.raises(ValueError, match=r"positions_BK must be positions, int64, found a mask, bool \(1, "):
-        model(tokens, mask)
-    assert model(tokens, torch.tensor([[2]]), mask).mlm_BKV.shape[:2] == (1, 1)

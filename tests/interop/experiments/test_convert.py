@@ -1,6 +1,5 @@
 """Conversion: what it begins with, that training brings it nearer, that it resumes to the bit, and what it refuses."""
 
-import fcntl
 import json
 import random
 from pathlib import Path
@@ -15,13 +14,11 @@ from small import LENGTH, run_here, stop_at
 from torch import Tensor
 from transformers import AutoModel
 
-from nystromformer.data.tokenizer import special_names, special_tokens
-from nystromformer.files.parts import MARK
-from nystromformer.interop.experiments.convert import RECORD, read_rows
-from nystromformer.interop.experiments.export_model import export_hf
+from nystromformer.interop.experiments.convert import RECORD
+from nystromformer.interop.experiments.export_model import MODULE_FILE, export_model
 from nystromformer.interop.experiments.import_model import import_model
 from nystromformer.interop.experiments.open_model import open_model
-from nystromformer.interop.experiments.settings import Conversion, ImportSettings
+from nystromformer.interop.experiments.settings import ImportSettings
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.training.checkpoint import read_checkpoint
 
@@ -92,17 +89,6 @@ def test_a_converted_folder_has_weights_of_its_own(
     assert open_model(tmp_path / "new").path == tmp_path / "new" / "model" / "cp-0000.model"
 
 
-def test_rows_read_the_names_of_special_tokens_as_letters(place: Path, tmp_path: Path) -> None:
-    tokenizer = open_model(place / "softmax").tokenizer
-    assert tokenizer is not None
-    special = set(vars(special_tokens(tokenizer)).values())
-    text = tmp_path / "text.csv"
-    text.write_text("text\n" + f"a text with {' '.join(special_names(tokenizer).values())}\n" * 2)
-    asked = Conversion("linear", text, 1, held_out=1)
-    (row,), _ = read_rows(asked, tokenizer, 1000)
-    assert not special & set(row[1:-1].tolist())
-
-
 def test_without_training_it_is_the_source_with_another_attention(convert: Any, place: Path, tmp_path: Path) -> None:
     attention = "near_far,block_size={},num_landmarks=4"
     assert convert("new", "--attention", attention.format(64), steps=0) == 2  # does not fit 32 tokens
@@ -132,19 +118,10 @@ def test_an_interrupted_conversion_goes_on_to_the_same_weights(
             stop_at(stop, patched)
             assert convert("cut", *flags) == 128 + 15
     assert not (tmp_path / "cut").exists()
-    work = tmp_path / "cut.conversion"
+
     for other in ("learning_rate", "end_to_end_steps"):  # another conversion
         assert convert("cut", *flags, f"--{other}", 1) == 2
         assert f"{other}: found" in capsys.readouterr().err
-    with (work / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert convert("cut", *flags) == 2
-        assert "another command is using it" in capsys.readouterr().err
-    content = (work / MARK).read_bytes()
-    (work / MARK).write_bytes(content[:-3])
-    assert convert("cut", *flags) == 2
-    assert "made_from.json: " in capsys.readouterr().err
-    (work / MARK).write_bytes(content)
     assert convert("cut", *flags) == 0
     whole, cut = weights(tmp_path / "whole"), weights(tmp_path / "cut")
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
@@ -157,8 +134,8 @@ def test_a_converted_model_goes_where_others_go(convert: Any, tmp_path: Path) ->
     flags = ("--attention", "local,block_size=8", "--set", "model.conv_kernel_size=3")
     assert convert("new", *flags, source="softmax") == 0
     opened = open_model(tmp_path / "new")
-    layout = export_hf(opened, tmp_path / "theirs")
-    assert layout.with_file
+    export_model(tmp_path / "new", None, "hf", tmp_path / "theirs")
+    assert (tmp_path / "theirs" / MODULE_FILE).is_file()
     model = AutoModel.from_pretrained(tmp_path / "theirs", trust_remote_code=True).eval()
     tokens = torch.randint(5, 300, (2, LENGTH))
     with torch.no_grad():
@@ -176,15 +153,12 @@ def test_positions_are_extended_on_the_way(convert: Any, place: Path, tmp_path: 
 
 
 WRONG: dict[str, tuple[tuple[object, ...], dict[str, Any], str]] = {
-    "attention": (("--attention", "nearfar"), {}, "nearfar"),
     "parameter": (("--attention", "linear,num_landmarks=3"), {}, "num_landmarks"),
-    "text": ((), {"text": "nothing.jsonl"}, "nothing.jsonl"),
     "column": (("--text", "review"), {}, "expected one column review, found 0"),
     "too little text": (("--held_out", 4000), {}, "beside 4000 (--held_out)"),
     "length": (("--length", 64), {}, "expected from 1 (--least_tokens) to 32 tokens"),
     "segments": (("--attention", "nystrom,num_landmarks=4,segments=padded", "--length", 30), {}, "4 equal segments"),
     "network": (("--set", "model.num_layers=3"), {}, "num_layers"),
-    "override": (("--set", "model.attn"), {}, "expected section.key=value"),
     "blocks": (("--attention", "near_far,block_size=40"), {}, "expected at most max_seq_len = 32"),
 }
 

@@ -16,9 +16,8 @@ from small import LENGTH, ROOT, run_here
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from nystromformer.errors import UserError
-from nystromformer.interop.experiments.export_model import export_model
+from nystromformer.interop.experiments.export_model import MODULE_FILE, export_model
 from nystromformer.interop.experiments.import_model import import_model
-from nystromformer.interop.experiments.layouts import MODULE_FILE
 from nystromformer.interop.experiments.open_model import open_model
 from nystromformer.interop.experiments.settings import ImportSettings
 from nystromformer.prediction.predictor import Predictor
@@ -45,15 +44,6 @@ def test_masked_tokens(tmp_path: Path, dataset_folder: Path, case: str) -> None:
             out = theirs(**given(inputs, types)).logits
         mask = inputs[1]
         assert_equal(out[mask], logits(model, inputs, types)[mask])
-    tokens, mask, _ = rows(2, LENGTH)
-    labels = torch.where(torch.arange(LENGTH) % 5 == 0, tokens, -100)
-    with torch.no_grad():
-        out = theirs(input_ids=tokens, labels=labels)
-        expected = torch.nn.functional.cross_entropy(out.logits.flatten(0, 1), labels.flatten())
-    assert float((out.loss - expected).abs()) < 1e-5
-    tuple_out = theirs(input_ids=tokens, return_dict=False)
-    assert isinstance(tuple_out, tuple)
-    assert torch.equal(tuple_out[0], out.logits)
 
 
 @pytest.mark.parametrize(
@@ -121,18 +111,6 @@ def test_the_tokenizer_gives_the_rows_of_pretraining(tmp_path: Path, dataset_fol
     assert (theirs.model_max_length, theirs.mask_token) == (LENGTH, "<mask>")
 
 
-def test_the_model_card(tmp_path: Path, dataset_folder: Path) -> None:
-    made = pretrained(tmp_path / "ours", dataset_folder)
-    export_model(made.folder, "1", "hf", tmp_path / "hf")
-    card = (tmp_path / "hf" / "README.md").read_text()
-    history = read_checkpoint(made.checkpoints / "cp-0001.model")["history"]
-    loss = history[-1]["metrics"]["loss"]
-    assert f"| validation: loss | {loss:.4g} |" in card
-    assert "Checkpoint cp-0001.model, step 4" in card
-    assert "trust_remote_code=True" in card
-    assert str(tmp_path) not in card
-
-
 @pytest.mark.parametrize(
     ("kind", "case"),
     [
@@ -157,7 +135,7 @@ def test_a_finetuned_run(tmp_path: Path, dataset_folder: Path, kind: str, case: 
     )
     told = Predictor(result.folder, "cpu")(texts[:3])
     answers = {"value": torch.tensor([100.0, 300.0, 100.0]), "classes": torch.tensor([0, 1, 0])}
-    targets = answers.get(kind, torch.tensor([[1, 0], [1, 1], [1, 0]]))
+    targets = answers.get(kind, torch.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 0.0]]))
     with torch.no_grad():
         scores = theirs(**inputs).logits
         loss = theirs(**inputs, labels=targets).loss
@@ -173,11 +151,8 @@ def test_a_finetuned_run(tmp_path: Path, dataset_folder: Path, kind: str, case: 
         for column, own in zip(chances.T, ours.values(), strict=True):
             torch.testing.assert_close(column, torch.from_numpy(own), rtol=1e-4, atol=1e-5)
         of_classes, of_several = torch.nn.functional.cross_entropy, torch.nn.functional.binary_cross_entropy_with_logits
-        expected = of_classes(scores, targets) if kind == "classes" else of_several(scores, targets.float())
+        expected = of_classes(scores, targets) if kind == "classes" else of_several(scores, targets)
     torch.testing.assert_close(loss, expected)
-    card = (tmp_path / "hf" / "README.md").read_text()
-    assert f"| validation: {result.main_metric} | {result.best.metrics[result.main_metric]:.4g} |" in card
-    assert "text-classification" in card
 
 
 def test_windows_are_not_part_of_an_exported_form(tmp_path: Path, dataset_folder: Path) -> None:
@@ -204,7 +179,7 @@ BAD: dict[str, tuple[dict[str, Any], list[object], str]] = {
     "another attention": (
         {"model__attn_type": {"name": "reformer", "chunk_length": 8}, "model__num_landmarks": None},
         [],
-        "layer 0 has reformer attention; the exported file projects queries, keys and values, each by itself",
+        "it has reformer attention; the exported file projects queries, keys and values, each by itself",
     ),
     "reversible": ({"model__norm": "pre", "model__reversible": True}, [], "reversible layers are another network"),
     "an unknown form": (
@@ -244,17 +219,11 @@ def test_bad_folders(tmp_path: Path, dataset_folder: Path) -> None:
     refused(made.folder, "not an empty folder", out)
     refused(tmp_path / "nowhere", "no such folder")
     refused(out, "expected the folder of a finished fine-tuning run")
-    tokenizer = made.checkpoints / "tokenizer" / "tokenizer.json"
-    whole = tokenizer.read_text()
-    tokenizer.write_text(whole + " ")
-    refused(made.folder, "was not found: .* is another one")
-    tokenizer.unlink()
-    refused(made.folder, "the checkpoint's tokenizer .* was not found: looked for")
     assert (out / "mine.txt").read_text() == "mine"
 
 
 def test_the_file_is_short_and_plain() -> None:
     lines = (ROOT / "code" / "nystromformer" / "interop" / "experiments" / MODULE_FILE).read_text().splitlines()
-    assert len(lines) <= 330
+    assert len(lines) <= 290
     imported = {line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))}
     assert imported == {"importlib", "typing", "torch", "transformers"}

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, BertForTokenClassification, PreTrainedModel
 
 from nystromformer.errors import UserError
-from nystromformer.interop.experiments.export_model import export_model
+from nystromformer.interop.experiments.export_model import MODULE_FILE, export_model
 from nystromformer.interop.experiments.import_model import import_model
-from nystromformer.interop.experiments.layouts import MODULE_FILE
 from nystromformer.interop.experiments.open_model import open_model
 from nystromformer.interop.experiments.settings import ImportSettings
 from nystromformer.model import PretrainingModel
@@ -120,14 +119,6 @@ def test_nystromformer_with_our_attention_differs_by_the_inverses_start_alone(tm
         core = layer.attention.core  # type: ignore[union-attr]
         core.config = core.config.model_copy(update={"pinv_start": "batch"})  # type: ignore[union-attr, operator]
     assert_equal(logits_of(model, tokens(3)), expected)
-
-
-def test_transformers_default_of_64_and_64_is_softmax_and_is_reported(tmp_path: Path) -> None:
-    source = foreign.nystromformer(segment_means_seq_len=64, num_landmarks=64)
-    model, said = imported(foreign.stored(source, tmp_path / "theirs"), tmp_path / "ours", ImportSettings())
-    assert "num_landmarks = segment_means_seq_len = 64: the source computes exact softmax attention" in said
-    for length in (1, 7):
-        assert_equal(logits_of(model, tokens(2, length)), logits_of(source, tokens(2, length)))
 
 
 def test_another_head_is_left_out(tmp_path: Path) -> None:

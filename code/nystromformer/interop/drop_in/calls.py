@@ -63,9 +63,6 @@ class DropIn:
     ) -> Tensor | None:
         """The mask that all layers get, (B, 1, 1, N): zero where a token counts, the lowest number where it does not,
         so that it is right in a model that adds it to scores of its own. Sliding windows get what sdpa gets.
-
-        Raises:
-            ValueError: a causal mask, or another for each pair of tokens.
         """
         if local_size is not None:
             # Layers with a window keep their own attention, and so their own mask.
@@ -111,10 +108,6 @@ class DropIn:
             attention_mask: from `mask`; or of the model's own, bool or additive, (B, 1, 1, N).
             scaling: what the scores are multiplied by; None: 1/√D.
             sliding_window: where there is one, the layer keeps its own attention: sdpa.
-
-        Raises:
-            ValueError: what is not bidirectional self-attention with a mask for each token alone; dropout of weights,
-                where it was registered so.
         """
         where = type(module).__name__
         if is_causal is None:

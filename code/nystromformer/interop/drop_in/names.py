@@ -35,10 +35,9 @@ def register(
     """Register attentions with transformers, for every bidirectional model there that goes through its interface:
     `AutoModel.from_pretrained(..., attn_implementation="nystrom")`.
 
-    Nothing is added to a model, its weights and their names stay. Padding may stand anywhere. What is no bidirectional
-    self-attention over one mask for each token (decoders, cross-attention, position biases, soft caps) is refused in
-    its first forward pass, with one sentence. Layers with a sliding window keep their own attention. A model that does
-    not use the interface takes the name and keeps its own attention: `check` refuses it.
+    Nothing is added to a model. What is no bidirectional self-attention over one mask for each token is refused in its
+    first forward pass. Layers with a sliding window keep their own attention. A model that does not use the interface
+    takes the name and keeps its own attention: `check` refuses it.
 
     Args:
         attention: which one, by its name or as a config; None: all that can be, each by its own name.
@@ -53,8 +52,7 @@ def register(
         take a softmax's queries and keys.
 
     Raises:
-        ValueError: an unknown attention, impossible parameters, an attention that has to be left out and was asked for,
-            a name that transformers has already.
+        ValueError: an unknown attention or one that has to be left out, impossible parameters, a name of transformers.
 
     >>> register("nystrom", name="nystrom-256", num_landmarks=256)
     ('nystrom-256',)

@@ -5,19 +5,18 @@ Shapes: B rows, N tokens, E width.
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from signal import Signals
 from statistics import mean
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 import nystromformer
@@ -29,12 +28,10 @@ from nystromformer.files.parts import open_parts
 from nystromformer.files.writing import sha256_of, write_json
 from nystromformer.interop.experiments.folders import check_free, write_folder
 from nystromformer.interop.experiments.import_model import (
-    HEADLESS,
     MAY_DIFFER,
     changed_config,
     find_source,
     import_model,
-    initial_checkpoint,
     initial_weights,
     write_experiment,
 )
@@ -54,13 +51,10 @@ from nystromformer.wording import listed
 
 Rows = list[NDArray[np.int32]]
 """Token ids, each row in the tokenizer's form `<s> A </s>`."""
-Stage = Literal["layers", "hidden"]
-Call = tuple[Callable[[], Tensor], Tensor]
-"""What the model's attention gives where the source's was called, computed when called; and what the source's gave."""
+Call = tuple[Any, Any, Tensor]
+"""Arguments of a layer's attention, and what it gave."""
 
 RECORD = "conversion.json"
-_STAGES: Mapping[Stage, str] = {"layers": "attention outputs", "hidden": "hidden vectors"}
-"""What is trained towards the source's, one after the other."""
 
 
 def convert_model(
@@ -93,10 +87,11 @@ def convert_model(
     train, held_out = read_rows(asked, tokenizer, length)
     settings["length"] = length
     del settings["overrides"]  # the config has them
+    dataset = hashlib.sha256(b"".join(row.tobytes() + b"|" for row in (*train, *held_out))).hexdigest()[:16]
     facts = {
         "version": nystromformer.__version__,
         "config": config.model_dump(mode="json", by_alias=True),
-        "dataset": hashlib.sha256(b"".join(row.tobytes() + b"|" for row in (*train, *held_out))).hexdigest()[:16],
+        "dataset": dataset,
         "tokenizer": sha256_as_saved(tokenizer),
     }
     device = choose_device(device_name, config.model.mixed_precision)
@@ -110,19 +105,23 @@ def convert_model(
         before = task.compare()
         if (stopped_by := _train(task, work, device)) is not None:
             return f"stopped; the same command continues from {work}", stopped_by
-        data = {"machine": machine_facts(), "command": command, "source": source.name, "notes": notes}
-        data |= {"before": before, "after": task.compare()}
+        data: dict[str, Any] = {"machine": machine_facts(), "command": command, "source": source.name, "notes": notes}
+        data |= {"before": before, "after": task.compare(), "settings": settings}
 
         def write(folder: Path) -> None:
             weights = {name: weight.cpu() for name, weight in student.state_dict().items()}
-            imported = {"kind": "converted", "files": {}, HEADLESS: original.is_headless}
-            content = initial_checkpoint(facts | {"conversion": settings, "imported": imported}, weights)
-            write_experiment(folder, config, tokenizer, content, original.kept)
-            write_json(folder / RECORD, data | {"settings": settings})
+            imported = {"kind": "converted", "files": {}, "headless": original.is_headless}
+            origin = {"dataset": dataset, "conversion": settings, "imported": imported}
+            write_experiment(folder, config, tokenizer, original.kept, weights, origin)
+            write_json(folder / RECORD, data)
 
         write_folder(dest, write)
         parts.remove()
-    return f"{_table(data)}\nconverted: {dest}", None
+    # The attention is known to whoever asked for it.
+    said = [f"- {note}" for note in notes if not note.startswith("model.attn_type:")]
+    header = ["", "mean error of the attentions", "error of the last hidden vectors", "cosine"]
+    lines = [[when, *(f"{x:.3f}" for x in _summary(data[when]).values())] for when in ("before", "after")]
+    return "\n".join([*said, markdown(header, lines), f"converted: {dest}"]), None
 
 
 def _open_original(source: Path, scratch: Path) -> Opened:
@@ -145,9 +144,6 @@ def _models(
 ) -> tuple[ExperimentConfig, PretrainingModel, PretrainingModel, list[str]]:
     """The new experiment's config; the source in its shape, and its model with the source's weights (a convolution
     begins at zero); and what was done to fit these, a line each.
-
-    Raises:
-        UserError: an attention or overrides that do not fit, or that change more than attention and positions.
     """
     data = original.experiment.model_dump(mode="json", by_alias=True)
     # The new folder has weights of its own.
@@ -167,11 +163,7 @@ def _models(
 
 
 def read_rows(asked: Conversion, tokenizer: Tokenizer, length: int) -> tuple[Rows, Rows]:
-    """Rows of at most `length` tokens, to train on and held out; no document has rows in both.
-
-    Raises:
-        UserError: the text cannot be read, or has too few rows.
-    """
+    """Rows of at most `length` tokens, to train on and held out; no document has rows in both."""
     special, encoder, table = special_tokens(tokenizer), literal(tokenizer), open_table(asked.input)
     documents = []
     for number, (cell,) in enumerate(table.rows((asked.text,)), start=1):
@@ -193,24 +185,19 @@ def read_rows(asked: Conversion, tokenizer: Tokenizer, length: int) -> tuple[Row
     return train, held_out[: asked.held_out]
 
 
-def _hidden(model: PretrainingModel, batch: Batch) -> list[Tensor]:
-    """What each layer gives; what follows the last one, a norm or nothing, belongs to it."""
-    outputs: list[Tensor] = []
-    hooks = [layer.register_forward_hook(lambda *call: outputs.append(call[2])) for layer in model.encoder.layers]
+def _run(model: PretrainingModel, batch: Batch) -> tuple[list[Call], list[Tensor]]:
+    """What each layer's attention is given and gives; and what each layer gives: what follows the last one, a norm or
+    nothing, belongs to it."""
+    calls: list[Call] = []
+    hidden: list[Tensor] = []
+    hooks = []
+    for layer in model.encoder.stack():
+        hooks.append(layer.attention.register_forward_hook(lambda _, *call: calls.append(call), with_kwargs=True))
+        hooks.append(layer.register_forward_hook(lambda *call: hidden.append(call[2])))
     last_BNE = model.encoder(batch["tokens_BN"], batch.get("mask_BN"))
     for hook in hooks:
         hook.remove()
-    return [*outputs[:-1], last_BNE]
-
-
-def _attentions(model: PretrainingModel) -> list[nn.Module]:
-    return [model.get_submodule(f"encoder.layers.{number}.attention") for number in range(len(model.encoder.layers))]
-
-
-def squares(found_BNE: Tensor, wanted_BNE: Tensor, keep_BN: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Σ (found - wanted)² and Σ wanted² over valid tokens, (2,)."""
-    found, wanted = (_valid_alone(x, keep_BN).to(dtype) for x in (found_BNE, wanted_BNE))
-    return torch.stack([(found - wanted).square().sum(), wanted.square().sum()])
+    return calls, [*hidden[:-1], last_BNE]
 
 
 def _valid_alone(x_BNE: Tensor, keep_BN: Tensor | None) -> Tensor:
@@ -218,24 +205,23 @@ def _valid_alone(x_BNE: Tensor, keep_BN: Tensor | None) -> Tensor:
     return x_BNE if keep_BN is None else torch.where(keep_BN[..., None], x_BNE, 0.0)
 
 
+def _squares(found_BNE: Tensor, wanted_BNE: Tensor, keep_BN: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Σ (found - wanted)² and Σ wanted² over valid tokens, (2,)."""
+    found, wanted = (_valid_alone(x, keep_BN).to(dtype) for x in (found_BNE, wanted_BNE))
+    return torch.stack([(found - wanted).square().sum(), wanted.square().sum()])
+
+
 @dataclass(frozen=True)
 class _Task:
     """A stage of the conversion as the training loop wants it. Both models are in evaluation, without dropout."""
 
-    stage: Stage
+    stage: str
     model: PretrainingModel
     source: PretrainingModel
     asked: Conversion
     train: Rows
     held_out: Rows
     pad: int
-
-    @property
-    def trained(self) -> list[nn.Parameter]:
-        if self.stage == "layers":
-            return [p for attention in _attentions(self.model) for p in attention.parameters()]
-        kept = set(self.model.encoder.embeddings.parameters())
-        return [p for p in self.model.parameters() if p not in kept]
 
     def _batch(self, rows: Rows) -> dict[str, Tensor]:
         """`tokens_BN`, int64, and `mask_BN`, bool, which is left out where all rows are of one length."""
@@ -248,34 +234,21 @@ class _Task:
             rows = [self.train[n] for n in rows_of_step(self.asked.seed, step, self.asked.rows, len(self.train))]
             yield Step([self._batch(rows)], sum(map(len, rows)))
 
-    @torch.no_grad()
-    def _wanted(self, batch: Batch) -> tuple[list[Call], list[Tensor]]:
-        """What the source's attentions and layers compute."""
-        calls: list[Call] = []
-
-        def note(attention: nn.Module, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
-            calls.append((lambda: attention(*args, **kwargs), output))
-
-        hooks = [
-            theirs.register_forward_hook(partial(note, ours), with_kwargs=True)
-            for ours, theirs in zip(_attentions(self.model), _attentions(self.source), strict=True)
-        ]
-        hidden = _hidden(self.source, batch)
-        for hook in hooks:
-            hook.remove()
-        return calls, hidden
+    def _attended(self, calls: list[Call]) -> Iterator[tuple[Tensor, Tensor]]:
+        """What the model's attentions give where the source's were called, and what the source's gave."""
+        for layer, (args, kwargs, output_BNE) in zip(self.model.encoder.stack(), calls, strict=True):
+            yield layer.attention(*args, **kwargs), output_BNE
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The mean over layers of Σ (found - wanted)² / Σ wanted²: else those with large outputs would decide. Of the
         attentions (LoLCATs, arXiv 2410.10254), or of all that a layer gives.
         """
         self.model.eval()
-        calls, wanted = self._wanted(batch)
-        if self.stage == "layers":
-            pairs = [(attend(), output_BNE) for attend, output_BNE in calls]
-        else:
-            pairs = list(zip(_hidden(self.model, batch), wanted, strict=True))
-        sums = [squares(*pair, batch.get("mask_BN"), torch.float32) for pair in pairs]
+        with torch.no_grad():
+            calls, wanted = _run(self.source, batch)
+        is_first = self.stage == "layers"
+        pairs = self._attended(calls) if is_first else zip(_run(self.model, batch)[1], wanted, strict=True)
+        sums = [_squares(*pair, batch.get("mask_BN"), torch.float32) for pair in pairs]
         loss = torch.stack([error / size for error, size in sums]).mean()
         return loss, torch.stack([loss.detach(), torch.ones_like(loss)])
 
@@ -292,35 +265,45 @@ class _Task:
         training computes in.
         """
         device = next(self.model.parameters()).device
-        layers = len(self.model.encoder.layers)
-        hidden, attention = (torch.zeros(layers, 2, dtype=torch.float64) for _ in range(2))
+        hidden, attention = (torch.zeros(len(self.model.encoder.layers), 2, dtype=torch.float64) for _ in range(2))
         cosines: list[float] = []
         for part in micro_batch_slices(len(self.held_out), self.asked.rows):
             batch = to_device(self._batch(self.held_out[part]), device)
             keep_BN = batch.get("mask_BN")
             with torch.autocast(device.type, enabled=False):
-                calls, wanted = self._wanted(batch)
-                found = _hidden(self.model, batch)
+                calls, wanted = _run(self.source, batch)
+                _, found = _run(self.model, batch)
                 # The sums over tokens point where the means do.
                 one_BE, other_BE = (_valid_alone(x[-1], keep_BN).sum(1) for x in (found, wanted))
                 cosines += torch.cosine_similarity(one_BE, other_BE).tolist()
-                for layer, (attend, output_BNE) in enumerate(calls):
-                    hidden[layer] += squares(found[layer], wanted[layer], keep_BN, torch.float64).cpu()
-                    attention[layer] += squares(attend(), output_BNE, keep_BN, torch.float64).cpu()
+                for layer, pair in enumerate(self._attended(calls)):
+                    hidden[layer] += _squares(found[layer], wanted[layer], keep_BN, torch.float64).cpu()
+                    attention[layer] += _squares(*pair, keep_BN, torch.float64).cpu()
         errors = {"hidden_errors": hidden, "attention_errors": attention}
         return {what: (x[:, 0] / x[:, 1]).sqrt().tolist() for what, x in errors.items()} | {"cosine": mean(cosines)}
 
 
 def _train(task: _Task, work: Path, device: Device) -> Signals | None:
     """Both stages; returns the signal that stopped it, if one did."""
-    asked = task.asked
-    rates = (asked.steps, asked.learning_rate), (asked.end_to_end_steps, asked.end_to_end_learning_rate)
-    for stage, (steps, rate) in zip(_STAGES, rates, strict=True):
+    asked, encoder = task.asked, task.model.encoder
+    layers = [p for layer in encoder.stack() for p in layer.attention.parameters()]
+    kept = set(encoder.embeddings.parameters())
+    stages = (
+        ("layers", "attention outputs", layers, asked.steps, asked.learning_rate),
+        (
+            "hidden",
+            "hidden vectors",
+            [p for p in task.model.parameters() if p not in kept],
+            asked.end_to_end_steps,
+            asked.end_to_end_learning_rate,
+        ),
+    )
+    for stage, what, trained, steps, rate in stages:
         if not steps:
             continue
         task = replace(task, stage=stage)
         task.model.requires_grad_(False)
-        for parameter in task.trained:
+        for parameter in trained:
             parameter.requires_grad_()
         # The learning rate rises, and then falls to zero linearly.
         warm_up, every = max(1, round(0.05 * steps)), min(steps, asked.validate_every)
@@ -331,7 +314,7 @@ def _train(task: _Task, work: Path, device: Device) -> Signals | None:
             work / stage,
             device,
             asked={},  # the folder of parts is bound to it
-            title=f"training {asked.attention} towards the source's {_STAGES[stage]}: {steps} steps",
+            title=f"training {asked.attention} towards the source's {what}: {steps} steps",
         )
         if fitted.stopped_by is not None:
             return fitted.stopped_by
@@ -341,12 +324,3 @@ def _train(task: _Task, work: Path, device: Device) -> Signals | None:
 def _summary(figures: Mapping[str, Any]) -> dict[str, float]:
     attentions, last = mean(figures["attention_errors"]), figures["hidden_errors"][-1]
     return {"loss": attentions, "hidden_error": last, "cosine": figures["cosine"]}
-
-
-def _table(data: Mapping[str, Any]) -> str:
-    """The errors before and after, in Markdown; those of each layer are in `conversion.json`."""
-    header = ["", "mean error of the attentions", "error of the last hidden vectors", "cosine"]
-    lines = [[when, *(f"{x:.3f}" for x in _summary(data[when]).values())] for when in ("before", "after")]
-    # The attention is known to whoever asked for it.
-    notes = [f"- {note}" for note in data["notes"] if not note.startswith("model.attn_type:")]
-    return "\n".join([*notes, markdown(header, lines)])

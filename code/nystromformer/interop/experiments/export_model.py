@@ -2,20 +2,48 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
+from torch import Tensor
 
+from nystromformer.config import NystromConfig, SoftmaxConfig
+from nystromformer.config.attention import AttentionConfig
 from nystromformer.data.tokenizer import row_form, special_names
 from nystromformer.errors import UserError
 from nystromformer.files.writing import NewFile, write_json, write_text
 from nystromformer.interop.experiments.folders import check_free, write_folder
-from nystromformer.interop.experiments.layouts import MODULE_FILE, Layout, lay_out
 from nystromformer.interop.experiments.open_model import Opened, open_model
+from nystromformer.interop.formats.table import BERT, MODERNBERT, NYSTROMFORMER, OWN, WRITTEN, Format, write_network
 from nystromformer.wording import listed
 
 FORMATS = ("hf", "sentence-transformers", "onnx", "torch")
-_TASKS = {"ForMaskedLM": "fill-mask", "ForSequenceClassification": "text-classification", "Model": "feature-extraction"}
+MODULE_FILE = "modeling_nystrom_encoder.py"
+_PARTS = {"ForMaskedLM": "mlm.", "ForSequenceClassification": "head.", "Model": "encoder."}
+"""The weights that go with the encoder's, by the head of the stored model."""
+_LIMITS = {
+    BERT: "for any length and any padding (positions begin at row 0 there).",
+    MODERNBERT: "for any length and any padding.",
+    NYSTROMFORMER: "for rows of exactly {} tokens, without padding, and fails, or mixes rows, on others.",
+}
+_KEYS_IN_FILE = {"name", "num_landmarks", "conv_kernel_size"}
+"""Of attentions that the file of code computes by itself."""
+_PROBLEMS = {"several": "multi_label_classification", "value": "regression"}
+"""What transformers calls what a classification's outputs are, where they are not one class of some."""
+
+
+class Layout(NamedTuple):
+    """A config.json of transformers', the weights by its names, and for what input it computes the same, a sentence."""
+
+    config: dict[str, Any]
+    weights: dict[str, Tensor]
+    with_file: bool
+    """Whether a file of code lies beside it, which `trust_remote_code` runs."""
+    head: str
+    """ForMaskedLM, ForSequenceClassification, or Model of an encoder alone."""
+    same: str
+    why_not: tuple[str, ...] = ()
+    """Where a file lies beside it: why none of transformers' own modules computes the same, a sentence each."""
 
 
 def export_model(folder: Path, checkpoint: str | None = None, form: str = "hf", out: Path | None = None) -> str:
@@ -38,55 +66,106 @@ def export_model(folder: Path, checkpoint: str | None = None, form: str = "hf", 
         worst = export_checked(opened, dest, form)
         said = f"its logits differ from the model's by {worst:.1e} of the largest at most, on rows of three lengths"
     else:
-        layout = export_hf(opened, dest, form == "sentence-transformers")
+        layout = lay_out(opened, form == "sentence-transformers")
+        write_folder(dest, lambda folder: _write(opened, layout, form == "sentence-transformers", folder))
         said = layout.same
         if layout.why_not:
             said += f"\nnone of transformers' own modules computes the same:{listed(layout.why_not)}"
     return "\n".join([said, *filter(None, [opened.unlike_the_run]), f"exported: {dest}"])
 
 
-def export_hf(opened: Opened, dest: Path, for_sentences: bool = False) -> Layout:
-    """Write a folder that transformers loads: config.json, model.safetensors, the tokenizer, README.md, and where
-    needed a file of code.
+def _write(opened: Opened, layout: Layout, for_sentences: bool, folder: Path) -> None:
+    """What transformers loads: config.json, model.safetensors, the tokenizer, README.md, and where needed a file of
+    code; and what sentence-transformers does, whose vectors are those that the model pools."""
+    from safetensors.torch import save
+
+    config = dict(layout.config)
+    if opened.tokenizer is not None:
+        names = special_names(opened.tokenizer)
+        for role, own in {"bos": "bos", "pad": "pad", "eos": "eos", "cls": "bos", "sep": "eos"}.items():
+            config[f"{role}_token_id"] = opened.tokenizer.token_to_id(names[own])
+        write_tokenizer(opened, opened.tokenizer, folder)
+    write_json(folder / "config.json", config)
+    with NewFile(folder / "model.safetensors") as file:
+        # Copies, because layers may share a weight, which safetensors refuses.
+        weights = {name: w.clone().contiguous() for name, w in layout.weights.items()}
+        file.write(save(weights, {"format": "pt"}))
+    if layout.with_file:
+        write_text(folder / MODULE_FILE, Path(__file__).with_name(MODULE_FILE).read_text(encoding="utf-8"))
+    if for_sentences:
+        opened.sentences.write(folder, opened.config.transformer_dim)
+    write_text(folder / "README.md", _model_card(opened, layout, for_sentences))
+
+
+def lay_out(opened: Opened, for_sentences: bool = False) -> Layout:
+    """The form of a model: transformers' own module where one computes the same on all that the model takes, or the
+    model's config is to compute what transformers does; else a file of code beside the weights.
 
     Args:
-        for_sentences: make it one of sentence-transformers, whose vectors are those that the model pools.
-
-    Raises:
-        UserError: a model that has no form there, a folder that is not empty, or it cannot be written. Nothing is
-            written then.
+        for_sentences: of the encoder alone, whose vectors are pooled by others.
     """
-    layout = lay_out(opened, for_sentences)
     if for_sentences:
         opened.check_tokenizer()
+    config, is_bare = opened.config, for_sentences or opened.is_headless
+    head = "Model" if is_bare else "ForMaskedLM" if opened.labels is None else "ForSequenceClassification"
+    # Without heads that nothing else has (sentence order).
+    weights = {name: w for name, w in opened.weights.items() if name.startswith(("encoder.", _PARTS[head]))}
+    why_not: list[str] = []
+    for form in WRITTEN:
+        if (reason := form.why_not(config, head)) is None:
+            keys, stored = write_network(form, config, weights)
+            same = f"transformers' own {form.title}{head} computes the same {_LIMITS[form].format(config.max_seq_len)}"
+            return Layout(_common(opened, form, head) | keys, stored, False, head, same)
+        why_not.append(f"{form.title}: {reason}")
+    if config.reversible:
+        raise UserError(
+            f"{opened.path}: cannot be exported for transformers: reversible layers are another network than the "
+            "exported file's"
+        )
+    if unlike := [each.name for each in config.attentions if each.num_projections < 3]:
+        raise UserError(
+            f"{opened.path}: cannot be exported for transformers: it has {unlike[0]} attention; the exported file "
+            "projects queries, keys and values, each by itself"
+        )
+    module = MODULE_FILE.removesuffix(".py")
+    # A classification may begin with any of them.
+    heads = dict.fromkeys((head, "Model", "ForSequenceClassification"))
+    keys = _common(opened, OWN, head) | {
+        "auto_map": {
+            "AutoConfig": f"{module}.NystromEncoderConfig",
+            **{f"Auto{'' if each == 'Model' else 'Model'}{each}": f"{module}.{OWN.title}{each}" for each in heads},
+        },
+        **{theirs: getattr(config, ours) for ours, theirs in OWN.settings.items()},
+        "attentions": [
+            each.model_dump(mode="json", include=_KEYS_IN_FILE if _is_in_file(each) else None)
+            for each in config.attentions
+        ],
+        "local_layers": [attention.is_local for attention in config.attentions],
+    }
+    same = (
+        f"`{MODULE_FILE}`, one file of plain PyTorch that `trust_remote_code=True` runs, computes the same for any "
+        "length and any padding. It is for inference: it has a loss, and no dropout."
+    )
+    if others := sorted({each.name for each in config.attentions if not _is_in_file(each)}):
+        same += (
+            f" It needs the package nystromformer installed, for {' and '.join(others)}: `pip install -e .` in a clone."
+        )
+    return Layout(keys, weights, True, head, same, tuple(why_not))
 
-    def write(folder: Path) -> None:
-        from safetensors.torch import save
 
-        config = dict(layout.config)
-        if opened.tokenizer is not None:
-            config |= _special_ids(opened.tokenizer)
-            write_tokenizer(opened, opened.tokenizer, folder)
-        write_json(folder / "config.json", config)
-        with NewFile(folder / "model.safetensors") as file:
-            # Copies, because layers may share a weight, which safetensors refuses.
-            weights = {name: w.clone().contiguous() for name, w in layout.weights.items()}
-            file.write(save(weights, {"format": "pt"}))
-        if layout.with_file:
-            write_text(folder / MODULE_FILE, Path(__file__).with_name(MODULE_FILE).read_text(encoding="utf-8"))
-        if for_sentences:
-            opened.sentences.write(folder, opened.config.transformer_dim)
-        write_text(folder / "README.md", model_card(opened, layout, for_sentences))
-
-    write_folder(dest, write)
-    return layout
+def _common(opened: Opened, form: Format, head: str) -> dict[str, Any]:
+    keys: dict[str, Any] = {"model_type": form.kind, "architectures": [f"{form.title}{head}"], "dtype": "float32"}
+    if head == "ForSequenceClassification" and opened.labels is not None and opened.recipe is not None:
+        keys["id2label"] = {str(number): label for number, label in enumerate(opened.labels)}
+        keys["label2id"] = {label: number for number, label in enumerate(opened.labels)}
+        keys["problem_type"] = _PROBLEMS.get(opened.recipe.answer.kind, "single_label_classification")
+    return keys
 
 
-def _special_ids(tokenizer: Tokenizer) -> dict[str, Any]:
-    """What transformers' configs say of the special tokens."""
-    names = special_names(tokenizer)
-    roles = {"bos": "bos", "pad": "pad", "eos": "eos", "cls": "bos", "sep": "eos"}
-    return {f"{role}_token_id": tokenizer.token_to_id(names[own]) for role, own in roles.items()}
+def _is_in_file(attention: AttentionConfig) -> bool:
+    """Whether the file of code computes an attention by itself."""
+    special = attention.model_dump(exclude_defaults=True).keys() - {"implementation"}
+    return isinstance(attention, NystromConfig | SoftmaxConfig) and special <= _KEYS_IN_FILE
 
 
 def write_tokenizer(opened: Opened, tokenizer: Tokenizer, folder: Path) -> None:
@@ -110,64 +189,36 @@ def write_tokenizer(opened: Opened, tokenizer: Tokenizer, folder: Path) -> None:
     write_json(folder / "tokenizer_config.json", config)
 
 
-def model_card(opened: Opened, layout: Layout, for_sentences: bool = False) -> str:
-    """README.md of an exported folder.
-
-    Args:
-        for_sentences: whether it is one of sentence-transformers.
-    """
-    library = "sentence-transformers" if for_sentences else "transformers"
-    tag = "sentence-similarity" if for_sentences else _TASKS[layout.head]
-    names = " and ".join(dict.fromkeys(attention.name for attention in opened.config.attentions))
-    size = sum(weight.numel() for weight in layout.weights.values())
-    what = (
-        f"{opened.config.num_layers} layers of width {opened.config.transformer_dim} with {names} attention; at most "
-        f"{opened.longest} tokens, {size:,} parameters."
+def _model_card(opened: Opened, layout: Layout, for_sentences: bool) -> str:
+    """README.md of an exported folder, with a program that runs where FOLDER is the folder."""
+    trust = ", trust_remote_code=True" if layout.with_file else ""
+    name = f"Auto{'' if layout.head == 'Model' else 'Model'}{layout.head}"
+    tokens = "torch.tensor([[0, 5, 2]])  # ids of its tokenizer"
+    if opened.tokenizer is not None:
+        tokens = f'AutoTokenizer.from_pretrained("FOLDER"{trust})("a text", return_tensors="pt").input_ids'
+    program = (
+        f"import torch\nfrom transformers import AutoTokenizer, {name}\n\n"
+        f'model = {name}.from_pretrained("FOLDER"{trust})\ntokens = {tokens}\nprint(model(tokens)[0].shape)'
     )
+    if for_sentences:
+        program = (
+            "from sentence_transformers import SentenceTransformer\n\n"
+            f'model = SentenceTransformer("FOLDER"{trust})\n'
+            f'print(model.encode(["a text", "another"]).shape)  # pooling: {opened.sentences.pooling}'
+        )
     content, settings = opened.content, {"model": opened.config.model_dump(mode="json", by_alias=True)}
     origin = f"Checkpoint {opened.path.name}, step {content['step']:,}."
     if imported := content.get("imported"):
         origin += f" Imported from {imported['kind']}: {', '.join(imported['files'])}."
     elif opened.run is None:  # those of an imported model are for a training to come
         settings["pretraining_setting"] = content["config"]["pretraining_setting"]
+    library = "sentence-transformers" if for_sentences else "transformers"
     parts = [
-        f"---\nlibrary_name: {library}\npipeline_tag: {tag}\ntags: [nystromformer]\n---",
+        f"---\nlibrary_name: {library}\ntags: [nystromformer]\n---",
         f"# {opened.name}",
-        *filter(None, [what, layout.same, opened.unlike_the_run]),
-        f"```python\n{_use(opened, layout, for_sentences)}\n```",
+        *filter(None, [layout.same, opened.unlike_the_run]),
+        f"```python\n{program}\n```",
         f"## Where it comes from\n\n{origin}",
+        f"## Settings\n\n```json\n{json.dumps(settings, indent=2)}\n```",
     ]
-    history = content.get("history") or [{}]
-    metrics: dict[str, float] = history[-1].get("metrics", {})
-    if opened.run is not None:
-        metrics = next((each.metrics for each in opened.run.epochs if each.epoch == content["epoch"]), {})
-    if metrics:
-        rows = (f"| validation: {name} | {value:.4g} |" for name, value in metrics.items())
-        parts.append("## Figures\n\n| | |\n|---|---|\n" + "\n".join(rows))
-    parts.append(f"## Settings\n\n```json\n{json.dumps(settings, indent=2)}\n```")
     return "\n\n".join(parts) + "\n"
-
-
-def _use(opened: Opened, layout: Layout, for_sentences: bool) -> str:
-    """A program that runs, where FOLDER is the folder."""
-    trust = ", trust_remote_code=True" if layout.with_file else ""
-    if for_sentences:
-        vector = "the mean of all tokens' vectors" if opened.sentences.pooling == "mean" else "the first token's vector"
-        return (
-            "from sentence_transformers import SentenceTransformer\n\n"
-            f'model = SentenceTransformer("FOLDER"{trust})\n'
-            f'print(model.encode(["a text", "another"]).shape)  # of each text {vector}'
-        )
-    if opened.tokenizer is None or layout.head == "Model":
-        name = f"Auto{'' if layout.head == 'Model' else 'Model'}{layout.head}"
-        return (
-            f"import torch\nfrom transformers import {name}\n\n"
-            f'model = {name}.from_pretrained("FOLDER"{trust})\n'
-            "tokens = torch.tensor([[0, 5, 2]])  # ids of the model's tokenizer\n"
-            "print(model(input_ids=tokens)[0].shape)"
-        )
-    call = 'f"a text with a {model.tokenizer.mask_token} in it"'
-    if opened.run is not None:
-        call = '{"text": "one text", "text_pair": "and, where the task has it, another"}, truncation=True'
-    model = f'pipeline("{_TASKS[layout.head]}", "FOLDER"{trust})'
-    return f"from transformers import pipeline\n\nmodel = {model}\nprint(model({call}))"

@@ -13,21 +13,13 @@ T = TypeVar("T")
 
 
 def check_free(folder: Path) -> None:
-    """Check that a folder is not there, or is empty.
-
-    Raises:
-        UserError: it has files, or is none.
-    """
+    """Check that a folder is not there, or is empty."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UserError(f"{folder}: exists and is not an empty folder: choose another name, or remove it")
 
 
 def write_folder(folder: Path, write: Callable[[Path], T]) -> T:
-    """Let `write` fill a new folder, which appears under its name when it is done; on failure nothing is left.
-
-    Raises:
-        UserError: as of `check_free` and `write`, or it cannot be written.
-    """
+    """Let `write` fill a new folder, which appears under its name when it is done; on failure nothing is left."""
     check_free(folder)
     folder = folder.resolve()
     with writing(folder):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 from torch import Tensor
 
 import nystromformer
@@ -15,12 +15,12 @@ from nystromformer.config import ExperimentConfig, experiment_config
 from nystromformer.config.attention_text import parse_attention
 from nystromformer.config.overrides import apply_overrides
 from nystromformer.data.dataset import TOKENIZER_FOLDER
+from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
 from nystromformer.data.tokenizer import save_tokenizer, sha256_as_saved
 from nystromformer.errors import UserError, first_line
 from nystromformer.files.writing import write_json
 from nystromformer.interop.experiments.folders import check_free, write_folder
 from nystromformer.interop.experiments.settings import ImportSettings
-from nystromformer.interop.experiments.tokenizers import import_tokenizer
 from nystromformer.interop.formats import open_source
 from nystromformer.interop.formats.sentences import Sentences
 from nystromformer.interop.formats.source import SETTINGS
@@ -28,9 +28,6 @@ from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.start import fit_weights
 from nystromformer.training.checkpoint import FORMAT, epoch_name, write_checkpoint
 
-CHECKPOINTS, WEIGHTS = "model", f"{epoch_name(0)}.model"
-HEADLESS = "headless"
-"""Of what a checkpoint says of its import: whether the source had no head for masked tokens."""
 MAY_DIFFER = "the attention, its convolution and max_seq_len"
 _SKIP = ".attention.core.skip.weight"
 _NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
@@ -58,34 +55,31 @@ def import_model(
             a folder that is not empty. Nothing is written then.
     """
     check_free(dest)
-    opened = open_source(find_source(source), config)
     if settings.compatible and settings.attention is not None:
         raise UserError("--compatible keeps the source's attention: expected no --attention")
-    section = opened.model if settings.compatible else opened.general
+    opened = open_source(find_source(source), config, settings.compatible)
     described = changed_config(
-        {"model": dict(section), **SETTINGS}, str(source), settings.attention, settings.length, settings.overrides
+        {"model": dict(opened.model), **SETTINGS}, str(source), settings.attention, settings.length, settings.overrides
     )
-    lower_case = opened.sentences is not None and opened.sentences.lower_case
-    read, told = import_tokenizer(opened.tokenizer, tokenizer, described.model.vocab_size, lower_case)
-    notes = [*opened.notes, *told]
+    read = None
+    if tokenizer != "none":
+        read = _fitting_tokenizer(Path(tokenizer or opened.tokenizer), described.model.vocab_size)
+        if opened.sentences is not None and opened.sentences.lower_case:
+            own = [] if read.normalizer is None else [read.normalizer]
+            read.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
     torch.manual_seed(0)
     initial = initial_weights(PretrainingModel(described.model, described.pretraining_setting.objectives))
-    transfer = fit_weights(source, opened.weights, section, described, initial, MAY_DIFFER)
-    headless = not any(name.startswith("mlm.") for name in opened.weights)
-    notes += [*transfer.resized, *transfer.mentioned]
+    transfer = fit_weights(source, opened.weights, opened.model, described, initial, MAY_DIFFER)
+    notes = [*opened.notes, *transfer.notes]
+    if read is None:
+        notes.append("without a tokenizer: fine-tuning and validation, which compare tokenizers, refuse the model")
     if settings.attention is not None and {each.name for each in described.model.attentions} != {"softmax"}:
         notes.append("the new attention is untrained: run_export.py convert trains it towards the source")
-    facts = {
-        "version": nystromformer.__version__,
-        "config": described.model_dump(mode="json", by_alias=True),
-        "dataset": "",
-        "tokenizer": sha256_as_saved(read),
-        "imported": {"kind": opened.kind, "files": opened.stamps, HEADLESS: headless},
-    }
+    headless = not any(name.startswith("mlm.") for name in opened.weights)
+    imported = {"kind": opened.kind, "files": opened.stamps, "headless": headless}
 
     def write(folder: Path) -> None:
-        content = initial_checkpoint(facts, transfer.weights)
-        write_experiment(folder, described, read, content, opened.sentences)
+        write_experiment(folder, described, read, opened.sentences, transfer.weights, {"imported": imported})
 
     write_folder(dest, write)
     return notes
@@ -95,9 +89,6 @@ def find_source(source: Path) -> Path:
     """A folder or file that is there; else of a name such as `owner/model` the folder with its download from the hub.
 
     What looks like a path (ends as weights do, or names a folder that is here before its slash) is asked of nobody.
-
-    Raises:
-        UserError: it cannot be had from the hub; says what to do.
     """
     name = str(source)
     is_path = source.suffix in _SUFFIXES or (len(source.parts) == 2 and source.parent.exists())
@@ -121,11 +112,7 @@ def find_source(source: Path) -> Path:
 def changed_config(
     data: dict[str, Any], place: str, attention: str | None, length: int | None, overrides: Sequence[str] | None
 ) -> ExperimentConfig:
-    """An experiment's config with another attention for all layers, another length and keys that flags give.
-
-    Raises:
-        UserError: what does not fit.
-    """
+    """An experiment's config with another attention for all layers, another length and keys that flags give."""
     if attention is not None:
         config, parameters = parse_attention(attention)
         plain = {"name": config.name, **parameters}
@@ -135,29 +122,48 @@ def changed_config(
     return experiment_config(data, place, apply_overrides(data, overrides or []))
 
 
+def _fitting_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
+    """A tokenizer in the form that datasets have it."""
+    try:
+        tokenizer = read_tokenizer(folder)
+    except UserError as error:
+        raise UserError(f"{error}. --tokenizer names its folder; --tokenizer none takes the weights alone") from error
+    if (size := tokenizer.get_vocab_size()) > vocab_size:
+        raise UserError(f"{folder}: the tokenizer has {size} tokens, the model embeddings for {vocab_size}")
+    return tokenizer
+
+
 def write_experiment(
     folder: Path,
     config: ExperimentConfig,
     tokenizer: Tokenizer | None,
-    content: Mapping[str, Any],
     sentences: Sentences | None,
+    weights: Mapping[str, Tensor],
+    origin: Mapping[str, Any],
 ) -> None:
-    """Write an experiment: of its config what is not default, and the attention; its tokenizer; a checkpoint."""
+    """Write an experiment: of its config what is not default, and the attention; its tokenizer; a checkpoint at step 0,
+    with what is to be said of where it comes from."""
     plain = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     plain["model"]["attn_type"] = config.model_dump(mode="json")["model"]["attn_type"]
     write_json(folder / "config.json", plain)
-    checkpoints = folder / CHECKPOINTS
+    checkpoints = folder / "model"
     checkpoints.mkdir()
     if tokenizer is not None:
         save_tokenizer(tokenizer, checkpoints / TOKENIZER_FOLDER)
         if sentences is not None:
             sentences.keep(checkpoints / TOKENIZER_FOLDER)
-    write_checkpoint(content, checkpoints / WEIGHTS)
-
-
-def initial_checkpoint(facts: Mapping[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    """What a checkpoint at step 0 holds."""
-    return {"format": FORMAT, **facts, "epoch": 0, "step": 0, "model": dict(weights)}
+    content = {
+        "format": FORMAT,
+        "version": nystromformer.__version__,
+        "config": config.model_dump(mode="json", by_alias=True),
+        "dataset": "",
+        "tokenizer": sha256_as_saved(tokenizer),
+        **origin,
+        "epoch": 0,
+        "step": 0,
+        "model": dict(weights),
+    }
+    write_checkpoint(content, checkpoints / f"{epoch_name(0)}.model")
 
 
 def initial_weights(model: PretrainingModel) -> dict[str, Tensor]:

@@ -18,36 +18,13 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput, SequenceClassifierOutput
+from transformers.utils import can_return_tuple
 
 
 class NystromEncoderConfig(PretrainedConfig):
-    """What config.json says; `attentions` has an object for each layer."""
+    """What config.json says, all of it; `attentions` has an object for each layer."""
 
     model_type = "nystrom_encoder"
-    vocab_size: int = 50265
-    type_vocab_size: int = 1
-    max_position_embeddings: int = 512
-    embedding_size: int = 768
-    hidden_size: int = 768
-    intermediate_size: int = 3072
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    hidden_act: str = "gelu_tanh"
-    layer_norm_eps: float = 1e-5
-    norm: str = "post"
-    norm_type: str = "layer_norm"
-    skip_first_prenorm: bool = False
-    feed_forward: str = "mlp"
-    bias: bool = True
-    head_transform: bool = True
-    rotary_theta: float = 10_000.0
-    rotary_theta_local: Any = None
-    local_layers: Any = ()
-    embedding_norm: bool = True
-    positions: str = "learned"
-    position_offset: int = 2
-    pooling: str = "first"
-    attentions: Any = ()
 
 
 def activation(name: str, x: Tensor) -> Tensor:
@@ -221,12 +198,6 @@ class NystromEncoderPreTrainedModel(PreTrainedModel):
     _no_split_modules = ("Embeddings", "Layer")
 
 
-def finished(model, output, return_dict: bool | None):
-    """What a call returns, as its argument or the config says."""
-    wanted = model.config.return_dict if return_dict is None else return_dict
-    return output if wanted else output.to_tuple()
-
-
 def first_or_mean(hidden_BNE: Tensor, attention_mask: Tensor | None, pooling: str) -> Tensor:
     """The first valid token's vector of each row, or the mean over valid tokens."""
     if attention_mask is None:
@@ -251,9 +222,10 @@ class NystromEncoderModel(NystromEncoderPreTrainedModel):
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.embeddings.word = value
 
+    @can_return_tuple
     def forward(
         self, input_ids=None, attention_mask=None, token_type_ids=None, inputs_embeds=None, output_hidden_states=None,
-        output_attentions=None, return_dict=None,
+        output_attentions=None,
     ):  # fmt: skip
         if self.config.output_attentions if output_attentions is None else output_attentions:
             raise ValueError("output_attentions: the weights of pairs of tokens are never formed")
@@ -266,8 +238,7 @@ class NystromEncoderModel(NystromEncoderPreTrainedModel):
             states.append(layer(states[-1], keep_BN))
         states[-1] = self.final_norm(states[-1])
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        out = BaseModelOutput(last_hidden_state=states[-1], hidden_states=tuple(states) if wanted else None)
-        return finished(self, out, return_dict)
+        return BaseModelOutput(last_hidden_state=states[-1], hidden_states=tuple(states) if wanted else None)
 
 
 class NystromEncoderForMaskedLM(NystromEncoderPreTrainedModel):
@@ -284,17 +255,12 @@ class NystromEncoderForMaskedLM(NystromEncoderPreTrainedModel):
         self.mlm.bias = nn.Parameter(new_V)
         return embeddings
 
-    def forward(
-        self, input_ids=None, attention_mask=None, token_type_ids=None, inputs_embeds=None, labels=None,
-        output_hidden_states=None, output_attentions=None, return_dict=None,
-    ):  # fmt: skip
-        encoded = self.encoder(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, output_attentions, True
-        )
+    @can_return_tuple
+    def forward(self, input_ids=None, attention_mask=None, token_type_ids=None, labels=None, **options):
+        encoded = self.encoder(input_ids, attention_mask, token_type_ids, return_dict=True, **options)
         logits = self.mlm(encoded.last_hidden_state, self.encoder.embeddings.word.weight)
-        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        out = MaskedLMOutput(loss=loss, logits=logits, hidden_states=encoded.hidden_states)
-        return finished(self, out, return_dict)
+        loss = None if labels is None else self.loss_function(logits, labels, logits.shape[-1])
+        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=encoded.hidden_states)
 
 
 class NystromEncoderForSequenceClassification(NystromEncoderPreTrainedModel):
@@ -304,20 +270,10 @@ class NystromEncoderForSequenceClassification(NystromEncoderPreTrainedModel):
         self.head = nn.ModuleDict({"dense": nn.Linear(E, E), "classifier": nn.Linear(E, config.num_labels)})
         self.post_init()
 
-    def forward(
-        self, input_ids=None, attention_mask=None, token_type_ids=None, inputs_embeds=None, labels=None,
-        output_hidden_states=None, output_attentions=None, return_dict=None,
-    ):  # fmt: skip
-        encoded = self.encoder(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, output_attentions, True
-        )
+    @can_return_tuple
+    def forward(self, input_ids=None, attention_mask=None, token_type_ids=None, labels=None, **options):
+        encoded = self.encoder(input_ids, attention_mask, token_type_ids, return_dict=True, **options)
         pooled = first_or_mean(encoded.last_hidden_state, attention_mask, self.config.pooling)
-        logits, loss = self.head["classifier"](torch.tanh(self.head["dense"](pooled))), None
-        if labels is not None and self.config.problem_type == "multi_label_classification":
-            loss = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
-        elif labels is not None and self.config.num_labels == 1:
-            loss = F.mse_loss(logits[:, 0], labels.flatten().to(logits.dtype))
-        elif labels is not None:
-            loss = F.cross_entropy(logits, labels.flatten())
-        out = SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=encoded.hidden_states)
-        return finished(self, out, return_dict)
+        logits = self.head["classifier"](torch.tanh(self.head["dense"](pooled)))
+        loss = None if labels is None else self.loss_function(labels, logits, self.config)
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=encoded.hidden_states)

@@ -14,8 +14,8 @@ from nystromformer.config import ExperimentConfig, ModelConfig, experiment_confi
 from nystromformer.data.dataset import TOKENIZER_FOLDER
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.interop.formats.sentences import Sentences, kept_sentences
+from nystromformer.interop.formats.source import check_finite_weights
 from nystromformer.interop.transfer import mentioned
 from nystromformer.model import ClassificationModel, PretrainingModel
 from nystromformer.runs.record import Run, open_run
@@ -26,9 +26,7 @@ from nystromformer.tasks.finetuning.objective import decided
 from nystromformer.training.checkpoint import check_weights, choose_weights, find_weights, load_weights, read_checkpoint
 
 logger = logging.getLogger(__name__)
-_CLASSIFIER, _CLASSIFIER_BIAS = "head.classifier.weight", "head.classifier.bias"
-_PROBLEMS = {"several": "multi_label_classification", "value": "regression"}
-"""What transformers calls what a classification's outputs are, where they are not one class of some."""
+_CLASSIFIER = "head.classifier."
 
 
 @dataclass(frozen=True)
@@ -68,11 +66,6 @@ class Opened:
         return None if self.recipe is None else self.recipe.answer.names or ("value",)
 
     @property
-    def problem(self) -> str | None:
-        """What a classification's outputs are, in transformers' words."""
-        return None if self.recipe is None else _PROBLEMS.get(self.recipe.answer.kind, "single_label_classification")
-
-    @property
     def is_headless(self) -> bool:
         """Whether it guesses masked tokens with a head that nobody trained: its source had none."""
         return self.labels is None and bool(self.content.get("imported", {}).get("headless"))
@@ -85,36 +78,24 @@ class Opened:
     @property
     def sentences(self) -> Sentences:
         """How vectors of texts are made."""
-        kept = self.kept or Sentences(self.path.parent, self.config.pooling)
-        return replace(kept, pooling=self.config.pooling, length=min(kept.length or self.longest, self.longest))
+        kept = self.kept or Sentences(self.config.pooling)
+        length = min(kept.max_seq_length or self.longest, self.longest)
+        return replace(kept, pooling=self.config.pooling, max_seq_length=length)
 
     @property
     def unlike_the_run(self) -> str:
         """What the exported form does not do as the run does; nothing of other models."""
-        if self.run is None or self.recipe is None:
+        if self.recipe is None or self.recipe.cut.rule != "windows":
             return ""
-        said, padded = [], self.run.settings.pad_to
-        if self.recipe.cut.rule == "windows":
-            said.append(
-                "The run classifies the mean over a longer text's windows; this form reads only a text's first tokens, "
-                f"{self.longest} at most."
-            )
-        if self.recipe.has_breaks:
-            said.append("The run takes `<br />` out of a text; do so before you give it to this form.")
-        if padded:
-            said.append(f"The run pads every row to {padded} tokens; pad the rows of this form alike.")
-        return " ".join(said)
+        return (
+            "The run classifies the mean over a longer text's windows; this form reads only a text's first tokens, "
+            f"{self.longest} at most."
+        )
 
     def check_tokenizer(self) -> Tokenizer:
-        """The tokenizer of a model that has one.
-
-        Raises:
-            UserError: it has none.
-        """
+        """The tokenizer; UserError where the model has none."""
         if self.tokenizer is None:
-            raise UserError(
-                f"{self.path}: was imported without a tokenizer, which is needed here: import it again with --tokenizer"
-            )
+            raise UserError(f"{self.path}: was imported without a tokenizer: import it again with --tokenizer")
         return self.tokenizer
 
     def initial(self) -> PretrainingModel | ClassificationModel:
@@ -186,25 +167,22 @@ def _open_run(folder: Path, wanted: str) -> Opened:
             f"{folder}: expected --checkpoint best, last or an epoch's number, of which the run has kept "
             f"{', '.join(map(str, there)) or 'none'}; found {wanted!r}"
         )
-    path = there[epochs[wanted]]
-    recipe = recipe_in(run.texts, folder)
-    answer = recipe.answer
+    path, recipe = there[epochs[wanted]], recipe_in(run.texts, folder)
+    answer, content = recipe.answer, decided(read_checkpoint(path))
     if answer.kind == "ordered":
         raise UserError(
             f"{path}: a model of ordered classes cannot be exported, because its outputs are not scores of classes. "
             "Use run_predict.py or run_serve.py instead"
         )
-    content = decided(read_checkpoint(path))
     if answer.kind == "value":
         # What was learned is how many deviations it is from the mean: the last linear map gives the value itself.
         weights = dict(content["model"])
-        weights[_CLASSIFIER] = weights[_CLASSIFIER] * answer.deviation
-        weights[_CLASSIFIER_BIAS] = weights[_CLASSIFIER_BIAS] * answer.deviation + answer.mean
+        for end, mean in (("weight", 0.0), ("bias", answer.mean)):
+            weights[_CLASSIFIER + end] = weights[_CLASSIFIER + end] * answer.deviation + mean
         content = {**content, "model": weights}
-    folder = run.tokenizer
-    kept = kept_sentences(folder)
+    kept = kept_sentences(run.tokenizer)
     # The run learned from texts without it.
-    kept = None if kept is None else replace(kept, default_prompt=None)
+    kept = None if kept is None else replace(kept, default_prompt_name=None)
     config = experiment_config(content["config"], str(path))
     name = f"{run.experiment}-{run.task.replace('/', '-')}"
-    return Opened(name, path, content, config, load_tokenizer(folder), kept, run, recipe)
+    return Opened(name, path, content, config, load_tokenizer(run.tokenizer), kept, run, recipe)

@@ -2,12 +2,20 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from nystromformer.command_line.flags import Overrides
 from nystromformer.config.ranges import LEAST_RATE, MOST
+
+
+def _count(flag: str, help: str, least: int = 1) -> Any:
+    return typer.Option(flag, min=least, max=MOST, help=help)
+
+
+def _rate(flag: str, help: str) -> Any:
+    return typer.Option(flag, min=LEAST_RATE, max=1, help=help)
 
 
 @dataclass(frozen=True)
@@ -32,11 +40,8 @@ class ImportSettings:
     ] = None
     length: Annotated[
         int | None,
-        typer.Option(
-            "--length",
-            min=1,
-            max=MOST,
-            help="Tokens of the longest input: learned positions are repeated up to it, or cut. Default: the source's.",
+        _count(
+            "--length", "Tokens of the longest input: learned positions are repeated or cut. Default: the source's."
         ),
     ] = None
     overrides: Overrides = None
@@ -53,55 +58,29 @@ class Conversion:
             help="Attention that replaces softmax, with parameters after commas, such as near_far,num_selected=32.",
         ),
     ]
-    input: Annotated[
-        Path,
-        typer.Option(
-            "--input",
-            help="Unlabelled text: a table (.csv, .tsv, .jsonl, .parquet).",
-        ),
-    ]
+    input: Annotated[Path, typer.Option("--input", help="Unlabelled text: a table (.csv, .tsv, .jsonl, .parquet).")]
     steps: Annotated[
-        int,
-        typer.Option(
-            "--steps", min=0, max=MOST, help="Steps that train each layer's attention towards the source's output."
-        ),
+        int, _count("--steps", "Steps that train each layer's attention towards the source's output.", least=0)
     ]
     end_to_end_steps: Annotated[
         int,
-        typer.Option(
-            "--end_to_end_steps",
-            min=0,
-            max=MOST,
-            help="Steps that then train the whole model towards the source's hidden vectors.",
+        _count(
+            "--end_to_end_steps", "Steps that then train the whole model towards the source's hidden vectors.", least=0
         ),
     ] = 0
     overrides: Overrides = None
     text: Annotated[str, typer.Option("--text", help="Text column of the table.")] = "text"
-    rows: Annotated[int, typer.Option("--rows", min=1, max=MOST, help="Rows of a step.")] = 8
+    rows: Annotated[int, _count("--rows", "Rows of a step.")] = 8
     length: Annotated[
-        int | None,
-        typer.Option("--length", min=3, max=MOST, help="Tokens of the longest row. Default: the model's max_seq_len."),
+        int | None, _count("--length", "Tokens of the longest row. Default: the model's max_seq_len.", least=3)
     ] = None
-    least_tokens: Annotated[
-        int, typer.Option("--least_tokens", min=1, max=MOST, help="Tokens of the shortest row to use.")
-    ] = 1
-    held_out: Annotated[int, typer.Option("--held_out", min=1, max=MOST, help="Rows held out for measuring.")] = 48
+    least_tokens: Annotated[int, _count("--least_tokens", "Tokens of the shortest row to use.")] = 1
+    held_out: Annotated[int, _count("--held_out", "Rows held out for measuring.")] = 48
     learning_rate: Annotated[
-        float,
-        typer.Option(
-            "--learning_rate",
-            min=LEAST_RATE,
-            max=1,
-            help="Peak learning rate of --steps, with linear warm-up and decay.",
-        ),
+        float, _rate("--learning_rate", "Peak learning rate of --steps, with linear warm-up and decay.")
     ] = 2e-4
     end_to_end_learning_rate: Annotated[
-        float,
-        typer.Option(
-            "--end_to_end_learning_rate", min=LEAST_RATE, max=1, help="Peak learning rate of --end_to_end_steps."
-        ),
+        float, _rate("--end_to_end_learning_rate", "Peak learning rate of --end_to_end_steps.")
     ] = 3e-5
-    validate_every: Annotated[
-        int, typer.Option("--validate_every", min=1, max=MOST, help="Steps between two measurements and checkpoints.")
-    ] = 25
-    seed: Annotated[int, typer.Option("--seed", min=0, max=MOST, help="Random seed of the order of rows.")] = 0
+    validate_every: Annotated[int, _count("--validate_every", "Steps between two measurements and checkpoints.")] = 25
+    seed: Annotated[int, _count("--seed", "Random seed of the order of rows.", least=0)] = 0

@@ -1,6 +1,6 @@
 """What sentence-transformers does around an encoder: its modules, its pooling, prompts before texts, and lengths."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,39 +22,35 @@ _KEPT = "sentence_transformers.json"
 class Sentences:
     """What of a folder an experiment keeps beside its tokenizer, for its own vectors and for an export."""
 
-    transformer: Path
-    """The folder of the encoder."""
     pooling: str
     """first or mean."""
-    length: int | None = None
+    max_seq_length: int | None = None
     """Tokens that are read of a text; None: as many as the model takes."""
     prompts: dict[str, str] = field(default_factory=dict)
-    default_prompt: str | None = None
+    default_prompt_name: str | None = None
     """The name of that which stands before each text, unless another is asked for."""
     lower_case: bool = False
     """Whether texts are in lower case before the tokenizer sees them."""
+    part: str = ""
+    """Where in the folder the encoder is."""
 
     @property
     def prefix(self) -> str:
         """What stands before each text."""
-        return self.prompts[self.default_prompt] if self.default_prompt is not None else ""
+        return self.prompts[self.default_prompt_name] if self.default_prompt_name is not None else ""
 
-    def notes(self, longest: int) -> list[str]:
-        """What is said of it, a line each."""
-        said = [f"pooling: {self.pooling}, as sentence-transformers has it"]
-        if self.length is not None and self.length < longest:
-            said.append(f"vectors of texts are made of {self.length} tokens, as sentence-transformers does")
+    def note(self) -> str:
+        """What is said of it."""
+        said = [f"pooling {self.pooling}"]
+        said += [f"{self.max_seq_length} tokens of a text"] if self.max_seq_length else []
         if self.prompts:
-            default = "no default" if self.default_prompt is None else f"{self.default_prompt} before each text"
-            said.append(f"prompts: {', '.join(self.prompts)} ({default}), kept for its vectors and for an export")
-        if self.lower_case:
-            said.append("do_lower_case: the tokenizer does it")
-        return said
+            said.append(f"prompts {', '.join(self.prompts)} (default: {self.default_prompt_name or 'none'})")
+        said += ["do_lower_case"] if self.lower_case else []
+        return f"as in sentence-transformers: {'; '.join(said)}"
 
     def keep(self, tokenizer: Path) -> None:
-        """Write it beside an experiment's tokenizer."""
-        kept = {"max_seq_length": self.length, "prompts": self.prompts, "default_prompt_name": self.default_prompt}
-        write_json(tokenizer / _KEPT, {"pooling": self.pooling, **kept})
+        """Write it beside an experiment's tokenizer, which does what is to be done in lower case."""
+        write_json(tokenizer / _KEPT, asdict(self) | {"lower_case": False, "part": ""})
 
     def write(self, folder: Path, width: int) -> None:
         """Write the files that sentence-transformers reads, beside the encoder's."""
@@ -63,9 +59,9 @@ class Sentences:
             for number, (path, name) in enumerate((("", "Transformer"), (_POOLING, "Pooling")))
         ]
         write_json(folder / _MODULES, modules)
-        write_json(folder / _TRANSFORMER, {"max_seq_length": self.length})
+        write_json(folder / _TRANSFORMER, {"max_seq_length": self.max_seq_length})
         if self.prompts:
-            write_json(folder / _WHOLE, {"prompts": self.prompts, "default_prompt_name": self.default_prompt})
+            write_json(folder / _WHOLE, {"prompts": self.prompts, "default_prompt_name": self.default_prompt_name})
         (folder / _POOLING).mkdir()
         modes = {_MODE + name: _MODES[name] == self.pooling for name in ("cls_token", "mean_tokens")}
         write_json(folder / _POOLING / _CONFIG, {"word_embedding_dimension": width, **modes})
@@ -73,55 +69,33 @@ class Sentences:
 
 def kept_sentences(tokenizer: Path) -> Sentences | None:
     """What was kept beside an experiment's tokenizer; None where nothing was."""
-    if not (tokenizer / _KEPT).is_file():
-        return None
-    kept: dict[str, Any] = read_json(tokenizer / _KEPT)
-    prompts = kept["prompts"], kept["default_prompt_name"]
-    return Sentences(tokenizer, kept["pooling"], kept["max_seq_length"], *prompts)
+    return Sentences(**read_json(tokenizer / _KEPT)) if (tokenizer / _KEPT).is_file() else None
 
 
 def read_sentences(folder: Path) -> Sentences | None:
-    """What a folder says; None where it is none of sentence-transformers.
-
-    Raises:
-        UserError: it computes more than vectors that are pooled, and perhaps normalised, from the encoder's; names the
-            file and what of it.
-    """
-    parts = _parts(folder)
+    """What a folder says; None where it is none of sentence-transformers."""
+    parts = {"Pooling": _POOLING} if (folder / _POOLING / _CONFIG).is_file() else {}
+    if (path := folder / _MODULES).is_file():
+        parts = {str(each.get("type")).rpartition(".")[2]: str(each.get("path", "")) for each in read_json(path)}
+        if not set(parts) <= set(_PARTS):
+            raise UserError(
+                f"{path}: expected the parts {', '.join(_PARTS)}, found {', '.join(parts)}: such a model has more "
+                "parts than this project's encoder and its pooling; move the file away to import these two"
+            )
     if not parts:
         return None
-    transformer = folder / parts.get("Transformer", "")
+    part = parts.get("Transformer", "")
     pooling = "first" if "Pooling" not in parts else _read_pooling(folder / parts["Pooling"] / _CONFIG)
-    own, whole = (_read(place) for place in (transformer / _TRANSFORMER, folder / _WHOLE))
+    own, whole = _read(folder / part / _TRANSFORMER), _read(folder / _WHOLE)
     prompts, default = whole.get("prompts") or {}, whole.get("default_prompt_name")
-    if not isinstance(prompts, dict) or not all(isinstance(each, str) for each in prompts.values()):
-        raise UserError(f"{folder / _WHOLE}: prompts: expected texts by their names, found {prompts!r:.80}")
     if default is not None and default not in prompts:
         known = ", ".join(prompts) or "no prompts"
         raise UserError(f"{folder / _WHOLE}: default_prompt_name: expected one of {known}, found {default!r:.80}")
-    lower_case = own.get("do_lower_case") is True
-    return Sentences(transformer, pooling, own.get("max_seq_length"), prompts, default, lower_case)
+    return Sentences(pooling, own.get("max_seq_length"), prompts, default, own.get("do_lower_case") is True, part)
 
 
 def _read(path: Path) -> dict[str, Any]:
-    content = read_json(path) if path.is_file() else {}
-    return content if isinstance(content, dict) else {}
-
-
-def _parts(folder: Path) -> dict[str, str]:
-    """The folders of the parts, by the parts' names."""
-    path = folder / _MODULES
-    if not path.is_file():
-        return {"Pooling": _POOLING} if (folder / _POOLING / _CONFIG).is_file() else {}
-    content = read_json(path)
-    modules = [each if isinstance(each, dict) else {} for each in content] if isinstance(content, list) else []
-    parts = {str(each.get("type")).rpartition(".")[2]: str(each.get("path", "")) for each in modules}
-    if not parts or not set(parts) <= set(_PARTS):
-        raise UserError(
-            f"{path}: expected the parts {', '.join(_PARTS)}, found {', '.join(parts) or 'none'}: such a model has "
-            "more parts than this project's encoder and its pooling; move the file away to import these two"
-        )
-    return parts
+    return read_json(path) if path.is_file() else {}
 
 
 def _read_pooling(path: Path) -> str:

@@ -1,5 +1,7 @@
-"""Models of others, opened: transformers' folders and the authors' checkpoints."""
+"""Models of others, opened: transformers' folders and the authors' checkpoints. No code in a file is ever run."""
 
+import pickle
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,21 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nystromformer.config import ModelConfig, experiment_config
-from nystromformer.errors import UserError
+from nystromformer.config import experiment_config
+from nystromformer.errors import UserError, first_line
 from nystromformer.files.reading import read_json
 from nystromformer.files.writing import sha256_of
-from nystromformer.interop.formats.files import check_finite_weights, in_float32, read_pickled, read_weights
 from nystromformer.interop.formats.sentences import Sentences, read_sentences
 from nystromformer.interop.formats.table import (
     AUTHORS,
     FORMATS,
     OWN,
     Format,
-    Network,
     completed,
     read_authors,
     read_network,
+    unlike,
     with_defaults,
 )
 from nystromformer.interop.transfer import grouped
@@ -30,12 +31,16 @@ from nystromformer.model import PretrainingModel
 from nystromformer.wording import listed
 
 CONFIG = "config.json"
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+"""The first that is there is read."""
 _WORD = "encoder.embeddings.word.weight"
 _STATE = "model_state_dict"
-_CONSTANTS = ("position_ids", "token_type_ids")
-"""Ends of names that are no weights, stored by earlier versions."""
-_OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}
-"""Names of BERT's first release, which transformers still takes."""
+_WITHIN = "_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module"
+_WRAPPERS = re.compile(rf"^((module|{_WITHIN})\.)+|(?<=\.)(({_WITHIN})\.)+")
+"""What DataParallel puts before names, and what torch.compile and FSDP put within them."""
+_NEW_ENDS = {".gamma": ".weight", ".beta": ".bias"}
+_OLD_ENDS = re.compile(r"\.(gamma|beta)$")
+"""Ends of names in BERT's first release, which transformers still takes."""
 
 SETTINGS: dict[str, Any] = {
     "pretraining_setting": {
@@ -59,9 +64,7 @@ class Source:
     path: Path
     kind: str
     model: Mapping[str, Any]
-    """The section "model", written out, that computes what the source computes."""
-    general: Mapping[str, Any]
-    """The same network with an attention that takes any length and padding."""
+    """The section "model" of its network, written out."""
     weights: Mapping[str, Tensor]
     """Those of the encoder and, where the source has one, of the head for masked tokens, by this project's names."""
     tokenizer: Path
@@ -98,11 +101,13 @@ def is_foreign(path: Path) -> bool:
     return isinstance(content, dict) and ("model_type" if path.is_dir() else _STATE) in content
 
 
-def open_source(path: Path, config: Path | None = None) -> Source:
+def open_source(path: Path, config: Path | None = None, compatible: bool = False) -> Source:
     """Open a transformers folder, or a checkpoint of the authors' code.
 
     Args:
         config: the authors' config.json; None: beside the checkpoint, or in the folder above.
+        compatible: with the attention as the source computes it, for the input that it takes; else with one that takes
+            any length and any padding.
 
     Raises:
         UserError: not there, of another architecture (lists those that can be imported), damaged, with code in it, or
@@ -111,48 +116,49 @@ def open_source(path: Path, config: Path | None = None) -> Source:
     if path.is_dir():
         if config is not None:
             raise UserError(f"--config {config}: expected no --config with a folder, whose {CONFIG} is read")
-        return _open_folder(path)
+        return _open_folder(path, compatible)
     if not path.exists():
         raise UserError(
             f"{path}: no such folder or file. For a model on the Hugging Face hub, get the files first: `hf download "
             "NAME --local-dir FOLDER`, on a machine with a network, and name that FOLDER"
         )
-    if path.suffix in (".json", ".safetensors", ".bin") and is_foreign(path.parent):
-        raise UserError(f"{path}: expected a folder, found one of its files: name {path.parent}")
-    return _open_authors(path, config)
+    if path.suffix not in (".model", ".cp"):
+        raise UserError(f"{path}: expected a folder, or a .model or .cp file of the authors' code")
+    return _open_authors(path, config, compatible)
 
 
-def _open_folder(top: Path) -> Source:
+def _open_folder(top: Path, compatible: bool) -> Source:
     sentences = read_sentences(top)
-    folder = top if sentences is None else sentences.transformer
+    folder = top / (sentences.part if sentences is not None else "")
     path = folder / CONFIG
     if not path.is_file():
         raise UserError(f"{folder}: no {CONFIG} there: expected a folder as transformers saves it")
     content = read_json(path)
-    content = content if isinstance(content, dict) else {}
-    kind, found = content.get("model_type"), content.get("architectures") or [""]
-    if not isinstance(kind, str) or kind not in FORMATS:
+    kind = content.get("model_type") if isinstance(content, dict) else None
+    form = FORMATS.get(str(kind))
+    if form is None:
         raise UserError(
             f"{path}: an unsupported architecture, model_type {kind!r}; supported: {', '.join(FORMATS)}; and "
             "checkpoints of the authors' code (.model, .cp)"
         )
-    form = FORMATS[kind]
-    network = read_network(form, content if form is OWN else with_defaults(content, path), path)
-    weights, notes = read_weights(folder)
+    full = content if form is OWN else with_defaults(content, path)
+    section, notes = read_network(form, full, path, compatible)
     if sentences is not None:
-        notes += sentences.notes(network.general["max_seq_len"])
-        if form is not OWN:
-            added = {"pooling": sentences.pooling}
-            network = Network(network.model | added, network.general | added, network.notes)
+        notes.append(sentences.note())
+        section["pooling"] = sentences.pooling
+    weights_file = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
+    if weights_file is None:
+        raise UserError(f"{folder}: no weights there: expected one of {', '.join(_WEIGHTS)}, in one file")
+    weights, more = _tensors(_load(weights_file), weights_file)
     if not any(name.startswith(form.prefix) for name in weights):
         weights = {form.prefix + name: weight for name, weight in weights.items()}
-    return _source(form, network, completed(form, weights), notes, folder, str(found[0]), sentences)
+    stored = completed(form, weights)
+    return _source(folder, form, section, stored, notes + more, sentences, None if form is OWN else full)
 
 
-def _open_authors(path: Path, config: Path | None) -> Source:
-    content = read_pickled(path)
-    weights = content.get(_STATE) if isinstance(content, dict) else None
-    if not isinstance(weights, dict):
+def _open_authors(path: Path, config: Path | None, compatible: bool) -> Source:
+    content = _load(path)
+    if not isinstance(content, dict) or _STATE not in content:
         raise UserError(f"{path}: expected a checkpoint of the authors' code, with a {_STATE}; found something else")
     where = [config] if config is not None else [path.parent / CONFIG, path.parent.parent / CONFIG]
     described = next((each for each in where if each.is_file()), None)
@@ -166,99 +172,122 @@ def _open_authors(path: Path, config: Path | None) -> Source:
     section = data.get("model") if isinstance(data, dict) else None
     if not isinstance(section, dict):
         raise UserError(f"{described}: expected the authors' config.json, with a section model")
-    weights, notes = in_float32(weights, path)
-    word = weights.get(AUTHORS.named(_WORD))
-    if word is not None and word.ndim == 2:
+    weights, notes = _tensors(content[_STATE], path)
+    if (word := weights.get(AUTHORS.named(_WORD))) is not None:
         # Their training takes it from the tokenizer, whatever the file says.
         section = section | {"vocab_size": len(word)}
-    return _source(AUTHORS, read_authors(section, described), weights, notes, path)
+    network, more = read_authors(section, described, compatible)
+    return _source(path, AUTHORS, network, weights, notes + more)
+
+
+def _load(path: Path) -> Any:
+    """What a file of weights holds, if it is tensors and plain data."""
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file  # only now: a model of the authors' needs none of it
+
+            return load_file(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            f"{path}: refused: the file holds more than tensors and plain data, and loading it could run code. If you "
+            f"trust it, load it yourself and save its weights as safetensors. ({first_line(error)})"
+        ) from error
+    except (MemoryError, OSError):
+        raise
+    except Exception as error:  # torch raises whatever a damaged archive leads to
+        raise UserError(
+            f"{path}: truncated or damaged: {first_line(error)}. Get the model's files again, all from the same source"
+        ) from error
+
+
+def _tensors(content: Any, path: Path) -> tuple[dict[str, Tensor], list[str]]:
+    """Tensors in float32, by today's names, without what wraps a model in training; and what was otherwise."""
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: expected a dict of tensors, found a {type(content).__name__}")
+    weights: dict[str, Tensor] = {}
+    kinds, wrappers = set[str](), set[str]()
+    for name, value in content.items():
+        if not isinstance(value, Tensor):
+            raise UserError(f"{path}: expected only tensors, found a {type(value).__name__} at {name!r:.80}")
+        if match := _WRAPPERS.search(name):
+            wrappers.add(match[0])
+        if value.is_floating_point() and value.dtype != torch.float32:
+            kinds.add(str(value.dtype).removeprefix("torch."))
+            value = value.float()
+        # Tied tensors are views of one; each gets memory of its own, so that nothing is stored twice for one of them.
+        weights[_OLD_ENDS.sub(lambda end: _NEW_ENDS[end[0]], _WRAPPERS.sub("", name))] = value.contiguous()
+    notes = [f"weights stored in {' and '.join(sorted(kinds))} are held in float32"] if kinds else []
+    if wrappers:
+        notes.append(f"names without {', '.join(sorted(wrappers))}, which wrap a model in training")
+    return weights, notes
 
 
 def _source(
-    form: Format,
-    network: Network,
-    stored: Mapping[str, Tensor],
-    notes: list[str],
     path: Path,
-    architecture: str = "",
+    form: Format,
+    section: Mapping[str, Any],
+    stored: dict[str, Tensor],
+    notes: list[str],
     sentences: Sentences | None = None,
+    full: Mapping[str, Any] | None = None,
 ) -> Source:
-    """Both configs, checked, and the weights under this project's names.
+    """The config, checked, and the weights under this project's names.
 
     Args:
-        architecture: the class that the folder names; empty: unknown.
+        full: what must be in a config.json of what is read from it.
     """
-    as_source, general = (
-        experiment_config({"model": section, **SETTINGS}, str(path)).model
-        for section in (network.model, network.general)
-    )
-    weights, left_out = _renamed(path, form, general, _untied(path, form, stored), architecture)
-    said = [*notes, *network.notes]
-    if left_out:
-        said.append(f"not in the model, left out: {', '.join(left_out)}")
-    if not any(name.startswith("mlm.") for name in weights):
-        said.append("without a head for masked tokens, which begins with initial values")
-    if as_source.max_seq_len < general.max_seq_len:
-        said.append(f"as the source computes it, it takes {as_source.max_seq_len} tokens and no others")
-    model, plain = (config.model_dump(mode="json", by_alias=True) for config in (as_source, general))
-    tokenizer = path if path.is_dir() else path.parent
-    return Source(path, form.kind, model, plain, weights, tokenizer, tuple(said), sentences)
-
-
-def _renamed(
-    path: Path, form: Format, config: ModelConfig, stored: Mapping[str, Tensor], architecture: str
-) -> tuple[dict[str, Tensor], list[str]]:
-    """The weights of the model by our names, and what has no place in it, such as other heads.
-
-    Raises:
-        UserError: lists every weight that is missing, of another shape, or of a layer that the config has not.
-    """
-    with torch.device("meta"):  # sizes are all that is needed
-        shapes = {name: tensor.shape for name, tensor in PretrainingModel(config, ["mlm"]).state_dict().items()}
-    head = {name for name in shapes if name.startswith("mlm.")}
-    declared = architecture.endswith(("ForMaskedLM", "ForPreTraining"))
-    if not (declared or (not architecture and any(form.named(name) in stored for name in head))):
-        shapes = {name: shape for name, shape in shapes.items() if name not in head}
-    weights: dict[str, Tensor] = {}
-    problems: list[tuple[str, str]] = []
-    for name, shape in shapes.items():
-        theirs = form.named(name)
-        if theirs not in stored:
-            problems.append((theirs, f"missing, expected {tuple(shape)}"))
-        elif stored[theirs].shape != shape:
-            problems.append((theirs, f"expected {tuple(shape)} by {CONFIG}, found {tuple(stored[theirs].shape)}"))
-        else:
-            weights[name] = stored[theirs]
-    used = {form.named(name) for name in shapes}
-    # Numbers of places and the like are no weights.
-    rest = [
-        name
-        for name, weight in stored.items()
-        if name not in used and not name.endswith(_CONSTANTS) and weight.is_floating_point()
-    ]
-    own = tuple(form.prefix + part for part in form.inner)
-    problems += [(name, f"of a layer or a part that {CONFIG} has not") for name in rest if name.startswith(own)]
-    if problems:
-        raise UserError(f"{path}: the weights do not match its {CONFIG}:{listed(grouped(problems))}")
-    check_finite_weights({form.named(name): weight for name, weight in weights.items()}, path)
-    return weights, grouped([(name, "") for name in rest])
-
-
-def _untied(path: Path, form: Format, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights under the names of today, without the copies of those that are tied.
-
-    Raises:
-        UserError: a copy differs: the source's output matrix is one of its own.
-    """
-    weights = {}
-    for name, weight in stored.items():
-        old = next((end for end in _OLD_ENDS if name.endswith(end)), "")
-        weights[name.removesuffix(old) + _OLD_ENDS.get(old, "")] = weight
-    for copy, original in form.copies.items():
-        name = form.named(original)
-        if (other := weights.pop(copy, None)) is not None and not torch.equal(weights.setdefault(name, other), other):
+    config = experiment_config({"model": section, **SETTINGS}, str(path / CONFIG if path.is_dir() else path)).model
+    if full is not None and (reasons := unlike(form, full, config)):
+        raise UserError(f"{path / CONFIG}: cannot be imported: {'; '.join(reasons)}")
+    for end, ours in (("weight", _WORD), ("bias", "mlm.bias")):
+        copy, name = f"{form.output}.{end}", form.named(ours)
+        other = stored.pop(copy, None) if copy != name else None
+        if other is not None and not torch.equal(stored.setdefault(name, other), other):
             raise UserError(
                 f"{path}: {copy} differs from {name}: the source's output layer is not tied to its embeddings, which "
                 "this project requires"
             )
-    return weights
+    with torch.device("meta"):  # sizes are all that is needed
+        expected = PretrainingModel(config, ["mlm"]).state_dict()
+    has_head = all(form.named(name) in stored for name in expected if name.startswith("mlm."))
+    ours_by_theirs = {form.named(name): name for name in expected if has_head or not name.startswith("mlm.")}
+    inner = tuple(form.prefix + part for part in form.inner)
+    taken = {  # numbers of places and the like are no weights
+        name: weight
+        for name, weight in stored.items()
+        if name in ours_by_theirs or (name.startswith(inner) and weight.is_floating_point())
+    }
+    problems = [(name, "missing") for name in ours_by_theirs if name not in taken]
+    for name, weight in taken.items():
+        if name not in ours_by_theirs:
+            problems.append((name, "not in the model"))
+        elif weight.shape != (shape := expected[ours_by_theirs[name]].shape):
+            problems.append((name, f"expected {tuple(shape)}, found {tuple(weight.shape)}"))
+    if problems:
+        raise UserError(f"{path}: the weights do not match its {CONFIG}:{listed(grouped(problems))}")
+    check_finite_weights(taken, path)
+    left_out = [(name, "") for name, weight in stored.items() if name not in taken and weight.is_floating_point()]
+    if left_out:
+        notes.append(f"not in the model, left out: {', '.join(grouped(left_out))}")
+    if not has_head:
+        notes.append("without a head for masked tokens, which begins with initial values")
+    return Source(
+        path,
+        form.kind,
+        config.model_dump(mode="json", by_alias=True),
+        {ours_by_theirs[name]: weight for name, weight in taken.items()},
+        path if path.is_dir() else path.parent,
+        tuple(notes),
+        sentences,
+    )
+
+
+def check_finite_weights(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Check that a model's weights are numbers to compute with."""
+    for name, weight in weights.items():
+        if isinstance(weight, Tensor) and weight.is_floating_point() and not weight.isfinite().all():
+            raise UserError(
+                f"{path}: {name}: expected finite weights, found NaN or infinity: the training has diverged. Take an "
+                "earlier checkpoint"
+            )

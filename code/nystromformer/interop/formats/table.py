@@ -1,22 +1,65 @@
-"""The table of formats: what other libraries call an encoder's settings and weights, an entry each for both ways.
+"""The table of formats: what other libraries call an encoder's settings and weights, a column each for both ways.
+
+A config.json can be read where the network that is read from it would be written alike (`unlike`), and a network be
+written where what would be read again is the same (`Format.why_not`).
 
 Shapes: E width.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nystromformer.config import ModelConfig, NystromConfig, SoftmaxConfig
+from nystromformer.config import ModelConfig, NystromConfig
+from nystromformer.config.attention import AttentionConfig, what_decides
 from nystromformer.config.attention.longformer import LongformerConfig
+from nystromformer.config.messages import quoted
 from nystromformer.config.network import SHAPE_KEYS
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, first_line
+from nystromformer.interop.transfer import FIXED, MENTIONED
 
+_MODULES = """
+E.word                E.word_embeddings                   E.word_embeddings     E.tok_embeddings E.word_embeddings
+E.position            E.position_embeddings               E.position_embeddings -                E.position_embeddings
+E.sentence_type       E.token_type_embeddings             E.no_types            E.no_types       E.token_type_embeddings
+E.norm                E.LayerNorm                         E.LayerNorm           E.norm           E.norm
+E.projection          -                                   -                     -                E.dense
+L.attention.query     L.attention.self.query              L.attention.q_lin     L.attn.query     L.mha.W_q
+L.attention.key       L.attention.self.key                L.attention.k_lin     L.attn.key       L.mha.W_k
+L.attention.value     L.attention.self.value              L.attention.v_lin     L.attn.value     L.mha.W_v
+L.attention.output    L.attention.output.dense            L.attention.out_lin   L.attn.Wo        L.mha.ff
+L.attention.core.skip L.attention.self.conv               -                     -                L.mha.attn.conv
+L.attention_norm      L.attention.output.LayerNorm        L.sa_layer_norm       L.attn_norm      L.norm1
+L.feed_forward.up     L.intermediate.dense                L.ffn.lin1            L.mlp.Wi         L.ff1
+L.feed_forward.down   L.output.dense                      L.ffn.lin2            L.mlp.Wo         L.ff2
+L.feed_forward_norm   L.output.LayerNorm                  L.output_layer_norm   L.mlp_norm       L.norm2
+P.final_norm          -                                   -                     P.final_norm     -
+mlm.transform         cls.predictions.transform.dense     vocab_transform       head.dense       mlm.dense
+mlm.norm              cls.predictions.transform.LayerNorm vocab_layer_norm      head.norm        mlm.norm
+mlm.bias              cls.predictions.bias                vocab_projector.bias  decoder.bias     mlm.mlm_class.bias
+"""
+"""Modules: ours, BERT's, DistilBERT's, ModernBERT's and the authors'; P. is the encoder's prefix, E. its embeddings, L.
+one of its layers."""
+_SETTINGS = """
+vocab_size             vocab_size               vocab_size               vocab_size
+num_sen_type           type_vocab_size          -                        -
+max_seq_len            max_position_embeddings  max_position_embeddings  max_position_embeddings
+embedding_dim          hidden_size              dim                      hidden_size
+transformer_dim        hidden_size              dim                      hidden_size
+transformer_hidden_dim intermediate_size        hidden_dim               intermediate_size
+num_layers             num_hidden_layers        n_layers                 num_hidden_layers
+num_head               num_attention_heads      n_heads                  num_attention_heads
+activation             hidden_act               activation               hidden_activation
+layer_norm_eps         layer_norm_eps           -                        norm_eps
+dropout_prob           hidden_dropout_prob      dropout                  -
+hidden_dropout_prob    -                        -                        mlp_dropout
+"""
+"""Keys of the section "model", and of the config.json of BERT, DistilBERT and ModernBERT."""
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -29,9 +72,8 @@ ACTIVATIONS = {
 """transformers' names of activations, and those of exported code, by this project's. Those of one form of GELU differ
 in how they compute it."""
 _THEIR_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu"}
-_LAYER = "encoder.layers.{}."
 _WORDS, _POSITIONS, _TYPES = (f"encoder.embeddings.{each}.weight" for each in ("word", "position", "sentence_type"))
-FULL, SLIDING = "full_attention", "sliding_attention"
+_FULL, _SLIDING = "full_attention", "sliding_attention"
 _PARTS = ("query", "key", "value")
 _JOINT = re.compile(r"(model\.layers\.\d+\.attn\.)Wqkv\.(weight|bias)")
 
@@ -52,8 +94,10 @@ class Format:
     """Keys of the section "model" by those of its config.json."""
     fixed: Mapping[str, object]
     """Keys of the section "model" that no setting of it changes."""
-    copies: Mapping[str, str] = field(default_factory=dict)
-    """Where else it stores weights: the word embedding, to which the output matrix is tied, and the output's bias."""
+    output: str = ""
+    """The output layer, whose matrix is the word embedding, to which it is tied, and whose bias is the head's."""
+    offset: int = 0
+    """The row of the table of positions where they begin."""
     inner: tuple[str, ...] = ("embeddings.", "encoder.")
     """What of the encoder's weights, behind the prefix, has a place in the model: there, nothing is left out."""
 
@@ -66,74 +110,51 @@ class Format:
                 return theirs.format(*layer) + rest
         raise KeyError(name)
 
-    def read(self, full: Mapping[str, Any]) -> dict[str, Any]:
-        """The section "model", but for the attention and what else is special to the format."""
-        section: dict[str, Any] = dict(self.fixed) | {ours: full[theirs] for ours, theirs in self.settings.items()}
-        section["head_dim"] = section["transformer_dim"] // max(1, section["num_head"])
-        section["activation"] = ACTIVATIONS[section["activation"]]
-        return section
-
-    def write(self, config: ModelConfig) -> dict[str, Any]:
-        """The inverse."""
-        keys = {theirs: getattr(config, ours) for ours, theirs in self.settings.items()}
-        return keys | {self.settings["activation"]: _THEIR_ACTIVATIONS[config.activation]}
-
     def why_not(self, config: ModelConfig, head: str) -> str | None:
         """Why a network with such a head (ForMaskedLM, ForSequenceClassification or Model) is none of these; None where
-        it is one.
-        """
-        wanted: dict[str, object] = dict(self.fixed)
-        if head == "ForSequenceClassification":
-            if "head.dense" not in self.modules:
-                return "its classification is another network than the model's"
-            wanted["pooling"] = "first"
-        elif head == "ForMaskedLM":
-            wanted["head_transform"] = True
-        for key, value in wanted.items():
-            if getattr(config, key) != value:
-                return f"it has {key} {value!r}, the model {getattr(config, key)!r}"
-        if config.embedding_dim != config.transformer_dim:
-            return "its embeddings have the layers' width, without a projection"
-        return _ATTENTIONS[self.kind](config)
+        it is one."""
+        leave_out = {"position_offset", "attn_type", "num_landmarks"}  # rows are moved, and attentions compared below
+        leave_out |= set() if head == "ForMaskedLM" else {"head_transform"}
+        leave_out |= set() if head == "ForSequenceClassification" else {"pooling"}
+        if head == "ForSequenceClassification" and "head.dense" not in self.modules:
+            return "its classification is another network than the model's"
+        if self is NYSTROMFORMER and not isinstance(config.attentions[0], NystromConfig):
+            return f"it has Nyström attention, the model {config.attentions[0].name}"
+        try:
+            section, _ = read_network(self, write_settings(self, config), Path(self.kind), compatible=True)
+        except UserError as error:
+            return str(error)
+        for key in (*FIXED, *MENTIONED):
+            theirs, ours = section.get(key, ModelConfig.model_fields[key].default), getattr(config, key)
+            if key not in leave_out and theirs != ours:
+                return f"it has {key} {quoted(theirs)}, the model {quoted(ours)}"
+        attentions = ModelConfig.model_validate(section).attentions, config.attentions
+        for layer, (one, other) in enumerate(zip(*attentions, strict=True)):
+            if what_decides(one.model_dump()) != what_decides(other.model_dump()):
+                return f"it has {_shown(one)} in layer {layer}, the model {_shown(other)}"
+        return None
 
-    def renamed(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {self.named(name): weight for name, weight in weights.items()}
+
+def _shown(attention: AttentionConfig) -> str:
+    return quoted({"name": attention.name, **attention.model_dump(mode="json", exclude_defaults=True)})
 
 
-def _below(prefix: str, modules: Mapping[str, str]) -> dict[str, str]:
-    return {ours: prefix + theirs for ours, theirs in modules.items()}
+def _column(table: str, number: int, prefix: str = "", layer: str = "") -> dict[str, str]:
+    """Ours by theirs of one column."""
+    rows = [line.split() for line in table.strip().splitlines()]
+
+    def written_out(name: str, prefix: str, layer: str) -> str:
+        places = {"P.": prefix, "E.": f"{prefix}embeddings.", "L.": prefix + layer}
+        return places.get(name[:2], name[:2]) + name[2:]
+
+    return {
+        written_out(row[0], "encoder.", "layers.{}."): written_out(row[number], prefix, layer)
+        for row in rows
+        if row[number] != "-"
+    }
 
 
-_BERT_ENCODER = {
-    "encoder.embeddings.word": "embeddings.word_embeddings",
-    "encoder.embeddings.position": "embeddings.position_embeddings",
-    "encoder.embeddings.sentence_type": "embeddings.token_type_embeddings",
-    "encoder.embeddings.norm": "embeddings.LayerNorm",
-    **{_LAYER + f"attention.{part}": f"encoder.layer.{{}}.attention.self.{part}" for part in _PARTS},
-    _LAYER + "attention.output": "encoder.layer.{}.attention.output.dense",
-    _LAYER + "attention_norm": "encoder.layer.{}.attention.output.LayerNorm",
-    _LAYER + "feed_forward.up": "encoder.layer.{}.intermediate.dense",
-    _LAYER + "feed_forward.down": "encoder.layer.{}.output.dense",
-    _LAYER + "feed_forward_norm": "encoder.layer.{}.output.LayerNorm",
-}
-_BERT_MLM = {
-    "mlm.transform": "cls.predictions.transform.dense",
-    "mlm.norm": "cls.predictions.transform.LayerNorm",
-    "mlm.bias": "cls.predictions.bias",
-}
-_BERT_SETTINGS = {
-    "vocab_size": "vocab_size",
-    "num_sen_type": "type_vocab_size",
-    "max_seq_len": "max_position_embeddings",
-    "embedding_dim": "hidden_size",
-    "transformer_dim": "hidden_size",
-    "transformer_hidden_dim": "intermediate_size",
-    "num_layers": "num_hidden_layers",
-    "num_head": "num_attention_heads",
-    "activation": "hidden_act",
-    "layer_norm_eps": "layer_norm_eps",
-    "dropout_prob": "hidden_dropout_prob",
-}
+_BERT_SETTINGS = _column(_SETTINGS, 1)
 _POST_NORM: dict[str, object] = {
     "norm": "post",
     "norm_type": "layer_norm",
@@ -143,62 +164,34 @@ _POST_NORM: dict[str, object] = {
     "positions": "learned",
     "reversible": False,
 }
-_BERT_COPIES = {"cls.predictions.decoder.weight": _WORDS, "cls.predictions.decoder.bias": "mlm.bias"}
-
 BERT = Format(
     "bert",
     "Bert",
     prefix="bert.",
-    modules=_below("bert.", _BERT_ENCODER)
-    | _BERT_MLM
+    modules=_column(_MODULES, 1, "bert.", "encoder.layer.{}.")
     | {"head.dense": "bert.pooler.dense", "head.classifier": "classifier"},
     settings=_BERT_SETTINGS,
     fixed=_POST_NORM,
-    copies=_BERT_COPIES,
+    output="cls.predictions.decoder",
 )
 ROBERTA = Format(
     "roberta",
     "Roberta",
     prefix="roberta.",
-    modules=_below("roberta.", _BERT_ENCODER)
+    modules=_column(_MODULES, 1, "roberta.", "encoder.layer.{}.")
     | {"mlm.transform": "lm_head.dense", "mlm.norm": "lm_head.layer_norm", "mlm.bias": "lm_head.bias"},
     settings=_BERT_SETTINGS,
-    fixed=_POST_NORM,
-    copies={"lm_head.decoder.weight": _WORDS, "lm_head.decoder.bias": "mlm.bias"},
+    fixed=_POST_NORM | {"activation": "gelu"},  # that of its head, whatever the layers have
+    output="lm_head.decoder",
 )
-_DISTILBERT = "distilbert.transformer.layer.{}."
 DISTILBERT = Format(
     "distilbert",
     "DistilBert",
     prefix="distilbert.",
-    modules={
-        "encoder.embeddings.word": "distilbert.embeddings.word_embeddings",
-        "encoder.embeddings.position": "distilbert.embeddings.position_embeddings",
-        "encoder.embeddings.sentence_type": "distilbert.embeddings.no_types",
-        "encoder.embeddings.norm": "distilbert.embeddings.LayerNorm",
-        **{_LAYER + f"attention.{part}": _DISTILBERT + f"attention.{part[0]}_lin" for part in _PARTS},
-        _LAYER + "attention.output": _DISTILBERT + "attention.out_lin",
-        _LAYER + "attention_norm": _DISTILBERT + "sa_layer_norm",
-        _LAYER + "feed_forward.up": _DISTILBERT + "ffn.lin1",
-        _LAYER + "feed_forward.down": _DISTILBERT + "ffn.lin2",
-        _LAYER + "feed_forward_norm": _DISTILBERT + "output_layer_norm",
-        "mlm.transform": "vocab_transform",
-        "mlm.norm": "vocab_layer_norm",
-        "mlm.bias": "vocab_projector.bias",
-    },
-    settings={
-        "vocab_size": "vocab_size",
-        "max_seq_len": "max_position_embeddings",
-        "embedding_dim": "dim",
-        "transformer_dim": "dim",
-        "transformer_hidden_dim": "hidden_dim",
-        "num_layers": "n_layers",
-        "num_head": "n_heads",
-        "activation": "activation",
-        "dropout_prob": "dropout",
-    },
+    modules=_column(_MODULES, 2, "distilbert.", "transformer.layer.{}."),
+    settings=_column(_SETTINGS, 2),
     fixed=_POST_NORM | {"layer_norm_eps": 1e-12, "num_sen_type": 1},
-    copies={"vocab_projector.weight": _WORDS},
+    output="vocab_projector",
     inner=("embeddings.", "transformer."),
 )
 """It has no types of sentences."""
@@ -206,45 +199,18 @@ NYSTROMFORMER = Format(
     "nystromformer",
     "Nystromformer",
     prefix="nystromformer.",
-    modules=_below(
-        "nystromformer.", _BERT_ENCODER | {_LAYER + "attention.core.skip": "encoder.layer.{}.attention.self.conv"}
-    )
-    | _BERT_MLM,
+    modules=_column(_MODULES, 1, "nystromformer.", "encoder.layer.{}."),
     settings=_BERT_SETTINGS,
     fixed=_POST_NORM,
-    copies=_BERT_COPIES,
+    output="cls.predictions.decoder",
+    offset=2,
 )
 MODERNBERT = Format(
     "modernbert",
     "ModernBert",
     prefix="model.",
-    modules={
-        "encoder.embeddings.word": "model.embeddings.tok_embeddings",
-        "encoder.embeddings.sentence_type": "model.embeddings.no_types",
-        "encoder.embeddings.norm": "model.embeddings.norm",
-        **{_LAYER + f"attention.{part}": f"model.layers.{{}}.attn.{part}" for part in _PARTS},
-        _LAYER + "attention.output": "model.layers.{}.attn.Wo",
-        _LAYER + "attention_norm": "model.layers.{}.attn_norm",
-        _LAYER + "feed_forward.up": "model.layers.{}.mlp.Wi",
-        _LAYER + "feed_forward.down": "model.layers.{}.mlp.Wo",
-        _LAYER + "feed_forward_norm": "model.layers.{}.mlp_norm",
-        "encoder.final_norm": "model.final_norm",
-        "mlm.transform": "head.dense",
-        "mlm.norm": "head.norm",
-        "mlm.bias": "decoder.bias",
-    },
-    settings={
-        "vocab_size": "vocab_size",
-        "max_seq_len": "max_position_embeddings",
-        "embedding_dim": "hidden_size",
-        "transformer_dim": "hidden_size",
-        "transformer_hidden_dim": "intermediate_size",
-        "num_layers": "num_hidden_layers",
-        "num_head": "num_attention_heads",
-        "activation": "hidden_activation",
-        "layer_norm_eps": "norm_eps",
-        "hidden_dropout_prob": "mlp_dropout",
-    },
+    modules=_column(_MODULES, 3, "model.", "layers.{}."),
+    settings=_column(_SETTINGS, 3),
     fixed={
         "norm": "pre",
         "norm_type": "layer_norm",
@@ -255,12 +221,13 @@ MODERNBERT = Format(
         "positions": "rotary",
         "reversible": False,
         "num_sen_type": 1,
+        "dropout_prob": 0.0,
     },
-    copies={"decoder.weight": _WORDS},
+    output="decoder",
     inner=("",),
 )
 """Once `completed` has cut its one map of queries, keys and values into three. It has no types of sentences."""
-_OWN_KEYS = (
+_SAME_KEYS = (
     *("norm", "norm_type", "skip_first_prenorm", "feed_forward", "bias", "head_transform"),
     *("embedding_norm", "positions", "position_offset", "pooling"),
 )
@@ -275,7 +242,7 @@ OWN = Format(
         "rope_theta": "rotary_theta",
         "rope_theta_local": "rotary_theta_local",
         "attn_type": "attentions",
-        **{key: key for key in _OWN_KEYS},
+        **{key: key for key in _SAME_KEYS},
     },
     fixed={"reversible": False},
     inner=("",),
@@ -285,73 +252,61 @@ AUTHORS = Format(
     "authors",
     "",
     prefix="model.",
-    modules={
-        "encoder.embeddings.word": "model.embeddings.word_embeddings",
-        "encoder.embeddings.position": "model.embeddings.position_embeddings",
-        "encoder.embeddings.sentence_type": "model.embeddings.token_type_embeddings",
-        "encoder.embeddings.norm": "model.embeddings.norm",
-        "encoder.embeddings.projection": "model.embeddings.dense",
-        **{_LAYER + f"attention.{part}": f"model.transformer_{{}}.mha.W_{part[0]}" for part in _PARTS},
-        _LAYER + "attention.output": "model.transformer_{}.mha.ff",
-        _LAYER + "attention.core.skip": "model.transformer_{}.mha.attn.conv",
-        _LAYER + "attention_norm": "model.transformer_{}.norm1",
-        _LAYER + "feed_forward.up": "model.transformer_{}.ff1",
-        _LAYER + "feed_forward.down": "model.transformer_{}.ff2",
-        _LAYER + "feed_forward_norm": "model.transformer_{}.norm2",
-        "mlm.transform": "mlm.dense",
-        "mlm.norm": "mlm.norm",
-        "mlm.bias": "mlm.mlm_class.bias",
-    },
+    modules=_column(_MODULES, 4, "model.", "transformer_{}."),
     settings={key: key for key in (*SHAPE_KEYS, "max_seq_len")},
     fixed={},
-    copies={"mlm.mlm_class.weight": _WORDS},
+    output="mlm.mlm_class",
     inner=("",),
 )
 FORMATS = {each.kind: each for each in (NYSTROMFORMER, BERT, ROBERTA, DISTILBERT, MODERNBERT, OWN)}
 """By model_type."""
+WRITTEN = (BERT, MODERNBERT, NYSTROMFORMER)
+"""Those of transformers' own modules that a model can be stored as, the most useful first."""
+_BIASES = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
 
 
-@dataclass(frozen=True)
-class Network:
-    """A source's network."""
+def read_network(
+    form: Format, full: Mapping[str, Any], path: Path, compatible: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """The section "model" of a config.json in a format, with all its keys; and what is to be said of it.
 
-    model: dict[str, Any]
-    """The section "model" that computes what the source computes on input that it takes, without padding."""
-    general: dict[str, Any]
-    """The same network with attentions that take any length and any padding."""
-    notes: tuple[str, ...] = ()
-
-
-def read_network(form: Format, full: Mapping[str, Any], path: Path) -> Network:
-    """The config.json of a folder in a format, with transformers' defaults.
+    Args:
+        compatible: with the attention as the source computes it, for the input that it takes; else with one that takes
+            any length and any padding.
 
     Raises:
-        UserError: it is none of a bidirectional encoder that this project can be; all reasons at once.
+        UserError: keys are missing, or landmarks that do not fit the length.
     """
     if missing := [theirs for theirs in form.settings.values() if theirs not in full]:
         raise UserError(f"{path}: expected what this project exports, found no {', '.join(missing)}")
-    if problems := _unsupported(form, full):
-        raise UserError(f"{path}: cannot be imported: {'; '.join(problems)}")
-    section = form.read(full)
+    section: dict[str, Any] = {ours: full[theirs] for ours, theirs in form.settings.items()}
+    section["activation"] = ACTIVATIONS.get(section["activation"], section["activation"])
+    section |= {"head_dim": section["transformer_dim"] // max(1, section["num_head"]), **form.fixed}
     if form is NYSTROMFORMER:
-        attention = {"segments": "padded_unmasked", "pinv_start": "batch"}
+        attention = {"segments": "padded_unmasked", "pinv_start": "batch"} if compatible else None
         sizes = full["num_landmarks"], full["segment_means_seq_len"], full["conv_kernel_size"]
-        return _nystrom(section | {"position_offset": 2}, *sizes, attention, "segment_means_seq_len", path)
+        return _nystrom(section | {"position_offset": 2}, sizes, attention, "segment_means_seq_len", path)
     if form is MODERNBERT:
-        section |= _read_modernbert(full)
+        local = {"name": "longformer", "window": 2 * (full["local_attention"] // 2), "num_global_tokens": 0}
+        theta = {kind: float(full["rope_parameters"][kind]["rope_theta"]) for kind in (_FULL, _SLIDING)}
+        section |= {
+            "attn_type": ["softmax" if kind == _FULL else local for kind in full["layer_types"]],
+            "bias": full["mlp_bias"],
+            "rope_theta": theta[_FULL],
+            "rope_theta_local": theta[_SLIDING] if _SLIDING in full["layer_types"] else None,
+            "pooling": "mean" if full["classifier_pooling"] == "mean" else "first",
+            "embedding_dropout_prob": float(full["embedding_dropout"]),
+            "attention_dropout_prob": float(full["attention_dropout"]),
+        }
     elif form is not OWN:
         offset = full["pad_token_id"] + 1 if form is ROBERTA else 0
         section |= {"position_offset": offset, "attn_type": "softmax"}
         section["max_seq_len"] -= offset
-    return Network(section, section)
+    return section, []
 
 
-def read_authors(section: Mapping[str, Any], path: Path) -> Network:
-    """The section "model" of the authors' config.json.
-
-    Raises:
-        UserError: a key is missing, or the attention is another than nystrom and softmax.
-    """
+def read_authors(section: Mapping[str, Any], path: Path, compatible: bool) -> tuple[dict[str, Any], list[str]]:
+    """The section "model" of the authors' config.json, as `read_network`."""
     name = section.get("attn_type")
     needed = [*AUTHORS.settings, "attn_type", *(("num_landmarks", "seq_len") if name == "nystrom" else ())]
     if missing := [key for key in needed if key not in section]:
@@ -360,45 +315,42 @@ def read_authors(section: Mapping[str, Any], path: Path) -> Network:
         raise UserError(f"{path}: attn_type: expected nystrom or softmax, found {name!r}")
     model = {key: section[key] for key in (*AUTHORS.settings, "num_sen_type", "dropout_prob") if key in section}
     if name == "softmax":
-        model["attn_type"] = "softmax"
-        return Network(model, model)
+        return model | {"attn_type": "softmax"}, []
     landmarks, length, notes = section["num_landmarks"], section["seq_len"], []
     if all(isinstance(value, int) for value in (landmarks, length)) and landmarks > length:
         # No segment would have a token: their code cannot compute it, so that the two must have been swapped.
         notes = [f"num_landmarks = {landmarks} and seq_len = {length} of {path} are taken to be swapped"]
         landmarks, length = length, landmarks
     start = "matrix" if section.get("inv_init_coeff_option", "original") != "original" else "batch"
-    attention = {"segments": "padded", "pinv_start": start}
-    network = _nystrom(model, landmarks, length, section.get("conv_kernel_size"), attention, "seq_len", path)
-    return Network(network.model, network.general, (*notes, *network.notes))
+    attention = {"segments": "padded", "pinv_start": start} if compatible else None
+    taps = section.get("conv_kernel_size")
+    network, more = _nystrom(model, (landmarks, length, taps), attention, "seq_len", path)
+    return network, notes + more
 
 
 def _nystrom(
-    model: dict[str, Any],
-    landmarks: Any,
-    length: Any,
-    taps: Any,
-    attention: dict[str, str],
-    length_key: str,
-    path: Path,
-) -> Network:
-    """Both forms of a network with Nyström attention, whose segments are made for rows of `length` tokens."""
+    model: dict[str, Any], sizes: tuple[Any, Any, Any], attention: dict[str, str] | None, length_key: str, path: Path
+) -> tuple[dict[str, Any], list[str]]:
+    """A network with landmarks, a length and taps; its attention is the source's, with segments for rows so long, or
+    (None) this project's own."""
+    landmarks, length, taps = sizes
     if not all(type(value) is int and value > 0 for value in (landmarks, length)):
         found = f"num_landmarks {landmarks!r}, {length_key} {length!r}"
         raise UserError(f"{path}: expected positive integers, found {found}")
-    model = model | ({} if taps is None else {"conv_kernel_size": taps})
-    if landmarks == length:
-        exact = model | {"attn_type": "softmax"}
-        same = f"num_landmarks = {length_key} = {landmarks}: the source computes exact softmax attention"
-        return Network(exact, exact, (f'{same}, without landmarks; attn_type is "softmax"',))
     if length % landmarks:
         raise UserError(
             f"{path}: num_landmarks = {landmarks} does not divide {length_key} = {length}: the source's code cannot "
             "compute it"
         )
+    model = model | ({} if taps is None else {"conv_kernel_size": taps})
+    if landmarks == length:
+        same = f"num_landmarks = {length_key} = {landmarks}: the source computes exact softmax attention"
+        return model | {"attn_type": "softmax"}, [f'{same}, without landmarks; attn_type is "softmax"']
+    if attention is None:
+        return model | {"attn_type": "nystrom", "num_landmarks": landmarks}, []
     theirs = {"name": "nystrom", "num_landmarks": landmarks, **attention}
-    as_source = model | {"attn_type": theirs, "max_seq_len": length}
-    return Network(as_source, model | {"attn_type": "nystrom", "num_landmarks": landmarks})
+    said = f"it takes {length} tokens and no others, as the source"
+    return model | {"attn_type": theirs, "max_seq_len": length}, [said]
 
 
 def with_defaults(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -408,162 +360,96 @@ def with_defaults(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     try:
         full: dict[str, Any] = CONFIG_MAPPING[config["model_type"]].from_dict(dict(config)).to_dict()
     except Exception as error:  # the library's checks raise errors of several kinds
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise UserError(f"{path}: transformers cannot read it: {', '.join(lines[:3])[:400]}") from error
+        raise UserError(f"{path}: transformers cannot read it: {first_line(error)}") from error
     return full
 
 
-def _unsupported(form: Format, full: Mapping[str, Any]) -> list[str]:
-    """Why a config.json cannot be read."""
-    problems = []
-    key = form.settings["activation"]
-    if full[key] not in ACTIVATIONS:
-        problems.append(f"{key}: expected one of {', '.join(ACTIVATIONS)}, found {full[key]!r}")
-    if full.get("is_decoder") or full.get("add_cross_attention"):
-        problems.append("a decoder, where an encoder was expected")
-    if full.get("position_embedding_type", "absolute") != "absolute":
-        problems.append(f"position_embedding_type: expected absolute, found {full['position_embedding_type']!r}")
-    if form is ROBERTA and ACTIVATIONS.get(full[key]) != "gelu":
-        problems.append('hidden_act: expected "gelu" of RoBERTa, whose head has it, whatever the layers have')
+def write_settings(form: Format, config: ModelConfig) -> dict[str, Any]:
+    """The keys of a config.json: the inverse of `read_network`, for networks of which a format has all."""
+    keys = {theirs: getattr(config, ours) for ours, theirs in form.settings.items()}
+    keys[form.settings["activation"]] = _THEIR_ACTIVATIONS[config.activation]
     if form is MODERNBERT:
-        if full[key] != full["classifier_activation"]:
-            problems.append("classifier_activation: expected that of the layers, hidden_activation")
-        if len({full[each] for each in _BIASES}) > 1 or not full["decoder_bias"]:
-            problems.append(f"{', '.join(_BIASES)}: expected all or none, and decoder_bias")
-        if unknown := sorted(set(full["layer_types"]) - {FULL, SLIDING}):
-            problems.append(f"layer_types: expected {FULL} and {SLIDING}, found {', '.join(map(repr, unknown))}")
-        for kind in sorted({FULL, SLIDING} & set(full["layer_types"])):
-            if (found := full["rope_parameters"][kind]["rope_type"]) != "default":
-                problems.append(f"rope_parameters.{kind}.rope_type: expected 'default', found {found!r}")
+        windows = [attention.window for attention in config.attentions if isinstance(attention, LongformerConfig)]
+        local = config.rope_theta if config.rope_theta_local is None else config.rope_theta_local
+        usual = config.dropout_prob
+        return keys | {
+            "classifier_activation": keys["hidden_activation"],
+            **dict.fromkeys(_BIASES, config.bias),
+            "decoder_bias": True,
+            "layer_types": [_SLIDING if isinstance(each, LongformerConfig) else _FULL for each in config.attentions],
+            "local_attention": windows[0] if windows else 128,
+            "rope_parameters": {
+                kind: {"rope_type": "default", "rope_theta": theta}
+                for kind, theta in ((_FULL, config.rope_theta), (_SLIDING, local))
+            },
+            "classifier_pooling": "mean" if config.pooling == "mean" else "cls",
+            "embedding_dropout": usual if config.embedding_dropout_prob is None else config.embedding_dropout_prob,
+            "attention_dropout": usual if config.attention_dropout_prob is None else config.attention_dropout_prob,
+        }
+    if form is ROBERTA:
+        keys["max_position_embeddings"] += config.position_offset
+    if form is NYSTROMFORMER and isinstance(config.attentions[0], NystromConfig):
+        keys |= {
+            "num_landmarks": config.attentions[0].num_landmarks,
+            "segment_means_seq_len": config.max_seq_len,
+            "conv_kernel_size": config.attentions[0].conv_kernel_size,
+        }
+    # Attention weights have no dropout here.
+    return keys | {"attention_probs_dropout_prob": 0.0}
+
+
+def unlike(form: Format, full: Mapping[str, Any], config: ModelConfig) -> list[str]:
+    """What of a config.json the network that was read from it has not: each key, with what was expected."""
+    written: dict[str, Any] = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
+    written |= write_settings(form, config)
+    # Dropout is for training; of lengths and landmarks `read_network` says what does not fit.
+    sizes = ("max_position_embeddings", "segment_means_seq_len", "num_landmarks", "local_attention")
+    for key in [key for key in written if "dropout" in key or key in sizes]:
+        del written[key]
+    problems = []
+    for key, expected in written.items():
+        found = full.get(key, expected)
+        if key == "rope_parameters":
+            rotations: tuple[Any, Any] = (expected, found)
+            expected, found = ({kind: each.get(kind) for kind in full["layer_types"]} for each in rotations)
+        if ACTIVATIONS.get(str(found), found) != ACTIVATIONS.get(str(expected), expected):
+            problems.append(f"{key}: expected {quoted(expected)}, found {quoted(found)}")
     return problems
 
 
-def _softmax_alone(config: ModelConfig) -> str | None:
-    others = [attention.name for attention in config.attentions if not isinstance(attention, SoftmaxConfig)]
-    if others:
-        return f"it has softmax attention, the model {others[0]}"
-    if any(attention.conv_kernel_size or attention.ignore_mask for attention in config.attentions):
-        return "its attention has no convolution and goes by the mask"
-    return None
-
-
-def _fixed_segments(config: ModelConfig) -> str | None:
-    first = config.attentions[0]
-    if isinstance(first, NystromConfig) and first.conv_kernel_size and set(config.attentions) == {first}:
-        sizes = {"num_landmarks": first.num_landmarks, "conv_kernel_size": first.conv_kernel_size}
-        if first == NystromConfig(**sizes, segments="padded_unmasked", pinv_start="batch"):
-            return None
-    return (
-        "it has Nyström attention in all layers, with a convolution, fixed segments over the padded length (segments "
-        "padded_unmasked) and one start of the inverse for the whole batch (pinv_start batch)"
-    )
-
-
-def _windows(config: ModelConfig) -> str | None:
-    for attention in config.attentions:
-        # How many tokens a task may mark means nothing where none does.
-        is_window = isinstance(attention, LongformerConfig) and attention == LongformerConfig(
-            window=attention.window, global_capacity=attention.global_capacity, num_global_tokens=0
-        )
-        if attention != SoftmaxConfig() and not is_window:
-            return f"it has softmax attention and sliding windows, the model {attention.name}, or more to it"
-    if len({attention.window for attention in config.attentions if isinstance(attention, LongformerConfig)}) > 1:
-        return "its windows are all of one width"
-    return None
-
-
-_ATTENTIONS = {BERT.kind: _softmax_alone, NYSTROMFORMER.kind: _fixed_segments, MODERNBERT.kind: _windows}
-"""Why the attentions of a network are none of a format's, of the formats that are written."""
-_BIASES = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
-
-
-def from_row(table_PE: Tensor, before: int, now: int) -> Tensor:
-    """A table of positions that begins at another of its rows."""
-    unused_PE = table_PE.new_zeros(now, table_PE.shape[1])
-    return table_PE if before == now else torch.cat([unused_PE, table_PE[before:]])
-
-
-def write_bert(config: ModelConfig, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Settings and weights of what is a BERT."""
-    stored = BERT.renamed({**weights, _POSITIONS: from_row(weights[_POSITIONS], config.position_offset, 0)})
-    if not any(name.startswith(("mlm.", "head.")) for name in weights):
-        # BertModel alone has a pooler, which would get random weights, with a warning.
-        pooler, width = BERT.named("head.dense"), config.transformer_dim
-        stored |= {f"{pooler}.weight": torch.eye(width), f"{pooler}.bias": torch.zeros(width)}
-    # Attention weights have no dropout here.
-    return BERT.write(config) | {"attention_probs_dropout_prob": 0.0}, stored
-
-
-def write_nystromformer(config: ModelConfig, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Settings and weights of what is transformers' Nystromformer."""
-    first = config.attentions[0]
-    assert isinstance(first, NystromConfig)
-    moved = {**weights, _POSITIONS: from_row(weights[_POSITIONS], config.position_offset, 2)}
-    keys = NYSTROMFORMER.write(config) | {
-        "attention_probs_dropout_prob": 0.0,
-        "num_landmarks": first.num_landmarks,
-        "segment_means_seq_len": config.max_seq_len,
-        "conv_kernel_size": first.conv_kernel_size,
-    }
-    return keys, NYSTROMFORMER.renamed(moved)
-
-
-def _read_modernbert(full: Mapping[str, Any]) -> dict[str, Any]:
-    local = {"name": "longformer", "window": 2 * (full["local_attention"] // 2), "num_global_tokens": 0}
-    theta = {kind: float(full["rope_parameters"][kind]["rope_theta"]) for kind in (FULL, SLIDING)}
-    return {
-        "attn_type": ["softmax" if kind == FULL else local for kind in full["layer_types"]],
-        "bias": full["mlp_bias"],
-        "rope_theta": theta[FULL],
-        "rope_theta_local": theta[SLIDING] if SLIDING in full["layer_types"] else None,
-        "pooling": "mean" if full["classifier_pooling"] == "mean" else "first",
-        "dropout_prob": 0.0,
-        "embedding_dropout_prob": float(full["embedding_dropout"]),
-        "attention_dropout_prob": float(full["attention_dropout"]),
-    }
-
-
-def write_modernbert(config: ModelConfig, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Settings and weights of what is a ModernBERT. The one type of sentences is part of every token there; the output
-    knows the tokens without it."""
-    type_E = weights[_TYPES][0]
-    joint = MODERNBERT.renamed({name: weight for name, weight in weights.items() if name != _TYPES})
+def write_network(
+    form: Format, config: ModelConfig, weights: Mapping[str, Tensor]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A network as a format has it: the keys of config.json, and the weights."""
+    keys = write_settings(form, config)
+    moved = dict(weights)
+    if form is not MODERNBERT:
+        table_PE, offset = moved[_POSITIONS], config.position_offset
+        if offset != form.offset:
+            unused_PE = table_PE.new_zeros(form.offset, table_PE.shape[1])
+            moved[_POSITIONS] = torch.cat([unused_PE, table_PE[offset:]])
+        stored = {form.named(name): weight for name, weight in moved.items()}
+        if form is BERT and not any(name.startswith(("mlm.", "head.")) for name in weights):
+            # BertModel alone has a pooler, which would get random weights, with a warning.
+            width = config.transformer_dim
+            stored |= {"bert.pooler.dense.weight": torch.eye(width), "bert.pooler.dense.bias": torch.zeros(width)}
+        return keys, stored
+    # The one type of sentences is part of every token there; the output knows the tokens without it.
+    type_E = moved.pop(_TYPES)[0]
+    stored = {form.named(name): weight for name, weight in moved.items()}
     if not (tied := not bool(type_E.any())):
-        joint["decoder.weight"] = weights[_WORDS]
-        joint[MODERNBERT.named(_WORDS)] = weights[_WORDS] + type_E
-    for name in [name for name in joint if ".attn.query." in name]:
-        parts = [joint.pop(name.replace(".query.", f".{part}.")) for part in _PARTS]
-        joint[name.replace(".query.", ".Wqkv.")] = torch.cat(parts)
-    windows = [attention.window for attention in config.attentions if isinstance(attention, LongformerConfig)]
-    local = config.rope_theta if config.rope_theta_local is None else config.rope_theta_local
-    usual = config.dropout_prob
-    keys = MODERNBERT.write(config) | {
-        "classifier_activation": _THEIR_ACTIVATIONS[config.activation],
-        **dict.fromkeys(_BIASES, config.bias),
-        "decoder_bias": True,
-        "layer_types": [SLIDING if isinstance(each, LongformerConfig) else FULL for each in config.attentions],
-        "local_attention": windows[0] if windows else 128,
-        "rope_parameters": {
-            FULL: {"rope_type": "default", "rope_theta": config.rope_theta},
-            SLIDING: {"rope_type": "default", "rope_theta": local},
-        },
-        "classifier_pooling": "mean" if config.pooling == "mean" else "cls",
-        "embedding_dropout": usual if config.embedding_dropout_prob is None else config.embedding_dropout_prob,
-        "attention_dropout": usual if config.attention_dropout_prob is None else config.attention_dropout_prob,
-        "tie_word_embeddings": tied,
-        # Its defaults are of a larger vocabulary; a tokenizer's own take their place.
-        **dict.fromkeys(f"{role}_token_id" for role in ("bos", "pad", "eos", "cls", "sep")),
-    }
-    return keys, joint
-
-
-WRITTEN = {BERT: write_bert, MODERNBERT: write_modernbert, NYSTROMFORMER: write_nystromformer}
-"""Those of transformers' own modules that a model can be stored as, the most useful first."""
+        stored |= {"decoder.weight": weights[_WORDS], form.named(_WORDS): weights[_WORDS] + type_E}
+    for name in [name for name in stored if ".attn.query." in name]:
+        parts = [stored.pop(name.replace(".query.", f".{part}.")) for part in _PARTS]
+        stored[name.replace(".query.", ".Wqkv.")] = torch.cat(parts)
+    # Its defaults of special tokens are of a larger vocabulary; a tokenizer's own take their place.
+    special = dict.fromkeys(f"{role}_token_id" for role in ("bos", "pad", "eos", "cls", "sep"))
+    return keys | {"tie_word_embeddings": tied, **special}, stored
 
 
 def completed(form: Format, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights with what this project's model has and the format has not: zeros for types of sentences; ModernBERT's
-    queries, keys and values apart. Where its input's words are the output's and one vector more, as `write_modernbert`
+    queries, keys and values apart. Where its input's words are the output's and one vector more, as `write_network`
     leaves them, that vector is the type.
     """
     weights = dict(stored)

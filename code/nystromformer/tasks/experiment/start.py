@@ -92,7 +92,7 @@ def load_start_weights(
             if any(map(_SKIP.search, initial)):
                 notes.append("the convolution begins at zero")
             initial = {key: torch.zeros_like(w) if _SKIP.search(key) else w for key, w in initial.items()}
-        weights, before = source.weights, source.general
+        weights, before = source.weights, source.model
         sha256, step = hashlib.sha256(json.dumps(source.stamps, sort_keys=True).encode()).hexdigest(), 0
     elif path.is_file():
         content = read_checkpoint(path)
@@ -178,7 +178,7 @@ def fit_weights(
     try:
         return transfer_weights(initial, now, weights, section, config.from_cp_resize, config.from_cp_positions)
     except DoesNotFit as error:
-        lines = listed(error.problems)
+        lines = listed(error.args)
         raise UserError(
             f"{path}: of another architecture than the model in config.json:{lines}\n"
             f"The model may differ in {may_differ}."

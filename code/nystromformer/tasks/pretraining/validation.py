@@ -13,7 +13,7 @@ from nystromformer.data.dataset import Dataset, verify
 from nystromformer.data.manifest import SPLITS
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, read_record, write_checked
-from nystromformer.interop.formats.files import check_finite_weights
+from nystromformer.interop.formats.source import check_finite_weights
 from nystromformer.interop.transfer import mentioned
 from nystromformer.model import PretrainingModel
 from nystromformer.tables import Column, aligned
