@@ -71,7 +71,8 @@ def write_transactions(folders: Sequence[Path], out: Path) -> str:
     rows = []
     for family, own in zip(families, tested, strict=True):
         reference = references.get(_clients(family.first))
-        rows.append(Row(family, own, None if reference in (None, own) else difference_of(own, reference)))
+        difference = None if reference is None or reference is own else difference_of(own, reference)
+        rows.append(Row(family, own, difference))
     rows.sort(key=lambda row: (row.family.first.choices["data"], row.family.first.length, -row.tested.mean()))
     text, figures = as_markdown(rows)
     write_report(out, text, {"rows": figures})
