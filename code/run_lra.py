@@ -1,5 +1,6 @@
 """Train on a task of the Long Range Arena; resumes when it is started again."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.tasks.finetuning.flags import Flags, RecipeFlags, recipe_folder
-from nystromformer.tasks.lra.recipe import PATH, TRACKS, TaskName, TrackName, usual_settings
+from nystromformer.tasks.lra.declaration import PATH, TRACKS, TaskName, TrackName
 
 
 @with_flag_groups
@@ -64,14 +65,16 @@ def lra(
     experiment = open_experiment(folder, overrides)
     if steps == 0 and not shared.baselines:
         raise UserError("--steps 0: expected --baselines with it; without training only baselines can be scored")
-    grid = shared.grid(usual_settings(experiment.config, recipe, steps, every)) if steps != 0 else []
+    setting = experiment.config.pretraining_setting
+    period, count = every or setting.batches_per_epoch, steps or setting.num_steps
+    usual = replace(recipe.usual(setting), epochs=-(-count // period), steps=count, every=min(period, count))
+    grid = shared.grid(usual) if steps != 0 else []
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.finetuning.run import finetune
     from nystromformer.tasks.lra.pixels import open_arena
 
     source = data or experiment.path(experiment.config.data_folder)
-    setting = experiment.config.pretraining_setting
     most = setting.validate_batches_per_epoch * setting.batch_size
     finetune(experiment, [open_arena(task, source, most, TRACKS[track])], shared, grid)
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from nystromformer.command_line import cli
-from nystromformer.command_line.flag_groups import Without, with_flag_groups
+from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.errors import UserError
 from nystromformer.tasks.lra.listops import LISTOPS, Expressions, draw_listops
 from nystromformer.tasks.lra.pathfinder import (
@@ -22,7 +22,6 @@ from nystromformer.tasks.lra.pathfinder import (
 )
 from nystromformer.tasks.lra.prepare import describe
 from nystromformer.tasks.lra.release import read_image, read_listops, read_pathfinder, read_retrieval, read_text
-from nystromformer.tasks.lra.store import Manifest
 
 HERE = Path(__file__).resolve().parent
 Length = Annotated[int, typer.Option(min=1, max=1 << 20, help="Bytes to keep of each text.")]
@@ -34,14 +33,6 @@ Count = Annotated[int | None, typer.Option(min=1, max=10**8, help="Examples to d
 class Common:
     """Flags of all tasks."""
 
-    partial: Annotated[
-        bool,
-        typer.Option(
-            "--partial",
-            help="Accept a source that lacks files or examples; missing splits are cut from its training examples. "
-            "Every result says so.",
-        ),
-    ] = False
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the drawn examples and of the splits.")] = 0
     out: Annotated[
         Path | None, typer.Option(help="Folder for the prepared data. Default: data, beside the task's config.json.")
@@ -85,12 +76,12 @@ class Pictures:
 def listops(release: Release = None, *, wanted: Expressions, drawing: Drawing, common: Common) -> None:
     """Nested lists of digits under operators: drawn with LRA's distribution, or from its release."""
     folder = common.folder("listops")
-    _check_source(release, common, wanted == Expressions() and drawing == Drawing())
+    _check_source(release, wanted == Expressions() and drawing == Drawing())
     if release is not None:
-        _show(folder, read_listops(folder, release, common.partial, common.seed))
+        typer.echo(describe(read_listops(folder, release, common.seed)))
     else:
         sizes = drawing.sizes(LISTOPS.official)
-        _show(folder, draw_listops(folder, wanted, sizes, common.seed, drawing.workers))
+        typer.echo(describe(draw_listops(folder, wanted, sizes, common.seed, drawing.workers)))
 
 
 @with_flag_groups
@@ -102,7 +93,7 @@ def text(
 ) -> None:
     """IMDB's reviews as bytes: whether one is positive; a tenth of train is validation data."""
     folder = common.folder("text")
-    _show(folder, read_text(folder, imdb, length, common.partial, common.seed))
+    typer.echo(describe(read_text(folder, imdb, length, common.seed)))
 
 
 @with_flag_groups
@@ -110,7 +101,7 @@ def retrieval(release: Release = HERE / "lra_release", length: Length = 4000, *,
     """Pairs of papers as bytes: whether one cites the other."""
     assert release is not None
     folder = common.folder("retrieval")
-    _show(folder, read_retrieval(folder, release, length, common.partial, common.seed))
+    typer.echo(describe(read_retrieval(folder, release, length, common.seed)))
 
 
 @with_flag_groups
@@ -121,38 +112,32 @@ def image(
 ) -> None:
     """CIFAR-10 in grey, pixel by pixel; a tenth of train is validation data."""
     folder = common.folder("image")
-    _show(folder, read_image(folder, cifar, common.partial, common.seed))
+    typer.echo(describe(read_image(folder, cifar, common.seed)))
 
 
 @with_flag_groups
 def pathfinder(release: Release = None, *, pictures: Pictures, drawing: Drawing, common: Common) -> None:
     """Dashed paths: whether both marks are on one; drawn with LRA's parameters, or LRA's own pictures."""
     folder, style = common.folder("pathfinder", f"data-{pictures.size}"), pictures.style
-    _check_source(release, common, pictures.distractors and drawing == Drawing())
+    _check_source(release, pictures.distractors and drawing == Drawing())
     if release is not None:
-        _show(folder, read_pathfinder(folder, release, style.size, style.contour, common.partial, common.seed))
+        typer.echo(describe(read_pathfinder(folder, release, style.size, style.contour, common.seed)))
     else:
         sizes = drawing.sizes(PATHFINDER.official)
-        _show(folder, draw_pathfinder(folder, style, sizes, common.seed, drawing.workers))
+        typer.echo(describe(draw_pathfinder(folder, style, sizes, common.seed, drawing.workers)))
 
 
 @with_flag_groups
-def pathfinder_path(*, pictures: Pictures, drawing: Drawing, common: Annotated[Common, Without("partial")]) -> None:
+def pathfinder_path(*, pictures: Pictures, drawing: Drawing, common: Common) -> None:
     """Pathfinder with a label of each pixel: whether it is on the marked path; not a task of the Long Range Arena."""
     folder, sizes = common.folder("pathfinder_path", f"data-{pictures.size}"), drawing.sizes(PATHFINDER.official)
-    _show(folder, draw_path_pixels(folder, pictures.style, sizes, common.seed, drawing.workers))
+    typer.echo(describe(draw_path_pixels(folder, pictures.style, sizes, common.seed, drawing.workers)))
 
 
-def _check_source(release: Path | None, common: Common, is_usual: bool) -> None:
-    """Refuse flags of drawing beside a release, and --partial without one."""
-    if release is None and common.partial:
-        raise UserError("--partial: expected --release with it; drawn data are always complete")
+def _check_source(release: Path | None, is_usual: bool) -> None:
+    """Refuse flags of drawing beside a release."""
     if release is not None and not is_usual:
         raise UserError("--release: its examples are taken as they are: expected no flag of drawing with it")
-
-
-def _show(folder: Path, manifest: Manifest) -> None:
-    typer.echo(describe(folder, manifest))
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ DATA: Mapping[str, str] = {
     "listops": "",
     "listops-short": f"{DRAWN_SHORT} --train 20000",
     "listops-curriculum": f"{DRAWN_SHORT} --train 400000 --train_longer_than 3",
-    "text": "--imdb {data}/imdb --length 1024 --partial",
-    "retrieval": "--release {data}/lra/retrieval --partial",
-    "image": "--cifar {data}/lra --partial",
+    "text": "--imdb {data}/imdb --length 1024",
+    "retrieval": "--release {data}/lra/retrieval",
+    "image": "--cifar {data}/lra",
     "pathfinder": "--train 1600 --validation 200 --test 200",
 }
 WIDTHS: Mapping[str, str] = {

@@ -12,7 +12,7 @@ from sklearn.metrics import jaccard_score
 from nystromformer.runs.baselines import read_baselines
 from nystromformer.tasks.lra.pathfinder import draw, draw_path_pixels, find_style, pixels_of_path
 from nystromformer.tasks.lra.pixels import PathExamples
-from nystromformer.tasks.lra.store import Manifest, open_stored
+from nystromformer.tasks.lra.store import Stored, open_stored
 
 STYLE = find_style(32, contour=5)
 SIZES = {"train": 12, "validation": 6, "test": 5}
@@ -20,7 +20,7 @@ ROWS = ("model.mixed_precision=false", "model.num_layers=1", "model.attn_type.nu
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Manifest]:
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Stored]:
     folder = tmp_path_factory.mktemp("pixels")
     return folder, draw_path_pixels(folder, STYLE, SIZES, 0, 1)
 
@@ -39,10 +39,9 @@ def test_labelled_pixels_are_those_near_the_marked_path() -> None:
         assert not any(labels[tuple(np.rint(point).astype(int))] for point in others)
 
 
-def test_examples_have_one_marked_path_and_a_label_of_each_pixel(drawn: tuple[Path, Manifest]) -> None:
-    folder, manifest = drawn
-    split = open_stored(folder, "pathfinder_path").split("train")
-    assert manifest.splits["train"].labels == [0, 12]
+def test_examples_have_one_marked_path_and_a_label_of_each_pixel(drawn: tuple[Path, Stored]) -> None:
+    split = drawn[1].split("train")
+    assert split.labels.tolist() == [1] * 12
     whole, some = PathExamples("train", split, 1024), PathExamples("train", split, 1024, np.array([2, 5]))
     batch, same = whole.batch(np.array([5])), some.batch(np.array([1]), pad_to=1030)
     assert batch["tokens_BN"].shape == batch["labels"].shape == (1, 1024)
@@ -54,12 +53,12 @@ def test_examples_have_one_marked_path_and_a_label_of_each_pixel(drawn: tuple[Pa
 
 
 @pytest.fixture
-def arena(drawn: tuple[Path, Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Lra:
+def arena(drawn: tuple[Path, Stored], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Lra:
     experiment(tmp_path / "e", task="pathfinder_path")
     return Lra(tmp_path / "e", drawn[0], monkeypatch, capsys)
 
 
-def test_a_run_for_iou(arena: Lra, drawn: tuple[Path, Manifest]) -> None:
+def test_a_run_for_iou(arena: Lra, drawn: tuple[Path, Stored]) -> None:
     steps = ("--steps", 4, "--every", 2, "--batch_size", 4, "--lr", 1e-2)
     (run,) = arena(*steps, "--objective", "iou", "--baselines", task="pathfinder_path", settings=ROWS)
     assert run.main_metric == "iou"

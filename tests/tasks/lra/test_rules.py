@@ -64,42 +64,6 @@ def test_the_rules_of_listops_know_what_their_names_say(tmp_path: Path) -> None:
     assert 0.1 < found["outermost operator"] < 1
 
 
-@pytest.mark.slow
-def test_bytes_and_their_order_are_told(tmp_path: Path) -> None:
-    """Texts of the same bytes in another order are told by n-grams alone."""
-    generator = random.Random(0)
-
-    def example(sequences: int) -> Example:
-        label = generator.randrange(2)
-        word = b"ab" if label else b"ba"
-        return [b" ".join([word] * generator.randint(4, 8)) for _ in range(sequences)], label
-
-    for sequences, task in ((1, "text"), (2, "retrieval")):
-        folder = tmp_path / task
-        folder.mkdir()
-        splits = {
-            name: stored(folder, name, [example(sequences) for _ in range(60)], 2, sequences)
-            for name in ("train", "validation", "test")
-        }
-        found = scores(task, splits)
-        assert found["byte n-grams"] == 1
-        assert found["bag of bytes"] < 0.8
-
-
-def test_pixels_tell_pictures_apart(tmp_path: Path) -> None:
-    generator = np.random.default_rng(0)
-
-    def example() -> Example:
-        label = int(generator.integers(2))
-        picture = generator.integers(0, 100, (8, 8)) + 100 * label * (np.arange(8) < 4)
-        return [picture.astype(np.uint8).tobytes()], label
-
-    splits = {
-        name: stored(tmp_path, name, [example() for _ in range(80)], 10) for name in ("train", "validation", "test")
-    }
-    assert min(scores("image", splits).values()) == 1
-
-
 def test_the_marks_of_a_path_are_found(tmp_path: Path) -> None:
     style = find_style(32)
     drawings = [draw(random.Random(number), style) for number in range(12)]
@@ -107,14 +71,6 @@ def test_the_marks_of_a_path_are_found(tmp_path: Path) -> None:
     distances_n1 = rules._distances_of_marks(stored(tmp_path, "train", examples, 2))
     true_n = [np.linalg.norm(np.subtract(*drawing.mark_places)) for drawing in drawings]
     assert np.median(abs(distances_n1[:, 0] - true_n)) < 1
-
-
-def test_long_data_are_fitted_in_part(tmp_path: Path) -> None:
-    split = stored(tmp_path, "train", [([bytes(10)], 0)] * 20, 2)
-    assert len(rules._at_most(split, 1000)) == 20
-    some = rules._at_most(split, 100)
-    assert 8 <= len(some) <= 10
-    assert (np.diff(some.numbers) > 0).all()
 
 
 def test_baselines_without_training(lra: Lra) -> None:

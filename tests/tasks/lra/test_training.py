@@ -1,6 +1,5 @@
 """Training on the Long Range Arena's tasks: from prepared data to tested weights."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +8,13 @@ import pytest
 import torch
 from arena import TINY, Lra, experiment, write_task
 from finetuning import finetune
-from small import ROOT, small_config
+from small import ROOT
 
 from nystromformer.config import load_config
-from nystromformer.model import SequenceModel
 from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.finetuning.run import Done
+from nystromformer.tasks.lra.declaration import PATH, TASKS
 from nystromformer.tasks.lra.examples import StoredExamples
-from nystromformer.tasks.lra.recipe import PATH, TASKS
 from nystromformer.tasks.lra.store import open_stored
 from nystromformer.tasks.lra.task import Arena
 from nystromformer.training.checkpoint import read_checkpoint
@@ -65,20 +63,6 @@ def test_a_pair_takes_two_rows_the_first_ones_before_the_second_ones(tmp_path: P
         kept = batch["tokens_BN"][row][batch["mask_BN"][row]]
         assert (kept - 1).tolist() == split.tokens(example, sequence).tolist()
     assert len(batch["labels"]) == 2
-
-
-def test_the_model_pools_over_valid_tokens() -> None:
-    torch.manual_seed(0)
-    config = small_config(model__pooling="mean", model__dropout_prob=0.0).model
-    tokens_BN, mask_BN = torch.randint(1, 200, (2, 20)), torch.arange(20) < torch.tensor([[20], [9]])
-    model = SequenceModel(config, 3).eval()
-    hidden_BNE = model.encoder(tokens_BN, mask_BN)
-    chosen = [hidden_BNE[0].mean(0), hidden_BNE[1, :9].mean(0)]
-    torch.testing.assert_close(model(tokens_BN, mask_BN)[0], model.head(torch.stack(chosen)))
-    pairs = SequenceModel(config, 3, sequences=2)
-    assert pairs(tokens_BN, mask_BN)[0].shape == (1, 3)
-    with pytest.raises(ValueError, match="expected 1 or 2 sequences, found 3"):
-        SequenceModel(config, 3, sequences=3)
 
 
 def test_steps_are_counted_and_the_best_validations_weights_are_tested(listops: Path, tmp_path: Path) -> None:
@@ -143,13 +127,6 @@ def test_mistakes_are_told_before_anything_is_written(given: tuple[object, ...],
     task, given = (given[1], ()) if given[0] == "--task" else ("listops", given)
     assert expected in lra.refuse(*given, task=task, settings=settings)
     assert [path.name for path in lra.folder.rglob("*")] == ["config.json"]
-
-
-def test_damaged_data_are_refused(lra: Lra, tmp_path: Path) -> None:
-    damaged = shutil.copytree(lra.data, tmp_path / "data")
-    path = damaged / "test.tokens.bin"
-    path.write_bytes(path.read_bytes()[::-1])
-    assert "test.tokens.bin: is missing or was modified" in lra.refuse("--steps", 1, "--every", 1, data=damaged)
 
 
 @pytest.mark.parametrize("task", sorted(set(TASKS) - {PATH}))

@@ -1,24 +1,56 @@
-"""The Long Range Arena to the launcher and the reports."""
+"""The Long Range Arena to the launcher, the reports and the command, which need neither torch nor numpy here; and the
+tracks that it is trained on, which stand apart in every table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from nystromformer.tasks.declaration import Data, Task
 
 
+@dataclass(frozen=True)
+class Track:
+    """A way to train."""
+
+    name: str
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """What it writes over a config.json."""
+    hidden: float = 0.0
+    """Share of a batch's examples of which masked tokens are guessed in place of the class."""
+    moves_pictures: bool = False
+
+
+TRACKS = {
+    track.name: track
+    for track in (
+        Track("paper"),
+        Track("modern", {"model.positions": "rotary", "model.position_offset": "2"}, hidden=0.5, moves_pictures=True),
+    )
+}
+"""paper: the authors' recipe. modern: rotary positions, an auxiliary loss of masked tokens, pictures moved (after
+Miralles-González et al. 2025, arXiv 2501.14850).
+"""
+MASK_RATES = {"listops": 0.1, "text": 0.15, "retrieval": 0.15, "image": 0.5, "pathfinder": 0.5}
+"""Share of a hidden example's tokens that are to be guessed."""
+
+PATH = "pathfinder_path"
+"""Pathfinder with a label of each pixel, no task of the Long Range Arena."""
+TaskName = Literal["listops", "text", "retrieval", "image", "pathfinder", "pathfinder_path"]
+TASKS: tuple[TaskName, ...] = get_args(TaskName)
+TrackName = Literal["paper", "modern"]
+
+
 def _name(choices: Mapping[str, Any]) -> str:
     """The task, and the track where it is not the paper's."""
-    parts = [choices["task"], *([choices["track"]] if choices["track"] != "paper" else [])]
-    return "-".join(parts)
+    return choices["task"] if choices["track"] == "paper" else f"{choices['task']}-{choices['track']}"
 
 
 def _open(choices: Mapping[str, Any], source: Path) -> Any:
     from nystromformer.config.ranges import MOST
     from nystromformer.tasks.lra.pixels import open_arena
-    from nystromformer.tasks.lra.recipe import TRACKS
 
     return open_arena(choices["task"], source, MOST, TRACKS[choices["track"]])
 

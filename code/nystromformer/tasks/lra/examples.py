@@ -22,13 +22,10 @@ PADDING = 0
 
 
 class StoredExamples:
-    """A split, or some of its examples; implements Examples.
-
-    An example takes as many rows as it has sequences. Of a batch of pairs the first ones' rows come before all of the
-    second ones', as `TwoTowerHead` wants them.
+    """A split, or some of its examples; implements Examples. Of a batch of pairs the first ones' rows come before all
+    of the second ones', as `TwoTowerHead` wants them.
 
     Args:
-        name: what messages call it.
         length: tokens of the longest row; a longer sequence loses its end.
         chosen: numbers of examples, ascending; None: all.
     """

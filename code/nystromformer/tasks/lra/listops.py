@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial as partial_of
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +18,7 @@ import typer
 
 from nystromformer.errors import UserError
 from nystromformer.tasks.lra.prepare import prepare_drawn
-from nystromformer.tasks.lra.store import Manifest, TaskData
+from nystromformer.tasks.lra.store import Stored, TaskData
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 """Smallest, largest, the median rounded down, the sum modulo ten."""
@@ -68,11 +68,7 @@ class _TooLong(Exception):
 
 
 def draw(generator: random.Random, wanted: Expressions) -> tuple[bytes, int]:
-    """An expression whose length is wanted: its tokens, and its value. Others are thrown away.
-
-    Raises:
-        UserError: almost none is of such a length.
-    """
+    """An expression whose length is wanted: its tokens, and its value. Others are thrown away."""
     for _ in range(_MOST_ATTEMPTS):
         tokens = bytearray()
         try:
@@ -127,20 +123,13 @@ def parse(text: str) -> bytes:
         raise ValueError(f"expected digits, {', '.join(OPERATORS)} and {END}, found {error.args[0]!r:.40}") from None
 
 
-def draw_listops(folder: Path, wanted: Expressions, sizes: Mapping[str, int], seed: int, workers: int) -> Manifest:
-    """Draw ListOps into a folder.
-
-    Args:
-        sizes: examples of each split.
-
-    Raises:
-        UserError: as `prepare_drawn`.
-    """
+def draw_listops(folder: Path, wanted: Expressions, sizes: Mapping[str, int], seed: int, workers: int) -> Stored:
+    """Draw ListOps into a folder, so many examples of each split."""
     warning = "drawn here as the Long Range Arena draws: its own expressions are others"
     if wanted != Expressions() or sizes != LISTOPS.official:
         warning = "not the Long Range Arena's ListOps: other lengths or sizes"
     settings = {"seed": seed, **asdict(wanted)}
-    return prepare_drawn(folder, LISTOPS, partial_of(draw_example, wanted, seed), settings, sizes, workers, [warning])
+    return prepare_drawn(folder, LISTOPS, partial(draw_example, wanted, seed), settings, sizes, workers, [warning])
 
 
 def draw_example(wanted: Expressions, seed: int, split: str, number: int, attempt: int) -> tuple[bytes, int]:

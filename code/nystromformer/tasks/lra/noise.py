@@ -24,17 +24,13 @@ _MOST_SHIFTED = 4
 def mask_tokens(
     batch: Mapping[str, Tensor], numbers: Ints, rate: float, share: float, mask_token: int, seed: int, step: int
 ) -> dict[str, Tensor]:
-    """A batch in which some tokens of some examples are hidden.
+    """A batch in which some tokens of some examples are hidden, with "hidden" (I,), bool, "positions_BK", where tokens
+    were replaced, at least one in each row, and "guessed_BK", which they were, `IGNORED` beyond a row's last.
 
     Args:
-        numbers: of the examples.
+        numbers: of the examples; with seed and step they decide what is hidden.
         rate: of a hidden example's valid tokens that are replaced, each by `mask_token`.
         share: of the examples that are hidden; the others stay as they are.
-        seed, step: with an example's number they decide which.
-
-    Returns:
-        The batch with "hidden" (I,), bool, "positions_BK", where tokens were replaced, and "guessed_BK", which they
-        were, `IGNORED` beyond a row's last. Of a hidden example's rows at least one token is replaced.
     """
     rows = len(batch["tokens_BN"]) // len(numbers)
     hidden_I = random_uniform(seed, _WHICH_STREAM, step, numbers) < share
@@ -62,9 +58,6 @@ def mask_tokens(
 def move_pictures(batch: Mapping[str, Tensor], numbers: Ints, task: str, seed: int, step: int) -> dict[str, Tensor]:
     """A batch of square pictures of one size, each moved at random as its class allows: photographs left to right, and
     by up to 4 pixels before black; paths to any of the eight symmetries of the square. Padding stays where it is.
-
-    Args:
-        numbers: of the examples, by which with seed and step it is decided.
     """
     tokens_BN = batch["tokens_BN"].numpy().copy()
     (pixels,) = np.unique(batch["mask_BN"].numpy().sum(1)).tolist()

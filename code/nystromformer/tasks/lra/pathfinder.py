@@ -12,7 +12,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial as partial_of
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
+from nystromformer.tasks.lra.declaration import PATH
 from nystromformer.tasks.lra.prepare import compare_sizes, prepare_drawn
-from nystromformer.tasks.lra.recipe import PATH
-from nystromformer.tasks.lra.store import Manifest, TaskData
+from nystromformer.tasks.lra.store import Stored, TaskData
 
 Floats = NDArray[np.float64]
 
@@ -112,11 +112,7 @@ class Drawing:
 
 
 def draw(generator: random.Random, style: Style) -> Drawing:
-    """A picture's geometry; attempts that come to a dead end are thrown away.
-
-    Raises:
-        UserError: all of them do, as the paths are too long for the picture.
-    """
+    """A picture's geometry; attempts that come to a dead end are thrown away."""
     for _ in range(_MOST_ATTEMPTS):
         growth = _Growth(generator, style, generator.choice(style.margins))
         paths = growth.two_paths()
@@ -301,15 +297,8 @@ PATHFINDER = TaskData("pathfinder", 2, {"train": 160_000, "validation": 20_000, 
 PATH_PIXELS = replace(PATHFINDER, task=PATH, sequences=2)
 
 
-def draw_pathfinder(folder: Path, style: Style, sizes: Mapping[str, int], seed: int, workers: int) -> Manifest:
-    """Draw Pathfinder into a folder.
-
-    Args:
-        sizes: examples of each split.
-
-    Raises:
-        UserError: as `prepare_drawn`.
-    """
+def draw_pathfinder(folder: Path, style: Style, sizes: Mapping[str, int], seed: int, workers: int) -> Stored:
+    """Draw Pathfinder into a folder, so many examples of each split."""
     usual = find_style(style.size)
     warning = "drawn here with the Long Range Arena's parameters: its own pictures are others"
     if style != usual:
@@ -317,8 +306,8 @@ def draw_pathfinder(folder: Path, style: Style, sizes: Mapping[str, int], seed: 
         official = f"the Long Range Arena's have {usual.contour} and distractors"
         warning = f"not the Long Range Arena's Pathfinder: {shown}; {official}"
     warnings = [warning, *compare_sizes(sizes, PATHFINDER.official)]
-    drawing, settings = partial_of(draw_example, style, seed), {"seed": seed, **asdict(style)}
-    return prepare_drawn(folder, PATHFINDER, drawing, settings, sizes, workers, warnings)
+    settings = {"seed": seed, **asdict(style)}
+    return prepare_drawn(folder, PATHFINDER, partial(draw_example, style, seed), settings, sizes, workers, warnings)
 
 
 def draw_example(style: Style, seed: int, split: str, number: int, attempt: int) -> tuple[bytes, int]:
@@ -327,17 +316,14 @@ def draw_example(style: Style, seed: int, split: str, number: int, attempt: int)
     return paint(drawing, style).tobytes(), drawing.label
 
 
-def draw_path_pixels(folder: Path, style: Style, sizes: Mapping[str, int], seed: int, workers: int) -> Manifest:
+def draw_path_pixels(folder: Path, style: Style, sizes: Mapping[str, int], seed: int, workers: int) -> Stored:
     """The same with a label of each pixel."""
-    drawing, settings = partial_of(draw_path_example, style, seed), {"seed": seed, **asdict(style)}
-    warnings = ["not a task of the Long Range Arena"]
-    return prepare_drawn(folder, PATH_PIXELS, drawing, settings, sizes, workers, warnings)
+    drawing, settings = partial(draw_path_example, style, seed), {"seed": seed, **asdict(style)}
+    return prepare_drawn(folder, PATH_PIXELS, drawing, settings, sizes, workers, ["not a task of the Long Range Arena"])
 
 
 def draw_path_example(style: Style, seed: int, split: str, number: int, attempt: int) -> tuple[bytes, int]:
-    """Pixels, and which of them are on the marked path, of a picture of a split; its label is 1: one path has both
-    marks.
-    """
+    """Pixels, and which of them are on the marked path; the label is 1: one path has both marks."""
     drawing = draw(random.Random(f"{PATH} {seed} {split} {number} {attempt}"), style)
     drawing = replace(drawing, marked=(drawing.marked[0], drawing.marked[0]))
     return paint(drawing, style).tobytes() + pixels_of_path(drawing, style).tobytes(), drawing.label

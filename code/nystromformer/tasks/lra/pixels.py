@@ -26,8 +26,8 @@ from nystromformer.tasks.finetuning.examples import Examples, Ints
 from nystromformer.tasks.finetuning.objective import choose_threshold, measure
 from nystromformer.tasks.finetuning.predictions import write_rows
 from nystromformer.tasks.finetuning.target import TokenLabels
+from nystromformer.tasks.lra.declaration import PATH, TRACKS, Track
 from nystromformer.tasks.lra.examples import PADDING, StoredExamples
-from nystromformer.tasks.lra.recipe import PATH, TRACKS, Track
 from nystromformer.tasks.lra.task import Arena
 
 _IOU = ObjectiveSettings("iou", "cross_entropy")

@@ -7,7 +7,7 @@ import logging
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from functools import partial as partial_of
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from nystromformer.tasks.lra.store import (
     Example,
     Manifest,
     SplitFacts,
+    Stored,
     TaskData,
     open_stored,
     split_files,
@@ -57,37 +58,28 @@ def prepare_drawn(
     sizes: Mapping[str, int],
     workers: int,
     warnings: list[str],
-) -> Manifest:
-    """Draw a task's data into a folder, or resume it.
+) -> Stored:
+    """Draw a task's data into a folder, or resume it: the same for any number of processes, no example twice.
 
     Args:
         settings: all that decides what `draw` gives.
         sizes: examples of each split.
-        workers: processes.
         warnings: why results do not compare with published ones.
-
-    Raises:
-        UserError: the folder is not free, or examples cannot be drawn.
     """
-    facts = {**settings, "sizes": dict(sizes)}
-    return write_data(
-        folder, data, facts, lambda parts: (_draw_splits(folder, parts, draw, sizes, data, workers), warnings)
-    )
-
-
-def _draw_splits(
-    folder: Path, parts: Parts, draw: Draw, sizes: Mapping[str, int], data: TaskData, workers: int
-) -> dict[str, SplitFacts]:
-    """Draw the splits into a folder: the same for any number of processes, no example twice."""
-    works = {
-        f"{split}-{first}": partial_of(_draw_part, parts.folder, draw, split, range(first, min(first + _CHUNK, size)))
-        for split, size in sizes.items()
-        for first in range(0, size, _CHUNK)
-    }
-    make_parts(parts, works, workers, "drawing")
     seen: set[bytes] = set()
 
-    def different_examples(split: str) -> Iterator[Example]:
+    def write(parts: Parts) -> tuple[dict[str, SplitFacts], list[str]]:
+        works = {
+            f"{split}-{first}": partial(_draw_part, parts.folder, draw, split, range(first, min(first + _CHUNK, size)))
+            for split, size in sizes.items()
+            for first in range(0, size, _CHUNK)
+        }
+        make_parts(parts, works, workers, "drawing")
+        # What is tested on comes first: the training examples give way.
+        splits = {split: write_split(folder, split, different(parts, split), data) for split in reversed(SPLITS)}
+        return {split: splits[split] for split in SPLITS}, warnings
+
+    def different(parts: Parts, split: str) -> Iterator[Example]:
         """The examples of a split in their order, with others in the place of those that were seen."""
         repeated = 0
         drawn = (parts.read(f"{split}-{first}") for first in range(0, sizes[split], _CHUNK))
@@ -108,9 +100,7 @@ def _draw_splits(
         if repeated:
             logger.info("%s: %s drawn again to avoid repetitions", split, number_of(repeated, "example"))
 
-    # What is tested on comes first: the training examples give way.
-    splits = {split: write_split(folder, split, different_examples(split), data) for split in reversed(SPLITS)}
-    return {split: splits[split] for split in SPLITS}
+    return write_data(folder, data, {**settings, "sizes": dict(sizes)}, write)
 
 
 def _draw_part(folder: Path, draw: Draw, split: str, numbers: range) -> Made:
@@ -160,15 +150,12 @@ def write_data(
     data: TaskData,
     settings: dict[str, Any],
     write: Callable[[Parts], tuple[dict[str, SplitFacts], list[str]]],
-) -> Manifest:
+) -> Stored:
     """Have the files of a task's data written into a folder, the manifest last.
 
     Args:
         settings: all that decides what the data are.
         write: writes all splits; gives also what results should warn of.
-
-    Raises:
-        UserError: the folder is not free; as `open_parts`, and as `write`. Finished parts stay.
     """
     results = [path for split in SPLITS for path in split_files(folder, split).values()] + [folder / MANIFEST_FILE]
     with open_parts(folder / PARTS, f"experiments/lra/prepare.py {data.task}", settings, results) as parts:
@@ -176,19 +163,19 @@ def write_data(
             splits, warnings = write(parts)
             write_checked(folder / MANIFEST_FILE, asdict(Manifest(data, settings, splits, warnings)))
         parts.remove()
-    return open_stored(folder, data.task).manifest
+    return open_stored(folder, data.task)
 
 
-def describe(folder: Path, manifest: Manifest) -> str:
+def describe(stored: Stored) -> str:
     """What a command says at its end: of each split how many, how long, what was cut, and the labels."""
     lines = []
-    for split, facts in manifest.splits.items():
-        labels = ", ".join(f"{100 * count / facts.examples:.1f} %" for count in facts.labels)
-        sequences = facts.examples * manifest.data.sequences
-        cut = f", {facts.cut:,} cut ({100 * facts.cut / sequences:.1f} %)" if facts.cut else ""
+    for name, facts in stored.manifest.splits.items():
+        split = stored.split(name)
+        labels = ", ".join(f"{100 * count / len(split):.1f} %" for count in np.bincount(split.labels).tolist())
+        cut = f", {facts.cut:,} cut ({100 * facts.cut / split.lengths.size:.1f} %)" if facts.cut else ""
         lines.append(
-            f"{split}: {number_of(facts.examples, 'example')}, {facts.shortest:,} to {facts.longest:,} tokens, "
-            f"{facts.tokens / sequences:,.0f} on average{cut}; classes {labels}"
+            f"{name}: {number_of(len(split), 'example')}, {split.lengths.min():,} to {split.lengths.max():,} tokens, "
+            f"{split.lengths.mean():,.0f} on average{cut}; classes {labels}"
         )
-    lines += [f"warning: {text}" for text in manifest.warnings]
-    return "\n".join([*lines, f"data: {folder}"])
+    lines += [f"warning: {text}" for text in stored.manifest.warnings]
+    return "\n".join([*lines, f"data: {stored.folder}"])

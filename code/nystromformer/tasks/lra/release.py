@@ -1,10 +1,12 @@
 """The tasks' data as people have them: the Long Range Arena's release, IMDB's reviews and CIFAR-10.
 
-Pixels and bytes are tokens from 0 to 255; a black pixel is a value like any other.
+Pixels and bytes are tokens from 0 to 255; a black pixel is a value like any other. Sources that lack files or examples
+are taken too, and then every result says so.
 """
 
 from __future__ import annotations
 
+import codecs
 import io
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,14 +21,7 @@ from nystromformer.files.parts import Parts
 from nystromformer.tasks.lra.listops import LISTOPS, parse
 from nystromformer.tasks.lra.pathfinder import PATHFINDER, find_style
 from nystromformer.tasks.lra.prepare import carve, compare_sizes, write_data
-from nystromformer.tasks.lra.store import (
-    SPLITS,
-    Example,
-    Manifest,
-    SplitFacts,
-    TaskData,
-    write_split,
-)
+from nystromformer.tasks.lra.store import SPLITS, Example, SplitFacts, Stored, TaskData, write_split
 from nystromformer.wording import number_of
 
 _RELEASE = "lra_release"
@@ -51,27 +46,21 @@ _BASELINE = 6
 def _prepare(
     folder: Path,
     data: TaskData,
-    place: Path | str,
+    place: Path,
     sources: Mapping[str, Iterable[Example]],
-    settings: Mapping[str, Any],
-    partial: bool,
     seed: int,
     longest: int | None = None,
+    settings: Mapping[str, Any] | None = None,
     warnings: Sequence[str] = (),
-) -> Manifest:
+) -> Stored:
     """Read a task's data into a folder; splits without a source are cut from the training examples.
 
     Args:
         place: what is read, as messages call it.
         sources: of the examples of each split; read once the folder is known to be free.
-        partial: take splits of other sizes than the official ones.
         seed: decides which training examples are held out.
         longest: tokens that a sequence keeps; None: all.
         warnings: what else keeps results from comparing with published ones.
-
-    Raises:
-        UserError: the folder is not free; as the sources; a split without examples, or, unless `partial`, of another
-            size.
     """
     missing = [split for split in SPLITS if split not in sources]
 
@@ -86,12 +75,9 @@ def _prepare(
                 examples[split] = [everything[number] for number in numbers.tolist()]
         splits = {split: write_split(folder, split, examples[split], data, longest) for split in SPLITS}
         sizes = {split: facts.examples for split, facts in splits.items()}
-        if 0 in sizes.values() or (sizes != data.official and not partial):
-            found, expected = (" / ".join(f"{each[split]:,}" for split in SPLITS) for each in (sizes, data.official))
-            raise UserError(
-                f"{place}: expected {expected} examples of training, validation and test, found {found}; --partial "
-                "accepts other sizes than the official ones, and then every result says so"
-            )
+        if 0 in sizes.values():
+            found = " / ".join(f"{size:,}" for size in sizes.values())
+            raise UserError(f"{place}: expected examples of training, validation and test, found {found}")
         said = list(warnings)
         if longest != data.length:
             said.append(f"sequences have at most {longest:,} bytes (--length), the Long Range Arena's {data.length:,}")
@@ -100,23 +86,13 @@ def _prepare(
             said.append(f"{' and '.join(missing)} cut from the training examples: the source has none of its own")
         return splits, said
 
-    source = str(place.resolve() if isinstance(place, Path) else place)
-    facts = {**settings, "seed": seed, "length": longest, "carved": missing, "source": source, "partial": partial}
+    facts = {"seed": seed, "length": longest, "carved": missing, "source": str(place.resolve()), **(settings or {})}
     return write_data(folder, data, facts, write)
 
 
-def _find_files(
-    folder: Path, subfolder: str, names: Mapping[str, Sequence[str]], partial: bool
-) -> tuple[Path, dict[str, list[Path]]]:
+def _find_files(folder: Path, subfolder: str, names: Mapping[str, Sequence[str]]) -> tuple[Path, dict[str, list[Path]]]:
     """The files of each split that there are, and their folder: the given one, or the one of a name in it or in a
-    release in it.
-
-    Args:
-        names: of the files, by split.
-        partial: whether files may be missing, but for the first one of training.
-
-    Raises:
-        UserError: one is missing that may not be; names it.
+    release in it. The first one of training is needed.
     """
     first = names["train"][0]
     places = (folder, folder / subfolder, folder / _RELEASE / subfolder)
@@ -124,20 +100,13 @@ def _find_files(
     if place is None:
         raise UserError(f"{folder}: expected a folder with {first} or {subfolder}/{first}, found none")
     found = {split: [place / name for name in files if (place / name).is_file()] for split, files in names.items()}
-    missing = [name for files in names.values() for name in files if not (place / name).is_file()]
-    if missing and not partial:
-        raise UserError(
-            f"{place}: found no {', '.join(missing)}. With --partial the missing splits are cut from the training "
-            "examples, and every result says so."
-        )
     return place, {split: files for split, files in found.items() if files}
 
 
-def read_listops(folder: Path, release: Path, partial: bool, seed: int) -> Manifest:
+def read_listops(folder: Path, release: Path, seed: int) -> Stored:
     """Take ListOps from the release into a folder."""
-    place, files = _find_files(release, "listops-1000", _LISTS, partial)
-    expressions = {split: _expressions(path) for split, (path,) in files.items()}
-    return _prepare(folder, LISTOPS, place, expressions, {}, partial, seed)
+    place, files = _find_files(release, "listops-1000", _LISTS)
+    return _prepare(folder, LISTOPS, place, {split: _expressions(path) for split, (path,) in files.items()}, seed)
 
 
 def _expressions(path: Path) -> Iterator[Example]:
@@ -155,11 +124,10 @@ def _expressions(path: Path) -> Iterator[Example]:
             yield [tokens], int(target)
 
 
-def read_text(folder: Path, imdb: Path, length: int, partial: bool, seed: int) -> Manifest:
-    """Take IMDB's reviews as bytes into a folder.
+def read_text(folder: Path, imdb: Path, length: int, seed: int) -> Stored:
+    """Take IMDB's reviews, as `read_imdb` takes them, as bytes into a folder.
 
     Args:
-        imdb: as `read_imdb` takes it.
         length: bytes that a review keeps.
     """
     from nystromformer.tasks.imdb.task import read_imdb  # imports torch, which takes a second
@@ -169,18 +137,17 @@ def read_text(folder: Path, imdb: Path, length: int, partial: bool, seed: int) -
         assert texts.labels is not None
         labelled = zip(texts.first, texts.labels.tolist(), strict=True)
         reviews[split] = [([text.encode()], label) for text, label in labelled]
-    return _prepare(folder, TEXT, imdb, reviews, {}, partial, seed, length)
+    return _prepare(folder, TEXT, imdb, reviews, seed, length)
 
 
-def read_retrieval(folder: Path, release: Path, length: int, partial: bool, seed: int) -> Manifest:
+def read_retrieval(folder: Path, release: Path, length: int, seed: int) -> Stored:
     """Take the pairs of papers of the ACL Anthology Network into a folder.
 
     Args:
         length: bytes that a paper keeps.
     """
-    place, files = _find_files(release, "tsv_data", _PAIRS, partial)
-    pairs = {split: _pairs(path) for split, (path,) in files.items()}
-    return _prepare(folder, RETRIEVAL, place, pairs, {}, partial, seed, length)
+    place, files = _find_files(release, "tsv_data", _PAIRS)
+    return _prepare(folder, RETRIEVAL, place, {split: _pairs(path) for split, (path,) in files.items()}, seed, length)
 
 
 def _pairs(path: Path) -> Iterator[Example]:
@@ -195,62 +162,33 @@ def _pairs(path: Path) -> Iterator[Example]:
             yield others[-2:], int(label.startswith(b"1"))
 
 
-def read_image(folder: Path, cifar: Path, partial: bool, seed: int) -> Manifest:
-    """Take CIFAR-10 in grey into a folder.
-
-    Args:
-        cifar: the folder of its files.
-    """
-    place, files = _find_files(cifar, "cifar-10-batches-py", _BATCHES, partial)
-    pictures = {split: read_pictures(*paths) for split, paths in files.items()}
-    return _prepare(folder, IMAGE, place, pictures, {}, partial, seed)
-
-
-class _Pickled:
-    """Stands for numpy's dtype and array: keeps what the pickle says, which is checked before numpy sees it."""
-
-    state: Any = None
-
-    def __init__(self, *arguments: object) -> None:
-        self.arguments = arguments
-
-    def __setstate__(self, state: object) -> None:
-        self.state = state
-
-    def array(self) -> NDArray[np.uint8]:
-        """Of an array of bytes."""
-        _, shape, kind, is_fortran, content = self.state
-        content = content.encode("latin1") if isinstance(content, str) else content
-        if kind.arguments[0] != "u1" or is_fortran:
-            raise ValueError("an array of another type than bytes")
-        return np.frombuffer(content, np.uint8).reshape(shape)
+def read_image(folder: Path, cifar: Path, seed: int) -> Stored:
+    """Take CIFAR-10 in grey into a folder."""
+    place, files = _find_files(cifar, "cifar-10-batches-py", _BATCHES)
+    return _prepare(folder, IMAGE, place, {split: read_pictures(*paths) for split, paths in files.items()}, seed)
 
 
 class _Unpickler(pickle.Unpickler):
-    """Calls nothing that a pickle names: what stands for it only keeps what it is given."""
+    """Makes plain values and numpy's arrays, which check what they are filled with; calls nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("_codecs", "encode"):
-            return lambda text, encoding="latin1": str(text).encode("latin1")
-        if module.partition(".")[0] == "numpy" and name in ("_reconstruct", "ndarray", "dtype"):
-            return _Pickled
+        arrays = {"_reconstruct": lambda *_: np.empty(0, np.uint8), "ndarray": None, "dtype": np.dtype}
+        known = arrays if module.partition(".")[0] == "numpy" else {"encode": codecs.encode}
+        if name in known and (known is arrays or module == "_codecs"):
+            return known[name]
         raise pickle.UnpicklingError(f"it names {module}.{name}, which no file of CIFAR-10 does")
 
 
 def read_pictures(*paths: Path) -> Iterator[Example]:
-    """The grey pictures of some of CIFAR-10's files and their classes.
-
-    Raises:
-        UserError: a pickle with anything but arrays and plain values, or without pictures and their classes.
-    """
+    """The grey pictures of some of CIFAR-10's files and their classes."""
     for path in paths:
         try:
             data = _Unpickler(io.BytesIO(path.read_bytes()), encoding="latin1").load()
             values = {key.decode() if isinstance(key, bytes) else key: value for key, value in data.items()}
-            greys = convert_to_grey(values["data"].array().reshape(-1, 3 * _SIDE * _SIDE))
-            examples = list(zip(greys, map(int, values["labels"]), strict=True))
-            if not all(0 <= label < IMAGE.classes for _, label in examples):
-                raise ValueError(f"expected classes from 0 to {IMAGE.classes - 1}")
+            pixels, labels = values["data"], [int(label) for label in values["labels"]]
+            if pixels.dtype != np.uint8 or not all(0 <= label < IMAGE.classes for label in labels):
+                raise ValueError(f"expected bytes, and classes from 0 to {IMAGE.classes - 1}")
+            examples = list(zip(convert_to_grey(pixels.reshape(-1, 3 * _SIDE * _SIDE)), labels, strict=True))
         except Exception as error:  # a damaged pickle raises whatever its opcodes run into
             raise UserError(f"{path}: expected a file of CIFAR-10, found something else: {error}") from None
         for grey, label in examples:
@@ -266,12 +204,9 @@ def convert_to_grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return (grey * np.float32(255.5)).astype(np.uint8)
 
 
-def read_pathfinder(folder: Path, release: Path, size: int, contour: int, partial: bool, seed: int) -> Manifest:
+def read_pathfinder(folder: Path, release: Path, size: int, contour: int, seed: int) -> Stored:
     """Take Pathfinder from the release into a folder: four fifths of the pictures are training data, a tenth each the
     others.
-
-    Args:
-        partial: take fewer pictures than the release has.
     """
     name = "curv_baseline" if contour == _BASELINE else f"curv_contour_length_{contour}"
     inside = Path(f"pathfinder{size}", name)
@@ -293,12 +228,6 @@ def read_pathfinder(folder: Path, release: Path, size: int, contour: int, partia
                 empty += 1  # which the Long Range Arena leaves out, too
             else:
                 pictures.append((picture, int(words[3])))
-    official = sum(PATHFINDER.official.values())
-    if len(pictures) + empty != official and not partial:
-        raise UserError(
-            f"{release}: expected {official:,} pictures, found {len(pictures):,}. --partial accepts them, and then "
-            "every result says so."
-        )
     parts = zip(SPLITS, carve(len(pictures), 2, seed, 3), strict=True)
     chosen = {split: _paths([pictures[n] for n in part.tolist()], size) for split, part in parts}
     warnings = [f"{number_of(empty, 'picture')} of the release without content left out"] if empty else []
@@ -306,8 +235,7 @@ def read_pathfinder(folder: Path, release: Path, size: int, contour: int, partia
         said = f"not the Long Range Arena's Pathfinder: paths of {contour} dashes; it takes those with {usual}"
         warnings.insert(0, said)
     settings = {"size": size, "contour": contour}
-    # Their number was checked above, with those that are left out.
-    return _prepare(folder, PATHFINDER, release, chosen, settings, True, seed, warnings=warnings)
+    return _prepare(folder, PATHFINDER, release, chosen, seed, settings=settings, warnings=warnings)
 
 
 def _paths(pictures: Sequence[tuple[Path, int]], size: int) -> Iterator[Example]:

@@ -40,22 +40,25 @@ Features = Callable[[StoredExamples], Any]
 
 @dataclass(frozen=True)
 class Rule:
-    """A way to predict, and its variants."""
+    """A way to predict.
+
+    features: of a split, one row or entry for each example.
+    variants: estimators in scikit-learn's manner; the first of the best on validation is taken.
+    most_tokens: it is fitted on no more training tokens than these; None: on all.
+    """
 
     name: str
     features: Features
-    """Of a split, one row or entry for each example."""
     variants: Sequence[Any]
-    """Estimators in scikit-learn's manner, not fitted; the first of the best on validation is taken."""
     most_tokens: int | None = None
-    """Fitted on no more training tokens than these; None: on all."""
 
     def accuracies(
         self, train: StoredExamples, validation: StoredExamples, compared: Mapping[str, StoredExamples]
     ) -> dict[str, float]:
         """Fit, choose, and score on other splits, by their keys."""
-        if self.most_tokens is not None:
-            train = _at_most(train, self.most_tokens)
+        count = int(min(1.0, (self.most_tokens or math.inf) / int(train.tokens.sum())) * len(train))
+        if count < len(train):
+            train = train.take(np.sort(permute(np.arange(max(1, count)), len(train), 0, _SUBSET_STREAM)))
         inputs = self.features(train)
         with warnings.catch_warnings():
             # A regression that stops early is a rule like any other: validation chooses.
@@ -63,8 +66,8 @@ class Rule:
             fitted = [variant.fit(inputs, train.labels) for variant in self.variants]
         chosen = fitted[0]
         if len(fitted) > 1:
-            x = self.features(validation)
-            chosen = fitted[int(np.argmax([np.mean(one.predict(x) == validation.labels) for one in fitted]))]
+            known = self.features(validation)
+            chosen = fitted[int(np.argmax([np.mean(one.predict(known) == validation.labels) for one in fitted]))]
         return {
             key: float(np.mean(chosen.predict(self.features(split)) == split.labels)) for key, split in compared.items()
         }
@@ -202,12 +205,3 @@ def _distances_of_marks(split: StoredExamples) -> NDArray[np.float64]:
         second = np.unravel_index(np.where(elsewhere, bright_HW, -1).argmax(), bright_HW.shape)
         distances[number] = math.dist(first, second)
     return distances
-
-
-def _at_most(split: StoredExamples, most: int) -> StoredExamples:
-    """Examples with about so many tokens in all, drawn by a fixed seed."""
-    share = most / int(split.tokens.sum())
-    if share >= 1:
-        return split
-    count = max(1, int(share * len(split)))
-    return split.take(np.sort(permute(np.arange(count), len(split), 0, _SUBSET_STREAM)))

@@ -23,7 +23,7 @@ from nystromformer.files.writing import FileStamp, NewFile, check_stamps
 
 MANIFEST_FILE = "manifest.json"
 SPLITS = ("train", "validation", "test")
-_KINDS_OF_FILE = ("tokens", "ends", "labels")
+_DTYPES = {"tokens": "u1", "ends": "<i8", "labels": "u1"}
 
 Example = tuple[Sequence[bytes], int]
 """Its sequences, one or, of a pair, two; and its label."""
@@ -34,12 +34,6 @@ class SplitFacts:
     """What a split holds."""
 
     examples: int
-    tokens: int
-    shortest: int
-    longest: int
-    """Tokens of a sequence."""
-    labels: list[int]
-    """How many examples each class has."""
     cut: int
     """Sequences that were longer and lost their end."""
     files: dict[str, FileStamp]
@@ -81,7 +75,7 @@ class Manifest:
 
 def split_files(folder: Path, split: str) -> dict[str, Path]:
     """The files of a split, by `tokens`, `ends` and `labels`."""
-    return {kind: folder / f"{split}.{kind}.bin" for kind in _KINDS_OF_FILE}
+    return {kind: folder / f"{split}.{kind}.bin" for kind in _DTYPES}
 
 
 def write_split(
@@ -92,7 +86,7 @@ def write_split(
     Args:
         longest: tokens that a sequence keeps; None: all.
     """
-    ends, labels, cut = array("q"), bytearray(), 0
+    ends, labels, cut, end = array("q"), bytearray(), 0, 0
     with ExitStack() as stack:
         files = {kind: stack.enter_context(NewFile(path)) for kind, path in split_files(folder, split).items()}
         for whole, label in examples:
@@ -103,20 +97,11 @@ def write_split(
                 assert max(tokens) < data.kinds
                 cut += len(tokens) < len(sequence)
                 files["tokens"].write(tokens)
-                ends.append((ends[-1] if ends else 0) + len(tokens))
+                ends.append(end := end + len(tokens))
             labels.append(label)
-        files["ends"].write(np.array(ends, dtype="<i8").tobytes())
+        files["ends"].write(np.array(ends, dtype=_DTYPES["ends"]).tobytes())
         files["labels"].write(bytes(labels))
-    lengths = np.diff(ends, prepend=0)
-    return SplitFacts(
-        examples=len(labels),
-        tokens=int(lengths.sum()),
-        shortest=int(lengths.min()) if len(lengths) else 0,
-        longest=int(lengths.max(initial=0)),
-        labels=np.bincount(labels, minlength=data.classes).tolist(),
-        cut=cut,
-        files={kind: file.stamp for kind, file in files.items()},
-    )
+    return SplitFacts(len(labels), cut, {kind: file.stamp for kind, file in files.items()})
 
 
 class StoredSplit:
@@ -130,10 +115,10 @@ class StoredSplit:
     def __len__(self) -> int:
         return self.facts.examples
 
-    @property
+    @cached_property
     def labels(self) -> NDArray[np.int64]:
         """Of each example."""
-        return self._map("labels", "u1").astype(np.int64)
+        return self._map("labels").astype(np.int64)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -153,14 +138,14 @@ class StoredSplit:
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
-        return np.asarray(self._map("ends", "<i8"))
+        return np.asarray(self._map("ends"))
 
     @cached_property
     def _tokens(self) -> NDArray[np.uint8]:
-        return self._map("tokens", "u1")
+        return self._map("tokens")
 
-    def _map(self, kind: str, dtype: str) -> NDArray[Any]:
-        return np.memmap(self._files[kind], dtype=dtype, mode="r")
+    def _map(self, kind: str) -> NDArray[Any]:
+        return np.memmap(self._files[kind], dtype=_DTYPES[kind], mode="r")
 
 
 @dataclass(frozen=True)
@@ -176,11 +161,7 @@ class Stored:
 
 
 def open_stored(folder: Path, task: str) -> Stored:
-    """A folder that was prepared for a task; all its files are read once and compared with their checksums.
-
-    Raises:
-        UserError: nothing complete is there, or another task's; or names the first file that is not as it was written.
-    """
+    """A folder that was prepared for a task; all its files are read once and compared with their checksums."""
     manifest = read_record(folder / MANIFEST_FILE, Manifest, "Prepare the data again.")
     if manifest is None:
         raise UserError(f"{folder}: no prepared data: run `python experiments/lra/prepare.py {task}` first")

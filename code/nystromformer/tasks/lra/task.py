@@ -23,10 +23,9 @@ from nystromformer.tasks.finetuning.examples import Examples, Ints
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.predictions import write_rows
 from nystromformer.tasks.finetuning.target import Classes, Target
-from nystromformer.tasks.lra.declaration import TASK
+from nystromformer.tasks.lra.declaration import MASK_RATES, PATH, TASK, TRACKS, Track
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.noise import mask_tokens, move_pictures
-from nystromformer.tasks.lra.recipe import MASK_RATES, PATH, TRACKS, Track
 from nystromformer.tasks.lra.store import open_stored
 from nystromformer.wording import number_of
 
@@ -101,7 +100,7 @@ class Arena(Definition):
 
     def load(self, loading: Loading) -> Splits:
         facts = self.stored.manifest.splits
-        pixels = facts["train"].longest
+        pixels = int(self.stored.split("train").lengths.max())
         has_whole_pictures = self.task == PATH or (self.track.moves_pictures and self.task in PICTURES)
         if has_whole_pictures and loading.length < pixels:
             raise UserError(
