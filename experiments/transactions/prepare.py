@@ -11,18 +11,18 @@ from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.config.ranges import MOST_SEED
 from nystromformer.errors import UserError
-from nystromformer.tasks.transactions.clients import Clients, Division, read_clients
+from nystromformer.tasks.transactions.clients import Division, read_clients
+from nystromformer.tasks.transactions.formats import read_sparkov, read_tabformer, read_uci
 from nystromformer.tasks.transactions.generator import CLIENTS, EVENTS, World, draw_clients
 from nystromformer.tasks.transactions.prepare import Plan, describe, prepare
 from nystromformer.tasks.transactions.store import Form, open_stored
 from nystromformer.tasks.transactions.tables import (
     UNITS,
-    TableReader,
+    EventTable,
     choose_roles,
     describe_columns,
-    is_list,
     open_source,
-    reader_like,
+    table_like,
 )
 
 Out = Annotated[Path, typer.Option(help="Folder for the prepared data.")]
@@ -52,7 +52,7 @@ class TableFlags:
         Literal["seconds", "milliseconds", "days"], typer.Option("--time_unit", help="Unit of times that are numbers.")
     ] = "seconds"
 
-    def plan(self, events: Path, clients: Path, division: Division, nested: bool) -> Plan:
+    def plan(self, events: Path, clients: Path, division: Division) -> Plan:
         """What is prepared.
 
         Raises:
@@ -67,13 +67,12 @@ class TableFlags:
                 raise UserError(f"--numerical: expected scale or log, found {form}")
             numbers[name] = "scale" if form == "scale" else "log"
         source = open_source(events)
-        columns = (self.client, self.time, _names(self.categorical), numbers, _names(self.ignore))
-        others = [] if nested else [self.target, *filter(None, (self.date, self.split, self.truth))]
-        roles = choose_roles(source, *columns, nested, others)
-        reader = TableReader(source, roles, UNITS[self.time_unit])
-        of_clients = (self.client, self.target, self.date, self.split, self.truth)
-        known = read_clients(clients, *of_clients, None if reader.has_dates else reader.unit)
-        return Plan(reader, nested, known, division)
+        columns = (self.client, self.target, self.date, self.split, self.truth)
+        named = (self.client, self.time, _names(self.categorical), numbers, _names(self.ignore))
+        roles = choose_roles(source, *named, [name for name in columns[1:] if name])
+        table = EventTable(source, roles, UNITS[self.time_unit])
+        known = read_clients(clients, *columns, None if table.has_dates else table.unit)
+        return Plan(table, division, known, columns)
 
 
 @with_flag_groups
@@ -86,7 +85,7 @@ def long(
     division: Division,
 ) -> None:
     """A row for each event, those of a client together."""
-    _prepare("long", table.plan(events, clients, division, nested=False), out, [events, clients])
+    _prepare("long", table.plan(events, clients, division), out, [events, clients])
 
 
 @with_flag_groups
@@ -98,7 +97,7 @@ def nested(
     division: Division,
 ) -> None:
     """A row for each client with lists, as pytorch-lifestream has them."""
-    _prepare("nested", table.plan(events, events, division, nested=True), out, [events])
+    _prepare("nested", table.plan(events, events, division), out, [events])
 
 
 def new(
@@ -108,35 +107,27 @@ def new(
 ) -> None:
     """Events of other clients, without labels, for run_predict.py: a row for each event, or for each client."""
     known = open_stored(like)
-    reader = reader_like(open_source(events), known)
-    nested = is_list(reader.source.columns[reader.roles.time])
-    _prepare("new", Plan(reader, nested, Clients(), Division(), known.manifest), out, [events, like])
+    plan = Plan(table_like(open_source(events), known), Division(), {}, like=known.manifest)
+    _prepare("new", plan, out, [events, like])
 
 
 @with_flag_groups
 def uci(source: Source, out: Out, *, division: Division) -> None:
     """UCI's default of credit card clients, UCI_Credit_Card.csv: six months of each client, who have no dates: the
     last rows are tested on."""
-    from nystromformer.tasks.transactions.formats import read_uci
-
-    reader, known = read_uci(source)
-    _prepare("uci", Plan(reader, True, known, division), out, [source])
+    _prepare("uci", Plan(read_uci(source), division, {}), out, [source])
 
 
 @with_flag_groups
 def tabformer(source: Source, out: Out, *, division: Division) -> None:
     """TabFormer's card_transaction.v1.csv: whether a card has a fraud."""
-    from nystromformer.tasks.transactions.formats import read_tabformer
-
-    _prepare("tabformer", Plan(read_tabformer(source), False, Clients(), division), out, [source])
+    _prepare("tabformer", Plan(read_tabformer(source), division, {}), out, [source])
 
 
 @with_flag_groups
 def sparkov(source: Source, out: Out, *, division: Division) -> None:
     """Sparkov's generated card transactions: whether a card has a fraud."""
-    from nystromformer.tasks.transactions.formats import read_sparkov
-
-    _prepare("sparkov", Plan(read_sparkov(source), False, Clients(), division), out, [source])
+    _prepare("sparkov", Plan(read_sparkov(source), division, {}), out, [source])
 
 
 def draw(
@@ -168,7 +159,7 @@ def _names(text: str) -> list[str]:
 
 
 def _prepare(name: str, plan: Plan, out: Path, places: list[Path]) -> None:
-    typer.echo(describe_columns(plan.reader))
+    typer.echo(describe_columns(plan.table))
     settings = {"format": name, "sources": [str(place.resolve()) for place in places]}
     stored = prepare(out, f"experiments/transactions/prepare.py {name}", settings, plan)
     typer.echo(describe(stored))

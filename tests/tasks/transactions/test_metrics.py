@@ -10,7 +10,6 @@ from sklearn.metrics import log_loss as sklearn_log_loss
 from nystromformer.tasks.transactions.metrics import (
     auroc,
     average_precision,
-    calibration_error,
     gini,
     intervals,
     log_loss,
@@ -33,15 +32,6 @@ def test_as_scikit_learn_has_them_ties_included(clients: list[tuple[int, int]]) 
         if counts[labels == 1].sum():
             repeated = metric(np.repeat(chances, counts), np.repeat(labels, counts))
             assert metric(chances, labels, counts.astype(float)) == pytest.approx(repeated)
-
-
-def test_chances_that_are_shares_are_calibrated() -> None:
-    random = np.random.default_rng(0)
-    chances = random.random(20_000)
-    labels = (random.random(20_000) < chances).astype(np.int64)
-    assert calibration_error(chances, labels) < 0.01
-    assert calibration_error(np.full(1000, 0.1), np.array([1] * 100 + [0] * 900)) == pytest.approx(0.0)
-    assert calibration_error(np.full(1000, 0.25), np.array([1, *[0] * 9] * 100)) == pytest.approx(0.15)
 
 
 def test_an_interval_holds_what_was_measured_and_narrows_with_clients() -> None:

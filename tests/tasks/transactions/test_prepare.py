@@ -10,11 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from clients import PREPARE, draw, flags_of, prepare_drawn, run
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nystromformer.tabular import delimited
-from nystromformer.tasks.transactions.batches import Batch, whole_clients
 from nystromformer.tasks.transactions.store import SPLITS, UNKNOWN, Stored, open_stored
 
 REAL = os.environ.get("NYSTROM_DATA")
@@ -55,6 +52,11 @@ def test_every_layout_gives_the_same_events(drawn: Path, stored: Stored, tmp_pat
     # In text, whole numbers of few different values may be codes.
     assert run(PREPARE, *flags, "--numerical", "instalments,points", "--out", tmp_path / "a") == 0
     assert arrays(open_stored(tmp_path / "a")) == expected
+    shuffled = events.sample(frac=1, random_state=0)
+    first = shuffled.groupby("client").head(1).sort_values("client")
+    apart = written(tmp_path / "apart", pd.concat([first, shuffled.drop(first.index)]), clients)
+    prepare_drawn(apart, tmp_path / "c")
+    assert arrays(open_stored(tmp_path / "c")) == expected, "in any order"
     lists = events.groupby("client", sort=False).agg(list).reset_index().merge(clients, on="client")
     lists.to_parquet(tmp_path / "nested.parquet")
     named = ["--client", "client", "--time", "time", "--target", "default", "--truth", "truth", "--date", "date"]
@@ -108,26 +110,6 @@ def test_codes_are_categories_however_they_are_written(name: str, drawn: Path, t
     if is_category:
         assert set(values["code"]) == {str(int(code)) for code in set(codes.dropna())}
     assert (values["note"], found.names()) == (["two\nlines"], [str(number) for number in range(120)])
-
-
-@given(st.lists(st.integers(1, 5), min_size=1, max_size=12), st.data())
-def test_batches_end_where_clients_do(lengths: list[int], data: st.DataObject) -> None:
-    """However a table was cut."""
-    client_n = np.repeat(np.arange(len(lengths)), lengths)
-    cuts = data.draw(st.sets(st.integers(1, max(1, len(client_n) - 1))))
-    pieces = [part for part in np.split(np.arange(len(client_n)), sorted(cuts)) if len(part)]
-
-    def batch(places: np.ndarray) -> Batch:
-        own = client_n[places]
-        ends = np.append(np.flatnonzero(np.diff(own)) + 1, len(own))
-        empty = np.zeros((len(own), 0))
-        names = [str(own[end - 1]) for end in ends]
-        return Batch(names, ends, places.astype(float), empty.astype(np.int32), empty.astype(np.float32))
-
-    found = list(whole_clients(map(batch, pieces)))
-    assert np.concatenate([each.times for each in found]).tolist() == list(range(len(client_n)))
-    assert [name for each in found for name in each.clients] == [str(number) for number in range(len(lengths))]
-    assert np.concatenate([np.diff(each.ends, prepend=0) for each in found]).tolist() == lengths
 
 
 def test_nothing_is_fitted_on_other_than_training_clients(drawn: Path, stored: Stored, tmp_path: Path) -> None:
@@ -190,7 +172,6 @@ def test_what_is_left_out_is_said(
 
 
 BAD: dict[str, tuple[Callable[[pd.DataFrame, pd.DataFrame], Any], str]] = {
-    "apart": (lambda e, c: (pd.concat([e.iloc[1:], e.iloc[:1]]), c), "after another client's"),
     "label among the events": (lambda e, c: (e.merge(c[["client", "default"]]), c), "column default: also a column of"),
     "numbers beside texts": (
         lambda e, c: (e.assign(amount=e["amount"].astype(str).where(e.index % 9 > 0, "NA")), c),
@@ -201,7 +182,10 @@ BAD: dict[str, tuple[Callable[[pd.DataFrame, pd.DataFrame], Any], str]] = {
         "nearly all of its values differ",
     ),
     "an empty column": (lambda e, c: (e.assign(note=None), c), "column note: has 0 values of type"),
-    "only later events": (lambda e, c: (e, c.assign(date="2000-01-01")), "expected events of clients with a label in"),
+    "only later events": (
+        lambda e, c: (e, c.assign(date="2000-01-01")),
+        "expected events of clients with a label, found none",
+    ),
     "too large": (lambda e, c: (e.assign(amount=1e300), c), "amount: expected numbers up to 3e38"),
     "no column": (lambda e, c: (e.drop(columns="time"), c), "expected the columns time, found none of that name"),
     "one class": (lambda e, c: (e, c.assign(default=0)), "in train, found 0"),

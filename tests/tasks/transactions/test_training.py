@@ -3,8 +3,6 @@
 import csv
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from nystromformer.errors import UserError
 from nystromformer.model.events import EventModel, Network
 from nystromformer.report.transactions import clients_tested_in, difference_of
 from nystromformer.runs.record import find_runs
-from nystromformer.tasks.transactions.examples import ClientExamples, Features
+from nystromformer.tasks.transactions.examples import ClientExamples, Labels
 from nystromformer.tasks.transactions.metrics import gini
 from nystromformer.tasks.transactions.store import Stored
 
@@ -45,10 +43,12 @@ def examples(stored: Stored) -> ClientExamples:
 
 
 def model(stored: Stored, network: Network) -> EventModel:
-    features = Features.of(stored.manifest)
-    config = small_config(model__vocab_size=sum(features.categories), model__pooling="mean", model__norm="pre").model
+    labels = Labels.of(stored.manifest, network)
+    config = small_config(model__vocab_size=sum(labels.categories), model__pooling="mean", model__norm="pre").model
     torch.manual_seed(0)
-    return EventModel(config, features.categories, features.numbers, network, classes=2).eval()
+    built = labels.build(config).eval()
+    assert isinstance(built, EventModel)
+    return built
 
 
 def test_a_row_begins_with_the_newest_event(stored: Stored) -> None:
@@ -137,32 +137,6 @@ def test_new_clients_get_the_same_chances_as_tested_ones(
     assert run(SCRIPT, "--model", folder, *again, "--device", "cpu") == 2
     assert "is for run_predict.py" in " ".join(capsys.readouterr().err.split())
     assert not list(tmp_path.glob("q.csv*"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ("--architecture", "lstm"),
-        ("--objective", "precision_at_recall,target=0.5,stratify=true"),
-    ],
-    ids=["lstm", "objective"],
-)
-def test_two_processes_are_one(flags: tuple[str, ...], stored: Stored, tmp_path: Path) -> None:
-    settings = (*TINY, "model.max_seq_len=16", "model.attn_type.num_landmarks=4", "model.attn_type.conv_kernel_size=5")
-    settings += ("model.dropout_prob=0",)
-    words = ["--data", stored.folder, "--device", "cpu", "--epoch", 1, "--batch_size", 16, *flags]
-    words += [word for each in settings for word in ("--set", each)]
-    chances = []
-    for number in (1, 2):
-        folder = experiment(tmp_path / str(number))
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", number]
-        script = [*launcher, ROOT / SCRIPT, "--model", folder, *words]
-        done = subprocess.run(list(map(str, script)), capture_output=True, text=True, timeout=200, check=False)
-        assert done.returncode == 0, done.stderr
-        (path,) = folder.rglob("test.tsv")
-        chances.append(pd.read_csv(path, sep="\t")["probability"].to_numpy())
-    np.testing.assert_allclose(chances[0], chances[1], atol=1e-5)
 
 
 @pytest.mark.parametrize(

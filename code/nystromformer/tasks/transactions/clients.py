@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,26 +18,23 @@ from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
 from nystromformer.tabular.cells import is_missing, whole_number
 from nystromformer.tabular.table import open_table
-from nystromformer.tasks.transactions.batches import DAY
-from nystromformer.tasks.transactions.store import SPLITS
+from nystromformer.tasks.transactions.store import DAY, SPLITS
 
 _STREAM = 41
 
 
-@dataclass
-class Clients:
-    """By the client's name; those without a label are left out."""
+@dataclass(frozen=True)
+class Client:
+    """A client with a label.
 
-    labels: dict[str, int] = field(default_factory=dict)
-    dates: dict[str, float] = field(default_factory=dict)
-    """When the label was asked for, in seconds: later events are left out."""
-    splits: dict[str, str] = field(default_factory=dict)
-    truth: dict[str, float] = field(default_factory=dict)
-    """The true chance of a 1."""
-    place: str = ""
-    """The table that says so."""
-    columns: list[str | None] = field(default_factory=list)
-    """Of it, for client, label, date, split and truth."""
+    date: when the label was asked for, in seconds: later events are left out.
+    truth: the true chance of a 1, where it is known.
+    """
+
+    label: int
+    date: float = math.inf
+    split: str | None = None
+    truth: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -65,22 +63,20 @@ def read_clients(
     path: Path,
     client: str,
     target: str,
-    date_column: str | None,
+    date: str | None,
     split: str | None,
     truth: str | None,
     unit: float | None = None,
-) -> Clients:
-    """Read a table with a row for each client.
+) -> dict[str, Client]:
+    """Read a table with a row for each client; those without a label are left out.
 
     Args:
+        client, target, date, split, truth: columns.
         unit: of dates that are numbers, as the events' times are, in seconds; None: they are dates.
-
-    Raises:
-        UserError: a column is not there, a client has two rows, or a cell is none of its column's kind; names the row.
     """
     table = open_table(path)
-    wanted = [name for name in (client, target, date_column, split, truth) if name is not None]
-    found = Clients(place=str(path), columns=[client, target, date_column, split, truth])
+    wanted = [name for name in (client, target, date, split, truth) if name is not None]
+    found: dict[str, Client] = {}
     seen: set[str] = set()
     for number, cells in enumerate(table.rows(wanted), start=1):
         row = {key: None if is_missing(cell, keep_na=False) else cell for key, cell in zip(wanted, cells, strict=True)}
@@ -94,17 +90,17 @@ def read_clients(
         label = str(row[target]).strip().removesuffix(".0").lower()
         if label not in ("0", "1", "true", "false"):
             raise UserError(f"{place}: {target}: expected 0, 1 or nothing, found {label:.40}")
-        found.labels[name] = int(label in ("1", "true"))
-        if date_column is not None:
-            found.dates[name] = _seconds(row[date_column], f"{place}: {date_column}", unit)
-        if split is not None:
-            if row[split] not in SPLITS:
-                raise UserError(f"{place}: {split}: expected one of {', '.join(SPLITS)}, found {row[split]!r:.40}")
-            found.splits[name] = str(row[split])
-        if truth is not None:
-            found.truth[name] = _number(row[truth], f"{place}: {truth}")
-            if not 0 <= found.truth[name] <= 1:
-                raise UserError(f"{place}: {truth}: expected a number from 0 to 1, found {row[truth]!r:.40}")
+        if split is not None and row[split] not in SPLITS:
+            raise UserError(f"{place}: {split}: expected one of {', '.join(SPLITS)}, found {row[split]!r:.40}")
+        chance = math.nan if truth is None else _number(row[truth], f"{place}: {truth}")
+        if not (truth is None or 0 <= chance <= 1):
+            raise UserError(f"{place}: {truth}: expected a number from 0 to 1, found {row[str(truth)]!r:.40}")
+        found[name] = Client(
+            int(label in ("1", "true")),
+            math.inf if date is None else _seconds(row[date], f"{place}: {date}", unit),
+            None if split is None else str(row[split]),
+            chance,
+        )
     return found
 
 
@@ -130,28 +126,22 @@ def _seconds(cell: Any, place: str, unit: float | None) -> float:
 
 
 def divide(
-    names: Sequence[str],
-    labels: NDArray[np.uint8],
-    last_events: NDArray[np.float64],
-    clients: Clients,
-    division: Division,
+    source: str, clients: Sequence[Client], last_events: NDArray[np.float64], division: Division
 ) -> NDArray[np.uint8]:
     """The number of each client's split, in SPLITS.
 
     Args:
-        names: of all clients with events.
-        last_events: when each one's last event was.
-
-    Raises:
-        UserError: a split has no clients of one label.
+        source: of the events, as messages call it.
+        last_events: when each one's last event was, for those without a date.
     """
-    if clients.splits:
-        splits = np.array([SPLITS.index(clients.splits[name]) for name in names], dtype=np.uint8)
+    labels = np.array([client.label for client in clients])
+    splits = np.zeros(len(clients), dtype=np.uint8)
+    if any(client.split for client in clients):
+        splits[:] = [SPLITS.index(str(client.split)) for client in clients]
     else:
-        dates = np.array([clients.dates.get(name, last) for name, last in zip(names, last_events, strict=True)])
-        order = np.argsort(dates, kind="stable")
-        splits = np.zeros(len(names), dtype=np.uint8)
-        splits[order[len(names) - round(division.out_of_time * len(names)) :]] = SPLITS.index("test")
+        dates = np.array([client.date for client in clients])
+        order = np.argsort(np.where(np.isinf(dates), last_events, dates), kind="stable")
+        splits[order[len(clients) - round(division.out_of_time * len(clients)) :]] = SPLITS.index("test")
         for label in (0, 1):  # as many of each as in the whole
             early = np.flatnonzero((labels == label) & (splits == 0))
             count = round(division.validation * len(early))
@@ -163,7 +153,7 @@ def divide(
         if found != {0, 1}:
             what = ", ".join(map(str, sorted(found))) or "none"
             raise UserError(
-                f"{clients.place or 'clients'}: expected clients of both labels, 0 and 1, in {split}, found {what}: "
-                "add clients, or change --out_of_time and --validation"
+                f"{source}: expected clients of both labels, 0 and 1, in {split}, found {what}: add clients, or change "
+                "--out_of_time and --validation"
             )
     return splits

@@ -23,19 +23,6 @@ from nystromformer.tasks.transactions.store import Manifest, Stored
 _EVENTS = ("categories_BNC", "numbers_BNF", "mask_BN")
 
 
-@dataclass(frozen=True)
-class Features:
-    """What the model knows of an event."""
-
-    categories: tuple[int, ...]
-    """Ids of each categorical feature."""
-    numbers: int
-
-    @classmethod
-    def of(cls, manifest: Manifest) -> Features:
-        return cls(tuple(category.size for category in manifest.categories), len(manifest.numbers))
-
-
 class ClientExamples:
     """Some clients of a prepared folder; implements Examples.
 
@@ -101,15 +88,22 @@ class Labels(Classes):
     """Whether a client's label is 1.
 
     Args:
-        features: of events.
-        network: that reads them.
+        categories: ids of each categorical feature of events.
+        numbers: how many numerical ones there are.
+        network: that reads events.
     """
 
-    features: Features = Features((), 0)
+    categories: tuple[int, ...] = ()
+    numbers: int = 0
     network: Network = "encoder"
 
+    @classmethod
+    def of(cls, manifest: Manifest, network: Network) -> Labels:
+        """Of a folder's clients."""
+        return cls(2, tuple(category.size for category in manifest.categories), len(manifest.numbers), network)
+
     def build(self, config: ModelConfig) -> nn.Module:
-        return EventModel(config, self.features.categories, self.features.numbers, self.network, self.count)
+        return EventModel(config, self.categories, self.numbers, self.network, self.count)
 
     def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         scores_IC: Tensor = model(*(batch[name] for name in _EVENTS))

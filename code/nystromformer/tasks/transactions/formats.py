@@ -3,22 +3,22 @@ card transactions."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from nystromformer.errors import UserError
-from nystromformer.tasks.transactions.batches import Roles
-from nystromformer.tasks.transactions.clients import Clients
-from nystromformer.tasks.transactions.tables import TableReader, open_source
+from nystromformer.tasks.transactions.tables import EventTable, Roles, open_source
 from nystromformer.wording import first_names
 
 _UCI_MONTHS = ("2005-04-01", "2005-05-01", "2005-06-01", "2005-07-01", "2005-08-01", "2005-09-01")
-_UCI_STEPS = {"status": (6, 12), "bill": (12, 18), "paid": (18, 24)}
+_UCI_STEPS = {"status": range(11, 5, -1), "bill": range(17, 11, -1), "paid": range(23, 17, -1)}
 """Columns X6 to X23 of three kinds, each from September 2005 back to April."""
-_UCI_FIXED = {"limit": 1, "sex": 2, "education": 3, "marriage": 4, "age": 5}
+_UCI_FIXED = {"client": 0, "limit": 1, "sex": 2, "education": 3, "marriage": 4, "age": 5, "default": 24}
 _UCI_ROLES = Roles(
     "client",
     "time",
@@ -40,80 +40,57 @@ _SPARKOV_ROLES = Roles(
 )
 
 
-def read_uci(path: Path) -> tuple[TableReader, Clients]:
-    """Default of credit card clients (Yeh and Lien 2009): six monthly steps of 24,000 or 30,000 clients; of nested
-    batches.
+def read_uci(path: Path) -> EventTable:
+    """Default of credit card clients (Yeh and Lien 2009): six monthly steps of 24,000 or 30,000 clients.
 
     Columns ID, X1 … X23 and Y, or by their longer names in the same order. What does not change stands at each step.
-
-    Raises:
-        UserError: other columns, or a cell that is none.
     """
-    arrow = importlib.import_module("pyarrow")
     source = open_source(path)
     names = list(source.columns)
     if len(names) != 25:
         raise UserError(
             f"{path}: expected the 25 columns ID, X1 to X23 and Y, found {len(names)}: {first_names(names)}"
         )
-    months = [arrow.scalar(month).cast(arrow.timestamp("us")) for month in _UCI_MONTHS]
-    clients, batches = Clients(place=str(path)), []
-    for file, batch in source.read(names, {}):
-        columns: dict[str, Any] = {"client": batch.column(names[0])}
-        columns["time"] = arrow.array([months] * batch.num_rows, arrow.list_(arrow.timestamp("us")))
-        columns |= {name: batch.column(names[place]) for name, place in _UCI_FIXED.items()}
-        for name, (first, end) in _UCI_STEPS.items():
-            steps = zip(*(batch.column(names[place]).to_pylist() for place in reversed(range(first, end))), strict=True)
-            columns[name] = arrow.array([list(row) for row in steps])
-        for client, label in zip(columns["client"].to_pylist(), batch.column(names[24]).to_pylist(), strict=True):
-            if label not in (0, 1):
-                raise UserError(f"{file}: client {client}: {names[24]}: expected 0 or 1, found {label}")
-            clients.labels[str(client)] = int(label)
-        batches.append((file, arrow.RecordBatch.from_pydict(columns)))
-    schema = batches[0][1].schema
-    kinds = dict(zip(schema.names, schema.types, strict=True))
-    return TableReader(replace(source, columns=kinds, read=lambda *wanted: iter(batches)), _UCI_ROLES), clients
+
+    def steps(batch: Any) -> Any:
+        rows = pa.array(np.repeat(np.arange(batch.num_rows), len(_UCI_MONTHS)))
+        columns = {name: batch.column(place).take(rows) for name, place in _UCI_FIXED.items()}
+        columns["time"] = pa.array(list(_UCI_MONTHS) * batch.num_rows).cast(pa.timestamp("us"))
+        for name, places in _UCI_STEPS.items():
+            cells = zip(*(batch.column(place).to_pylist() for place in places), strict=True)
+            columns[name] = pa.array(list(chain.from_iterable(cells)))
+        return pa.RecordBatch.from_pydict(columns)
+
+    return EventTable(source.mapped(names, steps), _UCI_ROLES, marks=("default", ("1",)))
 
 
-def read_tabformer(path: Path) -> TableReader:
+def read_tabformer(path: Path) -> EventTable:
     """TabFormer's card_transaction.v1.csv (Padhi et al. 2021): a client is a card of a user, with label 1 where one of
     its transactions is a fraud, which is no feature.
-
-    Raises:
-        UserError: other columns.
     """
     source = open_source(path)
     source.check(_TABFORMER)
-    arrow, compute = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.compute")
 
-    def read(wanted: Sequence[str], kinds: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        for file, batch in source.read(_TABFORMER, dict.fromkeys(_TABFORMER, arrow.string())):
-            cells = {name: batch.column(name) for name in _TABFORMER}
-            month, day = (compute.utf8_lpad(cells[name], 2, "0") for name in ("Month", "Day"))
-            date = compute.binary_join_element_wise(cells["Year"], month, day, "-")
-            made = {
-                "card": compute.binary_join_element_wise(cells["User"], cells["Card"], "-"),
-                "time": compute.binary_join_element_wise(date, cells["Time"], " "),
-                "amount": compute.replace_substring_regex(cells["Amount"], "[$,]", ""),
-                **{name: cells[name] for name in _TABFORMER[7:]},
-            }
-            yield file, arrow.RecordBatch.from_pydict({name: made[name] for name in wanted})
+    def cards(batch: Any) -> Any:
+        cells = {name: batch.column(name).cast(pa.string()) for name in _TABFORMER}
+        month, day = (pc.utf8_lpad(cells[name], 2, "0") for name in ("Month", "Day"))
+        date = pc.binary_join_element_wise(cells["Year"], month, day, "-")
+        columns = {
+            "card": pc.binary_join_element_wise(cells["User"], cells["Card"], "-"),
+            "time": pc.binary_join_element_wise(date, cells["Time"], " "),
+            "amount": pc.replace_substring_regex(cells["Amount"], "[$,]", ""),
+            **{name: cells[name] for name in _TABFORMER[7:]},
+        }
+        return pa.RecordBatch.from_pydict(columns)
 
     roles = Roles("card", "time", _TABFORMER[7:-1], (("amount", "log"),))
-    columns = dict.fromkeys(("card", "time", *_TABFORMER[7:]), arrow.string())
-    return TableReader(replace(source, columns=columns, read=read), roles, marks=("Is Fraud?", ("Yes",)))
+    return EventTable(source.mapped(_TABFORMER, cards), roles, marks=("Is Fraud?", ("Yes",)))
 
 
-def read_sparkov(path: Path) -> TableReader:
+def read_sparkov(path: Path) -> EventTable:
     """Sparkov's generated transactions, a file or a folder of them, in which a file of customers is left alone: a
     client is a card, with label 1 where one of its transactions is a fraud, which is no feature.
-
-    Raises:
-        UserError: other columns.
     """
-    source = open_source(path, "unix_time")
-    roles = _SPARKOV_ROLES
+    source, roles = open_source(path, "unix_time"), _SPARKOV_ROLES
     source.check((roles.client, roles.time, *roles.categorical, *roles.numbers, "is_fraud"))
-    reader = TableReader(source, roles, marks=("is_fraud", ("1", "1.0")))
-    reader.has_dates = True  # its numbers are seconds since 1970
-    return reader
+    return EventTable(source, roles, since_1970=True, marks=("is_fraud", ("1", "1.0")))

@@ -20,7 +20,7 @@ from nystromformer.files.parts import WHOLE, open_parts
 from nystromformer.files.writing import NewFile, check_new_file
 from nystromformer.runs.record import Run
 from nystromformer.tasks.finetuning.plan import fit_to_budget
-from nystromformer.tasks.transactions.examples import ClientExamples, Features, Labels
+from nystromformer.tasks.transactions.examples import ClientExamples, Labels
 from nystromformer.tasks.transactions.store import open_stored
 from nystromformer.training import choose_device
 from nystromformer.training.checkpoint import epoch_name, load_weights, read_checkpoint
@@ -39,10 +39,6 @@ def predict_clients(run: Run, data: Path, out: Path, device_name: str) -> None:
     Args:
         run: of run_transactions.py; its best epoch predicts.
         data: the folder, as `prepare.py new` wrote it.
-
-    Raises:
-        UserError: the run's weights are gone; the clients were not prepared as those that it learned from; the file is
-            there, its name ends otherwise, or parts of another prediction are where the parts go.
     """
     stored = open_stored(data)
     delimiter = {".tsv": "\t", ".csv": ","}.get(out.suffix.lower())
@@ -60,7 +56,7 @@ def predict_clients(run: Run, data: Path, out: Path, device_name: str) -> None:
     content = read_checkpoint(path)
     config = experiment_config(content["config"], str(path))
     device = choose_device(device_name, config.model.mixed_precision)
-    target = Labels(2, Features.of(stored.manifest), run.choices["network"])
+    target = Labels.of(stored.manifest, run.choices["network"])
     model = target.build(config.model)
     load_weights(model, content["model"], path)
     model.to(device.device).eval()

@@ -1,11 +1,13 @@
-"""Clients' events into a folder, whole or not at all: read piece by piece, divided, and fitted on training clients."""
+"""Clients' events into a folder, whole or not at all: sorted, divided, and fitted on training clients.
+
+Shapes: n events, c clients, C categorical and F numerical columns.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,37 +17,34 @@ from numpy.typing import NDArray
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import write_checked
 from nystromformer.files.parts import PARTS, open_parts
-from nystromformer.files.writing import FileStamp, NewFile
-from nystromformer.tasks.transactions.batches import (
-    GAP,
-    HOUR,
-    WEEKDAY,
-    Batch,
-    gaps,
-    hours_and_weekdays,
-    in_order,
-    keep,
-    whole_clients,
-)
-from nystromformer.tasks.transactions.clients import Clients, Division, divide
-from nystromformer.tasks.transactions.features import fit_categories, fit_numbers
+from nystromformer.files.writing import NewFile
+from nystromformer.tasks.transactions.clients import Client, Division, divide
 from nystromformer.tasks.transactions.metrics import gini
 from nystromformer.tasks.transactions.store import (
+    DAY,
     DTYPES,
+    FIRST,
+    GAP,
+    HOUR,
     MANIFEST_FILE,
     NO_LABEL,
     SPLITS,
     UNKNOWN,
+    WEEKDAY,
     Category,
+    Form,
     Manifest,
-    SplitFacts,
+    Number,
     Stored,
     file_of,
     open_stored,
+    shaped,
 )
-from nystromformer.tasks.transactions.tables import TableReader
+from nystromformer.tasks.transactions.tables import EventTable
 from nystromformer.wording import number_of
 
+MOST_KNOWN = 10_000
+"""Values of a category that have an embedding of their own."""
 _COUNTED = 1_000_000
 """Events whose unknown values are counted."""
 _HOURS = [str(hour) for hour in range(24)]
@@ -56,33 +55,30 @@ _WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 class Plan:
     """What is prepared from, and how.
 
-    nested: whether a row of the tables is a client's; like: of a folder whose columns, vocabularies and scales these
-    clients get, who are to be predicted and all of the test split.
+    clients: by their names; of tables whose marks make labels none.
+    columns: of the table of clients.
+    like: of a folder whose columns, vocabularies and scales these clients get, who are to be predicted and all of the
+        test split.
     """
 
-    reader: TableReader
-    nested: bool
-    clients: Clients
+    table: EventTable
     division: Division
+    clients: Mapping[str, Client]
+    columns: Sequence[str | None] = ()
     like: Manifest | None = None
-
-    @property
-    def source(self) -> str:
-        """As messages call it."""
-        return self.reader.source.name
 
     @property
     def settings(self) -> dict[str, Any]:
         """All that decides what is written, beside the tables."""
-        roles = self.reader.roles
+        roles = self.table.roles
         return {
             "client": roles.client,
             "time": roles.time,
-            "unit": self.reader.unit,
-            "has_dates": self.reader.has_dates,
+            "unit": self.table.unit,
+            "has_dates": self.table.has_dates,
             "categorical": list(roles.categorical),
             "numerical": [list(each) for each in roles.numerical],
-            "of_clients": self.clients.columns,
+            "of_clients": list(self.columns),
             **asdict(self.division),
         }
 
@@ -93,9 +89,6 @@ def prepare(folder: Path, command: str, origin: Mapping[str, Any], plan: Plan) -
     Args:
         command: as users call it.
         origin: which tables are read.
-
-    Raises:
-        UserError: the folder is not free, or the tables are none; nothing is left then.
     """
     settings = {**origin, **plan.settings}
     results = [*(file_of(folder, kind) for kind in DTYPES), folder / MANIFEST_FILE]
@@ -106,117 +99,121 @@ def prepare(folder: Path, command: str, origin: Mapping[str, Any], plan: Plan) -
     return open_stored(folder)
 
 
-def _write(folder: Path, settings: Mapping[str, Any], plan: Plan) -> Manifest:
-    stamps, names, ends, last_events, notes = _write_events(folder, plan)
+def _write(folder: Path, settings: dict[str, Any], plan: Plan) -> Manifest:
+    table, source = plan.table, plan.table.source.name
+    events = table.read()
+    names, clients = events.values[table.roles.client], dict(plan.clients)
+    if events.marks_n is not None:
+        marked = set(events.client_n[events.marks_n].tolist())
+        clients = {name: Client(int(number in marked)) for number, name in enumerate(names)}
+    elif plan.like is not None:
+        clients = dict.fromkeys(names, Client(NO_LABEL))
+    has_label = np.array([name in clients for name in names], dtype=bool)
+    limits = np.array([clients[name].date if name in clients else math.inf for name in names])
+    is_late = events.times_n > limits[events.client_n]
+    # By client and time; events of one time stay in their order.
+    order = np.lexsort((events.times_n, events.client_n))
+    order = order[(has_label[events.client_n] & ~is_late)[order]]
+    if not len(order):
+        raise UserError(f"{source}: expected events of clients with a label, found none")
+    lengths = np.bincount(events.client_n[order], minlength=len(names))
+    names, lengths = [name for name, length in zip(names, lengths, strict=True) if length], lengths[lengths > 0]
+    without_events = events.empty if plan.like is not None else len(clients.keys() - set(names))
+    left_out = {
+        "without a label": (int((~has_label).sum()), "client"),
+        "after its client's date": (int(is_late.sum()), "event"),
+        "without events": (without_events, "client"),
+    }
+    notes = [f"{number_of(count, noun)} {why} left out" for why, (count, noun) in left_out.items() if count]
+
+    ends, times_n = np.cumsum(lengths), events.times_n[order]
+    labels = np.array([clients[name].label for name in names], dtype=np.uint8)
     if plan.like is None:
-        labels = np.array([plan.clients.labels[name] for name in names], dtype=np.uint8)
-        splits = divide(names, labels, last_events, plan.clients, plan.division)
+        splits = divide(source, [clients[name] for name in names], times_n[ends - 1], plan.division)
     else:
-        labels = np.full(len(names), NO_LABEL, dtype=np.uint8)
         splits = np.full(len(names), SPLITS.index("test"), dtype=np.uint8)
-    arrays: dict[str, NDArray[Any]] = {"ends": ends, "labels": labels, "splits": splits}
-    if truth := plan.clients.truth:
-        arrays["truth"] = np.array([truth.get(name, np.nan) for name in names])
-    contents = {kind: values.astype(DTYPES[kind]).tobytes() for kind, values in arrays.items()}
-    contents["clients"] = "".join(f"{name}\n" for name in names).encode()
+    values = {name: events.values[name] for name in table.roles.categorical}
+    codes_nC, numbers_nF = events.codes_nC[order], events.numbers_nF[order]
+    if table.has_dates:
+        values |= {HOUR: _HOURS, WEEKDAY: _WEEKDAYS}
+        hours, days = np.floor(times_n / 3600).astype(np.int64), np.floor(times_n / DAY).astype(np.int64)
+        made_n2 = np.stack([hours % 24, (days + 3) % 7], 1)  # 1970 began on a Thursday
+        codes_nC = np.concatenate([codes_nC, made_n2.astype(np.int32)], 1)
+    gaps_n = np.diff(times_n, prepend=np.nan)
+    gaps_n[ends - lengths] = np.nan
+    numbers_nF = np.concatenate([numbers_nF, gaps_n.astype(np.float32)[:, None]], 1)
+
+    truth = np.array([clients[name].truth for name in names])
+    contents: dict[str, bytes] = {"clients": "".join(f"{name}\n" for name in names).encode()}
+    arrays: dict[str, NDArray[Any]] = {
+        "categories": codes_nC,
+        "numbers": numbers_nF,
+        "ends": ends,
+        "labels": labels,
+        "splits": splits,
+    }
+    arrays |= {} if np.isnan(truth).all() else {"truth": truth}
+    contents |= {kind: each.astype(DTYPES[kind]).tobytes() for kind, each in arrays.items()}
+    stamps = {}
     for kind, content in contents.items():
         with NewFile(file_of(folder, kind)) as file:
             file.write(content)
         stamps[kind] = file.stamp
-    values_of = {values.name: list(values.numbers) for values in plan.reader.values}
-    values_of |= {HOUR: _HOURS, WEEKDAY: _WEEKDAYS} if plan.reader.has_dates else {}
+    ceiling = {}
     if plan.like is None:
-        categories = fit_categories(folder, ends, splits == 0, values_of)
-        numbers = fit_numbers(folder, ends, splits == 0, [*plan.reader.roles.numerical, (GAP, "log")])
+        trained_n = np.repeat(splits == SPLITS.index("train"), lengths)
+        categories = _fit_categories(codes_nC[trained_n], values)
+        numbers = _fit_numbers(numbers_nF[trained_n], [*table.roles.numerical, (GAP, "log")])
+        if "truth" in arrays:
+            chosen = {split: splits == number for number, split in enumerate(SPLITS)}
+            ceiling = {split: gini(truth[own], labels[own].astype(np.int64)) for split, own in chosen.items()}
     else:
         numbers = plan.like.numbers
         categories = [
-            Category(each.name, values, [*each.ids, *[UNKNOWN] * (len(values) - len(each.values))])
-            for each, values in zip(plan.like.categories, values_of.values(), strict=True)
+            replace(each, values=found, ids=[*each.ids, *[UNKNOWN] * (len(found) - len(each.values))])
+            for each, found in zip(plan.like.categories, values.values(), strict=True)
         ]
-    facts, ceiling, lengths = {}, {}, np.diff(ends, prepend=0)
-    for number, split in enumerate(SPLITS):
-        chosen = splits == number
-        own = lengths[chosen]
-        facts[split] = SplitFacts(
-            clients=int(chosen.sum()),
-            positives=int((labels[chosen] == 1).sum()),
-            events=int(own.sum()),
-            shortest=int(own.min(initial=own.max(initial=0))),
-            longest=int(own.max(initial=0)),
-        )
-        if truth and plan.like is None:
-            ceiling[split] = gini(arrays["truth"][chosen], labels[chosen].astype(np.int64))
-    return Manifest(plan.source, dict(settings), categories, numbers, facts, stamps, ceiling, notes)
+    return Manifest(source, settings, categories, numbers, stamps, ceiling, notes)
 
 
-def _write_events(
-    folder: Path, plan: Plan
-) -> tuple[dict[str, FileStamp], list[str], NDArray[np.int64], NDArray[np.float64], list[str]]:
-    """Write categories and numbers; gives their stamps, and of each client the name, its events' end, and when the last
-    one was; and what was left out. Marked events make labels.
-    """
-    names: list[str] = []
-    seen: set[str] = set()
-    ends, last_events = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
-    total, left_out = 0, Counter[tuple[str, str]]()
-    with ExitStack() as stack:
-        files = {kind: stack.enter_context(NewFile(file_of(folder, kind))) for kind in ("categories", "numbers")}
-        for batch in whole_clients(plan.reader.batches(plan.nested)):
-            for name in batch.clients:
-                if name in seen:
-                    raise UserError(
-                        f"{plan.source}: client {name}: expected all events of a client together, found some after "
-                        "another client's: sort the table by client"
-                    )
-                seen.add(name)
-            if batch.marks is not None:
-                marked = np.maximum.reduceat(batch.marks, np.concatenate([[0], batch.ends[:-1]]))
-                plan.clients.labels |= dict(zip(batch.clients, map(int, marked), strict=True))
-            ordered = in_order(batch) if plan.like is not None else _labelled(in_order(batch), plan.clients, left_out)
-            if not ordered.clients:
-                continue
-            made = [hours_and_weekdays(ordered.times)] if plan.reader.has_dates else []
-            columns = [ordered.categories, *(np.stack(pair, 1) for pair in made)]
-            files["categories"].write(np.concatenate(columns, 1).astype(DTYPES["categories"]).tobytes())
-            numbers = np.concatenate([ordered.numbers, gaps(ordered)[:, None]], 1)
-            files["numbers"].write(numbers.astype(DTYPES["numbers"]).tobytes())
-            names += ordered.clients
-            ends.append(total + ordered.ends)
-            last_events.append(ordered.times[ordered.ends - 1])
-            total += len(ordered.times)
-    if not names:
-        of_clients = f" of clients with a label in {plan.clients.place}" if plan.clients.place else ""
-        raise UserError(f"{plan.source}: expected events{of_clients}, found none")
-    without_events = plan.clients.labels.keys() - set(names)
-    left_out["client", "without events"] = len(without_events) if plan.like is None else plan.reader.empty
-    notes = [f"{number_of(count, noun)} {why} left out" for (noun, why), count in left_out.items() if count]
-    stamps = {kind: file.stamp for kind, file in files.items()}
-    return stamps, names, np.concatenate(ends), np.concatenate(last_events), notes
+def _fit_categories(codes_nC: NDArray[np.int32], values: Mapping[str, list[str]]) -> list[Category]:
+    """The values' ids: the training clients' most frequent ones first; the others are unknown."""
+    categories = []
+    for codes_n, (name, each) in zip(codes_nC.T, values.items(), strict=True):
+        count = np.bincount(codes_n[codes_n >= 0], minlength=len(each))
+        # Equally frequent ones by their names: the order in which they were met is other clients' matter, too.
+        order = sorted(range(len(each)), key=lambda number: (-count[number], each[number]))
+        ids = [UNKNOWN] * len(each)
+        for place, number in enumerate(order[:MOST_KNOWN]):
+            ids[number] = FIRST + place if count[number] else UNKNOWN
+        categories.append(Category(name, each, ids))
+    return categories
 
 
-def _labelled(batch: Batch, clients: Clients, left_out: Counter[tuple[str, str]]) -> Batch:
-    """The events of clients with a label up to their dates; the others are counted."""
-    lengths = np.diff(batch.ends, prepend=0)
-    has_label = np.array([name in clients.labels for name in batch.clients])
-    limits = np.array([clients.dates.get(name, np.inf) for name in batch.clients])
-    is_late = batch.times > np.repeat(limits, lengths)
-    left_out["client", "without a label"] += int((~has_label).sum())
-    left_out["event", "after its client's date"] += int(is_late.sum())
-    return keep(batch, np.repeat(has_label, lengths) & ~is_late)
+def _fit_numbers(numbers_nF: NDArray[np.float32], columns: Sequence[tuple[str, Form]]) -> list[Number]:
+    """Scales of numerical columns."""
+    numbers = []
+    for column_n, (name, form) in zip(numbers_nF.T, columns, strict=True):
+        values = shaped(column_n, form)
+        values = values[~np.isnan(values)]
+        mean = float(values.sum() / len(values)) if len(values) else 0.0
+        deviation = float(np.sqrt(max((values**2).sum() / len(values) - mean**2, 0.0))) if len(values) else 0.0
+        numbers.append(Number(name, form, mean, deviation if deviation > 1e-9 else 1.0))
+    return numbers
 
 
 def describe(stored: Stored) -> str:
     """What a command says at its end."""
     manifest = stored.manifest
     lines = []
-    for split, facts in manifest.splits.items():
-        if not facts.clients:
+    for split in SPLITS:
+        if not len(clients := stored.clients_of(split)):
             continue
-        line = f"{split}: {number_of(facts.clients, 'client')}, {facts.shortest:,} to {facts.longest:,} events, "
-        line += f"{facts.events / facts.clients:,.0f} on average"
-        if facts.positives:
-            line += f"; {100 * facts.positives / facts.clients:.1f} % have label 1"
+        lengths = stored.lengths[clients]
+        line = f"{split}: {number_of(len(clients), 'client')}, {lengths.min():,} to {lengths.max():,} events, "
+        line += f"{lengths.mean():,.0f} on average"
+        if positives := int((stored.labels[clients] == 1).sum()):
+            line += f"; {100 * positives / len(clients):.1f} % have label 1"
         if split in manifest.ceiling:
             line += f"; Gini of the truth {100 * manifest.ceiling[split]:.1f} %"
         lines.append(line)

@@ -39,6 +39,9 @@ DTYPES = {
     "truth": "<f8",
 }
 Form = Literal["scale", "log"]
+DAY = 86_400
+GAP, HOUR, WEEKDAY = MADE = ("time.gap", "time.hour", "time.weekday")
+"""Columns that are made of times: seconds since the client's event before, and of dates hour and day of the week."""
 
 
 @dataclass(frozen=True)
@@ -96,18 +99,6 @@ def shaped(values: NDArray[Any], form: Form) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class SplitFacts:
-    """What a split holds."""
-
-    clients: int
-    positives: int
-    events: int
-    shortest: int
-    longest: int
-    __pydantic_config__ = STRICT
-
-
-@dataclass(frozen=True)
 class Manifest:
     """What a folder holds; written last, so that a folder with a manifest is complete."""
 
@@ -117,7 +108,6 @@ class Manifest:
     """All that decides what they are."""
     categories: list[Category]
     numbers: list[Number]
-    splits: dict[str, SplitFacts]
     files: dict[str, FileStamp]
     ceiling: dict[str, float]
     """Of each split the Gini of the true chances, where they are known."""
@@ -185,11 +175,7 @@ class Stored:
 
 
 def open_stored(folder: Path) -> Stored:
-    """A folder that was prepared; all its files are read once and compared with their checksums.
-
-    Raises:
-        UserError: nothing complete is there; or names the first file that is not as it was written.
-    """
+    """A folder that was prepared; all its files are read once and compared with their checksums."""
     manifest = read_record(folder / MANIFEST_FILE, Manifest, "Prepare the clients again.")
     if manifest is None:
         raise UserError(f"{folder}: no prepared clients: run `python experiments/transactions/prepare.py` first")

@@ -18,7 +18,7 @@ from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.predictions import write_rows
 from nystromformer.tasks.finetuning.target import Target
 from nystromformer.tasks.transactions.declaration import TASK
-from nystromformer.tasks.transactions.examples import ClientExamples, Features, Labels
+from nystromformer.tasks.transactions.examples import ClientExamples, Labels
 from nystromformer.tasks.transactions.metrics import intervals, score
 from nystromformer.tasks.transactions.store import open_stored
 from nystromformer.wording import number_of
@@ -41,12 +41,11 @@ class Transactions(Definition):
         self.choices: Mapping[str, Any] = {"data": name, "network": network}
         self.name = f"transactions/{TASK.name(self.choices).replace(' ', '-')}"
         self.stored = open_stored(folder)
-        features = Features.of(self.stored.manifest)
-        self.kinds = max(1, sum(features.categories))  # all ids of categories together
-        self.target: Target = Labels(2, features, network)
+        self.target: Target = (labels := Labels.of(self.stored.manifest, network))
+        self.kinds = max(1, sum(labels.categories))  # all ids of categories together
 
     def load(self, loading: Loading) -> Splits:
-        if not self.stored.manifest.splits["train"].clients:
+        if not len(self.stored.clients_of("train")):
             raise UserError(
                 f"{self.folder}: expected clients to train on, found none: what `prepare.py new` wrote is for "
                 "run_predict.py"
