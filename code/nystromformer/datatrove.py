@@ -26,9 +26,6 @@ class DocumentPredictor(PipelineStep):
         predictor: with `embed=True` it gives vectors.
         batch_size: documents that are predicted by one call.
         prefix: what the names in the metadata begin with.
-
-    Raises:
-        ValueError: a batch of less than one document.
     """
 
     type = "PREDICTOR"
@@ -43,12 +40,7 @@ class DocumentPredictor(PipelineStep):
         self.prefix = prefix
 
     def run(self, data: Iterable[Document] | None, rank: int = 0, world_size: int = 1) -> Iterator[Document]:
-        """The same documents, with their results.
-
-        Raises:
-            UserError: there is no such run, or it learned from pairs.
-            ValueError: a document has no text, or its metadata has one of the names already; says which.
-        """
+        """The same documents, with their results; one without text, or with such a name already, is refused."""
         documents = iter(data or ())
         while batch := list(islice(documents, self.batch_size)):
             with self.track_time("batch"):

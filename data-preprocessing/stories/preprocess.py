@@ -4,7 +4,7 @@ from pathlib import Path
 
 from nystromformer.command_line import cli
 from nystromformer.data.preprocessing.commands import corpus_command
-from nystromformer.data.preprocessing.corpora.formats import FORMATS
+from nystromformer.data.preprocessing.formats import FORMATS
 
 if __name__ == "__main__":
     cli.run(corpus_command(FORMATS["stories"], Path(__file__).resolve().parent))

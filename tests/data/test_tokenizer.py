@@ -56,11 +56,6 @@ def test_a_mask_takes_the_space_before_it(folder: Path) -> None:
     assert tokenizer.encode("The <mask> fox", add_special_tokens=False).ids == [*around[0], 4, *around[1]]
 
 
-def test_too_small_a_vocabulary_is_refused() -> None:
-    with pytest.raises(UserError, match=r"--vocab_size: expected at least 261.*found 260"):
-        train_tokenizer(SENTENCES, 260)
-
-
 TRAIN = """
 import sys
 from nystromformer.data.tokenizer import train_tokenizer
@@ -81,7 +76,7 @@ def test_training_is_deterministic_whatever_the_number_of_threads() -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "cannot be read: No such file"), (b"{", "expected a tokenizer"), (b"\xff", "expected a tokenizer")],
+    [(None, "No such file"), (b"{", "expected a tokenizer"), (b"\xff", "expected a tokenizer")],
 )
 def test_a_broken_tokenizer_is_named(tmp_path: Path, content: bytes | None, message: str) -> None:
     if content is not None:

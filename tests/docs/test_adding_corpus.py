@@ -10,8 +10,8 @@ import pytest
 from corpora import open_verified, paragraph
 from doc_examples import ROOT, apply, blocks, commands, copy_of_project, run
 
-from nystromformer.data.preprocessing.corpora.files import CHUNK_BYTES
 from nystromformer.data.preprocessing.corpus import read_documents
+from nystromformer.data.preprocessing.files import CHUNK_BYTES
 from nystromformer.data.preprocessing.unified import read_corpus
 
 ADDING = ROOT / "docs" / "adding.md"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nystromformer.data.dataset import Dataset, open_dataset, verify
-from nystromformer.data.preprocessing.corpus import Document, write_documents
-from nystromformer.data.preprocessing.unified import Tally, UnifiedCorpus, shard_name, write_corpus
+from nystromformer.data.preprocessing.corpus import Document, Tally, write_documents
+from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name, write_corpus
 from nystromformer.files.parts import PARTS
 
 WORDS = [

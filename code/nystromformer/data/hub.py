@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from nystromformer.errors import UserError, first_line
@@ -19,36 +20,35 @@ def datasets_library() -> Any:
     return library
 
 
+@contextmanager
+def _loading(name: str) -> Iterator[None]:
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # the library raises whatever its network and file system layers raise
+        raise UserError(
+            f"--hub {name}: cannot be loaded: {first_line(error)}. Expected NAME or NAME:CONFIG on the Hugging Face "
+            "hub, which needs a network, or a folder with parquet or JSON lines files. Started again, the same command "
+            "continues with the remaining parts"
+        ) from error
+
+
 def open_corpus(name: str) -> tuple[Any, str]:
-    """The train split of NAME or NAME:CONFIG, an iterable of rows that is not held in memory.
-
-    Returns:
-        the rows, and a hash of the state of its files: the hub's revision or the times of their change.
-
-    Raises:
-        UserError: there is no network, or no such data set.
+    """The train split of NAME or NAME:CONFIG, an iterable of rows that is not held in memory; and a hash of its files'
+    state: the hub's revision or the times of their change.
     """
     path, _, config = name.partition(":")
-    try:
+    with _loading(name):
         builder = datasets_library().load_dataset_builder(path, config or None)
         files = builder.config.data_files or {}
         origins = [[str(split), list(map(str, each)), each.origin_metadata] for split, each in files.items()]
         return builder.as_streaming_dataset(split="train"), hashlib.sha256(repr(origins).encode()).hexdigest()
-    except Exception as error:  # the library raises whatever its network and file system layers raise
-        raise UserError(
-            f"--hub {name}: cannot be loaded: {first_line(error)}. Expected NAME or NAME:CONFIG on the Hugging Face "
-            "hub, which needs a network, or a folder with parquet or JSON lines files. Without a network, put the "
-            "corpus' files in place and leave out --hub"
-        ) from error
 
 
 def corpus_rows(name: str, part: int, parts: int, text_field: str) -> Iterator[tuple[str, str]]:
-    """Names and texts of the rows of one of a data set's parts.
-
-    Raises:
-        UserError: a row has no text, or the network fails.
-    """
-    try:
+    """Names and texts of the rows of one of a data set's parts."""
+    with _loading(name):
         for number, row in enumerate(open_corpus(name)[0].shard(parts, part)):
             text, identity = row.get(text_field), row.get("id")
             if not isinstance(text, str):
@@ -57,10 +57,3 @@ def corpus_rows(name: str, part: int, parts: int, text_field: str) -> Iterator[t
                     f" the columns are {', '.join(row)}: name the text column with --text_field"
                 )
             yield f"{part}.{number}" if identity is None else str(identity), text
-    except UserError:
-        raise
-    except Exception as error:  # as above
-        raise UserError(
-            f"--hub {name}: reading stopped: {first_line(error)}. Start the same command again: it continues with "
-            "the remaining parts"
-        ) from error

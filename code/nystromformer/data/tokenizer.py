@@ -47,9 +47,6 @@ def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> Tokenizer:
 
     A space is put before every text, so that sentences encoded one by one decode to text with spaces between them.
     Texts too few for `vocab_size` tokens give a smaller tokenizer.
-
-    Raises:
-        UserError: `vocab_size` has no room for the special tokens and the 256 bytes.
     """
     if vocab_size < LEAST_TOKENS:
         raise UserError(
@@ -81,9 +78,6 @@ def row_form(tokenizer: Tokenizer, sentence_types: bool = False) -> processors.P
 
     Args:
         sentence_types: tell transformers that B is of type 1.
-
-    Raises:
-        UserError: the tokenizer lacks special tokens.
     """
     names = special_names(tokenizer)
     bos, eos, second = names["bos"], names["eos"], ":1" if sentence_types else ""
@@ -120,26 +114,16 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, FileStamp]:
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
-    """Load a folder's `tokenizer.json`.
-
-    Raises:
-        UserError: the file is missing, or not a tokenizer.
-    """
+    """Load a folder's `tokenizer.json`."""
     path = folder / TOKENIZER_FILE
     try:
-        return Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: the tokenizer cannot be read: {error.strerror or error}") from error
+        return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
         raise UserError(f"{path}: expected a tokenizer as the tokenizers library saves it: {error}") from error
 
 
 def special_names(tokenizer: Tokenizer) -> dict[str, str]:
-    """The special tokens by their roles: bos, pad, eos, unk, mask.
-
-    Raises:
-        UserError: the tokenizer has none of the families that are known whole.
-    """
+    """The special tokens by their roles: bos, pad, eos, unk, mask; of one of the families that are known."""
     for family in _FAMILIES:
         if all(tokenizer.token_to_id(token) is not None for token in family.values()):
             return dict(family)
@@ -152,10 +136,6 @@ def special_names(tokenizer: Tokenizer) -> dict[str, str]:
 
 
 def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
-    """Ids of the special tokens.
-
-    Raises:
-        UserError: as of `special_names`.
-    """
+    """Ids of the special tokens, as of `special_names`."""
     vocabulary = tokenizer.get_vocab()
     return SpecialTokens(**{role: vocabulary[token] for role, token in special_names(tokenizer).items()})

@@ -31,12 +31,6 @@ def test_documents_round_trip(tmp_path: Path) -> None:
     assert path.read_bytes().count(b"\n") == len(DOCUMENTS)
 
 
-def test_half_of_a_surrogate_pair_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"document 'b' contains half of a surrogate pair"):
-        write_documents(tmp_path / "corpus.jsonl", [DOCUMENTS[0], Document("b", "b", ("A \ud800.",))])
-    assert not list(tmp_path.iterdir())
-
-
 GOOD_LINE = b'{"id": "a", "group": "g", "sentences": ["One."]}\n'
 
 

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 from corpora import write_packages
 
-from nystromformer.data.preprocessing.corpus import Document, read_documents, split_sentences
+from nystromformer.data.preprocessing.corpus import Document, Tally, read_documents, split_sentences
 from nystromformer.data.preprocessing.docstrings import (
     DocstringSettings,
     Module,
-    SourceFile,
     clean_docstring,
     documents_of_modules,
     extract_docstrings,
@@ -19,7 +18,7 @@ from nystromformer.data.preprocessing.docstrings import (
     read_modules,
     unify_docstrings,
 )
-from nystromformer.data.preprocessing.unified import Tally, read_corpus
+from nystromformer.data.preprocessing.unified import read_corpus
 from nystromformer.errors import UserError
 
 SHARED = "This boilerplate sentence stands in every package of the tree. It has no other purpose."
@@ -37,10 +36,11 @@ def test_sources_are_sorted_and_leave_out_tests_and_vendored_code(tmp_path: Path
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     files = find_sources([tmp_path])
-    assert [file.id for file in files] == kept
-    assert [file.group for file in files] == ["a", "a", "d"]
+    assert list(files) == kept
+    assert [Module(name).group for name in files] == ["a", "a", "d"]
     (tmp_path / "a" / "tests" / "d.py").touch()
-    assert files[-1] in find_sources([tmp_path, tmp_path / "a" / "tests"]), "the first folder wins, as in an import"
+    both = find_sources([tmp_path, tmp_path / "a" / "tests"])
+    assert both["d.py"] == files["d.py"], "the first folder wins, as in an import"
     with pytest.raises(UserError, match=r"nowhere: expected a folder with Python packages"):
         find_sources([tmp_path / "nowhere"])
 
@@ -168,7 +168,7 @@ Args:
 
 
 def read(path: Path) -> Module:
-    return read_module(SourceFile(path, "a/x.py", "a"))
+    return read_module("a/x.py", path)
 
 
 @pytest.mark.parametrize(
@@ -186,18 +186,7 @@ def read(path: Path) -> Module:
 def test_a_bad_file_is_counted(tmp_path: Path, content: bytes | None, problem: str) -> None:
     if content is not None:
         (tmp_path / "x.py").write_bytes(content)
-    assert read(tmp_path / "x.py") == Module("a/x.py", "a", problem=problem)
-
-
-def test_the_number_of_workers_changes_nothing(tree: Path) -> None:
-    files = find_sources([tree])
-    alone = read_modules(files, None, 1)
-    assert [module.id for module in alone] == [file.id for file in files]
-    limited = read_modules(files, 0.005, 1)
-    assert read_modules(files, 0.005, 2) == limited
-    # a sample of all packages, not the first three
-    assert len({module.group for module in limited}) > 4
-    assert len(limited) < len(alone)
+    assert read(tmp_path / "x.py") == Module("a/x.py", problem=problem)
 
 
 def documents(modules: list[Module], min_words: int) -> tuple[list[Document], Tally]:

@@ -49,13 +49,18 @@ def test_every_token_is_in_one_row_and_rows_are_as_they_shall_be(shapes: list[li
     last = {int(tokens[-1]) for tokens, _ in documents if len(tokens)}
     least = min(math.ceil(0.8 * length - 1e-9), length - 3)
 
-    assert packer.documents == sum(bool(lengths) for lengths in shapes)
-    assert packer.tokens == sum(map(sum, shapes))
-    assert packer.padding == (rows == SPECIAL.pad).sum()
+    assert packer.counts == {
+        "documents": sum(bool(lengths) for lengths in shapes),
+        "tokens": sum(map(sum, shapes)),
+        "rows": len(rows),
+        "sentence_order_rows": np.count_nonzero(splits),
+        "padding": (rows == SPECIAL.pad).sum(),
+        "dropped_tokens": len(packer._left_T),
+    }
     left = text_of(packer._left_T.tolist())
     everything = [token for row in rows.tolist() for token in text_of(row)] + left
-    assert sorted(everything) == list(range(FIRST_ID, FIRST_ID + packer.tokens))
-    assert len(packer._left_T) == packer.pending < length - 1
+    assert sorted(everything) == list(range(FIRST_ID, FIRST_ID + sum(map(sum, shapes))))
+    assert len(packer._left_T) < length - 1
 
     for row, split in zip(rows.tolist(), splits.tolist(), strict=True):
         end = length - row.count(SPECIAL.pad)
@@ -115,7 +120,7 @@ def test_what_is_left_of_a_document_is_taken_from_both_ends() -> None:
 def test_pieces_are_packed_across_documents() -> None:
     rows, splits, packer = pack(make_documents([[10, 10], [10, 10]]), 43)
     assert rows[0].tolist() == [SPECIAL.bos, *range(10, 30), SPECIAL.eos, *range(30, 50), SPECIAL.eos]
-    assert (splits.tolist(), packer.pending) == ([0], 0)
+    assert (splits.tolist(), packer.counts["dropped_tokens"]) == ([0], 0)
 
 
 def test_a_separator_that_would_open_a_row_is_dropped() -> None:

@@ -11,9 +11,9 @@ from corpora import WRITE, contents, open_verified, write_bookcorpus, write_pack
 from processes import command_line, processes_of, wait_for
 from small import command, run_command, run_here
 
-from nystromformer.data.preprocessing.corpora import unify as unify_module
-from nystromformer.data.preprocessing.corpora.files import divide
-from nystromformer.data.preprocessing.corpora.formats import FORMATS, Rules
+from nystromformer.data.preprocessing import formats as unify_module
+from nystromformer.data.preprocessing.files import divide
+from nystromformer.data.preprocessing.formats import FORMATS, Rules
 
 BOTH = ("--corpus", "wiki", "--corpus", "bookcorpus=1/2")
 
@@ -124,6 +124,7 @@ def test_no_worker_is_left(large_stories: Path, tmp_path: Path, kind: str) -> No
         ),
         ("docstrings/preprocess.py", ["--limit_mb", "0"], "--limit_mb"),
         ("preprocess_data_512.py", ["--length", "7"], "--length"),
+        ("preprocess_data_512.py", ["--validation", "0"], "--validation"),
         ("preprocess_data_512.py", ["--tokenizer", "train", "--vocab_size", "100"], "--vocab_size"),
     ],
 )

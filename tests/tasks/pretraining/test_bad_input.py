@@ -12,7 +12,7 @@ import pytest
 from forking import Forked, as_torchrun
 from small import CPU, run_here, write_dataset, write_experiment
 
-from nystromformer.data.manifest import read_manifest, write_manifest
+from nystromformer.data.dataset import read_manifest, write_manifest
 from nystromformer.errors import UserError
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import join_group

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,16 +18,16 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from nystromformer import __version__
-from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
-from nystromformer.data.manifest import (
+from nystromformer.data.dataset import (
     FORMAT_VERSION,
     MANIFEST_FILE,
-    PARTS_FOLDER,
     SPLITS,
+    TOKENIZER_FOLDER,
     Corpus,
     Counts,
     Manifest,
     SplitManifest,
+    open_dataset,
     splits_file,
     storage_dtype,
     tokens_file,
@@ -37,7 +37,7 @@ from nystromformer.data.preprocessing.corpus import read_documents, stable_unifo
 from nystromformer.data.preprocessing.pool import Made, Work, make_parts
 from nystromformer.data.preprocessing.pretrained_tokenizer import find_tokenizer, read_tokenizer
 from nystromformer.data.preprocessing.rows import make_part, merge_parts
-from nystromformer.data.preprocessing.settings import TRAIN, Choice, DatasetSettings
+from nystromformer.data.preprocessing.settings import TRAIN, Choice, DatasetSettings, parse_mixture
 from nystromformer.data.preprocessing.unified import CORPUS_FILE, UnifiedCorpus, add_up, read_corpus
 from nystromformer.data.tokenizer import (
     TOKENIZER_FILE,
@@ -47,7 +47,7 @@ from nystromformer.data.tokenizer import (
     train_tokenizer,
 )
 from nystromformer.errors import UserError
-from nystromformer.files.parts import Part, Parts, open_parts
+from nystromformer.files.parts import PARTS, Part, Parts, open_parts
 from nystromformer.files.writing import sha256_of
 from nystromformer.wording import counted, number_of
 
@@ -71,22 +71,6 @@ class _Source:
     unified: UnifiedCorpus
     choice: Choice
 
-    def works(self, out: Path, length: int, tokenizer_sha256: str) -> dict[str, Work[Made]]:
-        """Its parts, by their names."""
-        return {
-            (name := f"{self.unified.name}-{number:05d}"): partial(
-                make_part,
-                folder=out,
-                name=name,
-                documents=self.folder / shard,
-                stamp=stamp,
-                tokenizer_sha256=tokenizer_sha256,
-                length=length,
-                choice=self.choice,
-            )
-            for number, (shard, stamp) in enumerate(self.unified.shards.items())
-        }
-
 
 def build_dataset(
     corpora: Path,
@@ -101,9 +85,6 @@ def build_dataset(
     Args:
         corpora: holds `<name>/unified` of each corpus.
         share: of the parts, that an array job does, which leaves the rest and the merging to others.
-
-    Raises:
-        UserError: a corpus or the tokenizer is missing, the folder is another run's, or the text is too little.
     """
     begin = time.monotonic()
     sources = _find_sources(corpora, settings)
@@ -111,26 +92,32 @@ def build_dataset(
     if settings.tokenizer != TRAIN:
         pretrained = read_tokenizer(find_tokenizer(settings.tokenizer, corpora))
     parameters = _parameters(settings, sources, pretrained)
-    with open_parts(
-        out / PARTS_FOLDER,
-        "the preprocessing of datasets",
-        {"format_version": FORMAT_VERSION, **parameters},
-        [out / name for name in _RESULTS],
-        "refuse" if share is None else "share",
-        overwrite,
-    ) as parts:
+    facts, results = {"format_version": FORMAT_VERSION, **parameters}, [out / name for name in _RESULTS]
+    command = "the preprocessing of datasets"
+    with open_parts(out / PARTS, command, facts, results, "share" if share else "refuse", overwrite) as parts:
         if (out / MANIFEST_FILE).exists():
             manifest = open_dataset(out).manifest
             log.info("%s: already finished, nothing to do", out)
         else:
-            tokenizer_sha256 = _make_tokenizer(parts, settings, sources, pretrained)
-            works = {name: source.works(out, settings.length, tokenizer_sha256) for name, source in sources.items()}
-            every = {name: work for each in works.values() for name, work in each.items()}
-            made = make_parts(parts, every, workers, "rows", share)
+            sha256 = _make_tokenizer(parts, settings, sources, pretrained)
+            works: dict[str, Work[Made]] = {
+                (name := f"{corpus}-{number:05d}"): partial(
+                    make_part,
+                    folder=out,
+                    name=name,
+                    documents=source.folder / shard,
+                    stamp=stamp,
+                    tokenizer_sha256=sha256,
+                    length=settings.length,
+                    choice=source.choice,
+                )
+                for corpus, source in sources.items()
+                for number, (shard, stamp) in enumerate(source.unified.shards.items())
+            }
+            made = make_parts(parts, works, workers, "rows", share)
             if share is not None:
                 return None
-            by_corpus = {corpus: [made[name] for name in each] for corpus, each in works.items()}
-            manifest = _finish(parts, settings, parameters, by_corpus, made, tokenizer_sha256)
+            manifest = _finish(out, settings, parameters, sources, made, sha256)
             _log_dataset(manifest, sources)
             log.info("dataset %s in %.1f seconds", manifest.fingerprint, time.monotonic() - begin)
         if share is None:
@@ -142,7 +129,7 @@ def build_dataset(
 
 def _find_sources(corpora: Path, settings: DatasetSettings) -> dict[str, _Source]:
     read = {}
-    for name in settings.corpora:
+    for name in parse_mixture(settings.mixture):
         if not (corpora / name).is_dir():
             there = sorted(path.parent.parent.name for path in corpora.glob(f"*/unified/{CORPUS_FILE}"))
             raise UserError(
@@ -165,7 +152,7 @@ def _parameters(
         tokenizer = {"tokenizer": Path(settings.tokenizer).name, "tokenizer_state": state}
     return {
         "length": settings.length,
-        "corpora": {name: str(weight) for name, weight in settings.corpora.items()},
+        "corpora": {name: str(source.choice.weight) for name, source in sources.items()},
         "validation": settings.validation,
         "seed": settings.seed,
         **tokenizer,
@@ -182,19 +169,19 @@ def _make_tokenizer(
     with parts.alone(_TOKENIZER, wait=True):
         part = parts.find(_TOKENIZER, verify=True)
         if part is None:
-            tokenizer = pretrained or _train(settings, sources.values())
+            tokenizer = pretrained or _train(settings, sources)
             files = {folder / file: stamp for file, stamp in save_tokenizer(tokenizer, folder).items()}
             part = parts.add(_TOKENIZER, files)
     return next(stamp.sha256 for file, stamp in part.files.items() if Path(file).name == TOKENIZER_FILE)
 
 
-def _train(settings: DatasetSettings, sources: Collection[_Source]) -> Tokenizer:
+def _train(settings: DatasetSettings, sources: Mapping[str, _Source]) -> Tokenizer:
     """A tokenizer of the train split, of a sample of its documents where there is more than 10^9 characters."""
     log.info("training a tokenizer of %d tokens", settings.trained_size)
-    sample = min(1.0, _TRAINING_CHARACTERS / max(sum(source.unified.characters for source in sources), 1))
+    sample = min(1.0, _TRAINING_CHARACTERS / max(sum(each.unified.characters for each in sources.values()), 1))
 
     def sentences() -> Iterator[str]:
-        for source in sources:
+        for source in sources.values():
             for shard, stamp in source.unified.shards.items():
                 for document in read_documents(source.folder / shard, stamp):
                     chance = stable_uniform(settings.seed, f"tokenizer\0{document.id}")
@@ -209,31 +196,28 @@ def _train(settings: DatasetSettings, sources: Collection[_Source]) -> Tokenizer
 
 
 def _finish(
-    parts: Parts,
+    out: Path,
     settings: DatasetSettings,
     parameters: dict[str, Any],
-    by_corpus: Mapping[str, Sequence[Part]],
+    sources: Mapping[str, _Source],
     made: Mapping[str, Part],
     tokenizer_sha256: str,
 ) -> Manifest:
     """Merge the parts, and write the manifest."""
-    out = parts.folder.parent
-    totals = {split: Counts(**add_up(part.figures[split] for part in made.values())) for split in SPLITS}
-    for split, total in totals.items():
-        if not total.rows and not (split == "train" and settings.validation == 1):
+    corpora, splits = [], {}
+    for corpus, source in sources.items():
+        own = [made[f"{corpus}-{number:05d}"] for number in range(len(source.unified.shards))]
+        counts = {split: Counts(**add_up(part.figures[split] for part in own)) for split in SPLITS}
+        corpora.append(Corpus(name=corpus, weight=float(source.choice.weight), **counts))
+    for split in SPLITS:
+        total = add_up(part.figures[split] for part in made.values())
+        if not total["rows"] and not (split == "train" and settings.validation == 1):
             raise UserError(
-                f"{out}: the {split} split has {number_of(total.tokens, 'token')} of "
-                f"{number_of(total.documents, 'document')}, not enough for a row of {settings.length}: use more "
+                f"{out}: the {split} split has {number_of(total['tokens'], 'token')} of "
+                f"{number_of(total['documents'], 'document')}, not enough for a row of {settings.length}: use more "
                 "text, a smaller --length or another --validation, and add --overwrite"
             )
-    corpora = []
-    for name, each in by_corpus.items():
-        train, validation = (Counts(**add_up(part.figures[split] for part in each)) for split in SPLITS)
-        corpora.append(Corpus(name=name, weight=float(settings.corpora[name]), train=train, validation=validation))
-    splits = {
-        split: SplitManifest(**total.model_dump(), files=merge_parts(out, split, made))
-        for split, total in totals.items()
-    }
+        splits[split] = SplitManifest(**total, files=merge_parts(out, split, made))
     encoder = load_tokenizer(out / TOKENIZER_FOLDER)
     manifest = Manifest(
         corpora=corpora,

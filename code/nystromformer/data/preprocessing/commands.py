@@ -12,8 +12,7 @@ import typer
 from nystromformer.command_line import flags
 from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.data.preprocessing.build import build_dataset
-from nystromformer.data.preprocessing.corpora.formats import Format, Rules
-from nystromformer.data.preprocessing.corpora.unify import unify
+from nystromformer.data.preprocessing.formats import Format, Rules, unify
 from nystromformer.data.preprocessing.settings import TRAIN, DatasetSettings
 from nystromformer.errors import UserError
 
@@ -25,12 +24,7 @@ class WorkFlags:
     """How a command goes about its work; for `with_flag_groups`."""
 
     workers: Annotated[
-        int,
-        typer.Option(
-            "--workers",
-            min=1,
-            help="Processes to use; the result does not depend on their number.",
-        ),
+        int, typer.Option("--workers", min=1, help="Processes to use; the result does not depend on their number.")
     ] = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     array_index: flags.ArrayIndex = None
     array_size: flags.ArraySize = None

@@ -1,20 +1,24 @@
-"""The unified corpus format: JSON lines, one document a line, and what every corpus needs around it."""
+"""Documents of sentences: from paragraphs to documents, with bounds and counts; JSON lines; validation groups."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from nystromformer.errors import UserError
 from nystromformer.files.writing import FileStamp, NewFile
 
-_FIELDS = '{"id": text, "group": text, "sentences": [text, ...]}'
+MAX_DOCUMENT = 1_000_000
+"""Characters after which a document is cut, between two sentences."""
+MAX_SENTENCE = 20_000
+"""Characters after which a sentence is cut, between two words."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,39 @@ class Document:
         """Number of words, as separated by white space."""
         return sum(len(sentence.split()) for sentence in self.sentences)
 
+    @property
+    def characters(self) -> int:
+        """Of all sentences."""
+        return sum(map(len, self.sentences))
+
+
+class Tally(BaseModel):
+    """What a corpus gave, or a part of it.
+
+    dropped: how many things were left out, by reason; cut: how many long ones were divided, by kind.
+    groups: characters of each group, of a corpus that has few large ones; None for others.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    documents: int = 0
+    sentences: int = 0
+    words: int = 0
+    characters: int = 0
+    dropped: dict[str, int] = Field(default_factory=Counter)
+    cut: dict[str, int] = Field(default_factory=Counter)
+    groups: dict[str, int] | None = None
+
+    def count(self, document: Document) -> Document:
+        """Count a document that is kept; gives it back."""
+        self.documents += 1
+        self.sentences += len(document.sentences)
+        self.words += document.words
+        self.characters += document.characters
+        if self.groups is not None:
+            self.groups[document.group] = self.groups.get(document.group, 0) + document.characters
+        return document
+
 
 _DOCUMENT = TypeAdapter(Document)
 
@@ -40,7 +77,7 @@ def in_batches(documents: Iterable[Document], characters: int) -> Iterator[list[
     size = 0
     for document in documents:
         batch.append(document)
-        size += sum(map(len, document.sentences))
+        size += document.characters
         if size >= characters:
             yield batch
             batch, size = [], 0
@@ -49,30 +86,11 @@ def in_batches(documents: Iterable[Document], characters: int) -> Iterator[list[
 
 
 def write_documents(path: Path, documents: Iterable[Document]) -> FileStamp:
-    """Write documents as JSON lines, whole or not at all.
-
-    Raises:
-        UserError: as `line_of`.
-    """
+    """Write documents as JSON lines, whole or not at all."""
     with NewFile(path) as file:
         for document in documents:
-            file.write(line_of(document))
+            file.write(json.dumps(vars(document), ensure_ascii=False).encode() + b"\n")
     return file.stamp
-
-
-def line_of(document: Document) -> bytes:
-    """A document's line, with its end.
-
-    Raises:
-        UserError: it holds half of a surrogate pair, which is no character.
-    """
-    record = {"id": document.id, "group": document.group, "sentences": document.sentences}
-    try:
-        return json.dumps(record, ensure_ascii=False).encode() + b"\n"
-    except UnicodeEncodeError:
-        raise UserError(
-            f"document {document.id!r} contains half of a surrogate pair, which is not a valid character"
-        ) from None
 
 
 def read_documents(path: Path, stamp: FileStamp | None = None) -> Iterator[Document]:
@@ -80,11 +98,8 @@ def read_documents(path: Path, stamp: FileStamp | None = None) -> Iterator[Docum
 
     Args:
         stamp: what the file was when it was written, compared with what was read when its end is reached.
-
-    Raises:
-        UserError: a line is not a document (names the file and the line), or the file was changed since it was
-            stamped.
     """
+    advice = "Remove it and start the corpus' preprocess.py again, which writes that file again."
     digest = hashlib.sha256()
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -95,14 +110,13 @@ def read_documents(path: Path, stamp: FileStamp | None = None) -> Iterator[Docum
                 first = error.errors(include_url=False)[0]
                 where = "".join(f"{key}: " for key in first["loc"])
                 raise UserError(
-                    f"{path}, line {number}: {where}{first['msg']}. Expected one document per line: {_FIELDS}. "
-                    "Make the file again with the corpus' preprocess.py."
-                ) from error
+                    f"{path}, line {number}: expected a document: {where}{first['msg']}. {advice}"
+                ) from None
             yield document
     if stamp is not None and digest.hexdigest() != stamp.sha256:
         raise UserError(
             f"{path}: changed since it was made: expected SHA-256 {stamp.sha256} as in corpus.json, found "
-            f"{digest.hexdigest()}. Remove it and start the corpus' preprocess.py again, which writes that file again."
+            f"{digest.hexdigest()}. {advice}"
         )
 
 
@@ -127,9 +141,7 @@ def split_sentences(text: str) -> list[str]:
     for paragraph in _BLANK_LINES.split(text):
         begin = 0
         for end in _END.finditer(paragraph):
-            if (end[1] or "").islower():
-                continue
-            if not _is_abbreviation(paragraph[begin : end.end()].rstrip()):
+            if not (end[1] or "").islower() and not _is_abbreviation(paragraph[begin : end.end()].rstrip()):
                 sentences.append(" ".join(paragraph[begin : end.end()].split()))
                 begin = end.end()
         sentences.append(" ".join(paragraph[begin:].split()))
@@ -145,6 +157,66 @@ def _is_abbreviation(head: str) -> bool:
     is_item_number = word.isdigit() and head.strip() == f"{word}."
     is_initial = len(word) == 1 and word.isupper() and word != "I"
     return word in _ABBREVIATIONS or is_initial or is_item_number
+
+
+def decode(line: bytes, tally: Tally) -> str | None:
+    """A line's text; None where it is not UTF-8, which is counted."""
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        tally.dropped["undecodable line"] += 1
+        return None
+
+
+def documents_of(
+    name: str, paragraphs: Iterable[str], min_words: int, tally: Tally, group: str | None = None
+) -> Iterator[Document]:
+    """Make a document of paragraphs, or several of a long one; none of one that is empty or too short.
+
+    Sentences never span paragraphs. Pieces of a long document have ids of their own and share its group.
+
+    Args:
+        group: of the document; None for one of its own.
+    """
+    sentences = (sentence for paragraph in paragraphs for sentence in split_sentences(paragraph))
+    return cut_document(name, sentences, min_words, tally, group)
+
+
+def cut_document(
+    name: str, sentences: Iterable[str], min_words: int, tally: Tally, group: str | None = None
+) -> Iterator[Document]:
+    """`documents_of` for text that is divided into sentences already."""
+    pieces, kept, characters = 1, list[str](), 0
+
+    def piece() -> Document:
+        return Document(name if pieces == 1 else f"{name}#{pieces}", name if group is None else group, tuple(kept))
+
+    for sentence in sentences:
+        for part in _cut_sentence(sentence, tally):
+            if characters + len(part) > MAX_DOCUMENT:
+                yield piece()
+                pieces, kept, characters = pieces + 1, [], 0
+            kept.append(part)
+            characters += len(part)
+    if pieces > 1:
+        tally.cut["document over 10^6 characters"] += 1
+    elif not kept:
+        tally.dropped["empty document"] += 1
+        return
+    elif piece().words < min_words:
+        tally.dropped[f"document under {min_words} words"] += 1
+        return
+    yield piece()
+
+
+def _cut_sentence(sentence: str, tally: Tally) -> Iterator[str]:
+    if len(sentence) > MAX_SENTENCE:
+        tally.cut[f"sentence over {MAX_SENTENCE} characters"] += 1
+    while len(sentence) > MAX_SENTENCE:
+        at = sentence.rfind(" ", 1, MAX_SENTENCE)
+        yield sentence[: at if at > 0 else MAX_SENTENCE]
+        sentence = sentence[at + 1 if at > 0 else MAX_SENTENCE :]
+    yield sentence
 
 
 def choose_validation_groups(sizes: Mapping[str, int], seed: int, share: float) -> frozenset[str]:

@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import tokenize
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -24,10 +24,17 @@ from typing import Annotated
 
 import typer
 
-from nystromformer.data.preprocessing.corpora.text import cut_document
-from nystromformer.data.preprocessing.corpus import Document, in_batches, split_sentences, stable_hash, write_documents
+from nystromformer.data.preprocessing.corpus import (
+    Document,
+    Tally,
+    cut_document,
+    in_batches,
+    split_sentences,
+    stable_hash,
+    write_documents,
+)
 from nystromformer.data.preprocessing.pool import Made, progress_bar, run_works
-from nystromformer.data.preprocessing.unified import Tally, UnifiedCorpus, shard_name, write_unified
+from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name, write_unified
 from nystromformer.errors import UserError
 from nystromformer.files.reading import half_character
 
@@ -64,22 +71,18 @@ class DocstringSettings:
 def unify_docstrings(
     out: Path, settings: DocstringSettings, workers: int = 1, overwrite: bool = False
 ) -> UnifiedCorpus | None:
-    """Make the unified folder of the docstrings, or what an interrupted run left to do; nothing where it is finished.
-
-    A finished folder stays as it is when packages are installed later.
-
-    Raises:
-        UserError: no docstring is left, a source is missing, or the folder is another run's.
+    """Make the unified folder of the docstrings, or what an interrupted run left to do; nothing where it is finished,
+    also when packages are installed later.
     """
     sources = settings.sources or []
     described = {**vars(settings), "sources": [folder.resolve().name for folder in sources]}
     files = find_sources(sources or installed_sources())
-    work = partial(_write, out=out, files=files, settings=settings, workers=workers)
+    work = partial(_write, out, files, settings, workers)
     origin = {"source": [str(folder.resolve()) for folder in sources]}
     return write_unified(out, "docstrings", described, origin, {"corpus": work}, 1, overwrite)
 
 
-def _write(*, out: Path, files: Sequence[SourceFile], settings: DocstringSettings, workers: int) -> Made:
+def _write(out: Path, files: Mapping[str, Path], settings: DocstringSettings, workers: int) -> Made:
     modules = read_modules(files, settings.limit_mb, workers)
     tally = Tally(groups={})
     shards = {}
@@ -91,23 +94,18 @@ def _write(*, out: Path, files: Sequence[SourceFile], settings: DocstringSetting
 
 
 @dataclass(frozen=True)
-class SourceFile:
-    """A Python file: its path, its name below its source folder, and its top-level package."""
-
-    path: Path
-    id: str
-    group: str
-
-
-@dataclass(frozen=True)
 class Module:
     """What one file gave: the sentences of each English docstring in source order, and what was dropped."""
 
     id: str
-    group: str
     docstrings: tuple[tuple[str, ...], ...] = ()
     problem: str | None = None
     not_english: int = 0
+
+    @property
+    def group(self) -> str:
+        """Its top-level package."""
+        return self.id.partition("/")[0].removesuffix(".py")
 
 
 def installed_sources() -> list[Path]:
@@ -116,15 +114,11 @@ def installed_sources() -> list[Path]:
     return [folder for folder in (*packages, Path(sysconfig.get_paths()["stdlib"])) if folder.is_dir()]
 
 
-def find_sources(folders: Sequence[Path]) -> list[SourceFile]:
-    """Python files below `folders`, without tests and vendored packages, sorted by id.
-
-    Where two folders hold a file of the same id, the first folder's counts, as for an import.
-
-    Raises:
-        UserError: a folder is missing.
+def find_sources(folders: Sequence[Path]) -> dict[str, Path]:
+    """Python files below `folders`, without tests and vendored packages, by their names there, sorted. Where two
+    folders hold a file of one name, the first folder's counts, as for an import.
     """
-    files: dict[str, SourceFile] = {}
+    files: dict[str, Path] = {}
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder}: expected a folder with Python packages, found none: correct --source")
@@ -133,22 +127,17 @@ def find_sources(folders: Sequence[Path]) -> list[SourceFile]:
             for name in names:
                 if name.endswith(".py") and not name.startswith("test_") and name != "conftest.py":
                     path = Path(parent, name)
-                    parts = path.relative_to(folder).parts
-                    file = SourceFile(path, "/".join(parts), parts[0].removesuffix(".py"))
-                    files.setdefault(file.id, file)
-    return [files[name] for name in sorted(files)]
+                    files.setdefault(path.relative_to(folder).as_posix(), path)
+    return dict(sorted(files.items()))
 
 
-def read_modules(files: Sequence[SourceFile], limit_mb: float | None, workers: int) -> list[Module]:
-    """Extract the docstrings of `files` in `workers` processes; the result does not depend on their number.
+def read_modules(files: Mapping[str, Path], limit_mb: float | None, workers: int) -> list[Module]:
+    """Extract the docstrings of files, sorted by id, in processes; the result does not depend on their number.
 
     Args:
         limit_mb: stop after this much distinct text (in 10^6 characters), of a sample of all packages.
-
-    Returns:
-        The modules that were read, sorted by id.
     """
-    order = sorted(files, key=lambda file: stable_hash(0, file.id))
+    order = sorted(files.items(), key=lambda file: stable_hash(0, file[0]))
     limit = float("inf") if limit_mb is None else limit_mb * 1e6
     modules: list[Module] = []
     seen: set[str] = set()
@@ -167,38 +156,33 @@ def read_modules(files: Sequence[SourceFile], limit_mb: float | None, workers: i
     return sorted(modules, key=lambda module: module.id)
 
 
-def _read_batch(files: Sequence[SourceFile]) -> list[Module]:
-    return [read_module(file) for file in files]
+def _read_batch(files: Sequence[tuple[str, Path]]) -> list[Module]:
+    return [read_module(*file) for file in files]
 
 
-def read_module(file: SourceFile) -> Module:
+def read_module(id: str, path: Path) -> Module:
     """Extract and clean the docstrings of one file; a file that cannot be read or parsed gives a problem instead."""
     try:
-        raw = file.path.read_bytes()
+        raw = path.read_bytes()
         text = raw.decode(tokenize.detect_encoding(io.BytesIO(raw).readline)[0])
     except (OSError, UnicodeDecodeError, SyntaxError, LookupError):
-        return Module(file.id, file.group, problem="unreadable or undecodable file")
+        return Module(id, problem="unreadable or undecodable file")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             texts = extract_docstrings(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return Module(file.id, file.group, problem="file with a syntax error")
+        return Module(id, problem="file with a syntax error")
     english = [text for text in texts if is_english(text)]
     cleaned = (tuple(split_sentences(clean_docstring(text))) for text in english)
-    docstrings = tuple(sentences for sentences in cleaned if sentences)
-    return Module(file.id, file.group, docstrings, not_english=len(texts) - len(english))
+    return Module(id, tuple(filter(None, cleaned)), not_english=len(texts) - len(english))
 
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def extract_docstrings(source: str) -> list[str]:
-    """Docstrings of a module, its classes and functions in source order, through `inspect.cleandoc`.
-
-    Raises:
-        SyntaxError, ValueError, RecursionError, MemoryError: as `ast.parse`.
-    """
+    """Docstrings of a module, its classes and functions in source order, through `inspect.cleandoc`."""
     docstrings: list[str] = []
 
     def collect(node: ast.AST) -> None:
@@ -243,26 +227,13 @@ _OPENS_SENTENCE = re.compile(
 
 
 def clean_docstring(text: str) -> str:
-    """Prose of a docstring: no doctests, fenced or literal blocks, underlines or headings of examples.
-
-    Blank lines are put before list items, parameters and fields, so that each begins a sentence.
+    """Prose of a docstring: no doctests (until a blank line), fenced or indented literal blocks, underlines or headings
+    of examples. Blank lines are put before list items, parameters and fields, so that each begins a sentence.
     """
-    lines: list[str] = []
-    for line in _prose_lines(_CONTROL.sub(" ", text).split("\n")):
-        if _NO_PROSE.match(line):
-            lines.append("")
-        elif _OPENS_SENTENCE.match(line):
-            lines.extend(["", _CITATION_MARK.sub("", line)])
-        else:
-            lines.append(line)
-    return "\n".join(lines)
-
-
-def _prose_lines(lines: Sequence[str]) -> Iterator[str]:
-    """Lines outside doctests (until a blank line), fences, and indented blocks of code, formulas and literal text."""
+    kept: list[str] = []
     fenced = doctest = False
     literal_indent: int | None = None
-    for line in lines:
+    for line in _CONTROL.sub(" ", text).split("\n"):
         if _FENCE.match(line):
             fenced = not fenced
             continue
@@ -277,7 +248,13 @@ def _prose_lines(lines: Sequence[str]) -> Iterator[str]:
             literal_indent = indent
             if literal.group("directive"):
                 continue
-        yield line
+        if _NO_PROSE.match(line):
+            kept.append("")
+        elif _OPENS_SENTENCE.match(line):
+            kept.extend(["", _CITATION_MARK.sub("", line)])
+        else:
+            kept.append(line)
+    return "\n".join(kept)
 
 
 def documents_of_modules(modules: Sequence[Module], min_words: int, tally: Tally) -> Iterator[Document]:

@@ -38,11 +38,8 @@ class Packer:
     def __init__(self, length: int, special: SpecialTokens) -> None:
         assert length >= MIN_LENGTH, "room for two sentences"
         self.length = length
-        self.documents = 0
-        self.tokens = 0
-        self.padding = 0
-        """Positions of all rows so far that hold no token."""
         self._special = special
+        self._documents = self._tokens = self._rows = self._sentence_order_rows = self._padding = 0
         # a row of two sides holds one token of text less than another
         self._room = length - 3
         # four fifths, where the row has room for so much
@@ -50,9 +47,16 @@ class Packer:
         self._left_T = np.empty(0, np.int32)
 
     @property
-    def pending(self) -> int:
-        """Tokens that fill no row yet."""
-        return len(self._left_T)
+    def counts(self) -> dict[str, int]:
+        """Of what was added and cut so far, as `Counts` has it; what fills no row yet is dropped."""
+        return {
+            "documents": self._documents,
+            "tokens": self._tokens,
+            "rows": self._rows,
+            "sentence_order_rows": self._sentence_order_rows,
+            "padding": self._padding,
+            "dropped_tokens": len(self._left_T),
+        }
 
     def add(self, tokens_T: NDArray[np.int32], sentence_starts: NDArray[np.int64]) -> tuple[np.ndarray, np.ndarray]:
         """Cut a document into rows, and what was left of it and those before, where that fills rows.
@@ -78,11 +82,13 @@ class Packer:
                 at = end
             self._leave(tokens_T[:first])
             self._leave(tokens_T[at:])
-            self.documents += 1
-            self.tokens += len(tokens_T)
+            self._documents += 1
+            self._tokens += len(tokens_T)
         for content in self._full_rows():
             rows.append(self._row(content, 0))
             splits.append(0)
+        self._rows += len(rows)
+        self._sentence_order_rows += int(np.count_nonzero(splits))
         return np.array(rows, np.int32).reshape(-1, self.length), np.array(splits, np.int32)
 
     def _first_row(self, ends_S: NDArray[np.int64]) -> int:
@@ -111,7 +117,7 @@ class Packer:
         return fitting if fitting and ends_S[fitting - 1] - at >= self._least else 0
 
     def _draw(self, number: int) -> float:
-        return float(random_uniform(_CUT_STREAM, self.documents, number)[0])
+        return float(random_uniform(_CUT_STREAM, self._documents, number)[0])
 
     def _leave(self, piece_T: NDArray[np.int32]) -> None:
         if len(piece_T):
@@ -141,7 +147,7 @@ class Packer:
         end = tail + len(content) - head
         row_N[tail:end] = content[head:]
         row_N[end] = self._special.eos
-        self.padding += self.length - end - 1
+        self._padding += self.length - end - 1
         return row_N
 
 

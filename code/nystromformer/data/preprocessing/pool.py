@@ -13,8 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, nullcontext
 from functools import partial
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,36 +35,26 @@ Made = tuple[Mapping[Path, FileStamp], Mapping[str, Any]]
 
 
 def make_parts(
-    parts: Parts,
-    works: Mapping[str, Work[Made]],
-    workers: int,
-    label: str,
-    share: slice | None = None,
+    parts: Parts, works: Mapping[str, Work[Made]], workers: int, label: str, share: slice | None = None
 ) -> dict[str, Part]:
     """Make the parts that are not finished yet; gives all of them by name, in the order of `works`.
 
     Args:
         share: of the parts, that an array job makes, beside others that have the folder; None: all.
-
-    Raises:
-        UserError: what a work raises, another process is at one of them, or a worker process was killed.
     """
     mine = list(works)[share or slice(None)]
-    made = {name: parts.find(name, verify=True) for name in mine}
-    missing = [name for name in mine if made[name] is None]
+    found = {name: parts.find(name, verify=True) for name in mine}
+    made = {name: part for name, part in found.items() if part is not None}
+    missing = [name for name in mine if name not in made]
     todo = [partial(_make, parts, name, works[name], share is not None) for name in missing]
-    with (
-        progress_bar(label, "part", len(mine), len(mine) - len(missing)) as bar,
-        closing(run_works(todo, workers)) as results,
-    ):
+    with progress_bar(label, "part", len(mine), len(made)) as bar, closing(run_works(todo, workers)) as results:
         for name, part in zip(missing, results, strict=True):
             made[name] = part
             bar.update()
     if share is not None:
-        log.info(
-            "array index %d of %d: %d of %s done", *(share.start, share.step, len(mine)), number_of(len(works), "part")
-        )
-    return {name: part for name, part in made.items() if part is not None}
+        done = number_of(len(works), "part")
+        log.info("array index %d of %d: %d of %s done", share.start, share.step, len(mine), done)
+    return {name: made[name] for name in mine}
 
 
 def progress_bar(label: str, unit: str, total: int, done: int = 0) -> Any:
@@ -85,22 +74,17 @@ def run_works(works: Sequence[Work[Result]], workers: int) -> Generator[Result, 
 
     Where several fail, the error is that of the first of them, whatever the timing. Close the generator to stop what is
     running.
-
-    Raises:
-        UserError: a process was killed; and whatever a work raises.
     """
     if workers == 1 or len(works) <= 1:
         yield from (work() for work in works)
         return
     # spawned, not forked: the tokenizers library's threads do not survive a fork
-    context = get_context("spawn")
-    end, held = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(min(workers, len(works)), context, _begin_worker, (end,))
+    pool = ProcessPoolExecutor(min(workers, len(works)), get_context("spawn"), _begin_worker)
     try:
-        # Ctrl-C goes to the whole group of processes: workers, which begin here, do not hear it
+        # Ctrl-C goes to the whole group of processes: workers, which begin here and keep the mask, do not hear it
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            futures = deque(pool.submit(work) for work in works)
+            futures = deque(map(pool.submit, works))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         while futures:
@@ -113,19 +97,18 @@ def run_works(works: Sequence[Work[Result]], workers: int) -> Generator[Result, 
             "Give fewer --workers; started again, the same command continues where it stopped."
         ) from error
     finally:
-        held.close()
+        for process in active_children():
+            process.terminate()
         pool.shutdown(cancel_futures=True)
-        end.close()
 
 
-def _begin_worker(end: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _begin_worker() -> None:
     # The processes share the cores already.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
-    def end_with_all() -> None:
-        # Nobody holds the other end any more: all shall stop, or the first process was killed.
-        end.poll(None)
+    def end_with_the_first() -> None:
+        if (first := parent_process()) is not None:
+            first.join()
         os._exit(1)
 
-    threading.Thread(target=end_with_all, daemon=True).start()
+    threading.Thread(target=end_with_the_first, daemon=True).start()

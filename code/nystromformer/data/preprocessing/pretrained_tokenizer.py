@@ -15,11 +15,7 @@ _VOCAB_FILE, _MERGES_FILE = "vocab.json", "merges.txt"
 
 
 def find_tokenizer(name: str, beside: Path) -> Path:
-    """The folder of a tokenizer: the given one, the one of that name in the folder `beside`, or a download.
-
-    Raises:
-        UserError: there is no such folder, and it cannot be downloaded.
-    """
+    """The folder of a tokenizer: the given one, the one of that name in the folder `beside`, or a download."""
     for folder in (Path(name), beside / name):
         if folder.is_dir():
             return folder
@@ -42,9 +38,6 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 
     A byte-level one is made to put a space before every text, so that sentences encoded one by one are what their text
     is as a whole; of WordPiece, which splits at spaces, they are so anyhow.
-
-    Raises:
-        UserError: files are missing, damaged, or of another kind of tokenizer.
     """
     pair = [folder / _VOCAB_FILE, folder / _MERGES_FILE]
     is_json = (folder / TOKENIZER_FILE).is_file()

@@ -7,6 +7,7 @@ Shapes: R rows, N tokens of a row, T tokens of a document.
 
 from __future__ import annotations
 
+import shutil
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -17,16 +18,22 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from nystromformer.data.dataset import TOKENIZER_FOLDER
-from nystromformer.data.manifest import PARTS_FOLDER, SPLITS, little_endian, splits_file, storage_dtype, tokens_file
+from nystromformer.data.dataset import (
+    SPLITS,
+    TOKENIZER_FOLDER,
+    little_endian,
+    splits_file,
+    storage_dtype,
+    tokens_file,
+)
 from nystromformer.data.preprocessing.corpus import Document, in_batches, read_documents
 from nystromformer.data.preprocessing.packing import Packer
 from nystromformer.data.preprocessing.pool import Made
 from nystromformer.data.preprocessing.settings import Choice
-from nystromformer.data.tokenizer import SpecialTokens, load_tokenizer, special_tokens
+from nystromformer.data.tokenizer import load_tokenizer, special_tokens
+from nystromformer.files.parts import PARTS
 from nystromformer.files.writing import FileStamp, NewFile
 
-_COPY_BYTES = 1 << 20
 _FILES = (tokens_file, splits_file)
 _BATCH_CHARACTERS = 1 << 18
 
@@ -68,43 +75,6 @@ def _encode(sentences: list[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.
     return np.concatenate(tokens), np.array(lengths, np.int64)
 
 
-class RowWriter:
-    """Writes a split's rows as documents come; its files are whole once `stack` is left."""
-
-    def __init__(
-        self, stack: ExitStack, folder: Path, split: str, vocab_size: int, special: SpecialTokens, length: int
-    ) -> None:
-        self.packer = Packer(length, special)
-        self._rows = self._sentence_order_rows = 0
-        self._dtypes = little_endian(storage_dtype(vocab_size)), little_endian(storage_dtype(length))
-        self._files = [stack.enter_context(NewFile(folder / file_of(split))) for file_of in _FILES]
-
-    def add(self, tokens_T: np.ndarray, sentence_starts: np.ndarray) -> None:
-        """Write what rows a document completes."""
-        arrays = self.packer.add(tokens_T, sentence_starts)
-        for file, values, dtype in zip(self._files, arrays, self._dtypes, strict=True):
-            file.write(values.astype(dtype).tobytes())
-        self._rows += len(arrays[1])
-        self._sentence_order_rows += int(np.count_nonzero(arrays[1]))
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """What was written, as `Counts` has it."""
-        return {
-            "documents": self.packer.documents,
-            "tokens": self.packer.tokens,
-            "rows": self._rows,
-            "sentence_order_rows": self._sentence_order_rows,
-            "padding": self.packer.padding,
-            "dropped_tokens": self.packer.pending,
-        }
-
-    @property
-    def files(self) -> dict[Path, FileStamp]:
-        """The stamps of the files."""
-        return {file.path: file.stamp for file in self._files}
-
-
 def make_part(
     *, folder: Path, name: str, documents: Path, stamp: FileStamp, tokenizer_sha256: str, length: int, choice: Choice
 ) -> Made:
@@ -113,7 +83,8 @@ def make_part(
     The text is read once for each time that a document may come, so that repeats are apart.
     """
     tokenizer = _load_once(folder / TOKENIZER_FOLDER, tokenizer_sha256)
-    special, vocab_size = special_tokens(tokenizer), tokenizer.get_vocab_size()
+    dtypes = [little_endian(storage_dtype(values)) for values in (tokenizer.get_vocab_size(), length)]
+    packers = {split: Packer(length, special_tokens(tokenizer)) for split in SPLITS}
     splits: deque[str] = deque()
 
     def chosen() -> Iterator[Document]:
@@ -125,14 +96,17 @@ def make_part(
                     yield document
 
     with ExitStack() as stack:
-        writers = {
-            split: RowWriter(stack, folder / PARTS_FOLDER, f"{name}.{split}", vocab_size, special, length)
+        files = {
+            split: [stack.enter_context(NewFile(folder / PARTS / file_of(f"{name}.{split}"))) for file_of in _FILES]
             for split in SPLITS
         }
         for tokens_T, starts in encode_documents(chosen(), tokenizer):
-            writers[splits.popleft()].add(tokens_T, starts)
-    files = {path: stamp for writer in writers.values() for path, stamp in writer.files.items()}
-    return files, {split: writer.counts for split, writer in writers.items()}
+            split = splits.popleft()
+            arrays = packers[split].add(tokens_T, starts)
+            for file, values, dtype in zip(files[split], arrays, dtypes, strict=True):
+                file.write(values.astype(dtype).tobytes())
+    stamps = {file.path: file.stamp for each in files.values() for file in each}
+    return stamps, {split: packer.counts for split, packer in packers.items()}
 
 
 @lru_cache(maxsize=1)
@@ -147,9 +121,7 @@ def merge_parts(folder: Path, split: str, names: Iterable[str]) -> dict[str, Fil
     for file_of in _FILES:
         with NewFile(folder / file_of(split)) as merged:
             for name in names:
-                path = folder / PARTS_FOLDER / file_of(f"{name}.{split}")
-                with path.open("rb") as file:
-                    while block := file.read(_COPY_BYTES):
-                        merged.write(block)
+                with (folder / PARTS / file_of(f"{name}.{split}")).open("rb") as file:
+                    shutil.copyfileobj(file, merged)
         stamps[merged.path.name] = merged.stamp
     return stamps

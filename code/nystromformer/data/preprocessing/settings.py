@@ -29,11 +29,7 @@ _MOST = 1000
 
 
 def parse_mixture(texts: Sequence[str]) -> dict[str, Fraction]:
-    """Read NAME or NAME=WEIGHT, with weights such as 2, 0.5 and 1/3; gives each corpus' weight.
-
-    Raises:
-        UserError: a weight is not a positive number, or a corpus comes twice.
-    """
+    """Read NAME or NAME=WEIGHT, with weights such as 2, 0.5 and 1/3; gives each corpus' weight."""
     mixture: dict[str, Fraction] = {}
     for text in texts:
         name, _, weight = text.partition("=")
@@ -72,13 +68,13 @@ class Choice:
     def __call__(self, document: Document) -> tuple[str, int]:
         """The split, and how many passes over the corpus take the document: the first ones."""
         weight, name = self.weight, self.name
-        whole = int(weight)
-        extra = int(weight != whole and stable_uniform(self.seed, f"weight\0{name}\0{document.id}") < weight - whole)
+        times = int(weight)
+        times += stable_uniform(self.seed, f"weight\0{name}\0{document.id}") < weight - times
         if self.groups is None:
             held_out = stable_uniform(self.seed, f"validation\0{name}\0{document.group}") < self.validation
         else:
             held_out = document.group in self.groups
-        return ("validation", min(1, whole + extra)) if held_out else ("train", whole + extra)
+        return ("validation", min(1, times)) if held_out else ("train", times)
 
 
 @dataclass(frozen=True)
@@ -117,6 +113,8 @@ class DatasetSettings:
         float,
         typer.Option(
             "--validation",
+            min=1e-6,
+            max=1,
             help="Share of the documents to keep for validation; 1: no training rows, to score a model with.",
         ),
     ] = 0.2
@@ -128,10 +126,6 @@ class DatasetSettings:
     ] = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.validation <= 1:
-            raise UserError(
-                f"--validation: expected a share above 0, at most 1 (no training rows), found {self.validation}"
-            )
         if self.validation == 1 and self.tokenizer == TRAIN:
             raise UserError(
                 "--validation 1 leaves no text to train a tokenizer on: name the tokenizer of the model to score with "
@@ -142,12 +136,6 @@ class DatasetSettings:
                 f"--vocab_size {self.vocab_size}: expected --tokenizer {TRAIN} with it, because another tokenizer "
                 f"has a size of its own; found {self.tokenizer}"
             )
-        parse_mixture(self.mixture)
-
-    @property
-    def corpora(self) -> dict[str, Fraction]:
-        """The mixture's corpora and their weights."""
-        return parse_mixture(self.mixture)
 
     @property
     def trained_size(self) -> int:
@@ -155,13 +143,9 @@ class DatasetSettings:
         return self.vocab_size or _USUAL_SIZE
 
     def choices(self, read: Mapping[str, UnifiedCorpus]) -> dict[str, Choice]:
-        """How documents of each corpus are chosen, by its name.
-
-        Raises:
-            UserError: none of the corpora can be divided.
-        """
+        """How documents of each corpus are chosen, by its name; one of them at least can be divided."""
         choices = {}
-        for name, weight in self.corpora.items():
+        for name, weight in parse_mixture(self.mixture).items():
             sizes = read[name].groups
             groups = None if sizes is None else choose_validation_groups(sizes, self.seed, self.validation)
             choices[name] = Choice(name, weight, self.validation, self.seed, groups)

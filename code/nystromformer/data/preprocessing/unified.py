@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from nystromformer.data.manifest import check_size
-from nystromformer.data.preprocessing.corpus import Document
+from nystromformer.data.dataset import check_size
+from nystromformer.data.preprocessing.corpus import Document, Tally, write_documents
 from nystromformer.data.preprocessing.pool import Made, Work, make_parts
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import read_record, write_checked
-from nystromformer.files.parts import PARTS, Part, open_parts
-from nystromformer.files.writing import FileStamp, InUse
+from nystromformer.files.parts import PARTS, open_parts
+from nystromformer.files.writing import FileStamp
 from nystromformer.wording import counted, number_of
 
 log = logging.getLogger(__name__)
@@ -25,35 +22,6 @@ log = logging.getLogger(__name__)
 CORPUS_FILE = "corpus.json"
 FORMAT_VERSION = 3
 """Rises when a unified folder of the version before cannot be read any more."""
-
-
-class Tally(BaseModel):
-    """What a corpus gave, or a part of it.
-
-    dropped: how many things were left out, by reason; cut: how many long ones were divided, by kind.
-    groups: characters of each group, of a corpus that has few large ones; None for others.
-    """
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    documents: int = 0
-    sentences: int = 0
-    words: int = 0
-    characters: int = 0
-    dropped: dict[str, int] = Field(default_factory=Counter)
-    cut: dict[str, int] = Field(default_factory=Counter)
-    groups: dict[str, int] | None = None
-
-    def count(self, document: Document) -> Document:
-        """Count a document that is kept; gives it back."""
-        characters = sum(map(len, document.sentences))
-        self.documents += 1
-        self.sentences += len(document.sentences)
-        self.words += document.words
-        self.characters += characters
-        if self.groups is not None:
-            self.groups[document.group] = self.groups.get(document.group, 0) + characters
-        return document
 
 
 class UnifiedCorpus(Tally):
@@ -86,43 +54,26 @@ def add_up(figures: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return dict(sorted(total.items()))
 
 
-def corpus_of(name: str, settings: Mapping[str, Any], parts: Iterable[Part]) -> UnifiedCorpus:
-    """A corpus of its parts, in their order; their figures are a `Tally`'s.
-
-    Raises:
-        UserError: it has no document.
-    """
-    parts = list(parts)
-    shards = {Path(file).name: stamp for part in parts for file, stamp in part.files.items()}
-    figures = add_up(part.figures for part in parts)
-    corpus = UnifiedCorpus(name=name, settings=dict(settings), shards=shards, **figures)
-    if not corpus.documents:
-        raise UserError(
-            f"{name}: no document is left: add text, or lower --min_words, and add --overwrite. Dropped: "
-            f"{counted(corpus.dropped)}"
-        )
-    return corpus
-
-
 def write_corpus(folder: Path, corpus: UnifiedCorpus) -> None:
     """Write `corpus.json`, which declares a folder complete."""
     write_checked(folder / CORPUS_FILE, corpus.model_dump(mode="json"))
 
 
 def read_corpus(folder: Path) -> UnifiedCorpus:
-    """Read a unified folder's `corpus.json` and check that its shards are there.
-
-    Raises:
-        UserError: the folder is missing, unfinished or of another version, or a shard has another size.
-    """
+    """Read a unified folder's `corpus.json` and check that its shards are there, of their sizes."""
     how = f"Make it with: python data-preprocessing/{folder.parent.name}/preprocess.py --out {folder}"
     corpus = read_record(folder / CORPUS_FILE, UnifiedCorpus, f"{how}, and with --overwrite", FORMAT_VERSION)
     if corpus is None:
         found = f"no {CORPUS_FILE}: it is unfinished" if folder.is_dir() else "no folder"
         raise UserError(f"{folder}: expected a corpus in the unified format, found {found}. {how}")
     for shard, stamp in corpus.shards.items():
-        check_size(folder / shard, stamp, CORPUS_FILE, how)
+        check_size(folder / shard, stamp, how)
     return corpus
+
+
+def write_shard(path: Path, documents: Iterable[Document], tally: Tally) -> Made:
+    """Write a part's only file of documents, and count them."""
+    return {path: write_documents(path, map(tally.count, documents))}, tally.model_dump()
 
 
 def write_unified(
@@ -142,19 +93,22 @@ def write_unified(
         settings: all that decides its content, for `corpus.json`, which has no `origin`: paths of this machine.
         works: by their parts' names; their figures are those of a `Tally`.
         share: of the works, that an array job does, which leaves the rest and `corpus.json` to others.
-
-    Raises:
-        UserError: nothing is left, a part failed, or the folder is another run's.
     """
     begin = time.monotonic()
     facts = {"format_version": FORMAT_VERSION, "corpus": name, **settings, **origin}
     results = [*(out / shard_name(number) for number in range(len(works))), out / CORPUS_FILE]
-    in_use: InUse = "refuse" if share is None else "share"
-    with open_parts(out / PARTS, "preprocess.py", facts, results, in_use, overwrite) as parts:
+    with open_parts(out / PARTS, "preprocess.py", facts, results, "share" if share else "refuse", overwrite) as parts:
         made = make_parts(parts, works, workers, name, share)
         if share is not None:
             return None
-        corpus = corpus_of(name, settings, made.values())
+        shards = {Path(file).name: stamp for part in made.values() for file, stamp in part.files.items()}
+        figures = add_up(part.figures for part in made.values())
+        corpus = UnifiedCorpus(name=name, settings=dict(settings), shards=shards, **figures)
+        if not corpus.documents:
+            raise UserError(
+                f"{name}: no document is left: add text, or lower --min_words, and add --overwrite. Dropped: "
+                f"{counted(corpus.dropped)}"
+            )
         if (out / CORPUS_FILE).exists() and read_corpus(out) == corpus:
             log.info("%s: already finished, nothing to do", out)
             return corpus

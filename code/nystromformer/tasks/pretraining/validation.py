@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from nystromformer.config import ExperimentConfig
-from nystromformer.data.dataset import Dataset, verify
-from nystromformer.data.manifest import SPLITS
+from nystromformer.data.dataset import SPLITS, Dataset, verify
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, read_record, write_checked
 from nystromformer.interop.formats.source import check_finite_weights

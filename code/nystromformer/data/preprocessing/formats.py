@@ -1,21 +1,31 @@
-"""The corpora's own formats: what their files are called, and how documents are read from them."""
+"""The corpora's own formats: what their files are called, how documents are read from them, and a corpus' way to its
+unified folder.
+
+Each chunk of files gives one file of documents, made by one process, which reads the chunk as a stream: it holds a line
+and a document, or of books a group of them.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import html
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import chain, islice
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nystromformer.data.preprocessing.corpora.files import OpenFile
-from nystromformer.data.preprocessing.corpora.text import cut_document, decode, documents_of
-from nystromformer.data.preprocessing.corpus import Document
-from nystromformer.data.preprocessing.unified import Tally
+from nystromformer.data.hub import corpus_rows, open_corpus
+from nystromformer.data.preprocessing.corpus import Document, Tally, cut_document, decode, documents_of
+from nystromformer.data.preprocessing.files import OpenFile, divide, find_files
+from nystromformer.data.preprocessing.pool import Made, Work
+from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name, write_shard, write_unified
+from nystromformer.errors import UserError
 from nystromformer.files.reading import half_character
 
 
@@ -69,10 +79,6 @@ class Format:
     rows: Callable[[Iterable[tuple[str, str]], Rules, Tally], Iterator[Document]] = text_rows
     cut: bool = False
     few_groups: bool = False
-
-    def tally(self) -> Tally:
-        """What a part gave, before it gave anything."""
-        return Tally(groups={} if self.few_groups else None)
 
 
 _DOC = re.compile(rb'<doc id="(?P<id>[^"]*)"(?:[^>]*? title="(?P<title>.*?)")?[^"]*>$')
@@ -254,3 +260,47 @@ FORMATS = {
     )
 }
 """Those of the paper's corpora; another corpus' script brings its own."""
+
+
+Part = list[OpenFile] | tuple[int, int]
+"""Of a corpus: some files, or a part of a data set by its number and how many there are."""
+
+
+def unify(
+    source: Path,
+    out: Path,
+    format: Format,
+    rules: Rules,
+    workers: int = 1,
+    overwrite: bool = False,
+    share: slice | None = None,
+) -> UnifiedCorpus | None:
+    """Make a corpus' unified folder; further arguments are those of `write_unified`."""
+    parts: list[Part]
+    if rules.hub:
+        rows, state = open_corpus(rules.hub)
+        place, parts = rules.hub, [(part, rows.num_shards) for part in range(rows.num_shards)]
+    else:
+        if source.resolve() == out.resolve():
+            raise UserError(f"--out {out}: this folder holds the corpus itself: choose another folder")
+        names = find_files(source, format.pattern, format.looks)
+        facts = [(name, (status := (source / name).stat()).st_size, status.st_mtime_ns) for name in names]
+        if not any(size for _, size, _ in facts):
+            raise UserError(f"{source}: expected {format.looks}, found only empty files")
+        parts = [*divide(source, names, format.cut)]
+        place, state = str(source.resolve()), hashlib.sha256(repr(facts).encode()).hexdigest()
+    works: dict[str, Work[Made]] = {
+        (shard := out / shard_name(number)).stem: partial(_make_shard, shard, format, rules, part)
+        for number, part in enumerate(parts)
+    }
+    origin = {"source": place, "state of the source": state}
+    return write_unified(out, format.name, asdict(rules), origin, works, workers, overwrite, share)
+
+
+def _make_shard(shard: Path, format: Format, rules: Rules, part: Part) -> Made:
+    tally = Tally(groups={} if format.few_groups else None)
+    if isinstance(part, tuple):
+        documents = format.rows(corpus_rows(str(rules.hub), *part, rules.text_field), rules, tally)
+    else:
+        documents = chain.from_iterable(format.read(file, rules, tally) for file in part)
+    return write_shard(shard, documents, tally)
