@@ -74,7 +74,7 @@ nitpick_ignore = [
     *(
         ("py:class", f"nystromformer.{name}")
         for name in (
-            *("config.attention.base.AttentionConfig", "config.attention.nystrom.NystromConfig"),
+            *("config.attention.base.AttentionConfig", "config.attention.methods.NystromConfig"),
             *("config.schema.ExperimentConfig", "errors.UserError", "training.device.Device"),
             *("tasks.finetuning.examples.Examples", "tasks.documents.recipe.Recipe", "files.writing.FileStamp"),
             *("model.finetuning.ClassificationModel", "model.build.PretrainingModel", "attention.mask.Order"),

@@ -10,8 +10,7 @@ from attention_cases import DIM, HEADS, bigbird, qkv, random_mask, suffix_mask
 from torch import Tensor
 
 from nystromformer.attention import AttentionMask, create_attention, reference
-from nystromformer.attention.bigbird import BigBirdAttention
-from nystromformer.attention.random_blocks import random_blocks
+from nystromformer.attention.bigbird import BigBirdAttention, random_blocks
 
 
 def module_of(**parameters: Any) -> BigBirdAttention:

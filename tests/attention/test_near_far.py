@@ -5,7 +5,7 @@ import torch
 from attention_cases import DIM, HEADS, qkv, random_mask, suffix_mask
 
 from nystromformer.attention import Attention, create_attention, reference
-from nystromformer.attention.choice import greatest
+from nystromformer.attention.decisions import greatest
 
 NEAR = {"block_size": 8, "num_landmarks": 4, "num_selected": 2}
 

@@ -1,7 +1,6 @@
 """What holds for Nyström attention alone."""
 
 import itertools
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -126,26 +125,18 @@ def test_input_no_longer_than_the_landmarks_needs_no_inverse(masked: bool, monke
         attention(*qkv(2, 17, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
 @pytest.mark.parametrize(
-    ("segments", "length"),
-    [
-        *(("valid", length) for length in (5, 8, 40, 43)),
-        *((segments, length) for segments in ("padded", "padded_unmasked") for length in (8, 40)),
-    ],
+    ("segments", "length"), [("valid", 43), ("valid", 40), ("padded", 40), ("padded_unmasked", 40)]
 )
-def test_the_factors_multiply_to_the_output(segments: str, length: int, masked: bool) -> None:
+def test_the_factors_multiply_to_the_output(segments: str, length: int) -> None:
     q, k, v = qkv(3, length, dtype=torch.float64)
-    keep = random_mask(3, length) if masked else None
-    if keep is not None:
-        keep[0] = False
     attention = nystrom(num_landmarks=8, segments=segments).double()
-    factors = attention.factors(q, k, keep)
+    factors = attention.factors(q, k)
     assert [tuple(f.shape) for f in factors] == [(3, HEADS, length, 8), (3, HEADS, 8, 8), (3, HEADS, 8, length)]
     product = factors.queries_BHNM @ factors.inverse_BHMM @ factors.keys_BHMN @ v
-    torch.testing.assert_close(product, attention(q, k, v, keep), rtol=1e-8, atol=1e-9)
-    if length <= 8:
-        torch.testing.assert_close(product, reference.softmax_attention(q, k, v, keep), rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(product, attention(q, k, v), rtol=1e-8, atol=1e-9)
+    with pytest.raises(ValueError, match=r"num_landmarks = 8 tokens get exact attention, not factors: .* found 8"):
+        attention.factors(q[:, :, :8], k[:, :, :8])
 
 
 def test_segments_are_near_equal_and_skip_padding() -> None:
@@ -159,6 +150,13 @@ def test_segments_are_near_equal_and_skip_padding() -> None:
     x = torch.randn(5, HEADS, 61, DIM, dtype=torch.float64)
     expected = reference.segment_means(x[2, 0][keep[2]], 8)
     torch.testing.assert_close(segment_means(x, segments)[2, 0], expected)
+
+
+def test_segment_means_of_bfloat16_are_of_float32() -> None:
+    x = qkv(1, 4096, dtype=torch.bfloat16)[0].detach()
+    means = segment_means(x, Segments.of_length(1, 4096, 8, x.device))
+    assert means.dtype == torch.float32
+    torch.testing.assert_close(means.double(), x.double().unflatten(2, (8, 512)).mean(3), rtol=0, atol=1e-6)
 
 
 def hugging_face(num_landmarks: int, length: int) -> NystromformerSelfAttention:
@@ -215,42 +213,22 @@ def test_fixed_segments_refuse_a_length_that_does_not_divide() -> None:
         nystrom(num_landmarks=8, segments="padded")(*qkv(1, 30))
 
 
-def all_ones(shape: tuple[int, ...]) -> Tensor:
-    """What a sum's backward hands on: one number, seen everywhere."""
-    return torch.ones(()).expand(shape)
-
-
-def one_for_all_tokens(shape: tuple[int, ...]) -> Tensor:
-    """What the backward of a sum over the tokens hands on."""
-    B, H, N, D = shape
-    return torch.randn(B, H, 1, D, generator=torch.Generator().manual_seed(2)).expand(B, H, N, D)
-
-
-@pytest.mark.parametrize("upstream", [all_ones, one_for_all_tokens])
 @pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
-def test_gradients_that_are_views_of_fewer_numbers_reach_the_cpu_convolution_as_copies(
-    upstream: Callable[[tuple[int, ...]], Tensor], masked: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sums_gradient_reaches_the_cpu_convolution_as_a_copy(masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one number, seen everywhere: such views are convolved at a tenth of the speed."""
     skip = nystrom(conv_kernel_size=5).skip
     assert skip is not None
     _, other, v = qkv(2, 40)
-    keep = AttentionMask(random_mask(2, 40)) if masked else None
-    inputs = (v, other, skip.weight)
-    view = upstream(tuple(v.shape))
-    expected = torch.autograd.grad(skip(v, other, keep), inputs, view.contiguous())
+    out = skip(v, other, AttentionMask(random_mask(2, 40)) if masked else None)
     seen: list[Tensor] = []
 
     def convolve(x: Tensor, weight: Tensor) -> Tensor:
         seen.append(x)
         return _convolve_channels(x, weight)
 
-    out = skip(v, other, keep)
     monkeypatch.setattr("nystromformer.attention.skip._convolve_channels", convolve)
-    gradients = torch.autograd.grad(out, inputs, view)
-    for a, b in zip(gradients, expected, strict=True):
-        torch.testing.assert_close(a, b)
+    torch.autograd.grad(out.sum(), v)
     (gradient,) = seen
-    assert all(gradient.stride())
     assert gradient.untyped_storage().nbytes() >= 4 * gradient.numel()
 
 

@@ -8,8 +8,8 @@ from attention_cases import DIM, HEADS, qkv
 from torch import Tensor
 
 from nystromformer.attention import parts
-from nystromformer.attention.bias import finite_bias
 from nystromformer.attention.parts import Keys
+from nystromformer.attention.scores import finite_bias
 
 SIZE, AROUND, BLOCKS = 4, 1, 6
 LENGTH = SIZE * BLOCKS - 1

@@ -17,7 +17,7 @@ FILES = {
     ],
     "An attention": [
         "sigmoid.py",
-        "code/nystromformer/attention/reference/mixtures.py",
+        "code/nystromformer/attention/reference.py",
         "tests/support/attention_cases.py",
     ],
     "A task on tables": [
@@ -67,11 +67,10 @@ def test_an_attention_is_added_as_the_page_says(project: Path) -> None:
     _, _, *derived, contract, others = commands(examples)
     apply(examples[1:], project)
     imports, config, module = re.split(r"\n\n\n(?=class )", examples[0].text)
-    imports = imports.replace("config import AttentionConfig", "config.attention.sigmoid import SigmoidConfig")
+    imports = imports.replace("config import AttentionConfig", "config.attention.methods import SigmoidConfig")
     package = project / "code" / "nystromformer"
-    lines = ['"""Sigmoid attention."""', "from typing import Literal", "from pydantic import Field"]
-    above = "\n\n".join([*lines, "from .base import AttentionConfig"])
-    (package / "config" / "attention" / "sigmoid.py").write_text(f"{above}\n\n\n{config}\n")
+    methods = package / "config" / "attention" / "methods.py"
+    methods.write_text(f"{methods.read_text()}\n\n{config}\n")
     (package / "attention" / "sigmoid.py").write_text(f"{imports}\n\n\n{module}")
     for words in derived:
         run(words, project)

@@ -61,7 +61,7 @@ def test_every_attention_by_its_name(attention: str) -> None:
 def test_what_is_not_looked_at_is_not_projected() -> None:
     assert NystromAttention(E, H).qkv.out_features == 3 * E
     assert NystromAttention(E, H, attention="reformer").qkv.out_features == 2 * E
-    assert NystromAttention(E, H, attention="synthesizer", kind="random", max_length=40).qkv.out_features == E
+    assert NystromAttention(E, H, attention="synthesizer", max_length=40).qkv.out_features == 2 * E
 
 
 def test_options() -> None:

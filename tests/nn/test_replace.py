@@ -16,7 +16,7 @@ from torch.nn.utils import parametrizations, prune
 
 from nystromformer.attention import Attention
 from nystromformer.config import ATTENTIONS, NystromConfig
-from nystromformer.config.attention.near_far import NearFarConfig
+from nystromformer.config.attention.methods import NearFarConfig
 from nystromformer.nn import MultiheadAttention, NystromAttention, replace_attention
 
 B, H, N, E, M = 3, 4, 10, 32, 16

@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,10 @@ from torch import Tensor, nn
 from nystromformer.attention import Attention, AttentionMask, NystromAttention, create_attention, reference
 from nystromformer.attention.base import Holds
 from nystromformer.attention.bigbird import BigBirdAttention
-from nystromformer.attention.linformer import LinformerAttention
 from nystromformer.attention.local import LocalAttention
 from nystromformer.attention.reformer import ReformerAttention
 from nystromformer.attention.registry import register_from_file
 from nystromformer.attention.sparse import SparseAttention
-from nystromformer.attention.synthesizer import SynthesizerAttention
 from nystromformer.config.attention_text import parse_attention
 
 HEADS, DIM = 2, 8
@@ -78,11 +75,10 @@ class Case:
     name: str
     oracle: Oracle
     parameters: dict[str, Any] = field(default_factory=dict)
-    longest: int = LONGEST
 
     def build(self, dtype: torch.dtype = torch.float32) -> Attention:
         torch.manual_seed(1)
-        sizes = {"num_heads": HEADS, "head_dim": DIM, "max_length": self.longest}
+        sizes = {"num_heads": HEADS, "head_dim": DIM, "max_length": LONGEST}
         module = create_attention(self.name, **sizes, **self.parameters).to(dtype)
         return SharedFromTwo(module) if module.needs.shared_query_key else module
 
@@ -109,38 +105,16 @@ def oracle_of(function: Callable[..., Tensor], *names: str, **own_names: str) ->
 
 _softmax = oracle_of(reference.softmax_attention)
 _linear = oracle_of(reference.linear_attention)
-_performer = oracle_of(reference.performer_attention, "kernel", features="features_MD")
+_performer = oracle_of(reference.performer_attention, features="features_MD")
+_linformer = oracle_of(reference.linformer_attention, keys_GKL="key_projection_GKL", values_GKL="value_projection_GKL")
 _piecewise = oracle_of(reference.piecewise_attention, keys_HSD="key_weight_HSD", values_HSD="value_weight_HSD")
+_synthesizer = oracle_of(reference.synthesizer_attention, "weight_HLD")
 _sinkhorn = oracle_of(reference.sinkhorn_attention, "block_size", "iterations", "temperature")
 _longformer = oracle_of(reference.longformer_attention, "window", num_first="num_global_tokens")
 _near_far = oracle_of(
-    reference.near_far_attention,
-    *("block_size", "neighbours", "num_selected", "num_blocks"),
-    num_groups="num_landmarks",
+    reference.near_far_attention, "block_size", "neighbours", "num_landmarks", "num_selected", "num_blocks"
 )
-_mra = oracle_of(
-    reference.mra_attention,
-    *("block_size", "num_blocks", "neighbours", "choice"),
-    num_first="num_first_blocks",
-)
-
-
-def _linformer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
-    assert isinstance(module, LinformerAttention)
-    keys, values = module.key_projection_GKL, module.value_projection_GKL
-    return reference.linformer_attention(q, k, v, keep, keys_GKL=keys, values_GKL=keys if values is None else values)
-
-
-def _synthesizer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
-    assert isinstance(module, SynthesizerAttention)
-
-    def scores(qs: Tensor, head: int) -> Tensor:
-        n = len(qs)
-        if module.config.kind == "dense":
-            return qs.clamp(min=0) @ module.weight_HLD[head, :n].double().T
-        return module.scores_HLL[head].double()[:n, :n]
-
-    return reference.synthesizer_attention(q, k, v, keep, scores=scores)
+_mra = oracle_of(reference.mra_attention, "block_size", "num_blocks", "neighbours", "choice")
 
 
 def _local(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
@@ -182,25 +156,21 @@ def _reformer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor |
     assert isinstance(module, SharedFromTwo)
     core = module.core
     assert isinstance(core, ReformerAttention)
-    sizes = core.config.model_dump(include={"chunk_length", "num_buckets", "across_buckets"})
+    sizes = core.config.model_dump(include={"chunk_length", "across_buckets"})
     return reference.reformer_attention(shared_of(q, k), v, keep, rotations=core.rotations_RDK, **sizes)
 
 
 def _nystrom(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, NystromAttention)
     config = module.config
-    rules = {
-        "segment_means": reference.segment_means,
-        "strided": reference.strided_tokens,
-        "kmeans": partial(reference.lloyd_centres, iterations=config.kmeans_iterations or 3),
-    }
+    rule = reference.strided_tokens if config.landmarks == "strided" else reference.segment_means
     sizes = {"num_landmarks": config.num_landmarks, "iterations": config.pinv_iterations}
-    return reference.nystrom_attention(q, k, v, keep, **sizes, landmarks=rules[config.landmarks])
+    return reference.nystrom_attention(q, k, v, keep, **sizes, landmarks=rule)
 
 
-def _case(id: str, oracle: Oracle, longest: int = LONGEST, **parameters: Any) -> Case:
+def _case(id: str, oracle: Oracle, **parameters: Any) -> Case:
     """A case of the attention that its id begins with."""
-    return Case(id, re.split("[+-]", id)[0], oracle, parameters, longest)
+    return Case(id, re.split("[+-]", id)[0], oracle, parameters)
 
 
 CASES = [
@@ -211,10 +181,8 @@ CASES = [
     _case("linear+conv", _linear, conv_kernel_size=3),
     _case("performer", _performer, num_features=12),
     _case("performer+conv", _performer, num_features=8, conv_kernel_size=3),
-    _case("performer-relu", _performer, num_features=12, kernel="relu"),
     _case("linformer", _linformer, projected_length=6),
     _case("linformer+conv", _linformer, projected_length=6, conv_kernel_size=3),
-    _case("linformer-shared", _linformer, projected_length=6, sharing="layer", share_keys_and_values=True),
     _case("conv_linformer", _piecewise, stride=4),
     _case("conv_linformer+conv", _piecewise, stride=5, conv_kernel_size=3),
     _case("local", _local, block_size=6),
@@ -237,16 +205,15 @@ CASES = [
     _case("longformer-windows", _longformer, window=8, num_global_tokens=0),
     _case("reformer", _reformer, chunk_length=6),
     _case("reformer+conv", _reformer, chunk_length=5, num_hashes=3, conv_kernel_size=3),
-    _case("reformer-across", _reformer, chunk_length=8, across_buckets=True, num_buckets=6),
+    _case("reformer-across", _reformer, chunk_length=8, across_buckets=True),
     _case("reformer-one", _reformer, chunk_length=1, num_hashes=1),
     _case("sinkhorn", _sinkhorn, block_size=6),
     _case("sinkhorn+conv", _sinkhorn, block_size=5, iterations=3, conv_kernel_size=3),
     _case("sinkhorn-sharp", _sinkhorn, block_size=8, iterations=10, temperature=0.1),
     _case("synthesizer", _synthesizer),
     _case("synthesizer+conv", _synthesizer, conv_kernel_size=3),
-    _case("synthesizer-random", _synthesizer, 512, kind="random"),
     _case("mra", _mra, block_size=4, num_blocks=2),
-    _case("mra+conv", _mra, block_size=3, num_blocks=5, neighbours=1, num_first_blocks=1, conv_kernel_size=3),
+    _case("mra+conv", _mra, block_size=3, num_blocks=5, neighbours=1, conv_kernel_size=3),
     _case("mra-query", _mra, block_size=4, num_blocks=2, choice="query"),
     _case("mra-block", _mra, block_size=4, num_blocks=3, choice="block"),
     _case("near_far", _near_far, block_size=4, num_landmarks=5, num_selected=3),
@@ -255,8 +222,6 @@ CASES = [
     _case("nystrom", _nystrom, num_landmarks=8),
     _case("nystrom+conv", _nystrom, num_landmarks=8, conv_kernel_size=5),
     _case("nystrom-strided", _nystrom, num_landmarks=8, landmarks="strided"),
-    _case("nystrom-kmeans", _nystrom, num_landmarks=8, landmarks="kmeans", conv_kernel_size=3),
-    _case("nystrom-1-kmeans", _nystrom, num_landmarks=7, landmarks="kmeans", kmeans_iterations=1),
     _case("nystrom-3-iterations", _nystrom, num_landmarks=5, pinv_iterations=3),
 ]
 

@@ -77,8 +77,7 @@ def main(capability: int, case: str) -> None:
         q, k, v = (torch.zeros(4, 12, 2 * M, D, dtype=getattr(torch, dtype), requires_grad=True) for _ in range(3))
         weight = torch.zeros(12, 1, K, 1, requires_grad=True)
         mask = AttentionMask(torch.ones(4, 2 * M, dtype=torch.bool))
-        ranges = mask.ranges(M)
-        rows = (mask.keep_BN, ranges.bounds_BM1, ranges.counts_BM, ranges.lengths_B, ranges.first_BM, ranges.ids_BN)
+        rows = (mask.keep_BN, *mask.ranges(M))
         out = nystrom_attention(q, k, v, *(rows if masked else (None,) * 6), weight, M, 6)[0]
         out.backward(torch.zeros_like(out))
         for name, compiled in kernels:

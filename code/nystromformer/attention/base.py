@@ -6,7 +6,6 @@ Shapes: B batch, H heads, N tokens, D head dim.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Self
 
 import torch
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.skip import ConvolutionSkip
 from nystromformer.attention.tracing import without_autocast
-from nystromformer.attention.weights import chosen, columns_of, mean_row_of, rows_of, without_graph
 from nystromformer.config.attention import AttentionConfig
 
 
@@ -25,10 +23,8 @@ class Needs:
 
     shared_query_key: bool = False
     """Queries and keys are one tensor: no key projection is built."""
-    no_query: bool = False
-    """Queries are not looked at: no projection is built for them, and any tensor of their shape will do."""
     no_key: bool = False
-    """The same of the keys."""
+    """Keys are not looked at: no projection is built for them, and any tensor of their shape will do."""
     max_length: bool = False
     """Parameters are learned for a length: longer input is refused."""
     layer_sharing: bool = False
@@ -70,20 +66,15 @@ class Attention(nn.Module, ABC):
             any others, as the authors' classification code does; a mask is then only checked.
         num_heads: H, the number of heads of q, k and v.
         head_dim: D, the width of a head; scores are scaled by 1/√D.
-
-    Raises:
-        ValueError: no head or no width.
     """
 
     config: AttentionConfig
     needs: Needs = Needs()
-    """The class's: what must be known before a module is built (`max_length`). A module's may ask for more."""
 
     def __init__(self, config: AttentionConfig, num_heads: int, head_dim: int) -> None:
         super().__init__()
-        for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, found {value!r:.40}")
+        if num_heads < 1 or head_dim < 1:
+            raise ValueError(f"num_heads and head_dim must be at least 1, found {num_heads} and {head_dim}")
         self.config = config
         self.num_heads = num_heads
         self.head_dim = head_dim
@@ -128,75 +119,51 @@ class Attention(nn.Module, ABC):
         mask = self._applied(mask, q)
         if q.shape[0] == 0:
             return v * 1  # no row to attend in
-        if mask is None:
-            out = self.attend(q, k, v, None)
-            return out if self.skip is None else self.skip(v, out)
+        if (fused := self.by_kernels(q, k, v, mask)) is not None:
+            return fused
         q, k, v = self._zeroed(q, k, v, mask)
         out = self.attend(q, k, v, mask)
-        return mask.zeroed(out) if self.skip is None else self.skip(v, out, mask)
+        if self.skip is None:
+            return out if mask is None else mask.zeroed(out)
+        total: Tensor = self.skip(v, out, mask)
+        return total
 
-    @without_graph
     def weights(
-        self,
-        q: Tensor,
-        k: Tensor,
-        mask: Tensor | AttentionMask | None = None,
-        *,
-        queries: Sequence[int] | None = None,
-        keys: Sequence[int] | None = None,
+        self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None, *, queries: Sequence[int]
     ) -> Tensor:
-        """Rows or columns of the attention matrix that the method stands for, for heatmaps: how much chosen tokens
-        attend to all, or all to chosen ones. They are of the method as it computes, so approximated ones may be
-        negative and need not sum to one. The convolution has no part in them. No N x N matrix is formed: for a few
-        tokens it takes the time and memory of a forward and a backward.
+        """Rows of the attention matrix that the method stands for, for heatmaps: how much chosen tokens attend to all.
+        They are of the method as it computes, so approximated ones may be negative and need not sum to one. The
+        convolution has no part in them. No N x N matrix is formed: for a few tokens it takes the time and memory of a
+        forward and a backward.
 
         Args:
             q, k: (B, H, N, D).
             mask: as in `forward`.
             queries: positions of the tokens whose rows are asked for.
-            keys: positions of the tokens whose columns are asked for.
 
         Returns:
-            Of `queries` (B, H, queries, N), of `keys` (B, H, N, keys), without a graph, in float32 or wider; zero
-            where a token is masked, unless `ignore_mask`.
+            (B, H, queries, N), without a graph, in float32 or wider; zero where a token is masked, unless
+            `ignore_mask`.
 
         Raises:
-            ValueError: as `forward`; both or neither of `queries` and `keys`, or positions beyond the input; a method
-                that has no such matrix.
+            ValueError: as `forward`; a method that has no such matrix.
         """
-        q, k, mask = self._ready_for_weights(q, k, mask)
-        if (queries is None) == (keys is None):
-            raise ValueError("expected either queries or keys: the positions of the tokens whose weights to return")
-        with without_autocast(q):
-            if queries is not None:
-                rows = chosen(queries, "queries", q.shape[2])
-                if not len(q):
-                    return q.new_zeros(*q.shape[:2], len(rows), q.shape[2])
-                return self.rows_of_weights(q, k, mask, rows)
-            columns = chosen(keys or (), "keys", q.shape[2])
-            if not len(q):
-                return q.new_zeros(*q.shape[:3], len(columns))
-            return columns_of(lambda v: self._masked(q, k, v, mask), q, columns)
+        with torch.inference_mode(False), torch.no_grad(), without_autocast(q):
+            return self.rows_of_weights(*self._ready_for_weights(q, k, mask), list(queries))
 
-    @without_graph
     def mean_weights(self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None) -> Tensor:
         """How much each token is attended to: the mean over the valid queries of what `weights` says of them, in the
         time and memory of one forward and backward, however many tokens there are.
 
         Returns:
             (B, H, N), without a graph, in float32 or wider; zero where a token is masked, unless `ignore_mask`.
-
-        Raises:
-            ValueError: as `weights`.
         """
-        q, k, mask = self._ready_for_weights(q, k, mask)
-        share_BN = torch.full_like(q[:, 0, :, 0], 1 / q.shape[2])
-        if mask is not None:
-            share_BN = mask.keep_BN.to(q.dtype) / mask.lengths_B.clamp(min=1)[:, None]
-        if not len(q):
-            return q.new_zeros(q.shape[:3])
-        with without_autocast(q):
-            return mean_row_of(lambda v: self._masked(q, k, v, mask), q, share_BN)
+        with torch.inference_mode(False), torch.no_grad(), without_autocast(q):
+            q, k, mask = self._ready_for_weights(q, k, mask)
+            share_BN = torch.full_like(q[:, 0, :, 0], 1 / q.shape[2])
+            if mask is not None:
+                share_BN = mask.keep_BN.to(q.dtype) / mask.lengths_B.clamp(min=1)[:, None]
+            return self._sums_of_rows(q, k, mask, share_BN[..., None])[:, :, 0]
 
     def _ready_for_weights(
         self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None
@@ -214,17 +181,43 @@ class Attention(nn.Module, ABC):
         q, k = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k))
         if applied is not None:
             applied = applied.copied()
-            q, k, _ = self._zeroed(q, k, q, applied)
+        q, k, _ = self._zeroed(q, k, q, applied)
         return q, k, applied
 
     def rows_of_weights(self, q: Tensor, k: Tensor, mask: AttentionMask | None, queries: list[int]) -> Tensor:
         """`weights` of queries, (B, H, queries, N), for methods that know a shorter way than all queries' attention."""
-        return rows_of(lambda v: self._masked(q, k, v, mask), q, queries)
+        ones_1NQ = q.new_zeros(1, q.shape[2], len(queries))
+        ones_1NQ[:, queries, range(len(queries))] = 1
+        return self._sums_of_rows(q, k, mask, ones_1NQ)
+
+    def _sums_of_rows(self, q: Tensor, k: Tensor, mask: AttentionMask | None, shares_BNQ: Tensor) -> Tensor:
+        """Sums of the matrix' rows, (B, H, Q, N). Whatever the method, its output is A V with an A that depends on Q
+        and K alone, and what learned values add: so a row of A is the gradient of one token's output with respect to
+        V, and each channel of the head carries one.
+
+        Args:
+            shares_BNQ: (B or 1, N, Q), what each row counts in each sum.
+        """
+        with torch.enable_grad():
+            v = torch.zeros_like(q).requires_grad_()
+            out = self.attend(*self._zeroed(q, k, v, mask), mask) if len(q) else v * 1
+            out = out if mask is None else mask.zeroed(out)
+        parts = []
+        for shares_BNE in shares_BNQ.split(q.shape[3], dim=2):
+            upstream = torch.zeros_like(out)
+            upstream[..., : shares_BNE.shape[2]] = shares_BNE[:, None].to(out.dtype)
+            (gradient,) = torch.autograd.grad(out, v, upstream, retain_graph=True)
+            parts.append(gradient[..., : shares_BNE.shape[2]])
+        return torch.cat(parts, dim=3).mT
 
     @abstractmethod
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         """The method itself. V, and where `zeroes_masked_query_key` Q and K, arrive zeroed at masked positions;
         what is returned there is overwritten with zeros."""
+
+    def by_kernels(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor | None:
+        """The whole of `forward` by fused kernels, of methods that have some; None where they do not compute this."""
+        return None
 
     def share(self, first: Self) -> None:
         """Take another layer's parameters for those that layers share; `first` is an attention of the same config."""
@@ -234,14 +227,10 @@ class Attention(nn.Module, ABC):
         a function of the module's seed and the step.
         """
 
-    def _masked(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
-        """The method without the convolution."""
-        if mask is None:
-            return self.attend(q, k, v, None)
-        return mask.zeroed(self.attend(*self._zeroed(q, k, v, mask), mask))
-
-    def _zeroed(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> tuple[Tensor, Tensor, Tensor]:
+    def _zeroed(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> tuple[Tensor, Tensor, Tensor]:
         """Zeros, not only weights of zero: a masked key of 1e30 would make its score inf, and inf - inf is NaN."""
+        if mask is None:
+            return q, k, v
         v = mask.zeroed(v)
         if self.needs.shared_query_key:
             q = k = mask.zeroed(q)
@@ -278,15 +267,3 @@ class Attention(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         return f"{self.config!r}, num_heads={self.num_heads}, head_dim={self.head_dim}"
-
-
-def default_scale(head_dim: int) -> float:
-    """1/√D, the scale of eq. 2."""
-    return float(head_dim) ** -0.5
-
-
-def written_out(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """softmax(QKᵀ/√D + bias)V of tensors with any number of dimensions, for exported programs: ONNX's converter takes
-    fused attention of four alone.
-    """
-    return torch.softmax(q @ k.mT * default_scale(q.shape[-1]) + bias, -1) @ v

@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nystromformer.attention.bias import infinite_bias
 from nystromformer.attention.tracing import is_transforming
 
 _SLOTS_STEP = 16
@@ -76,28 +75,11 @@ class GlobalTokens(NamedTuple):
         _, H, N, D = out_BHND.shape
         own_BGX = own_BHGD.transpose(1, 2).flatten(2)
         places_BG = torch.where(self.there_BG, self.places_BG, N)  # N: a place that is cut off again
-        # Padding of three sizes, for the reason that blocks.py gives.
+        # Padding of three sizes, for the reason that grid.py gives.
         out_BLX = F.pad(out_BHND.transpose(1, 2).flatten(2), (0, 0, 0, 1))
         scatter = out_BLX.scatter if is_transforming() else out_BLX.scatter_  # the padded copy needs no second one
         out_BLX = scatter(1, places_BG[:, :, None].expand_as(own_BGX), own_BGX)
         return out_BLX[:, :N].unflatten(2, (H, D)).transpose(1, 2)
-
-
-def attend_from_global(q_BHGD: Tensor, k_BHND: Tensor, v_BHND: Tensor, lengths_B: Tensor | None) -> Tensor:
-    """softmax over all valid tokens of a row, for the queries of its global tokens.
-
-    Args:
-        lengths_B: as of `RowsAttention.attend_rows`.
-
-    Returns:
-        (B, H, G, D); for a row without valid tokens what stands at its first place.
-    """
-    if lengths_B is None:
-        return F.scaled_dot_product_attention(q_BHGD, k_BHND, v_BHND)
-    N = k_BHND.shape[2]
-    keys_BN = torch.arange(N, device=lengths_B.device) < lengths_B.clamp(min=1)[:, None]
-    bias_B11N = infinite_bias(keys_BN, q_BHGD.dtype)[:, None, None]
-    return F.scaled_dot_product_attention(q_BHGD, k_BHND, v_BHND, attn_mask=bias_B11N)
 
 
 def _slots(marked_BN: Tensor, num_first: int, capacity: int, can_look: bool) -> tuple[Tensor, Tensor]:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nystromformer.attention.bias import never
 from nystromformer.attention.landmarks import Cut
 from nystromformer.attention.parts import Keys
+from nystromformer.attention.scores import never
 from nystromformer.attention.tracing import is_exporting
 
 

@@ -99,9 +99,7 @@ def chunks_of(lengths_B: Tensor, size: int) -> Tensor:
     return ((lengths_B + size - 1) // size).clamp(min=1)
 
 
-def buckets_of(
-    q_BNHD: Tensor, rotations_RDK: Tensor, own_B: Tensor | None, chunks: int, num_buckets: int | None
-) -> Tensor:
+def buckets_of(q_BNHD: Tensor, rotations_RDK: Tensor, own_B: Tensor | None, chunks: int) -> Tensor:
     """argmax([xR; −xR]) (section 2, "Locality sensitive hashing") in each round, (R, B, N, H) int64.
 
     A row of c chunks has 2c buckets, told apart by the first c columns of R; where these are too many, by two hashes of
@@ -110,23 +108,22 @@ def buckets_of(
     Args:
         own_B: c; None: `chunks` for all.
         chunks: the most that a row may have.
-        num_buckets: for all rows of more than one chunk, if given.
     """
-    few = MOST_COLUMNS if num_buckets is None else rotations_RDK.shape[2]
-    columns = chunks if num_buckets is None else num_buckets // 2
-    rounds = []
-    if own_B is None or num_buckets is not None:
-        first: int | Tensor = columns if columns <= few else _root(columns)
-        second: int | Tensor = 0 if columns <= few else _root(columns)
+    if chunks == 1:
+        return torch.zeros((len(rotations_RDK), *q_BNHD.shape[:3]), dtype=torch.int64, device=q_BNHD.device)
+    few, rounds = MOST_COLUMNS, []
+    if own_B is None:
+        first: int | Tensor = chunks if chunks <= few else _root(chunks)
+        second: int | Tensor = 0 if chunks <= few else _root(chunks)
     else:
-        roots_B = (own_B / 2).double().sqrt().ceil().long().clamp(max=MOST_COLUMNS)
+        roots_B = (own_B / 2).double().sqrt().ceil().long().clamp(max=few)
         first = torch.where(own_B <= few, own_B, roots_B)
         second = torch.where(own_B <= few, 0, roots_B)
-    widest = min(columns, few) if isinstance(first, Tensor) else first
-    for rotation_DK in rotations_RDK:
+    widest = min(chunks, few) if isinstance(first, Tensor) else first
+    for rotation_DK in rotations_RDK.to(q_BNHD.dtype):
         buckets_BNH = _hash(q_BNHD, rotation_DK[:, :widest], first)
-        if columns > few:
-            more = _hash(q_BNHD, rotation_DK[:, few : few + _root(columns)], second)
+        if chunks > few:
+            more = _hash(q_BNHD, rotation_DK[:, few : few + _root(chunks)], second)
             size = first[:, None, None] if isinstance(first, Tensor) else first
             buckets_BNH = buckets_BNH + 2 * size * more
         rounds.append(buckets_BNH)

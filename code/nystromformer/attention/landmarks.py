@@ -5,20 +5,12 @@ Shapes: B batch, H heads, N tokens, M landmarks, D head dim.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from nystromformer.attention.bias import infinite_bias
-from nystromformer.attention.tracing import is_transforming
-
-# Devices that add rows into a table in no fixed order (atomic additions), so that no two runs are alike. There each
-# segment gathers its tokens instead, at most ceil(N/M) of them by the shape alone: sums in a fixed order, without a
-# sort or a wait for the device, for a copy of the tokens. On a CPU index_add has one order, and reads them once.
-_GATHERED_ON = ("cuda",)
+from nystromformer.attention.scores import infinite_bias
 
 
 class Cut:
@@ -59,8 +51,7 @@ class ShortRows(NamedTuple):
     """(B, M) int64: positions of a row's first M valid tokens, zero where it has fewer."""
 
 
-@dataclass(frozen=True, eq=False)
-class Segments:
+class Segments(NamedTuple):
     """Which segment each token belongs to.
 
     The valid tokens of a row are cut as `Cut` says: no segment spans padding.
@@ -72,47 +63,30 @@ class Segments:
     """(B, M) int64: tokens of each segment."""
     short: ShortRows | None
     """None where no row can have fewer valid tokens than landmarks."""
-    tokens_BML: Tensor | None
-    """(B, M, L) int64: where a segment's tokens are among the B·N, behind them any other; None where each token is
-    added to its segment instead."""
 
     @staticmethod
     def of_length(batch: int, length: int, num_landmarks: int, device: torch.device) -> Segments:
         """Segments of rows whose N > M tokens all count."""
         positions_BN = torch.arange(length, device=device).expand(batch, length)
         cut = Cut(torch.full((1,), length, device=device), num_landmarks)
-        starts_1M1 = cut.all_starts()
-        return Segments(
-            rows_of_tokens=_table_rows(cut.segments(positions_BN), num_landmarks),
-            counts_BM=starts_1M1.diff(dim=1).expand(batch, num_landmarks),
-            short=None,
-            tokens_BML=_tokens_of_segments(positions_BN, starts_1M1) if _are_gathered(device) else None,
-        )
+        counts_BM = cut.all_starts().diff(dim=1).expand(batch, num_landmarks)
+        return Segments(_table_rows(cut.segments(positions_BN), num_landmarks), counts_BM, None)
 
     @staticmethod
     def of_mask(keep_BN: Tensor, lengths_B: Tensor, num_landmarks: int) -> Segments:
         """Segments of each row's valid tokens, in any pattern."""
         rank_BN, cut = keep_BN.cumsum(1) - 1, Cut(lengths_B, num_landmarks)
         ids_BN = torch.where(keep_BN, cut.segments(rank_BN), num_landmarks)
-        starts_BM1 = cut.all_starts()
-        counts_BM = starts_BM1.diff(dim=1)
+        counts_BM = cut.all_starts().diff(dim=1)
         # As for keys: a row without any valid token attends to its first, empty, landmark.
         first_M = torch.arange(num_landmarks, device=keep_BN.device) == 0
         used_BM = (counts_BM > 0) | (first_M & (lengths_B == 0)[:, None])
-        return Segments(
-            rows_of_tokens=_table_rows(ids_BN, num_landmarks),
-            counts_BM=counts_BM,
-            short=ShortRows(
-                rows_B=lengths_B <= num_landmarks,
-                bias_B11M=infinite_bias(used_BM, torch.float32)[:, None, None],
-                first_BM=_first_positions(keep_BN, rank_BN, num_landmarks),
-            ),
-            tokens_BML=(
-                _tokens_of_segments(_first_positions(keep_BN, rank_BN, keep_BN.shape[1]), starts_BM1)
-                if _are_gathered(keep_BN.device)
-                else None
-            ),
+        short = ShortRows(
+            rows_B=lengths_B <= num_landmarks,
+            bias_B11M=infinite_bias(used_BM, torch.float32)[:, None, None],
+            first_BM=_first_positions(keep_BN, rank_BN, num_landmarks),
         )
+        return Segments(_table_rows(ids_BN, num_landmarks), counts_BM, short)
 
 
 class Ranges(NamedTuple):
@@ -153,38 +127,9 @@ def segment_means(x_BHND: Tensor, segments: Segments) -> Tensor:
     B, H, N, D = x_BHND.shape
     M = segments.counts_BM.shape[1]
     rows, dtype = x_BHND.transpose(1, 2).reshape(B * N, H * D), torch.promote_types(x_BHND.dtype, torch.float32)
-    if segments.tokens_BML is None or is_transforming():
-        table = rows.new_zeros(B * (M + 1), H * D, dtype=dtype).index_add(0, segments.rows_of_tokens, rows.to(dtype))
-        sums_BMHD = table.view(B, M + 1, H, D)[:, :M]
-    else:
-        sums: Tensor = _GatheredSums.apply(
-            rows, segments.tokens_BML, segments.counts_BM, segments.rows_of_tokens, dtype
-        )
-        sums_BMHD = sums.view(B, M, H, D)
+    table = rows.new_zeros(B * (M + 1), H * D, dtype=dtype).index_add(0, segments.rows_of_tokens, rows.to(dtype))
+    sums_BMHD = table.view(B, M + 1, H, D)[:, :M]
     return (sums_BMHD / segments.counts_BM.clamp(min=1)[:, :, None, None]).transpose(1, 2)
-
-
-class _GatheredSums(torch.autograd.Function):
-    """Sums over segments, (B·N, E) -> (B, M, E) of the given dtype; both directions only read by index."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, rows: Tensor, tokens_BML: Tensor, counts_BM: Tensor, rows_of_tokens: Tensor, dtype: torch.dtype
-    ) -> Tensor:
-        B, M, L = tokens_BML.shape
-        behind_BML = torch.arange(L, device=rows.device) >= counts_BM[:, :, None]
-        gathered_BMLE = rows.index_select(0, tokens_BML.flatten()).view(B, M, L, rows.shape[1])
-        ctx.save_for_backward(rows_of_tokens)
-        ctx.dtype = rows.dtype
-        return gathered_BMLE.masked_fill_(behind_BML[..., None], 0.0).sum(2, dtype=dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_BME: Tensor) -> tuple[Tensor, None, None, None, None]:
-        (rows_of_tokens,) = ctx.saved_tensors
-        # A row of zeros for the masked tokens.
-        table_BM1E = torch.nn.functional.pad(grad_BME.to(ctx.dtype), (0, 0, 0, 1))
-        return table_BM1E.flatten(0, 1).index_select(0, rows_of_tokens), None, None, None, None
 
 
 def fixed_segment_means(x_BHND: Tensor, num_landmarks: int) -> Tensor:
@@ -227,21 +172,6 @@ def tokens_at(x_BHND: Tensor, positions_BM: Tensor) -> Tensor:
     offsets_B1 = torch.arange(B, device=x_BHND.device)[:, None] * N
     rows = x_BHND.transpose(1, 2).reshape(B * N, H * D).index_select(0, (positions_BM + offsets_B1).flatten())
     return rows.view(B, M, H, D).transpose(1, 2)
-
-
-def _are_gathered(device: torch.device) -> bool:
-    # An exported program serves every length, and a longest segment of one token would fix its length.
-    return device.type in _GATHERED_ON and not torch.compiler.is_exporting()
-
-
-def _tokens_of_segments(positions_BN: Tensor, starts_BM1: Tensor) -> Tensor:
-    """(B, M, L): the tokens of each segment among the B·N, from the position of each rank; L: the most it can have."""
-    B, N = positions_BN.shape
-    M = starts_BM1.shape[1] - 1
-    slots_L = torch.arange(-(-N // M), device=positions_BN.device)
-    ranks_BML = (starts_BM1[:, :-1, None] + slots_L).clamp(max=N - 1).expand(B, -1, -1)
-    found_BML = positions_BN.gather(1, ranks_BML.flatten(1)).view(ranks_BML.shape)
-    return found_BML + torch.arange(B, device=positions_BN.device)[:, None, None] * N
 
 
 def _table_rows(ids_BN: Tensor, num_landmarks: int) -> Tensor:

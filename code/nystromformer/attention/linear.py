@@ -37,21 +37,13 @@ def kernelised(queries_BHNF: Tensor, keys_BHNF: Tensor, v_BHND: Tensor) -> Tenso
     """φ(Q) (φ(K)ᵀ V) / φ(Q) (φ(K)ᵀ 1) of F positive features, evaluated right to left; (B, H, N, D)."""
     values_BHFD = keys_BHNF.mT @ v_BHND
     total_BHN1 = torch.einsum("bhnf,bhf->bhn", queries_BHNF, keys_BHNF.sum(2))[..., None]
-    total_BHN1 = unless_nothing(total_BHN1, torch.finfo(total_BHN1.dtype).tiny ** 0.8)
+    # Infinity where there is nothing to divide by, in a row without valid tokens or where all has underflown. Zero is
+    # given there then, and no gradient, where a quotient of zeros would be NaN, and one of all but nothing could have
+    # no finite derivative.
+    total_BHN1 = total_BHN1.masked_fill(total_BHN1 < torch.finfo(total_BHN1.dtype).tiny ** 0.8, float("inf"))
     out_BHND = queries_BHNF @ values_BHFD
     # In place where no gradient asks for what stood there: at long inputs a further tensor costs as much as a product.
     return out_BHND / total_BHN1 if torch.is_grad_enabled() else out_BHND.div_(total_BHN1)
-
-
-def unless_nothing(total: Tensor, least: float) -> Tensor:
-    """A sum of weights to divide by: infinity where there is nothing to divide, in a row without valid tokens or where
-    all has underflown. Zero is given there then, and no gradient, where a quotient of zeros would be NaN, and one of
-    all but nothing could have no finite derivative.
-
-    Args:
-        least: what is below it is nothing.
-    """
-    return total.masked_fill(total < least, float("inf"))
 
 
 def _elu_plus_one(x: Tensor) -> Tensor:

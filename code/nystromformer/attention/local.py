@@ -9,7 +9,7 @@ from torch import Tensor
 from nystromformer.attention.blocks import attend_to_neighbours
 from nystromformer.attention.rows import RowsAttention
 from nystromformer.attention.tracing import is_exporting
-from nystromformer.config.attention.local import LocalConfig
+from nystromformer.config.attention.methods import LocalConfig
 
 
 class LocalAttention(RowsAttention):

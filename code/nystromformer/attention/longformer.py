@@ -1,15 +1,12 @@
-"""Longformer's attention (Beltagy et al., "Longformer: The Long-Document Transformer", 2020).
-
-Shapes: B batch, H heads, N tokens, G slots for global tokens, D head dim.
-"""
+"""Longformer's attention (Beltagy et al., "Longformer: The Long-Document Transformer", 2020)."""
 
 import torch
 from torch import Tensor
 
-from nystromformer.attention.blocks import Extra, attend_to_neighbours
-from nystromformer.attention.global_tokens import GlobalTokens, attend_from_global
-from nystromformer.attention.rows import GlobalRowsAttention
-from nystromformer.config.attention.longformer import LongformerConfig
+from nystromformer.attention.blocks import attend_to_neighbours
+from nystromformer.attention.global_tokens import GlobalTokens
+from nystromformer.attention.rows import GlobalRowsAttention, attend_to_all
+from nystromformer.config.attention.methods import LongformerConfig
 
 _LEAST_BLOCK = 16
 _LARGEST_REACH = 128
@@ -24,9 +21,6 @@ class LongformerAttention(GlobalRowsAttention):
 
     The paper gives the global tokens' own attention other projections of the layer's input, which is not seen here:
     theirs are those of the other tokens, from which the paper's start as copies.
-
-    Args:
-        config, num_heads, head_dim: as for every attention.
     """
 
     config: LongformerConfig
@@ -34,17 +28,11 @@ class LongformerAttention(GlobalRowsAttention):
     def attend_rows(
         self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None, tokens: GlobalTokens | None
     ) -> Tensor:
-        if tokens is None:
-            return self._in_windows(q, k, v, lengths_B, None)
-        extra = Extra(tokens.taken(k), tokens.taken(v), tokens.there_BG, tokens.is_global_BN)
-        out = self._in_windows(q, k, v, lengths_B, extra)
-        return tokens.placed(attend_from_global(tokens.taken(q), k, v, lengths_B), out)
-
-    def _in_windows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None, extra: Extra | None) -> Tensor:
         reach = self.config.window // 2
         around = 1 if reach <= _LARGEST_REACH else 2
         size = max(-(-reach // around), _LEAST_BLOCK)
         if not torch.compiler.is_compiling() and (2 * around + 1) * size >= q.shape[2]:
             # A short row is one block; a graph for many lengths is better off with a size that is none of them.
             size, around = q.shape[2], 0
-        return attend_to_neighbours(q, k, v, lengths_B, size, around, reach, extra)
+        out = attend_to_neighbours(q, k, v, lengths_B, size, around, reach, tokens)
+        return out if tokens is None else tokens.placed(attend_to_all(tokens.taken(q), k, v, lengths_B), out)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from nystromformer.attention.bias import infinite_bias
 from nystromformer.attention.global_tokens import GlobalTokens
 from nystromformer.attention.landmarks import Ranges, Segments, first_of_segments
+from nystromformer.attention.scores import infinite_bias
 from nystromformer.attention.tracing import is_plain
 
 T = TypeVar("T")
@@ -51,12 +51,9 @@ class AttentionMask:
     """
 
     def __init__(self, keep_BN: Tensor, global_BN: Tensor | None = None) -> None:
-        _check(keep_BN)
+        _check(keep_BN, "mask")
         if global_BN is not None:
-            is_tensor = isinstance(global_BN, Tensor)
-            if not is_tensor or global_BN.dtype != torch.bool or global_BN.shape != keep_BN.shape:
-                found = f"{global_BN.dtype} {tuple(global_BN.shape)}" if is_tensor else type(global_BN).__name__
-                raise ValueError(f"global_BN must be bool of the mask's shape {tuple(keep_BN.shape)}, found {found}")
+            _check(global_BN, "global_BN", tuple(keep_BN.shape))
         self.keep_BN = keep_BN
         self.global_BN = global_BN
         self.lengths_B = keep_BN.sum(1)
@@ -77,13 +74,7 @@ class AttentionMask:
             raise ValueError("expected at least one token per row, found none; pad empty rows and mask them")
         if mask is None:
             return None
-        keep_BN = mask.keep_BN if isinstance(mask, AttentionMask) else mask
-        _check(keep_BN)
-        if keep_BN.shape != (q.shape[0], q.shape[2]):
-            raise ValueError(
-                f"mask must have the shape (batch, tokens) = ({q.shape[0]}, {q.shape[2]}), "
-                f"found {tuple(keep_BN.shape)}" + _WHY_PER_TOKEN
-            )
+        _check(mask.keep_BN if isinstance(mask, AttentionMask) else mask, "mask", (q.shape[0], q.shape[2]))
         return mask if isinstance(mask, AttentionMask) else AttentionMask(mask)
 
     def copied(self) -> AttentionMask:
@@ -189,37 +180,24 @@ class _ClearBits(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, kept_bits: Tensor) -> Tensor:
         ctx.save_for_backward(kept_bits)
-        ctx.save_for_forward(kept_bits)
         return (x.view(kept_bits.dtype) & kept_bits).view(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return _ClearBits.apply(grad, *ctx.saved_tensors), None
 
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
-        cleared: Tensor = _ClearBits.apply(tangent, *ctx.saved_tensors)
-        return cleared
 
-
-_WHY_PER_TOKEN = (
-    ". The mask says per token whether it counts. A mask per pair of tokens, (N, N) or 4-D, cannot be applied: the "
-    "N x N scores are never formed. Turn a padding mask of shape (batch, 1, 1, tokens) into mask[:, 0, 0] == 0 "
-    "(additive) or mask[:, 0, 0] (bool)."
-)
-
-
-def _check(keep_BN: object) -> None:
-    if not isinstance(keep_BN, Tensor):
+def _check(keep_BN: Any, name: str, shape: tuple[int, ...] | None = None) -> None:
+    is_tensor = isinstance(keep_BN, Tensor)
+    if is_tensor and (keep_BN.ndim != 2 or (shape is not None and keep_BN.shape != shape)):
         raise ValueError(
-            f"mask must be a torch.Tensor, bool (batch, tokens), found {type(keep_BN).__name__}; pass "
-            "torch.as_tensor(mask)"
+            f"{name} must have the shape (batch, tokens){'' if shape is None else f' = {tuple(shape)}'}, found "
+            f"{tuple(keep_BN.shape)}. The mask says per token whether it counts. A mask per pair of tokens, (N, N) or "
+            "4-D, cannot be applied: the N x N scores are never formed. Turn a padding mask of shape (batch, 1, 1, "
+            "tokens) into mask[:, 0, 0] == 0 (additive) or mask[:, 0, 0] (bool)."
         )
-    if keep_BN.ndim != 2:
+    if not is_tensor or keep_BN.dtype != torch.bool:
+        found = keep_BN.dtype if is_tensor else type(keep_BN).__name__
         raise ValueError(
-            f"mask must be 2-D (batch, tokens), found {keep_BN.ndim}-D {tuple(keep_BN.shape)}" + _WHY_PER_TOKEN
-        )
-    if keep_BN.dtype != torch.bool:
-        raise ValueError(
-            f"mask must be bool with True = keep, found {keep_BN.dtype}; for a mask of ones and zeros pass mask.bool()"
+            f"{name} must be a torch.Tensor of bool with True = keep, found {found}; pass torch.as_tensor(mask).bool()"
         )

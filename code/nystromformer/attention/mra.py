@@ -10,15 +10,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nystromformer.attention.base import default_scale
-from nystromformer.attention.bias import never
-from nystromformer.attention.choice import greatest
-from nystromformer.attention.decisions import decided
+from nystromformer.attention.decisions import decided, greatest
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.rows import RowsAttention
+from nystromformer.attention.scores import default_scale, never
 from nystromformer.attention.tiles import Coarse, Tiles, attend_to_tiles
 from nystromformer.attention.tracing import without_autocast
-from nystromformer.config.attention.mra import MraConfig
+from nystromformer.config.attention.methods import MraConfig
 
 
 class MraAttention(RowsAttention):
@@ -26,7 +24,7 @@ class MraAttention(RowsAttention):
 
     With means Q̂, K̂ and V̂ of blocks, and L = Q̂K̂ᵀ/√D, a query of block x meets the tokens of the chosen blocks y one by
     one, with weights exp(q·k/√D), and every other block as a whole: its mean value with a weight of exp(L_xy) for each
-    of its tokens. Whichever way blocks are chosen, those around a block and the first ones of a row are always chosen,
+    of its tokens. Whichever way blocks are chosen, those around a block are always chosen,
     and of equal scores the earlier is taken.
 
     The scores of all pairs of blocks cost O((N/S)²·D) time and O((N/S)²) memory for each head, with "query" O(N²/S):
@@ -61,7 +59,7 @@ class MraAttention(RowsAttention):
         numbers_C = torch.arange(C, device=scores_BHXC.device)
         rows_X1 = torch.arange(X, device=scores_BHXC.device)[:, None]
         own_X1 = rows_X1 // config.block_size if config.choice == "query" else rows_X1
-        always_XC = ((numbers_C - own_X1).abs() <= config.neighbours) | (numbers_C < config.num_first_blocks)
+        always_XC = (numbers_C - own_X1).abs() <= config.neighbours
 
         def choose() -> Tensor:
             least = never(scores_BHXC.dtype)

@@ -11,20 +11,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from nystromformer.attention import groups
-from nystromformer.attention.base import default_scale
-from nystromformer.attention.bias import finite_bias, never
-from nystromformer.attention.choice import greatest
-from nystromformer.attention.decisions import decided
+from nystromformer.attention.decisions import decided, greatest
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.landmarks import Segments, segment_means
 from nystromformer.attention.parts import Keys, attend_to_parts
-from nystromformer.attention.rows import RowsAttention, valid
+from nystromformer.attention.rows import RowsAttention, attend_to_all
+from nystromformer.attention.scores import default_scale, finite_bias, never
 from nystromformer.attention.tracing import is_exporting, without_autocast
-from nystromformer.config.attention.near_far import NearFarConfig
+from nystromformer.config.attention.methods import NearFarConfig
 
 PROBES = 32
 """Means of queries that say which keys draw attention."""
@@ -46,13 +43,10 @@ class NearFarAttention(RowsAttention):
     config: NearFarConfig
 
     def attend_rows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
-        N = q.shape[2]
         with without_autocast(q):
-            if is_exporting() or (self.config.neighbours + 1) * self.config.block_size < N:
+            if is_exporting() or (self.config.neighbours + 1) * self.config.block_size < q.shape[2]:
                 return self._attend(q, k, v, lengths_B)
-            there_BN = valid(None if lengths_B is None else lengths_B.clamp(min=1), N)
-            bias = None if there_BN is None else finite_bias(there_BN, q.dtype)[:, None, None]
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+            return attend_to_all(q, k, v, lengths_B)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
         size, around = self.config.block_size, self.config.neighbours

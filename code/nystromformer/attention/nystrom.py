@@ -12,9 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nystromformer.attention.base import Attention, Holds, default_scale
-from nystromformer.attention.clustering import lloyd_centres
-from nystromformer.attention.kernels import fused_attention, why_not
+from nystromformer.attention.base import Attention, Holds
+from nystromformer.attention.kernels import why_not
 from nystromformer.attention.kernels.trial import failure as kernels_failure
 from nystromformer.attention.landmarks import (
     Segments,
@@ -25,8 +24,9 @@ from nystromformer.attention.landmarks import (
 )
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.pinv import STABLE_ITERATIONS, iterative_pinv
+from nystromformer.attention.scores import default_scale
 from nystromformer.attention.tracing import is_exporting, without_autocast
-from nystromformer.config.attention.nystrom import NystromConfig
+from nystromformer.config.attention.methods import NystromConfig
 
 _FUSED_ON = ("cuda",)
 """Kinds of device for which "auto" takes the kernels."""
@@ -38,11 +38,11 @@ class Factors(NamedTuple):
     """The three factors of eq. 15, whose product is the approximated softmax matrix; float32 or wider."""
 
     queries_BHNM: Tensor
-    """softmax(Q K̃ᵀ/√D); zero rows at masked positions."""
+    """softmax(Q K̃ᵀ/√D)."""
     inverse_BHMM: Tensor
-    """Z*, eq. 14; the identity for rows that get exact attention."""
+    """Z*, eq. 14."""
     keys_BHMN: Tensor
-    """softmax(Q̃ Kᵀ/√D); zero columns at masked positions. Row j selects token j where a row gets exact attention."""
+    """softmax(Q̃ Kᵀ/√D)."""
 
 
 class _Landmarks(NamedTuple):
@@ -64,9 +64,7 @@ class NystromAttention(Attention):
       segments of the padded length: "padded" is the authors' code, in which masked tokens count as zeros,
       "padded_unmasked" transformers' module, in which they are included; they are no keys and, unlike there, not
       convolved. With `pinv_start` "batch" and `ignore_mask` "padded" is the authors' classification, which passes no
-      mask on.
-    - `landmarks` "strided" are the first token of each segment, "kmeans" centres of the head's queries, and of its
-      keys, see `lloyd_centres`.
+      mask on. `landmarks` "strided" are the first token of each segment instead.
     - `implementation` "torch" is tensor operations, "triton" fused kernels, an error where they cannot compute the case
       (input no longer than M is exact attention, PyTorch's own); "auto" is the kernels on CUDA devices where they can,
       once a small input was right, else tensor operations; a line of the log says which.
@@ -90,56 +88,47 @@ class NystromAttention(Attention):
     def zeroes_masked_query_key(self) -> bool:
         return self.config.segments != "padded_unmasked"
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | AttentionMask | None = None,
-        is_causal: bool = False,
-    ) -> Tensor:
-        """As every attention; `implementation` says by what.
+    def by_kernels(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor | None:
+        """As of every attention; `implementation` says by what.
 
         Raises:
-            ValueError: as every attention, and where `implementation` is "triton" and the kernels cannot compute this.
+            ValueError: `implementation` is "triton" and the kernels cannot compute this.
         """
-        if q.ndim != 4 or q.shape[0] == 0 or not self._is_fused(q, mask is not None):
-            return super().forward(q, k, v, mask, is_causal)
-        self._check(q, k, v, is_causal)
+        config, way = self.config, self.config.implementation
+        if way == "torch" or is_exporting() or self._every_row_is_exact(q.shape[2]):
+            return None
+        if way == "auto" and q.device.type not in _FUSED_ON:
+            return None
         weight = None if self.skip is None else self.skip.weight
-        wrapped = self._applied(mask, q)
-        return fused_attention(q, k, v, wrapped, weight, self.config.num_landmarks, self.config.pinv_iterations)
+        taps = 0 if weight is None else weight.shape[2]
+        reason = self._why_not_fused(q, taps)
+        if way == "triton" and reason is not None:
+            raise ValueError(f'implementation="triton" cannot compute this: {reason}. Use "torch" or "auto".')
+        if way == "auto":
+            failed = None
+            if reason is None:
+                failed = kernels_failure(
+                    str(q.device), config.num_landmarks, self.head_dim, q.dtype, taps, mask is not None
+                )
+            if not torch.compiler.is_compiling():
+                _say_once(reason, failed)
+            if reason is not None or failed is not None:
+                return None
+        # Imported here: without triton everything else works.
+        from nystromformer.attention.kernels.ops import nystrom_attention
 
-    def _is_fused(self, q: Tensor, has_mask: bool) -> bool:
-        if self.config.implementation == "torch" or is_exporting() or self._every_row_is_exact(q.shape[2]):
-            return False
-        if self.config.implementation == "auto" and q.device.type not in _FUSED_ON:
-            return False
-        reason = self._why_not_fused(q)
-        if self.config.implementation == "triton":
-            if reason is not None:
-                raise ValueError(f'implementation="triton" cannot compute this: {reason}. Use "torch" or "auto".')
-            return True
-        failed = None
-        if reason is None:
-            taps = 0 if self.skip is None else self.skip.weight.shape[2]
-            failed = kernels_failure(str(q.device), self.config.num_landmarks, self.head_dim, q.dtype, taps, has_mask)
-        if not torch.compiler.is_compiling():
-            _say_once(reason, failed)
-        return reason is None and failed is None
+        rows: tuple[Tensor | None, ...] = (None,) * 6
+        if mask is not None:
+            rows = (mask.keep_BN, *mask.ranges(config.num_landmarks))
+        return nystrom_attention(q, k, v, *rows, weight, config.num_landmarks, config.pinv_iterations)[0]
 
-    def _why_not_fused(self, q: Tensor) -> str | None:
+    def _why_not_fused(self, q: Tensor, taps: int) -> str | None:
         config = self.config
-        for key, has in (("segments", "valid"), ("pinv_start", "matrix"), ("landmarks", "segment_means")):
-            if (value := getattr(config, key)) != has:
-                return f'the kernels have {key}="{has}" alone, not {value!r}'
         # In three products of bfloat16 each, if q has 16 bits.
         precision, most = ("float32", STABLE_ITERATIONS) if q.element_size() > 2 else ("bfloat16", _STABLE_IN_16_BITS)
         if config.pinv_iterations > most:
             return f"the kernels iterate in {precision}, of which {most} are stable, not {config.pinv_iterations}"
-        if config.ignore_mask:
-            return "ignore_mask is true, and the kernels take their mask"
-        return why_not(q, config.num_landmarks, None if self.skip is None else self.skip.weight.shape[2])
+        return config.beyond_kernels or why_not(q, config.num_landmarks, taps)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         if mask is None and is_exporting():
@@ -162,50 +151,24 @@ class NystromAttention(Attention):
             landmark_bias = short.bias_B11M.to(q.dtype)
         return F.scaled_dot_product_attention(q, landmarks.k_BHMD.to(q.dtype), values_BHMD, attn_mask=landmark_bias)
 
-    def factors(self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None) -> Factors:
+    def factors(self, q: Tensor, k: Tensor) -> Factors:
         """The factors of eq. 15, materialised, for people who want to look at them.
 
         Args:
-            q, k: (B, H, N, D).
-            mask: as in `forward`.
+            q, k: (B, H, N, D), rows of more than `num_landmarks` tokens that all count.
 
         Raises:
-            ValueError: as `forward`.
+            ValueError: as `forward`, and for shorter rows, which get exact attention.
         """
         self._check(q, k, q, is_causal=False)
-        mask = self._applied(mask, q) or _all_tokens(q)
+        if q.shape[2] <= self.config.num_landmarks:
+            text = f"rows of up to num_landmarks = {self.config.num_landmarks} tokens get exact attention, not factors"
+            raise ValueError(f"{text}: expected more, found {q.shape[2]}")
         with without_autocast(q):
-            q, k = (x if x.dtype == torch.float64 else x.float() for x in (q, k))
-            keep_B1N1 = mask.multiplier(q.dtype)
-            if self.zeroes_masked_query_key:
-                q, k = mask.zeroed(q), mask.zeroed(k)
-            if self.config.segments != "valid" and self._every_row_is_exact(q.shape[2]):
-                return self._exact_factors(q, k, mask)
-            landmarks = self._landmarks(q, k, mask)
-            inverse_BHMM = self._inverse(landmarks)
-            keys_BHMN = self._softmax(landmarks.q_BHMD, k, mask.bias(q.dtype)) * keep_B1N1.mT
-            segments = landmarks.segments
-            landmark_bias = None
-            if segments is not None and segments.short is not None:
-                short = segments.short
-                landmark_bias = short.bias_B11M
-                short_B111 = short.rows_B[:, None, None, None]
-                tokens_N = torch.arange(q.shape[2], device=q.device)
-                selection_BMN = (short.first_BM[:, :, None] == tokens_N).to(q.dtype)
-                selection_BMN = selection_BMN * (segments.counts_BM > 0)[:, :, None]
-                identity_MM = torch.eye(self.config.num_landmarks, dtype=q.dtype, device=q.device)
-                keys_BHMN = torch.where(short_B111, selection_BMN[:, None], keys_BHMN)
-                inverse_BHMM = torch.where(short_B111, identity_MM, inverse_BHMM)
-            queries_BHNM = self._softmax(q, landmarks.k_BHMD, landmark_bias) * keep_B1N1
-            return Factors(queries_BHNM, inverse_BHMM, keys_BHMN)
-
-    def _exact_factors(self, q: Tensor, k: Tensor, mask: AttentionMask) -> Factors:
-        """Fixed segments of one token each, for which `forward` takes softmax attention: its matrix and identities."""
-        keep_B1N1 = mask.multiplier(q.dtype)
-        queries_BHNM = self._softmax(q, k, mask.bias(q.dtype)) * keep_B1N1
-        identity_MM = torch.eye(self.config.num_landmarks, dtype=q.dtype, device=q.device)
-        inverse_BHMM = identity_MM.expand(*q.shape[:2], -1, -1)
-        return Factors(queries_BHNM, inverse_BHMM, inverse_BHMM * keep_B1N1.mT)
+            q, k = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k))
+            landmarks = self._landmarks(q, k, None)
+            keys_BHMN = self._softmax(landmarks.q_BHMD, k, None)
+            return Factors(self._softmax(q, landmarks.k_BHMD, None), self._inverse(landmarks), keys_BHMN)
 
     def _every_row_is_exact(self, length: int) -> bool:
         if self.config.segments != "valid":
@@ -231,17 +194,10 @@ class NystromAttention(Attention):
 
     def _of_rows(self, x: Tensor, segments: Segments | None, mask: AttentionMask | None) -> Tensor:
         """Landmarks of each row's own valid tokens, (B, H, M, D)."""
+        count = self.config.num_landmarks
         if self.config.landmarks == "strided":
-            firsts_BM = None if mask is None else mask.first_of_segments(self.config.num_landmarks)
-            return strided_landmarks(x, firsts_BM, self.config.num_landmarks)
-        means = fixed_segment_means(x, self.config.num_landmarks) if segments is None else segment_means(x, segments)
-        if self.config.landmarks == "segment_means":
-            return means
-        with without_autocast(x):
-            centres = lloyd_centres(x, means, None if mask is None else mask.keep_BN, self.config.lloyd_iterations)
-        short = None if segments is None else segments.short
-        # Tokens that are equal up to rounding would become one.
-        return centres if short is None else torch.where(short.rows_B[:, None, None, None], means, centres)
+            return strided_landmarks(x, None if mask is None else mask.first_of_segments(count), count)
+        return fixed_segment_means(x, count) if segments is None else segment_means(x, segments)
 
     def _inverse(self, landmarks: _Landmarks) -> Tensor:
         """The iterative inverse of softmax(Q̃K̃ᵀ/√D), (B, H, M, M)."""

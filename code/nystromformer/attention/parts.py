@@ -17,9 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nystromformer.attention.base import default_scale, written_out
-from nystromformer.attention.bias import never
 from nystromformer.attention.grid import Grid
+from nystromformer.attention.scores import default_scale, never, written_out
 from nystromformer.attention.tracing import is_exporting, is_plain, is_under_autocast, once_differentiable
 
 _PIECE = 1 << 20

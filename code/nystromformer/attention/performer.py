@@ -11,13 +11,9 @@ from torch import Tensor
 
 from nystromformer.attention.linear import kernelised
 from nystromformer.attention.mask import AttentionMask
-from nystromformer.attention.randomness import generator_of
-from nystromformer.attention.redrawn import RedrawnAttention
+from nystromformer.attention.redrawn import RedrawnAttention, generator_of
 from nystromformer.attention.tracing import without_autocast
-from nystromformer.config.attention.performer import PerformerConfig
-
-_RELU_LEAST = 1e-3
-"""What is added to each ReLU feature, as in the authors' code: a token that none of them sees still has a weight."""
+from nystromformer.config.attention.methods import PerformerConfig
 
 
 class PerformerAttention(RedrawnAttention):
@@ -47,9 +43,6 @@ class PerformerAttention(RedrawnAttention):
         scale = self.head_dim**-0.25
         projection_DM = self.features_MD.to(q.dtype).T * scale
         queries_BHNM, keys_BHNM = q @ projection_DM, k @ projection_DM
-        if self.config.kernel == "relu":
-            queries_BHNM, keys_BHNM = (x.relu() + _RELU_LEAST for x in (queries_BHNM, keys_BHNM))
-            return queries_BHNM, keys_BHNM if mask is None else keys_BHNM * mask.multiplier(q.dtype)
         # Of the query's own norm nothing is left after the division.
         keys_BHNM = keys_BHNM - k.square().sum(-1, keepdim=True) * (scale * scale / 2)
         if mask is not None:

@@ -1,5 +1,8 @@
-"""Attentions with random numbers that are redrawn as training goes on."""
+"""Random numbers of attentions: functions of a key, so that no state is kept and a run that goes on draws the same; and
+attentions whose numbers are redrawn as training goes on.
+"""
 
+import hashlib
 from abc import abstractmethod
 from typing import ClassVar
 
@@ -7,17 +10,28 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.attention.base import Attention, Needs
-from nystromformer.attention.randomness import own_seed
 from nystromformer.config.attention import AttentionConfig
-from nystromformer.config.attention.performer import PerformerConfig
-from nystromformer.config.attention.reformer import ReformerConfig
+from nystromformer.config.attention.methods import PerformerConfig, ReformerConfig
+
+
+def generator_of(*key: int) -> torch.Generator:
+    """A generator on the CPU that the key alone decides; keys that differ anywhere give unrelated numbers."""
+    digest = hashlib.sha256(" ".join(map(str, key)).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+
+
+def own_seed() -> int:
+    """A module's own seed, drawn from the default generator as its initial weights are: the run's seed decides it, and
+    layers differ.
+    """
+    return int(torch.randint(2**62, (), device="cpu"))
 
 
 class RedrawnAttention(Attention):
     """An attention with random numbers that are drawn anew every so many training steps.
 
-    They are a function of a seed of the module's own and the number of the training step, so that a run that goes on
-    draws as one that never stopped; those in use are saved with the weights.
+    They are a function of a seed of the module's own and the number of the training step; those in use are saved with
+    the weights.
     """
 
     config: PerformerConfig | ReformerConfig

@@ -57,11 +57,11 @@ def register_from_file(file: Path, name: str) -> str:
 @cache
 def attention_class(config: type[AttentionConfig]) -> type[Attention]:
     """The module's class that a config's class configures: a registered one, or `XAttention` in
-    `nystromformer/attention/x.py` for `XConfig` in `nystromformer/config/attention/x.py`.
+    `nystromformer/attention/x.py` for `XConfig`, whose name is x.
     """
     if config in _REGISTERED:
         return _REGISTERED[config]
-    module = importlib.import_module(f"{__package__}.{config.__module__.rpartition('.')[2]}")
+    module = importlib.import_module(f"{__package__}.{config.model_fields['name'].default}")
     found = getattr(module, f"{config.__name__.removesuffix('Config')}Attention")
     assert issubclass(found, Attention)
     return found

@@ -3,20 +3,23 @@
 Blocks, windows, strides and projections must not depend on padding or on holes in the mask: such methods see the valid
 tokens of a row first, in their order, and zeros behind them.
 
-Shapes: B batch, H heads, N tokens, D head dim.
+Shapes: B batch, H heads, N tokens, Q queries, L the longest input, D head dim.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from nystromformer.attention.base import Attention, Needs
+from nystromformer.attention.base import Attention, Holds, Needs
 from nystromformer.attention.global_tokens import GlobalTokens
 from nystromformer.attention.mask import AttentionMask
-from nystromformer.config.attention.bigbird import BigBirdConfig
-from nystromformer.config.attention.longformer import LongformerConfig
+from nystromformer.attention.scores import infinite_bias
+from nystromformer.config.attention import AttentionConfig
+from nystromformer.config.attention.methods import BigBirdConfig, LongformerConfig
 
 
 class RowsAttention(Attention):
@@ -38,6 +41,35 @@ class RowsAttention(Attention):
         """
 
 
+class LearnedRowsAttention(RowsAttention):
+    """The same with something learned for each place up to L: shorter input uses the first of it, and longer input is
+    refused, because for that nothing was learned.
+
+    Args:
+        max_length: L.
+    """
+
+    needs = Needs(max_length=True)
+
+    def __init__(self, config: AttentionConfig, num_heads: int, head_dim: int, max_length: int) -> None:
+        super().__init__(config, num_heads, head_dim)
+        if max_length < 1:
+            raise ValueError(f"max_length must be at least 1, found {max_length}")
+        self.max_length = max_length
+
+    @property
+    def holds(self) -> Holds:
+        return replace(super().holds, any_length=False)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
+        if q.shape[2] > self.max_length:
+            raise ValueError(
+                f"{self.config.name} has learned weights for {self.max_length} tokens (max_length; max_seq_len of a "
+                f"model), found {q.shape[2]}: shorten the input, or train with a larger max_length"
+            )
+        return super().attend(q, k, v, mask)
+
+
 class GlobalRowsAttention(Attention):
     """The same with tokens that are global: the first valid ones of each row, and those that the mask marks. With an
     ignored mask marks still count, also those at masked positions.
@@ -47,12 +79,13 @@ class GlobalRowsAttention(Attention):
     needs = Needs(global_tokens=True)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
-        tokens = self._global_tokens(q, mask)
-
-        def attend_rows(q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
-            return self.attend_rows(q, k, v, lengths_B, tokens)
-
-        return _in_rows(attend_rows, q, k, v, mask)
+        first = self.config.num_global_tokens
+        if mask is None:
+            tokens = GlobalTokens.of_length(q.shape[0], q.shape[2], first, q.device)
+        else:
+            tokens = mask.global_tokens(first, self.config.global_capacity)
+        some = tokens if tokens.places_BG.shape[1] else None
+        return _in_rows(lambda q, k, v, lengths_B: self.attend_rows(q, k, v, lengths_B, some), q, k, v, mask)
 
     @abstractmethod
     def attend_rows(
@@ -66,20 +99,22 @@ class GlobalRowsAttention(Attention):
             return wrapped
         return None if wrapped.global_BN is None else wrapped.with_all_tokens
 
-    def _global_tokens(self, q: Tensor, mask: AttentionMask | None) -> GlobalTokens | None:
-        first = self.config.num_global_tokens
-        if mask is None:
-            tokens = GlobalTokens.of_length(q.shape[0], q.shape[2], first, q.device)
-        else:
-            tokens = mask.global_tokens(first, self.config.global_capacity)
-        return tokens if tokens.places_BG.shape[1] else None
 
+def attend_to_all(
+    q_BHQD: Tensor, k_BHND: Tensor, v_BHND: Tensor, lengths_B: Tensor | None, scale: float | None = None
+) -> Tensor:
+    """softmax over all valid tokens of a row, (B, H, Q, D); for a row without valid tokens what stands at its first
+    place.
 
-def valid(lengths_B: Tensor | None, size: int) -> Tensor | None:
-    """(B, size) bool: which of the first `size` places have a token that counts; None where all have."""
-    if lengths_B is None:
-        return None
-    return torch.arange(size, device=lengths_B.device) < lengths_B[:, None]
+    Args:
+        lengths_B: as of `RowsAttention.attend_rows`.
+        scale: of the scores; None: 1/√D.
+    """
+    bias_B11N = None
+    if lengths_B is not None:
+        keys_BN = torch.arange(k_BHND.shape[2], device=lengths_B.device) < lengths_B.clamp(min=1)[:, None]
+        bias_B11N = infinite_bias(keys_BN, q_BHQD.dtype)[:, None, None]
+    return F.scaled_dot_product_attention(q_BHQD, k_BHND, v_BHND, attn_mask=bias_B11N, scale=scale)
 
 
 def _in_rows(

@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nystromformer.attention.base import default_scale
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.rows import RowsAttention
+from nystromformer.attention.scores import default_scale
 from nystromformer.attention.tracing import is_exporting, without_autocast
-from nystromformer.config.attention.sinkhorn import SinkhornConfig
+from nystromformer.config.attention.methods import SinkhornConfig
 
 
 class SinkhornAttention(RowsAttention):
@@ -37,27 +37,23 @@ class SinkhornAttention(RowsAttention):
 
     def attend_rows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
         B, H, N, _ = q.shape
-        grid = Grid(q, lengths_B, self.config.block_size)
-        q_XCSD, k_XCSD, v_XCSD = (grid.of(x.flatten(0, 1)[:, None])[:, 0] for x in (q, k, v))
-        places = None
-        if lengths_B is not None or is_exporting() or N % grid.size:
-            places = _Places(grid.ends_B[:, None].expand(B, H).flatten(), grid.num_blocks, grid.size)
+        rows = [x.flatten(0, 1)[:, None] for x in (q, k, v)]
+        grid = Grid(
+            rows[0], None if lengths_B is None else lengths_B[:, None].expand(B, H).flatten(), self.config.block_size
+        )
+        q_XCSD, k_XCSD, v_XCSD = (grid.of(x)[:, 0] for x in rows)
+        is_whole = lengths_B is None and not is_exporting() and N % grid.size == 0
         with without_autocast(q):
-            logs_XCC = self._sorting(q_XCSD, k_XCSD, places)
+            dtype = torch.promote_types(q.dtype, torch.float32)
+            sums_XCD, key_sums_XCD = (x.sum(2, dtype=dtype) for x in (q_XCSD, k_XCSD))
+            scores_XCC = sums_XCD @ key_sums_XCD.mT * (default_scale(self.head_dim) / self.config.temperature)
+            scores_XCC = scores_XCC / grid.size**2 if is_whole else _among_blocks(scores_XCC, grid)
+            logs_XCC = balanced(scores_XCC, self.config.iterations)
             sorting_XCC = logs_XCC.exp().to(q.dtype)
             keys_XCJD, values_XCJD = (_beside(sorting_XCC, x) for x in (k_XCSD, v_XCSD))
-            bias = None if places is None else places.bias(logs_XCC).to(q.dtype)
+            bias = None if is_whole else _bias(logs_XCC, grid).to(q.dtype)
         out_XCSD = F.scaled_dot_product_attention(q_XCSD, keys_XCJD, values_XCJD, attn_mask=bias)
         return grid.flat(out_XCSD[:, None])[:, 0].unflatten(0, (B, H))
-
-    def _sorting(self, q_XCSD: Tensor, k_XCSD: Tensor, places: "_Places | None") -> Tensor:
-        """log R, (X, C, C)."""
-        dtype = torch.promote_types(q_XCSD.dtype, torch.float32)
-        sums_XCD, key_sums_XCD = (x.sum(2, dtype=dtype) for x in (q_XCSD, k_XCSD))
-        scores_XCC = sums_XCD @ key_sums_XCD.mT * (default_scale(self.head_dim) / self.config.temperature)
-        if places is None:
-            return balanced(scores_XCC / self.config.block_size**2, self.config.iterations)
-        return balanced(places.among_blocks(scores_XCC), self.config.iterations)
 
 
 def balanced(logs_XCC: Tensor, iterations: int) -> Tensor:
@@ -73,46 +69,34 @@ def balanced(logs_XCC: Tensor, iterations: int) -> Tensor:
     return logs_XCC
 
 
-class _Places:
-    """Which blocks, and which places of blocks, have tokens that count.
+def _among_blocks(scores_XCC: Tensor, grid: Grid) -> Tensor:
+    """Scores of the blocks' means from those of their sums. What is no block of the row is sorted to its own place."""
+    counts_XC = grid.there().sum(2)
+    is_block_XC = counts_XC > 0
+    counts_XC = counts_XC.clamp_min(1).to(scores_XCC.dtype)
+    scores_XCC = scores_XCC / (counts_XC[:, :, None] * counts_XC[:, None, :])
+    both_XCC = is_block_XC[:, :, None] & is_block_XC[:, None, :]
+    blocks_C = torch.arange(grid.num_blocks, device=grid.device)
+    itself_CC = torch.where(blocks_C[:, None] == blocks_C, 0.0, float("-inf")).to(scores_XCC.dtype)
+    return torch.where(both_XCC, scores_XCC, itself_CC)
 
-    Args:
-        lengths_X: valid tokens, int64.
-        blocks, size: C, S.
-    """
 
-    def __init__(self, lengths_X: Tensor, blocks: int, size: int) -> None:
-        blocks_C, self.places_S = (torch.arange(count, device=lengths_X.device) for count in (blocks, size))
-        self.counts_XC = (lengths_X[:, None] - blocks_C * size).clamp(0, size)
-        self.is_last_XC = blocks_C == (lengths_X[:, None] - 1) // size
-
-    def among_blocks(self, scores_XCC: Tensor) -> Tensor:
-        """Scores of the blocks' means from those of their sums. What is no block of the row's is sorted to its own
-        place.
-        """
-        counts_XC = self.counts_XC.clamp_min(1).to(scores_XCC.dtype)
-        scores_XCC = scores_XCC / (counts_XC[:, :, None] * counts_XC[:, None, :])
-        is_block_XC = self.counts_XC > 0
-        both_XCC = is_block_XC[:, :, None] & is_block_XC[:, None, :]
-        blocks_C = torch.arange(both_XCC.shape[1], device=both_XCC.device)
-        return torch.where(
-            both_XCC, scores_XCC, torch.where(blocks_C[:, None] == blocks_C, 0.0, float("-inf")).to(scores_XCC.dtype)
-        )
-
-    def bias(self, logs_XCC: Tensor) -> Tensor:
-        """(X, C, 1, 2 S): what is added to the scores of a block's tokens and of those sorted beside it."""
-        # A softmax over nothing is no number: what is no block attends to its first zero.
-        attended_XCS = (self.places_S < self.counts_XC[:, :, None]) | (self.places_S == 0)
-        own_XCS = torch.where(attended_XCS, 0.0, float("-inf")).to(logs_XCC.dtype)
-        # Of one block alone nothing is left without its last.
-        is_alone_X11 = self.is_last_XC[:, :1, None]
-        others_XCC = logs_XCC.masked_fill(self.is_last_XC[:, None, :], float("-inf")).masked_fill(is_alone_X11, 0.0)
-        shares_XC1 = (others_XCC.logsumexp(2) - logs_XCC.logsumexp(2))[..., None]
-        left_X11 = (self.counts_XC * self.is_last_XC).sum(1)[:, None, None]
-        sorted_XCS = torch.where(
-            self.places_S >= left_X11, shares_XC1.masked_fill(is_alone_X11, float("-inf")), torch.zeros_like(shares_XC1)
-        )
-        return torch.cat([own_XCS, sorted_XCS], dim=2)[:, :, None]
+def _bias(logs_XCC: Tensor, grid: Grid) -> Tensor:
+    """(X, C, 1, 2 S): what is added to the scores of a block's tokens and of those sorted beside it."""
+    there_XCS = grid.there()
+    is_last_XC = torch.arange(grid.num_blocks, device=grid.device) == (grid.ends_B[:, None] - 1) // grid.size
+    places_S = torch.arange(grid.size, device=grid.device)
+    # A softmax over nothing is no number: what is no block attends to its first zero.
+    own_XCS = torch.where(there_XCS | (places_S == 0), 0.0, float("-inf")).to(logs_XCC.dtype)
+    # Of one block alone nothing is left without its last.
+    is_alone_X11 = is_last_XC[:, :1, None]
+    others_XCC = logs_XCC.masked_fill(is_last_XC[:, None, :], float("-inf")).masked_fill(is_alone_X11, 0.0)
+    shares_XC1 = (others_XCC.logsumexp(2) - logs_XCC.logsumexp(2))[..., None]
+    left_X11 = (there_XCS.sum(2) * is_last_XC).sum(1)[:, None, None]
+    sorted_XCS = torch.where(
+        places_S >= left_X11, shares_XC1.masked_fill(is_alone_X11, float("-inf")), torch.zeros_like(shares_XC1)
+    )
+    return torch.cat([own_XCS.expand_as(sorted_XCS), sorted_XCS], dim=2)[:, :, None]
 
 
 def _beside(sorting_XCC: Tensor, x_XCSD: Tensor) -> Tensor:

@@ -4,8 +4,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nystromformer.attention.base import Attention, default_scale
+from nystromformer.attention.base import Attention
 from nystromformer.attention.mask import AttentionMask
+from nystromformer.attention.scores import default_scale
 
 
 class SoftmaxAttention(Attention):

@@ -9,12 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nystromformer.attention.base import default_scale
-from nystromformer.attention.bias import infinite_bias
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.rows import RowsAttention
+from nystromformer.attention.scores import default_scale, infinite_bias
 from nystromformer.attention.tracing import is_under_autocast
-from nystromformer.config.attention.sparse import SparseConfig
+from nystromformer.config.attention.methods import SparseConfig
 
 
 class SparseAttention(RowsAttention):

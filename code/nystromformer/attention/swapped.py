@@ -24,7 +24,7 @@ def own_keys_refused(config: AttentionConfig) -> str | None:
     needs = attention_class(type(config)).needs
     if needs.shared_query_key:
         return "it makes its keys of the queries, and the softmax has keys of their own"
-    if needs.no_query or needs.no_key:
+    if needs.no_key:
         return "it does not look at the keys, which the softmax was trained with"
     return None
 

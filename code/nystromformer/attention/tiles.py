@@ -13,10 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nystromformer.attention.base import default_scale
-from nystromformer.attention.bias import finite_bias, never
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.parts import attend_by_flash, gradients_by_flash
+from nystromformer.attention.scores import default_scale, finite_bias, never
 from nystromformer.attention.tracing import is_plain, once_differentiable
 
 _PIECE = 1 << 22

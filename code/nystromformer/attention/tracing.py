@@ -42,44 +42,22 @@ def has_own_weights(module: nn.Module) -> bool:
     return all(isinstance(each, nn.Parameter) for each in module.parameters())
 
 
+def first_places(x: Tensor, dim: int, count: int) -> Tensor:
+    """The first of a dimension of what was learned for a longest input."""
+    if is_exporting():  # a slice would make the exported program depend on whether it is the whole
+        return x.index_select(dim, torch.arange(count, device=x.device))
+    return x.narrow(dim, 0, count)
+
+
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """For the backward pass of an autograd.Function that is not linear: a second derivative raises. PyTorch's decorator
-    of this name lets some pass, and wrong, as of a loss with a penalty of gradients.
+    """For the backward pass of an autograd.Function that is not linear: a gradient that is to be differentiated again
+    raises. PyTorch's decorator of this name lets some pass, and wrong, as of a loss with a penalty of gradients.
     """
 
     @functools.wraps(backward)
     def checked(ctx: Any, *gradients: Tensor | None) -> Any:
-        if not torch.is_grad_enabled():  # it is with create_graph=True
-            return backward(ctx, *gradients)
-        ctx = _Unpacked(ctx)
-        with torch.no_grad():
-            found = backward(ctx, *gradients)
-        sources = [x for x in (*ctx.saved_tensors, *gradients) if x is not None and x.requires_grad]
-        sources = sources or [torch.zeros((), requires_grad=True)]  # where only what follows from the input was saved
-        several = found if isinstance(found, tuple) else (found,)
-        refusing = tuple(x if x is None else _Refusal.apply(x, *sources) for x in several)
-        return refusing if isinstance(found, tuple) else refusing[0]
+        if torch.is_grad_enabled():  # it is with create_graph=True
+            raise RuntimeError("second derivatives are not computed here: leave out create_graph=True")
+        return backward(ctx, *gradients)
 
     return checked
-
-
-class _Unpacked:
-    """The context of a backward pass whose saved tensors are read once: checkpointing gives them no second time."""
-
-    def __init__(self, ctx: Any) -> None:
-        self._ctx, self.saved_tensors = ctx, ctx.saved_tensors
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._ctx, name)
-
-
-class _Refusal(torch.autograd.Function):
-    """A gradient that follows from some tensors in a way that cannot be differentiated."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, *sources: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        raise RuntimeError("second derivatives are not computed here")

@@ -122,7 +122,7 @@ class _NystromAttentionPackage(nn.Module):
 def _performer(config: Any, heads: int, head_dim: int, length: int) -> Peer:
     """It computes other numbers: its softmax kernel adds an epsilon of 1e-4 to each feature (docs/results/speed.md)."""
     module: Any = importlib.import_module("performer_pytorch.performer_pytorch")
-    peer: Peer = module.FastAttention(head_dim, config.num_features, generalized_attention=config.kernel == "relu")
+    peer: Peer = module.FastAttention(head_dim, config.num_features)
     return peer
 
 

@@ -30,7 +30,7 @@ class SelfAttention(nn.Module):
             attention, num_heads=config.num_head, head_dim=config.head_dim, max_length=config.max_seq_len
         )
         needs = self.core.needs
-        self.query = None if needs.no_query else nn.Linear(width, inner, config.bias)
+        self.query = nn.Linear(width, inner, config.bias)
         self.key = None if needs.shared_query_key or needs.no_key else nn.Linear(width, inner, config.bias)
         self.value = nn.Linear(width, inner, config.bias)
         self.output = nn.Linear(inner, width, config.bias)
@@ -43,10 +43,9 @@ class SelfAttention(nn.Module):
         positions_BK: Tensor | None = None,
         rotation: Rotation | None = None,
     ) -> Tensor:
-        own_q_BHND = None if self.query is None else self._split(self.query(x_BNE), rotation)
-        own_k_BHND = own_q_BHND if self.key is None else self._split(self.key(x_BNE), rotation)
+        q_BHND = self._split(self.query(x_BNE), rotation)
+        k_BHND = q_BHND if self.key is None else self._split(self.key(x_BNE), rotation)
         v_BHND = self._split(self.value(x_BNE))
-        q_BHND, k_BHND = (v_BHND if own is None else own for own in (own_q_BHND, own_k_BHND))
         if self.recompute and _may_recompute(self):
             # Without random numbers in the attention there is no generator state to keep for the second run.
             keep_state = self.core.needs.random_numbers

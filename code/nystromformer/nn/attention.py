@@ -54,10 +54,9 @@ class NystromAttention(nn.Module):
         # Without it NaN at masked positions would reach the gradients of the projections.
         self.zeroes_masked = self.core.holds.masking
         needs = self.core.needs
-        self.has_query = not needs.no_query
         self.has_key = not (needs.no_key or needs.shared_query_key)
         inner = heads * head_dim
-        self.qkv = nn.Linear(dim, (self.has_query + self.has_key + 1) * inner, bias=qkv_bias)
+        self.qkv = nn.Linear(dim, (self.has_key + 2) * inner, bias=qkv_bias)
         self.out = nn.Linear(inner, dim)
         self.dropout = Dropout(dropout)
 
@@ -79,10 +78,9 @@ class NystromAttention(nn.Module):
         mask = AttentionMask.wrap(mask, x[:, None])
         if mask is not None and self.zeroes_masked:
             x = mask.zeroed_tokens(x)
-        *others, v_BHND = self.qkv(x).unflatten(2, (-1, self.heads, self.head_dim)).permute(2, 0, 3, 1, 4)
-        q_BHND = others[0] if self.has_query else v_BHND
+        q_BHND, *others, v_BHND = self.qkv(x).unflatten(2, (-1, self.heads, self.head_dim)).permute(2, 0, 3, 1, 4)
         # What keys are made of the queries is queries; what keys are not looked at may be any.
-        k_BHND = others[-1] if self.has_key else q_BHND
+        k_BHND = others[0] if self.has_key else q_BHND
         out_BNE: Tensor = self.out(self.core(q_BHND, k_BHND, v_BHND, mask).transpose(1, 2).flatten(2))
         dropped: Tensor = self.dropout(out_BNE)
         return dropped

@@ -8,7 +8,7 @@ from interpreting import DEVICE, ON_GPU
 from torch.utils.checkpoint import checkpoint
 
 from nystromformer.attention import create_attention, kernels, nystrom
-from nystromformer.attention.kernels import trial
+from nystromformer.attention.kernels import ops, trial
 
 
 def attend(
@@ -47,7 +47,9 @@ def test_what_is_not_supported_is_refused_by_name_and_left_to_torch_by_auto(
 
 @pytest.mark.parametrize("changes", [{"pinv_start": "batch"}, {"segments": "padded", "N": 64}], ids=str)
 def test_what_the_kernels_never_have_is_refused_where_it_is_configured(changes: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r'implementation: expected "torch" or "auto" with .* the kernels accept'):
+    with pytest.raises(
+        ValueError, match=r'implementation: expected "torch" or "auto", found "triton" with .* the kernels accept'
+    ):
         attend(**changes, implementation="triton")  # type: ignore[arg-type]
     assert torch.isfinite(attend(**changes, implementation="auto")).all()  # type: ignore[arg-type]
 
@@ -103,8 +105,6 @@ def test_auto_leaves_kernels_that_fail_or_lie_to_tensor_operations(
     broken: str, reason: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever a driver, a compiler or a GPU does: "auto" computes what "torch" would, and says why."""
-    from nystromformer.attention.kernels import ops
-
     right = ops.nystrom_attention
 
     def wrong(*args: object) -> tuple[torch.Tensor, ...]:
@@ -126,8 +126,6 @@ def test_auto_leaves_kernels_that_fail_or_lie_to_tensor_operations(
 
 @pytest.mark.usefixtures("auto_everywhere")
 def test_kernels_with_a_mask_are_tried_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nystromformer.attention.kernels import ops
-
     right = ops.nystrom_attention
 
     def without_masks(*args: object) -> tuple[torch.Tensor, ...]:
@@ -177,7 +175,7 @@ def test_a_failed_trial_is_kept_and_a_capture_is_none(monkeypatch: pytest.Monkey
         assert "before a CUDA graph is captured" in str(trial.failure("cuda:0", *case[1:]))
     assert trial._verdicts == {}
     with monkeypatch.context() as patch:
-        patch.setattr(trial, "fused_attention", full)
+        patch.setattr(ops, "nystrom_attention", full)
         failed = trial.failure(*case)
     assert failed == f"they fail on {DEVICE}: OutOfMemoryError: CUDA out of memory"
     assert trial.failure(*case) == failed, "as the forward had it"

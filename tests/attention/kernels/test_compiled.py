@@ -28,8 +28,7 @@ def test_the_operator_keeps_what_pytorch_asks_of_one(masked: bool, H: int) -> No
     rows: tuple[Tensor | None, ...] = (None,) * 6
     if masked:
         mask = AttentionMask(torch.arange(40, device=DEVICE) < torch.tensor([[40], [35]], device=DEVICE))
-        ranges = mask.ranges(32)
-        rows = (mask.keep_BN, ranges.bounds_BM1, ranges.counts_BM, ranges.lengths_B, ranges.first_BM, ranges.ids_BN)
+        rows = (mask.keep_BN, *mask.ranges(32))
     checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
     torch.library.opcheck(nystrom_attention, (q, k, v, *rows, weight, 32, 6), test_utils=checks, atol=1e-5, rtol=1e-4)
 

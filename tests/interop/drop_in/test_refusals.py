@@ -179,8 +179,8 @@ def test_what_is_registered() -> None:
     assert {"nystrom", "softmax", "linear", "longformer", "performer"} <= set(found)
     assert not {"reformer", "synthesizer", "linformer", "conv_linformer"} & set(found)
     assert REGISTERED["nystrom"].config == NystromConfig()
-    assert register(num_landmarks=7, landmarks="kmeans") == found
-    assert REGISTERED["nystrom"].config == NystromConfig(num_landmarks=7, landmarks="kmeans")
+    assert register(num_landmarks=7, landmarks="strided") == found
+    assert REGISTERED["nystrom"].config == NystromConfig(num_landmarks=7, landmarks="strided")
     assert register(NystromConfig(num_landmarks=9), name="nine") == ("nine",)
     assert REGISTERED["nine"].config == NystromConfig(num_landmarks=9)
 

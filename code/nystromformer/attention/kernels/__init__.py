@@ -1,10 +1,7 @@
-"""Fused kernels for GPUs, in Triton. What can be run, and by which name it is chosen."""
-
-from __future__ import annotations
+"""Fused kernels for GPUs, in Triton: what they can compute. `ops.py`, which needs triton, is imported where they do."""
 
 import importlib.util
 import os
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -16,9 +13,6 @@ from nystromformer.attention.kernels.plan import (
     least_room,
     room,
 )
-
-if TYPE_CHECKING:
-    from nystromformer.attention.mask import AttentionMask
 
 IS_INSTALLED = importlib.util.find_spec("triton") is not None
 
@@ -52,37 +46,6 @@ def why_not(q: Tensor, num_landmarks: int, kernel_size: int | None) -> str | Non
             f"{needed // 1024} ({least})"
         )
     return None
-
-
-def fused_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: AttentionMask | None,
-    weight: Tensor | None,
-    num_landmarks: int,
-    iterations: int,
-) -> Tensor:
-    """Nyström attention (eq. 17) with the convolution skip, masked: the whole of `NystromAttention.forward`.
-
-    Args:
-        q, k, v: (B, H, N, D), N > M; masked positions may hold anything.
-        mask: which tokens count.
-        weight: (H, 1, K, 1), the convolution's filter.
-        num_landmarks: M.
-        iterations: of eq. 14.
-
-    Returns:
-        (B, H, N, D), zero at masked positions.
-    """
-    # Imported here: without triton everything else works.
-    from nystromformer.attention.kernels.ops import nystrom_attention
-
-    if mask is None:
-        return nystrom_attention(q, k, v, None, None, None, None, None, None, weight, num_landmarks, iterations)[0]
-    ranges = mask.ranges(num_landmarks)
-    rows = (ranges.bounds_BM1, ranges.counts_BM, ranges.lengths_B, ranges.first_BM, ranges.ids_BN)
-    return nystrom_attention(q, k, v, mask.keep_BN, *rows, weight, num_landmarks, iterations)[0]
 
 
 def interprets() -> bool:

@@ -66,10 +66,6 @@ def _like_projections(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return torch.empty(B, N, H, D, dtype=dtype or x.dtype, device=x.device).transpose(1, 2)
 
 
-def _system_warps(M: int) -> int:
-    return 4 if M == 32 else 8
-
-
 def _scales(D: int) -> tuple[float, float]:
     """1/√D in units of log2, for exp2, and 1/√D."""
     root = D**-0.5
@@ -103,7 +99,13 @@ def nystrom_attention(
     num_landmarks: int,
     iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """softmax(QK̃ᵀ) Z softmax(Q̃Kᵀ) V + conv(V) of masked rows, (B, H, N, D); see `kernels.fused_attention`.
+    """softmax(QK̃ᵀ) Z softmax(Q̃Kᵀ) V + conv(V) of masked rows: the whole of `NystromAttention.forward`, (B, H, N, D).
+
+    Args:
+        q, k, v: (B, H, N, D), N > M; masked positions may hold anything.
+        keep, bounds, counts, lengths, first, ids: the mask and its `Ranges`, or None.
+        weight: (H, 1, K, 1), the convolution's filter.
+        iterations: of eq. 14.
 
     Returns:
         The output, and what the backward pass needs: Q̃, K̃, T, the log2 of T's sums and W.
@@ -136,16 +138,14 @@ def nystrom_attention(
         fwd.landmark_system_kernel[(B * H,)](
             *(q_landmarks, k_landmarks, part, part_max, part_sum, v, counts, lengths, first),
             *(context, log_sum, values, *_strides(v), H, scale),
-            **{
-                "M": M,
-                "D": D,
-                "S": plan.parts,
-                "ITERATIONS": iterations,
-                **flags,
-                "PRECISION": plan.system_precision,
-                "num_warps": _system_warps(M),
-                "num_stages": 2,
-            },
+            M=M,
+            D=D,
+            S=plan.parts,
+            ITERATIONS=iterations,
+            HAS_MASK=keep is not None,
+            PRECISION=plan.system_precision,
+            num_warps=4 if M == 32 else 8,
+            num_stages=2,
         )
     else:
         context, log_sum = _combine(part, part_max, part_sum)
@@ -219,12 +219,25 @@ def nystrom_attention_backward(
         **cut,
     )
     d_values, d_k_outputs = _over_splits(sums)
-    system = (q_landmarks, k_landmarks, context, counts, lengths, d_values, d_k_outputs, iterations)
-    d_context, d_own, row_sums, d_q_landmarks, d_k_landmarks = (
-        _system_gradients(*system)
-        if M > _GRADIENTS_ON_CHIP
-        else _system_gradients_on_chip(*system, plan.system_precision)
-    )
+    if M > _GRADIENTS_ON_CHIP:
+        d_context, d_own, row_sums, d_q_landmarks, d_k_landmarks = _system_gradients(
+            q_landmarks, k_landmarks, context, counts, lengths, d_values, d_k_outputs, iterations
+        )
+    else:
+        kept = torch.empty(B * H, 2 * iterations, M, M, **small)
+        d_context, d_own, d_q_landmarks, d_k_landmarks = (torch.empty_like(context) for _ in range(4))
+        row_sums = torch.empty(B, H, M, **small)
+        bwd.landmark_gradients_kernel[(B * H,)](
+            *(q_landmarks, k_landmarks, context, counts, lengths, kept, d_values, d_k_outputs),
+            *(d_context, d_own, row_sums, d_q_landmarks, d_k_landmarks, H, scale, root),
+            M=M,
+            D=D,
+            ITERATIONS=iterations,
+            HAS_MASK=counts is not None,
+            PRECISION=plan.system_precision,
+            num_warps=4,
+            num_stages=1,
+        )
     d_q_parts = torch.empty(B, H, plan.splits, M, D, **small)
     bands = _bands(weight, q.dtype, plan.gradient_block, plan.chunk, is_flipped=True)
     for tile in range(tiles):
@@ -271,36 +284,6 @@ def _weight_gradient(v: Tensor, d_out: Tensor, keep: Tensor | None, K: int, plan
     return diagonals.sum(1).view(H, 1, K, 1)
 
 
-def _system_gradients_on_chip(
-    q_landmarks: Tensor,
-    k_landmarks: Tensor,
-    context: Tensor,
-    counts: Tensor | None,
-    lengths: Tensor | None,
-    d_values: Tensor,
-    d_k_outputs: Tensor,
-    iterations: int,
-    precision: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    B, H, M, D = q_landmarks.shape
-    scale, root = _scales(D)
-    kept = torch.empty(B * H, 2 * iterations, M, M, dtype=torch.float32, device=context.device)
-    d_context, d_own, d_q_landmarks, d_k_landmarks = (torch.empty_like(context) for _ in range(4))
-    row_sums = torch.empty(B, H, M, dtype=torch.float32, device=context.device)
-    bwd.landmark_gradients_kernel[(B * H,)](
-        *(q_landmarks, k_landmarks, context, counts, lengths, kept, d_values, d_k_outputs),
-        *(d_context, d_own, row_sums, d_q_landmarks, d_k_landmarks, H, scale, root),
-        M=M,
-        D=D,
-        ITERATIONS=iterations,
-        HAS_MASK=counts is not None,
-        PRECISION=precision,
-        num_warps=4,
-        num_stages=1,
-    )
-    return d_context, d_own, row_sums, d_q_landmarks, d_k_landmarks
-
-
 def _system_gradients(
     q_landmarks: Tensor,
     k_landmarks: Tensor,
@@ -311,7 +294,7 @@ def _system_gradients(
     d_k_outputs: Tensor,
     iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The same by batched products."""
+    """What `landmark_gradients_kernel` gives, by batched products."""
     B, H, M, D = q_landmarks.shape
     _, root = _scales(D)
     a = _landmark_softmax(q_landmarks, k_landmarks, counts).flatten(0, 1)
@@ -366,51 +349,19 @@ def _tokens_at(v: Tensor, first: Tensor, lengths: Tensor) -> Tensor:
 
 
 @nystrom_attention.register_fake
-def _(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    keep: Tensor | None,
-    bounds: Tensor | None,
-    counts: Tensor | None,
-    lengths: Tensor | None,
-    first: Tensor | None,
-    ids: Tensor | None,
-    weight: Tensor | None,
-    num_landmarks: int,
-    iterations: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _(q: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     B, H, _, D = q.shape
-    tile, line = (B, H, num_landmarks, D), (B, H, num_landmarks)
+    M = rest[-2]
+    tile, line = (B, H, M, D), (B, H, M)
     small = [q.new_empty(shape, dtype=torch.float32) for shape in (tile, tile, tile, line, tile)]
-    return _like_projections(q), small[0], small[1], small[2], small[3], small[4]
+    return _like_projections(q), *small
 
 
 @nystrom_attention_backward.register_fake
-def _(
-    d_out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    keep: Tensor | None,
-    ids: Tensor | None,
-    counts: Tensor | None,
-    lengths: Tensor | None,
-    weight: Tensor | None,
-    q_landmarks: Tensor,
-    k_landmarks: Tensor,
-    context: Tensor,
-    log_sum: Tensor,
-    values: Tensor,
-    iterations: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    shape = (0,) if weight is None else weight.shape
-    return (
-        _like_projections(q),
-        _like_projections(k),
-        _like_projections(v),
-        q.new_empty(shape, dtype=torch.float32),
-    )
+def _(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    weight = rest[4]
+    d_weight = q.new_empty((0,) if weight is None else weight.shape, dtype=torch.float32)
+    return _like_projections(q), _like_projections(k), _like_projections(v), d_weight
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -1,11 +1,9 @@
 """What each attention may be told: a pydantic model per method, told apart by ``name``.
 
-Every parameter has a default, so that ``"attn_type": "nystrom"`` alone says enough. The attentions are the modules of
-this package: what the rest of the project lists of them follows from here.
+Every parameter has a default, so that ``"attn_type": "nystrom"`` alone says enough. What the rest of the project lists
+of attentions follows from the models of `methods.py`.
 """
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
@@ -14,8 +12,7 @@ from pydantic import Field, SerializeAsAny, ValidationError, WrapValidator
 from ...wording import listed
 from ..messages import OF_YOUR_OWN, describe_errors, nearest, quoted
 from .base import AttentionConfig, ConvKernelSize
-from .nystrom import NystromConfig
-from .softmax import SoftmaxConfig
+from .methods import NystromConfig, SoftmaxConfig
 
 __all__ = [
     "ATTENTIONS",
@@ -29,12 +26,9 @@ __all__ = [
     "what_decides",
 ]
 
-
-for _found in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_found.name}")
-_METHODS = sorted(AttentionConfig.__subclasses__(), key=lambda method: method.__module__)
+_METHODS = sorted(AttentionConfig.__subclasses__(), key=lambda method: method.model_fields["name"].default)
 ATTENTIONS: dict[str, type[AttentionConfig]] = {method.model_fields["name"].default: method for method in _METHODS}
-"""By name, in alphabetical order of their modules; then those that `register_attention` adds."""
+"""By name, in alphabetical order; then those that `register_attention` adds."""
 
 
 def _registered(value: Any, of_the_package: Callable[[Any], Any]) -> Any:

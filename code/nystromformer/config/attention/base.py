@@ -21,16 +21,18 @@ ConvKernelSize = Annotated[int, Field(ge=1, le=999_999), _Odd, AfterValidator(_o
 
 
 class AttentionConfig(StrictModel):
-    """What every attention has in common.
-
-    A subclass in a module of this package is an attention that `attn_type` may name: `XConfig` in `x.py` is the config
-    of `XAttention` in `nystromformer/attention/x.py`.
+    """What every attention has in common. In `methods.py`, `XConfig` with the name "x" is the config of `XAttention` in
+    `nystromformer/attention/x.py`, which `attn_type` may name.
     """
 
     exceptional: ClassVar[tuple[dict[str, Any], ...]] = ()
     """Settings with which it keeps less of the contract than with its defaults, for the documents' table."""
     counts_tokens: ClassVar[tuple[str, ...]] = ()
     """Parameters that count tokens: none may be more than the longest input has."""
+    compares_queries_and_keys: ClassVar[bool] = True
+    """Whether scores come of queries and keys, the two that rotary positions turn."""
+    learns_weights: ClassVar[bool] = False
+    """Whether it has weights beside the projections of queries, keys and values, and the convolution."""
 
     name: str
     """Which attention this is."""
@@ -43,25 +45,21 @@ class AttentionConfig(StrictModel):
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
         """What cannot be in a model whose longest input has so many tokens: a parameter each, and what is wrong."""
-        problems = self._beyond(dict.fromkeys(self.counts_tokens, max_seq_len), "max_seq_len = {}")
-        block_size = getattr(self, "block_size", None)
-        if block_size is not None and block_size <= max_seq_len:
-            blocks = -(-max_seq_len // block_size)
-            limit = f"{{}}, as max_seq_len = {max_seq_len} is {blocks} blocks"
-            problems += self._beyond(self.most_blocks(blocks), limit)
-        return problems
+        limits = dict.fromkeys(self.counts_tokens, (max_seq_len, f"max_seq_len = {max_seq_len}"))
+        size = getattr(self, "block_size", None)
+        if size is not None and size <= max_seq_len:
+            blocks = -(-max_seq_len // size)
+            for key, most in self.most_blocks(blocks).items():
+                limits[key] = most, f"{most}, as max_seq_len = {max_seq_len} is {blocks} blocks"
+        return [
+            (key, f"expected at most {text}, found {getattr(self, key)}")
+            for key, (most, text) in limits.items()
+            if (getattr(self, key) or 0) > most
+        ]
 
     def most_blocks(self, blocks: int) -> Mapping[str, int]:
         """Parameters that count blocks, and the most that each may be where the longest input has so many."""
         return {}
-
-    def _beyond(self, most: Mapping[str, int], limit: str) -> list[tuple[str, str]]:
-        problems = []
-        for key, largest in most.items():
-            value = getattr(self, key)
-            if (value or 0) > largest:
-                problems.append((key, f"expected at most {limit.format(largest)}, found {value}"))
-        return problems
 
     @property
     def length_step(self) -> int:
@@ -71,16 +69,6 @@ class AttentionConfig(StrictModel):
     def why_not_length(self, length: int) -> str | None:
         """Why the attention takes no input of so many tokens, padding included; None where it does."""
         return None
-
-    @property
-    def num_projections(self) -> int:
-        """How many of queries, keys and values the encoder's layer projects for it."""
-        return 3
-
-    @property
-    def compares_queries_and_keys(self) -> bool:
-        """Whether scores come of queries and keys, the two that rotary positions turn."""
-        return True
 
     @property
     def is_local(self) -> bool:
@@ -96,8 +84,3 @@ class AttentionConfig(StrictModel):
     def most_global(self) -> int | None:
         """Tokens of a row that may be global, those that a task marks among them; None where marks have no effect."""
         return None
-
-    @property
-    def learns_weights(self) -> bool:
-        """Whether it has weights beside the projections of queries, keys and values, and the convolution."""
-        return False

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from nystromformer.attention.swapped import own_keys_refused
 from nystromformer.config import NystromConfig, SoftmaxConfig
 from nystromformer.config.attention import AttentionConfig
 from nystromformer.data.tokenizer import row_form, special_names
@@ -122,7 +123,7 @@ def lay_out(opened: Opened, for_sentences: bool = False) -> Layout:
             f"{opened.path}: cannot be exported for transformers: reversible layers are another network than the "
             "exported file's"
         )
-    if unlike := [each.name for each in config.attentions if each.num_projections < 3]:
+    if unlike := [each.name for each in config.attentions if own_keys_refused(each)]:
         raise UserError(
             f"{opened.path}: cannot be exported for transformers: it has {unlike[0]} attention; the exported file "
             "projects queries, keys and values, each by itself"

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nystromformer.config import ModelConfig, NystromConfig
 from nystromformer.config.attention import AttentionConfig, what_decides
-from nystromformer.config.attention.longformer import LongformerConfig
+from nystromformer.config.attention.methods import LongformerConfig
 from nystromformer.config.messages import quoted
 from nystromformer.config.network import SHAPE_KEYS
 from nystromformer.errors import UserError, first_line
