@@ -13,9 +13,6 @@ def pretrain(
     model: ModelFolder = Path("/model"),
     dataset: DatasetFolder = None,
     device: DeviceName = "auto",
-    workers: Annotated[
-        int, typer.Option("--workers", min=0, help="Processes that prepare batches; 0: a thread of the main process.")
-    ] = 0,
     attention: Annotated[
         str | None,
         typer.Option(
@@ -39,7 +36,7 @@ def pretrain(
     from nystromformer.training import join_group
 
     with join_group() as group:
-        stopped_by = run(experiment, dataset, run_device(experiment, device, group), workers, group)
+        stopped_by = run(experiment, dataset, run_device(experiment, device, group), group)
     group.leave(0 if stopped_by is None else 128 + stopped_by)
 
 

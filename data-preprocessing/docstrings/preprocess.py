@@ -20,7 +20,7 @@ def main(
     """Turn the docstrings of Python packages into documents of sentences, a module each, which preprocess_data_512.py
     and preprocess_data_4096.py make rows of: files 00000.jsonl, … and corpus.json about them.
     """
-    unify_docstrings(out, settings, work.workers, work.overwrite)
+    unify_docstrings(out, settings, work.workers)
 
 
 if __name__ == "__main__":

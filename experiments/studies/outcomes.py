@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from nystromformer.files.writing import write_json, write_text
-from nystromformer.runs.baselines import beside
 from nystromformer.runs.figures import Difference, Spread, pooled_variance, shown, standard_error
 from nystromformer.runs.record import Run, find_runs
 from nystromformer.tables import markdown
@@ -49,7 +48,7 @@ def _record(run: Run) -> Record:
         right = predicted["label"].eq(predicted["prediction"]).to_numpy(float)
     baselines = {
         name: {metric: figures[f"{metric}{ending}"].mean for metric in metrics if f"{metric}{ending}" in figures}
-        for name, figures in beside(run).items()
+        for name, figures in run.baselines.items()
     }
     return Record(metrics, run.settings.seed, rows, right, baselines)
 

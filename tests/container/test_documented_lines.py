@@ -97,7 +97,7 @@ def test_fine_tuning_on_glue_and_wikihop(project: Project) -> None:
     for task, log in (("glue/SST-2", "glue.txt"), ("wikihop", "wikihop.txt")):
         found = list((home / "model" / task).glob("*/run.json"))
         assert found, (home / log).read_text()
-        assert json.loads(found[0].read_text())["experiment"] == "nystrom-512"
+        assert json.loads(found[0].read_text())["experiment"] == "model"
 
 
 def test_preprocessing(project: Project) -> None:

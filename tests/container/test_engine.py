@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 import urllib.request
 from pathlib import Path
 
@@ -9,14 +10,34 @@ import pytest
 import torch
 from container_engine import Engine
 from finetuning import finetuned_glue, pretrained
-from launching import Launcher
 from processes import wait_for
 from run_files import assert_same_weights, last_step, records
-from small import run_command, write_experiment
+from small import command, run_command, write_experiment
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("no_containers_left")]
 
 STEPS = 600
+
+
+class Launcher:
+    """`launch.py` against an engine, as a process of its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.env = engine.env
+
+    def __call__(self, *words: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            command("code/launch.py", *words), env=self.env, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == status, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr
+        return done
+
+    def begin(self, *words: object) -> subprocess.Popen[str]:
+        """Not waited for; stdout is a pipe."""
+        return subprocess.Popen(
+            command("code/launch.py", *words), env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
 
 
 @pytest.fixture

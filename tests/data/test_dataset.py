@@ -36,9 +36,9 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def build(corpora: Path, folder: Path, overwrite: bool = False, **changes: object) -> Manifest:
+def build(corpora: Path, folder: Path, **changes: object) -> Manifest:
     settings = dataclasses.replace(SETTINGS, **changes)  # type: ignore[arg-type]
-    manifest = build_dataset(corpora, folder, settings, overwrite=overwrite)
+    manifest = build_dataset(corpora, folder, settings)
     assert manifest is not None
     return manifest
 
@@ -128,15 +128,15 @@ def flip_last_byte(path: Path) -> None:
 BAD_FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no folder": (shutil.rmtree, r"dataset: expected a dataset folder, found none.*preprocess_data_512\.py"),
     "no manifest": (lambda at: (at / "manifest.json").unlink(), r"without manifest\.json: it is unfinished.*Make one"),
-    "cut": (lambda at: (at / "manifest.json").write_text("{"), r"manifest\.json: .*--overwrite"),
+    "cut": (lambda at: (at / "manifest.json").write_text("{"), r"manifest\.json: .*remove the folder"),
     "by hand": (replace("manifest.json", b'"seed": 3', b'"seed": 4'), r"manifest\.json: modified after it was written"),
-    "older": (rewrite(format_version=2), r"made by an earlier version: its format is 2.*--overwrite"),
+    "older": (rewrite(format_version=2), r"made by an earlier version: its format is 2.*remove the folder"),
     "no splits": (lambda at: (at / "validation.splits.bin").unlink(), r"validation\.splits\.bin: no such file"),
     "size": (lambda at: os.truncate(at / "train.tokens.bin", 64), r"train\.tokens\.bin: 64 bytes, expected \d+ bytes"),
     "no tokenizer": (lambda at: shutil.rmtree(at / "tokenizer"), r"tokenizer\.json: expected SHA.*found no such file"),
     "tokenizer": (
         lambda at: flip_last_byte(at / "tokenizer" / "tokenizer.json"),
-        r"tokenizer\.json: expected SHA.*--overwrite",
+        r"tokenizer\.json: expected SHA.*remove the folder",
     ),
 }
 
@@ -170,14 +170,12 @@ def test_a_stopped_build_continues(corpora: Path, reference: Path, tmp_path: Pat
     assert contents(tmp_path) == contents(reference)
 
 
-def test_a_slip_removes_nothing_of_an_unfinished_run(corpora: Path, reference: Path, tmp_path: Path) -> None:
+def test_a_slip_removes_nothing_of_an_unfinished_run(corpora: Path, tmp_path: Path) -> None:
     fail_in("merge_parts", corpora, tmp_path, length=40)
     before = contents(tmp_path)
-    with pytest.raises(UserError, match=r"(?s)something else:\n  length: found 40, expected 32\nNothing.*--overwrite"):
+    with pytest.raises(UserError, match=r"(?s)length: found 40, expected 32\nNothing.*remove the folder"):
         build(corpora, tmp_path)
     assert contents(tmp_path) == before
-    build(corpora, tmp_path, overwrite=True)
-    assert contents(tmp_path) == contents(reference)
 
 
 def test_a_part_that_was_changed_is_made_again(
@@ -198,13 +196,6 @@ def test_changed_documents_are_found_as_they_are_read(corpora: Path, tmp_path: P
     with pytest.raises(UserError, match=r"00000\.jsonl: changed since it was made: expected SHA.*Remove it and"):
         build(copy, tmp_path / "dataset")
     assert not (tmp_path / "dataset" / "manifest.json").exists()
-
-
-def test_overwrite_replaces_a_run_and_nothing_else(corpora: Path, folder: Path) -> None:
-    (folder / "notes.txt").write_text("mine")
-    manifest = build(corpora, folder, overwrite=True, length=40)
-    assert manifest.length == open_verified(folder).length == 40
-    assert (folder / "notes.txt").read_text() == "mine"
 
 
 def test_ten_billion_rows_are_opened_and_sampled_in_little_memory(dataset_folder: Path, tmp_path: Path) -> None:

@@ -18,10 +18,8 @@ FACTS = {"seed": 0, "table": "abc"}
 
 
 @contextmanager
-def opened(
-    out: Path, facts: Mapping[str, Any] = FACTS, in_use: InUse = "refuse", overwrite: bool = False
-) -> Iterator[Parts]:
-    with open_parts(out / PARTS, "prepare.py", facts, results(out), in_use, overwrite) as parts:
+def opened(out: Path, facts: Mapping[str, Any] = FACTS, in_use: InUse = "refuse") -> Iterator[Parts]:
+    with open_parts(out / PARTS, "prepare.py", facts, results(out), in_use) as parts:
         yield parts
 
 
@@ -29,11 +27,11 @@ def results(out: Path) -> list[Path]:
     return [out / "all.txt", out / "manifest.json"]
 
 
-def work(out: Path, facts: Mapping[str, Any] = FACTS, end_after: int = 9, overwrite: bool = False) -> list[str]:
+def work(out: Path, facts: Mapping[str, Any] = FACTS, end_after: int = 9) -> list[str]:
     """A command of three parts; gives those that it makes."""
     made: list[str] = []
     text, manifest = results(out)
-    with opened(out, facts, overwrite=overwrite) as parts:
+    with opened(out, facts) as parts:
         for name in "abc":
             if parts.read(name) is None and len(made) < end_after:
                 made.append(name)
@@ -193,21 +191,6 @@ def test_a_damaged_mark_is_refused(tmp_path: Path) -> None:
     mark.write_text(mark.read_text().replace("abc", "abd"))
     with pytest.raises(UserError, match=MARK):
         work(tmp_path)
-
-
-def test_overwriting_begins_anew_what_is_done_and_goes_on_with_the_rest(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        work(tmp_path, end_after=2)
-    assert work(tmp_path, overwrite=True) == ["c"]
-    with pytest.raises(UserError, match="is there already"):
-        work(tmp_path)
-    with opened(tmp_path / "kept") as parts:
-        parts.add("x", {tmp_path / "shard": write_text(tmp_path / "shard", "0")})
-        write_json(tmp_path / "kept" / "manifest.json", {})
-    with opened(tmp_path / "kept", {"seed": 1}, overwrite=True) as parts:
-        assert not parts.names()
-    assert not (tmp_path / "shard").exists()
-    assert not (tmp_path / "kept" / "manifest.json").exists()
 
 
 def test_of_two_commands_the_second_is_refused(tmp_path: Path) -> None:

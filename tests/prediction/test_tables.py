@@ -155,7 +155,7 @@ def test_folders_that_are_no_run(refused: Refused, run: Path, table: Path, tmp_p
     path = run / "run.json"
     written = read_checked(path)
     path.write_text(json.dumps(written))
-    assert "made by an earlier version: it has no sha256" in refused(run, table)
+    assert "made by an earlier version" in refused(run, table)
     write_checked(path, written | {"texts": None})
     said = refused(run, table)
     assert "expected a run of run_classify.py, run_glue.py or run_imdb.py, found another" in said

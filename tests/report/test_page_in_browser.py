@@ -23,10 +23,7 @@ def made_up(folder: Path) -> Path:
     write_figure(folder / "curves.png", figure, dpi=120)
     scores = pd.DataFrame([["nystrom-demo-conv", "16 %", "5"]], columns=["", "masked-token accuracy", "loss"])
     power = "A sentence that is so long that a window of a telephone's width cannot hold it in one line."
-    guesses = pd.DataFrame(
-        [["Returns a <mask>.", "value 90 %, a_token_of_quite_some_length 5 %"]], columns=["guesses", ""]
-    )
-    (folder / "report.html").write_text(render_page(scores, power, folder / "curves.png", guesses))
+    (folder / "report.html").write_text(render_page(scores, power, folder / "curves.png"))
     return folder / "report.html"
 
 

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import NYSTROM, a_run, add_baselines, begun
+from records import NYSTROM, a_run, begun
 from small import run_here, write_experiment
 
 from nystromformer.errors import UserError
 from nystromformer.report.table2 import write_table2
 from nystromformer.runs import record
-from nystromformer.runs.baselines import Baselines
-from nystromformer.runs.figures import MARKS, Spread
+from nystromformer.runs.figures import Spread
 from nystromformer.runs.objective import ObjectiveSettings
 from nystromformer.runs.record import EpochMetrics, Origin
 from nystromformer.tables import markdown
@@ -38,23 +37,6 @@ def write_run(experiment: Path, task: str = "glue/SST-2", values: tuple[float, .
     folder.mkdir(parents=True)
     a_run(folder, values, **of_task(task) | changes).write()
     return folder
-
-
-def measure(
-    experiment: Path, task: str, baselines: dict[str, dict[str, tuple[float, float | None]]], **changes: Any
-) -> Baselines:
-    """Baselines of a task beside its runs, on the data that `write_run` says."""
-    entry: dict[str, Any] = {
-        "data": "d" * 64,
-        "tested": "",
-        "rows": {"train": 67349, "validation": 872},
-        "command": "python code/run_glue.py --baselines",
-        "machine": {"date": "2026-01-02", "commit": "abc1234", "processor": "a processor, 2 cores"},
-    }
-    spreads = {name: {k: Spread(*v) for k, v in figures.items()} for name, figures in baselines.items()}
-    measured = Baselines(baselines=spreads, **entry | changes)
-    add_baselines(experiment / "model" / task / "baselines.json", measured)
-    return measured
 
 
 class TableFile:
@@ -230,12 +212,11 @@ def test_a_folder_without_finished_runs(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("table2*"))
 
 
-def test_what_is_no_result_or_no_baselines_is_named(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "e")
-    for file in (run.parent / "baselines.json", run / "run.json"):
-        file.write_bytes(b"\xff\xfe")
-        with pytest.raises(UserError, match=f"{file.name}: "):
-            write_table2([tmp_path / "e"], tmp_path / "table2.md")
+def test_what_is_no_result_is_named(tmp_path: Path) -> None:
+    file = write_run(tmp_path / "e") / "run.json"
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match=r"run\.json: "):
+        write_table2([tmp_path / "e"], tmp_path / "table2.md")
 
 
 def test_the_command_prints_and_writes(
@@ -262,82 +243,59 @@ def test_some_tasks_have_two_figures(tmp_path: Path, task: str, column: str, nam
         # The best epoch is the first by the main metric, and the second by the other.
         figures = [dict(zip(names, pair, strict=True)) for pair in ((main, other), (main - 0.1, other + 0.1))]
         epochs = list(map(EpochMetrics, (0, 1), figures))
-        write_run(tmp_path / "e", task, seed=seed, main_metric=names[0], validated=epochs)
-    measure(tmp_path / "e", task, {"majority class": dict(zip(names, ((0.812, None), (0.684, None)), strict=True))})
+        guessed = {name: Spread(value, None) for name, value in zip(names, (0.812, 0.684), strict=True)}
+        told = {"majority class": guessed}
+        write_run(tmp_path / "e", task, seed=seed, main_metric=names[0], validated=epochs, baselines=told)
     table = TableFile(tmp_path, tmp_path / "e")
-    assert table.models[0][column] == "82.0 ± 2.8 ≈ / 65.0 ± 7.1 ≈"
+    assert table.models[0][column] == "82.0 ± 2.8 / 65.0 ± 7.1"
     assert table.details[0]["last"] == "72.0 ± 2.8 / 75.0 ± 7.1"
     assert table.guessers["majority class"][column] == "81.2 / 68.4"
 
 
-GUESSERS = {"majority class": {"accuracy": (0.509, None)}, "tf-idf": {"accuracy": (0.786, 0.01)}}
+GUESSERS = {"majority class": {"accuracy": Spread(0.509, None)}, "tf-idf": {"accuracy": Spread(0.786, 0.01)}}
 
 
-def test_baselines_stand_below_and_figures_within_their_noise_are_marked(tmp_path: Path) -> None:
-    # 872 rows of which 0.786 are right: 0.014; with as much for the model and the deviation, noise is below 0.05.
-    shown = {"near": (0.76, "76.0 ≈"), "above": (0.9, "90.0"), "below": (0.65, "65.0 <"), "chance": (0.52, "52.0 <")}
-    for name, (value, _) in shown.items():
-        write_run(tmp_path / name, values=(value,))
-    measured = measure(tmp_path / "near", "glue/SST-2", GUESSERS)
-    table = TableFile(tmp_path, *(tmp_path / name for name in shown))
-    assert {row["model"]: row["SST-2"] for row in table.models} == {name: cell for name, (_, cell) in shown.items()}
-    assert {name: row["SST-2"] for name, row in table.guessers.items()} == {
-        "majority class": "50.9",
-        "tf-idf": "78.6 ± 1.0",
-    }
-    assert table.text.count(MARKS) == 1
-    facts = "SST-2: 67,349 rows of train, 872 rows of validation; date 2026-01-02, commit abc1234"
-    assert facts in table.text
-    assert table.text.count(measured.command) == 1
-    assert "not measured" not in table.text
-    figures = {figure["model"]: figure for figure in table.data["figures"]}
-    assert {name: figure["marks"]["accuracy"] for name, figure in figures.items()} == {
-        "near": "≈",
-        "above": "",
-        "below": "<",
-        "chance": "<",
-    }
-    kept = figures["near"]["baselines"]
-    assert (kept["machine"], kept["command"]) == (measured.machine, measured.command)
-    assert kept["baselines"]["tf-idf"]["accuracy"] == {"mean": 0.786, "deviation": 0.01}
+def test_baselines_stand_below_of_whichever_run_they_are_known(tmp_path: Path) -> None:
+    write_run(tmp_path / "one", values=(0.76,), baselines=GUESSERS)
+    write_run(tmp_path / "two", values=(0.9,))
+    table = TableFile(tmp_path, tmp_path / "one", tmp_path / "two")
+    assert {row["model"]: row["SST-2"] for row in table.models} == {"one": "76.0", "two": "90.0"}
+    shown = {"majority class": "50.9", "tf-idf": "78.6 ± 1.0"}
+    assert {name: row["SST-2"] for name, row in table.guessers.items()} == shown
+    assert "--baselines" not in table.text
+    told = [figure["baselines"]["tf-idf"]["accuracy"] for figure in table.data["figures"]]
+    assert told == [{"mean": 0.786, "deviation": 0.01}] * 2
 
 
 def test_other_data_are_another_column_with_its_own_baselines(tmp_path: Path) -> None:
-    for name, value, data in (("e", 0.9, "d" * 64), ("f", 0.7, "e" * 64), ("g", 0.6, "e" * 64)):
-        write_run(tmp_path / name, values=(value,), data=data)
-    measure(tmp_path / "e", "glue/SST-2", GUESSERS)
-    measure(tmp_path / "e", "glue/SST-2", {"tf-idf": {"accuracy": (0.7, None)}}, data="e" * 64)
+    others = {"tf-idf": {"accuracy": Spread(0.7, None)}}
+    for name, value, data, known in (("e", 0.9, "d", GUESSERS), ("f", 0.7, "e", others), ("g", 0.6, "e", {})):
+        write_run(tmp_path / name, values=(value,), data=data * 64, baselines=known)
     table = TableFile(tmp_path, *(tmp_path / name for name in "efg"))
     assert table.data["table"]["header"] == ["model", "SST-2, data dddddddd", "SST-2, data eeeeeeee"]
     rows = {row[0]: row[1:] for row in table.data["table"]["rows"]}
-    assert [rows[name] for name in "efg"] == [["90.0", ""], ["", "70.0 ≈"], ["", "60.0 <"]]
+    assert [rows[name] for name in "efg"] == [["90.0", ""], ["", "70.0"], ["", "60.0"]]
     assert (rows["tf-idf"], rows["majority class"]) == (["78.6 ± 1.0", "70.0"], ["50.9", ""])
 
 
 def test_what_is_not_measured_is_said_with_the_flag(tmp_path: Path) -> None:
     write_run(tmp_path / "e", values=(0.8,))
     write_run(tmp_path / "e", "wikihop", (0.5,))
-    measure(tmp_path / "e", "glue/SST-2", GUESSERS, data="e" * 64)
     table = TableFile(tmp_path, tmp_path / "e")
     assert table.models[0]["SST-2"] == "80.0"
     assert not table.guessers
     (line,) = (line for line in table.lines if "--baselines" in line)
     assert line.startswith("No baselines of the same data for SST-2: ")
-    assert MARKS not in table.text
 
 
 def test_imdbs_baselines_are_those_of_the_test_reviews(tmp_path: Path) -> None:
-    tests = {"test_metrics": {"accuracy": 0.8}, "test_rows": {"test": 25000}, "tested_data": "t"}
-    write_run(tmp_path / "e", "imdb", (0.99,), **tests)
-    figures = {"tf-idf": {"accuracy": (0.99, None), "accuracy_test": (0.82, 0.001)}}
-    measure(tmp_path / "e", "imdb", figures, tested="another")
-    table = TableFile(tmp_path, tmp_path / "e")
-    assert table.models[0]["IMDB"] == "80.0"
-    assert not table.guessers, "on other test reviews"
-    measure(tmp_path / "e", "imdb", figures, tested="t")
-    table = TableFile(tmp_path, tmp_path / "e")
-    assert table.models[0]["IMDB"] == "80.0 <", "2 points below, on 25,000 reviews"
-    assert table.guessers["tf-idf"]["IMDB"] == "82.0 ± 0.1"
+    tests: dict[str, Any] = {"test_metrics": {"accuracy": 0.8}, "test_rows": {"test": 25000}}
+    known = {"tf-idf": {"accuracy": Spread(0.99, None), "accuracy_test": Spread(0.82, 0.001)}}
+    write_run(tmp_path / "e", "imdb", (0.99,), **tests, tested_data="t")
+    write_run(tmp_path / "f", "imdb", (0.99,), **tests, tested_data="another", baselines=known)
+    assert not TableFile(tmp_path, tmp_path / "e").guessers
+    table = TableFile(tmp_path, tmp_path / "f")
+    assert (table.models[0]["IMDB"], table.guessers["tf-idf"]["IMDB"]) == ("80.0", "82.0 ± 0.1")
 
 
 def test_a_note_stands_once(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import csv
 import json
 import random
-import tarfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -138,13 +137,6 @@ def write_imdb(folder: Path, train: int = 24, test: int = 20) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(" ".join(["softmax", *words] if label == "pos" else ["query", *words]))
     return folder
-
-
-def pack(folder: Path, archive: Path) -> Path:
-    """The folder's files as a tar.gz with aclImdb/ at its top."""
-    with tarfile.open(archive, "w:gz") as file:
-        file.add(folder, "aclImdb")
-    return archive
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:

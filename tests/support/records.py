@@ -1,13 +1,11 @@
 """Records of finished runs that nobody trained."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from small import small_config
 
-from nystromformer.files.checked_json import write_checked
-from nystromformer.runs.baselines import Baselines, read_baselines
 from nystromformer.runs.record import EpochMetrics, Origin, Run, Tested
 from nystromformer.runs.settings import Settings
 
@@ -65,11 +63,6 @@ def begun(folder: Path) -> None:
     """A run that is not over."""
     folder.mkdir(parents=True)
     replace(a_run(folder), epochs=()).write()
-
-
-def add_baselines(path: Path, measured: Baselines) -> None:
-    """Write baselines beside those that are there."""
-    write_checked(path, {"measured": [asdict(entry) for entry in (*read_baselines(path), measured)]})
 
 
 _OF_TESTED = {"tested_epoch": "epoch", "tested_data": "data", "files": "files"}

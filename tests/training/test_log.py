@@ -42,15 +42,7 @@ def test_a_line_that_is_no_record_is_named(line: bytes, tmp_path: Path) -> None:
         read_log(path)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1.5", 1.5),
-        ("null", None),
-        ('"1"', None),
-        ("NaN", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "value"), [("1.5", 1.5), ("null", None), ('"1"', None), ("NaN", None)])
 def test_figures_are_finite_numbers(text: str, value: float | None) -> None:
     assert figure(json.loads(f'{{"loss": {text}}}'), "loss") == value
     assert figure({}, "loss") is None

@@ -75,7 +75,7 @@ class Guard:
         self._modes: list[Any] = []
 
     def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in ("_collect_sums", "_report", "_end_epoch", "_save_between", "_check_before_saving"):
+        for name in ("_metrics", "_report", "_end_epoch", "_save_between", "_check_before_saving"):
             monkeypatch.setattr(Trainer, name, self._unwatched(getattr(Trainer, name)))
         step, run = Trainer._step, Trainer.run
 
@@ -162,15 +162,14 @@ def test_no_step_of_finetuning_waits(guard: Guard, source: Path, tmp_path: Path,
     assert guard.steps > 4
 
 
-def mistakes() -> dict[str, Callable[[Tensor], object]]:
-    return {
-        "item": lambda sums: sums[0].item(),
-        "bools": lambda sums: sums[sums > 0],
-        "tensor": lambda sums: torch.tensor([0.0, 1.0], device=sums.device),
-    }
+MISTAKES: dict[str, Callable[[Tensor], object]] = {
+    "item": lambda sums: sums[0].item(),
+    "bools": lambda sums: sums[sums > 0],
+    "tensor": lambda sums: torch.tensor([0.0, 1.0], device=sums.device),
+}
 
 
-@pytest.mark.parametrize("name", mistakes())
+@pytest.mark.parametrize("name", MISTAKES)
 def test_a_step_that_waits_is_found(
     guard: Guard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dataset_folder: Path, name: str
 ) -> None:
@@ -178,7 +177,7 @@ def test_a_step_that_waits_is_found(
 
     def waiting(pretraining: Pretraining, batch: Any) -> tuple[Tensor, Tensor]:
         value, sums = loss(pretraining, batch)
-        mistakes()[name](sums)
+        MISTAKES[name](sums)
         return value, sums
 
     monkeypatch.setattr(Pretraining, "loss", waiting)

@@ -1,6 +1,5 @@
-"""Devices, the folder's lock and the stop."""
+"""Devices, the folder's lock, the stop, and a group of one."""
 
-import os
 import signal
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 import torch
 
 from nystromformer.errors import UserError
+from nystromformer.training import Group, join_group
 from nystromformer.training.checkpoint import hold_folder
 from nystromformer.training.device import choose_device
 from nystromformer.training.loop import first_signal
@@ -38,33 +38,6 @@ def test_precision() -> None:
     assert [choose_device("cpu", name).precision for name in (False, "bf16", "fp16")] == ["float32", "bf16", "fp16"]
 
 
-def test_one_run_at_a_time(tmp_path: Path) -> None:
-    with hold_folder(tmp_path), pytest.raises(UserError, match="active here already"):
-        hold_folder(tmp_path).__enter__()
-    with hold_folder(tmp_path):
-        pass
-
-
-def test_a_killed_run_holds_nothing_though_a_worker_of_it_lives(tmp_path: Path) -> None:
-    ready, go_on = os.pipe(), os.pipe()
-    run = os.fork()
-    if run == 0:
-        held = hold_folder(tmp_path)
-        held.__enter__()
-        if os.fork() == 0:  # a data worker, which notices the end of its run only after a while
-            os.close(go_on[1])
-            os.write(ready[1], b"1")
-            os.read(go_on[0], 1)
-            os._exit(0)
-        os.read(ready[0], 1)
-        os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(run, 0)
-    with hold_folder(tmp_path):
-        pass
-    for end in (*ready, *go_on):
-        os.close(end)
-
-
 def test_a_folder_that_cannot_be_held(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"file/run\.lock: cannot be written: "):
@@ -81,3 +54,18 @@ def test_the_first_signal_waits_and_the_second_acts() -> None:
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     signal.signal(signal.SIGINT, before)
+
+
+def test_alone_everything_is_trivial(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise UserError("mine")
+
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with join_group() as group:
+        assert group == Group()
+        assert group.is_main
+        assert group.highest(3, False) == (3, False)
+        assert torch.equal(group.sum(torch.ones(2)), torch.ones(2))
+        assert group.check(lambda: 5) == group.on_main(lambda: 5) == 5
+        with pytest.raises(UserError, match="mine"):
+            group.check(fail)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nystromformer.training.prefetch import prefetch_batches, prefetched
+from nystromformer.training.trainable import prefetch_batches, prefetched
 
 
 def test_a_thread_gives_the_items_in_order() -> None:

@@ -41,9 +41,9 @@ def two_epochs(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -
     return folder
 
 
-def start(folder: Path, dataset_folder: Path, workers: int = 0, **options: Any) -> subprocess.Popen[bytes]:
+def start(folder: Path, dataset_folder: Path, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        command("code/run_pretrain.py", "--model", folder, "--dataset", dataset_folder, "--workers", workers),
+        command("code/run_pretrain.py", "--model", folder, "--dataset", dataset_folder),
         **options,
         stdout=subprocess.DEVNULL,
         stderr=(folder / "stderr.txt").open("ab"),
@@ -59,9 +59,8 @@ def test_sigkill_at_any_moment_ends_in_the_same_bits(
     tmp_path: Path, dataset_folder: Path, uninterrupted: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     experiment = write_experiment(tmp_path, **FREQUENT)
-    # With data workers, which outlive the kill for a moment.
     log = tmp_path / "stderr.txt"
-    process = Forked(lambda: 0 if pretrain(experiment, dataset_folder, CPU, workers=2) is None else 1, log)
+    process = Forked(lambda: 0 if pretrain(experiment, dataset_folder, CPU) is None else 1, log)
     wait_for(lambda: is_past(process, tmp_path, 17), 60)
     time.sleep(0.03)
     process.kill()
@@ -78,8 +77,7 @@ def test_sigterm_leaves_a_checkpoint_at_the_very_step(
     tmp_path: Path, dataset_folder: Path, uninterrupted: Path
 ) -> None:
     experiment = write_experiment(tmp_path, pretraining_setting__epoch=4)  # no checkpoint by minutes
-    # To the whole group, as a scheduler sends it: the data workers get it too.
-    process = start(tmp_path, dataset_folder, 1, start_new_session=True)
+    process = start(tmp_path, dataset_folder, start_new_session=True)  # to the whole group, as a scheduler sends it
     log = tmp_path / "model" / "log.jsonl"
     wait_for(lambda: log.exists() and '"train"' in log.read_text(), 60)
     os.killpg(process.pid, signal.SIGTERM)
@@ -92,9 +90,9 @@ def test_sigterm_leaves_a_checkpoint_at_the_very_step(
     assert_same_weights(tmp_path, uninterrupted, "cp-0003.model")
 
 
-def one_epoch(folder: Path, dataset_folder: Path, workers: int = 0, seed: int = 0) -> Path:
+def one_epoch(folder: Path, dataset_folder: Path, seed: int = 0) -> Path:
     changes = {"pretraining_setting__epoch": 1, "pretraining_setting__seed": seed}
-    assert pretrain(write_experiment(folder, **changes), dataset_folder, CPU, workers) is None
+    assert pretrain(write_experiment(folder, **changes), dataset_folder, CPU) is None
     return folder
 
 
@@ -110,9 +108,9 @@ def test_accumulation_gives_the_same_steps(tmp_path: Path, dataset_folder: Path)
     torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0, atol=1e-5)
 
 
-def test_a_seed_fixes_everything_and_workers_change_nothing(tmp_path: Path, dataset_folder: Path) -> None:
+def test_a_seed_fixes_everything(tmp_path: Path, dataset_folder: Path) -> None:
     first = one_epoch(tmp_path / "first", dataset_folder)
-    assert_same_weights(one_epoch(tmp_path / "again", dataset_folder, workers=2), first, "cp-0000.model")
+    assert_same_weights(one_epoch(tmp_path / "again", dataset_folder), first, "cp-0000.model")
     other = one_epoch(tmp_path / "other", dataset_folder, seed=6)
     one, two = (weights(folder, "cp-0000.model")["mlm.bias"] for folder in (first, other))
     assert not torch.equal(one, two)

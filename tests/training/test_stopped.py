@@ -12,7 +12,7 @@ from run_files import assert_same_weights, records, weights
 from small import CPU, stop_at, write_experiment
 
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.tasks.pretraining.batches import PretrainingSteps, RowPreparation, ValidationBatches
+from nystromformer.tasks.pretraining.batches import RowPreparation, TrainingSteps, ValidationBatches
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import Group
 
@@ -122,9 +122,7 @@ def test_validation_masks_are_berts_whatever_training_masks(tmp_path: Path, data
         experiment = open_experiment(tmp_path)
         dataset = experiment.dataset(dataset_folder)
         preparation = RowPreparation(dataset, experiment.config)
-        (training,) = PretrainingSteps(dataset.train, preparation, experiment.config.pretraining_setting)[
-            0
-        ].micro_batches[:1]
+        training = TrainingSteps(dataset, preparation, experiment.config.pretraining_setting)[0].micro_batches[0]
         return [ValidationBatches(dataset.validation, preparation, 8)[0], training]
 
     usual, fifteen = batches(), batches(**{k: v for k, v in MODERN.items() if "mask" in k or "replace" in k})
@@ -142,7 +140,7 @@ def test_processes_share_batches_that_grow(tmp_path: Path, dataset_folder: Path)
     dataset = experiment.dataset(dataset_folder)
     preparation = RowPreparation(dataset, experiment.config)
     setting = experiment.config.pretraining_setting
-    whole, *parts = (PretrainingSteps(dataset.train, preparation, setting, group) for group in
+    whole, *parts = (TrainingSteps(dataset, preparation, setting, group) for group in
                      (Group(), Group(0, 2), Group(1, 2)))  # fmt: skip
     for step in (0, 20):
         expected = torch.cat([batch["tokens_BN"] for batch in whole[step].micro_batches])

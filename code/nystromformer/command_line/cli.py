@@ -21,30 +21,16 @@ INTERRUPTED = 130
 """The exit status after Ctrl-C, as of shells."""
 
 
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether it is Ctrl-C, or the error that pydantic makes of it, whose last line it is."""
-    return isinstance(error, KeyboardInterrupt) or "KeyboardInterrupt" in str(error).strip().rpartition("\n")[2]
-
-
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Ctrl-C while a script imports its modules, where no command can catch it, is one word, too."""
-    if _is_interrupt(error):
+    if isinstance(error, KeyboardInterrupt):
         os.write(2, b"interrupted\n")
     else:
         sys.__excepthook__(kind, error, trace)
 
 
-def _show_ignored(ignored: "sys.UnraisableHookArgs") -> None:
-    """Ctrl-C that pydantic would ignore, because it came while it asked a class for its name, ends the command."""
-    if _is_interrupt(ignored.exc_value):
-        os.write(2, b"interrupted\n")
-        os._exit(INTERRUPTED)
-    sys.__unraisablehook__(ignored)
-
-
 set_environment()
 sys.excepthook = _show
-sys.unraisablehook = _show_ignored
 
 
 def run(command: Callable[..., Any]) -> None:
@@ -91,9 +77,7 @@ def with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             if place is None:
                 raise
             _end(f"error: {place}: {error.strerror or error}")
-        except (KeyboardInterrupt, Exception) as error:
-            if not _is_interrupt(error):
-                raise
+        except KeyboardInterrupt:
             _end("interrupted", INTERRUPTED)
 
     return wrapped

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 from collections.abc import Callable
+from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 R = TypeVar("R")
@@ -39,72 +39,53 @@ def with_flag_groups(command: Callable[..., R]) -> Callable[..., R]:
     Raises:
         ValueError: two parameters have one name.
     """
-    groups: dict[str, _Group] = {}
-    parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        group = _group_of(parameter)
-        if group is not None:
-            groups[parameter.name] = group
-            parameters += group.flags
+    groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
+    """By parameter: what makes its value from those of its flags, and their names."""
+    parameters: list[Parameter] = []
+    for parameter in signature(command, eval_str=True).parameters.values():
+        kind, notes = parameter.annotation, []
+        if get_origin(kind) is Annotated:
+            kind, *notes = get_args(kind)
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            flags = _flags_of(kind, parameter.default, {name for note in notes for name in getattr(note, "fields", ())})
+            has_own = parameter.default is not Parameter.empty
+            make = functools.partial(dataclasses.replace, parameter.default) if has_own else kind
+            groups[parameter.name] = make, [flag.name for flag in flags]
+            parameters += flags
         else:
             # Flags take no place among the arguments, and neither can what comes after them.
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) if groups else parameter)
-    signature = inspect.Signature(parameters)
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY) if groups else parameter)
+    seen = Signature(parameters)
 
     @functools.wraps(command)
     def with_flags(*args: Any, **kwargs: Any) -> R:
-        bound = signature.bind(*args, **kwargs)
+        bound = seen.bind(*args, **kwargs)
         bound.apply_defaults()
         values = dict(bound.arguments)
-        for name, group in groups.items():
-            values[name] = group.make(**{flag.name: values.pop(flag.name) for flag in group.flags})
+        for name, (make, fields) in groups.items():
+            values[name] = make(**{each: values.pop(each) for each in fields})
         return command(**values)
 
-    with_flags.__signature__ = signature  # type: ignore[attr-defined]
+    with_flags.__signature__ = seen  # type: ignore[attr-defined]
     with_flags.__annotations__ = {each.name: each.annotation for each in parameters}
     return with_flags
 
 
-@dataclasses.dataclass(frozen=True)
-class _Group:
-    """What a parameter stands for: its flags, and what makes its value from theirs."""
-
-    flags: list[inspect.Parameter]
-    make: Callable[..., Any]
-
-
-def _group_of(parameter: inspect.Parameter) -> _Group | None:
-    """The flags of a parameter whose type is a dataclass; None of any other."""
-    kind, notes = parameter.annotation, []
-    if get_origin(kind) is Annotated:
-        kind, *notes = get_args(kind)
-    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
-        return None
-    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
-    left_out = {field for note in notes if isinstance(note, Without) for field in note.fields}
-    hints = get_type_hints(kind, include_extras=True)
-    has_own_default = parameter.default is not parameter.empty
-    flags = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=getattr(parameter.default, name) if has_own_default else _default(field),
-            annotation=_with_option(hints[name], field),
-        )
-        for name, field in fields.items()
-        if name not in left_out
-    ]
-    return _Group(flags, functools.partial(dataclasses.replace, parameter.default) if has_own_default else kind)
-
-
-def _with_option(kind: Any, field: dataclasses.Field[Any]) -> Any:
-    """A field's type with what makes a flag of it: its annotation's, or what `option` of its metadata gives for its
-    name.
-    """
-    return Annotated[kind, field.metadata["option"](field.name)] if "option" in field.metadata else kind
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+def _flags_of(kind: Any, own: Any, left_out: set[str]) -> list[Parameter]:
+    """The fields of a dataclass as keyword parameters, whose defaults are those of `own` where there is one."""
+    hints, flags = get_type_hints(kind, include_extras=True), []
+    for field in dataclasses.fields(kind):
+        if not field.init or field.name in left_out:
+            continue
+        default = field.default
+        if own is not Parameter.empty:
+            default = getattr(own, field.name)
+        elif field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        elif default is dataclasses.MISSING:
+            default = Parameter.empty
+        hint = hints[field.name]
+        if "option" in field.metadata:
+            hint = Annotated[hint, field.metadata["option"](field.name)]
+        flags.append(Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=hint))
+    return flags

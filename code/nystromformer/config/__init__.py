@@ -1,9 +1,8 @@
 """What a config.json may say, read and checked. Imports no torch, so that mistakes show at once."""
 
 from .attention import ATTENTIONS, AttentionConfig, NystromConfig, SoftmaxConfig, attention_config
-from .load import experiment_config, json_schema, load_config, peek_config
+from .load import experiment_config, json_schema, load_config
 from .network import ModelConfig
-from .overrides import overridden
 from .ranges import MOST_DROPOUT
 from .schema import ExperimentConfig, Positions, Resize
 
@@ -21,6 +20,4 @@ __all__ = [
     "experiment_config",
     "json_schema",
     "load_config",
-    "overridden",
-    "peek_config",
 ]

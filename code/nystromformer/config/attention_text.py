@@ -8,9 +8,8 @@ from typing import Any
 
 from ..errors import UserError
 from .attention import ATTENTIONS, AttentionConfig, attention_config
-from .load import peek_config
 from .network import LAYER_DEFAULTS
-from .overrides import parse_value
+from .overrides import parse_json, parse_value
 
 
 def parse_attention(text: str) -> tuple[AttentionConfig, Mapping[str, Any]]:
@@ -44,7 +43,10 @@ def attention_overrides(
         UserError: as `parse_attention`.
     """
     attention, parameters = parse_attention(text)
-    section = peek_config(config_file).get("model")
+    try:
+        section = parse_json(config_file.read_text(encoding="utf-8-sig"))["model"]
+    except (OSError, ValueError, TypeError, KeyError):  # which `load_config` explains
+        section = {}
     model = section if isinstance(section, dict) else {}
     own = {"name": model.get("attn_type")} if isinstance(model.get("attn_type"), str) else model.get("attn_type")
     flat = {key: model[key] for key in LAYER_DEFAULTS if model.get(key) is not None}

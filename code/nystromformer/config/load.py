@@ -75,18 +75,6 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     return experiment_config(data, source, problems)
 
 
-def peek_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """What `load_config` would check, unchecked; empty where it cannot be read, which `load_config` explains."""
-    try:
-        data = parse_json(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(data, dict):
-        return {}
-    apply_overrides(data, overrides)
-    return data
-
-
 def experiment_config(data: object, source: str, problems: Sequence[Problem] = ()) -> ExperimentConfig:
     """The experiment that already parsed `data` describes, such as a checkpoint's.
 

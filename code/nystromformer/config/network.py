@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from .attention import AttentionConfig, AttentionName, AttentionSpec, ConvKernelSize, attention_config
 from .messages import Impossible, Path, StrictModel, quoted
@@ -150,14 +150,6 @@ class ModelConfig(StrictModel):
     """Vector that represents the whole input (sentence order, classification). first: that of the first token; mean:
     the mean over all tokens without padding."""
 
-    @field_validator("mixed_precision", mode="before")
-    @classmethod
-    def _no_number_as_bool(cls, value: object) -> object:
-        # pydantic's Literal[True] takes 1, since 1 == True.
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            raise ValueError("expected true, false or a name")
-        return value
-
     @model_validator(mode="after")
     def _write_out(self) -> Self:
         # So that an equal, or saved and reloaded, config means the same: which fields were set is lost.
@@ -277,13 +269,7 @@ class ModelConfig(StrictModel):
 
 
 SHAPE_KEYS = (
-    "vocab_size",
-    "embedding_dim",
-    "transformer_dim",
-    "transformer_hidden_dim",
-    "num_layers",
-    "num_head",
-    "head_dim",
+    *("vocab_size", "embedding_dim", "transformer_dim", "transformer_hidden_dim", "num_layers", "num_head", "head_dim"),
 )
 """Keys of the section "model" that decide the shapes of weights: what another model's weights must share with a
 checkpoint's. To another length or convolution kernel, or other sentence types, weights can be fitted."""

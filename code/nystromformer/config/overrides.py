@@ -2,13 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from .messages import Duplicate, Path, Problem, dotted, quoted
 
-_PATH = re.compile(r"[\w$-]+(\.[\w$-]+|\[\d+\])*")
-_PART = re.compile(r"[\w$-]+|\[\d+\]")
+_PATH = re.compile(r"[\w$-]+(\.[\w$-]+)*")
 _ATTENTION = re.compile(r"(\w+)((?:,\w+=.*)+)")
 
 
@@ -36,7 +35,7 @@ def parse_value(text: str, *, is_attention: bool = False) -> Any:
 
 
 def apply_overrides(data: Any, overrides: Sequence[str]) -> list[Problem]:
-    """Writes each "section.key=value" into `data`, in place.
+    """Writes each "section.key=value" into `data`, in place, with sections that it lacks.
 
     Returns a problem for each override that has no place in the data. Whether the key exists and takes the value
     is for the checks of the whole.
@@ -44,25 +43,25 @@ def apply_overrides(data: Any, overrides: Sequence[str]) -> list[Problem]:
     problems: list[Problem] = []
     seen: set[Path] = set()
     for override in overrides:
-        if (split := _split(override)) is None:
+        key, equals, text = override.partition("=")
+        if not equals or not _PATH.fullmatch(key.strip()):
             expected = "section.key=value, such as pretraining_setting.seed=1"
             problems.append(Problem((), f"--set {quoted(override)}: expected {expected}"))
             continue
-        path, value = split
+        path: Path = tuple(key.strip().split("."))
         if path in seen:
             problems.append(Problem(path, "overridden twice; keep one"))
         seen.add(path)
-        problems += _set(data, path, value)
+        node = data
+        for depth, part in enumerate(path[:-1], start=1):
+            node = node.setdefault(part, {})
+            if not isinstance(node, dict):
+                is_now = f"cannot be overridden: {dotted(path[:depth])} is {quoted(node)}"
+                problems.append(Problem(path, is_now))
+                break
+        else:
+            node[path[-1]] = parse_value(text, is_attention="attn_type" in path)
     return problems
-
-
-def overridden(overrides: Sequence[str]) -> dict[str, Any]:
-    """The dotted keys that overrides give a value, and the values; of an object, those of its keys.
-
-    Malformed overrides are left out: `apply_overrides` tells of them.
-    """
-    split = (each for each in map(_split, overrides) if each is not None)
-    return {dotted(place): leaf for path, value in split for place, leaf in _leaves(path, value)}
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -70,35 +69,3 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     for key, value in pairs:
         values.setdefault(key, []).append(value)
     return {key: found[0] if len(found) == 1 else Duplicate(found) for key, found in values.items()}
-
-
-def _leaves(path: Path, value: object) -> Iterator[tuple[Path, object]]:
-    if not isinstance(value, dict):
-        yield path, value
-        return
-    for key, item in value.items():
-        yield from _leaves((*path, key), item)
-
-
-def _split(override: str) -> tuple[Path, Any] | None:
-    """The path and the value; None of another form."""
-    key, equals, text = override.partition("=")
-    if not equals or not _PATH.fullmatch(key.strip()):
-        return None
-    path = tuple(int(part[1:-1]) if part.startswith("[") else part for part in _PART.findall(key))
-    return path, parse_value(text, is_attention="attn_type" in path)
-
-
-def _set(data: Any, path: Path, value: object) -> list[Problem]:
-    """Writes `value` at `path`, making sections that the file lacks."""
-    node = data
-    for depth, part in enumerate(path):
-        is_place = isinstance(node, dict) if isinstance(part, str) else isinstance(node, list) and part < len(node)
-        if not is_place:
-            return [Problem(path, f"cannot be overridden: {dotted(path[:depth])} is {quoted(node)}")]
-        if depth == len(path) - 1:
-            node[part] = value
-        elif isinstance(part, str):
-            node.setdefault(part, {} if isinstance(path[depth + 1], str) else [])
-        node = node[part]
-    return []

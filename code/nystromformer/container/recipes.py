@@ -93,12 +93,11 @@ def _in_container(name: str) -> PurePosixPath:
 
 def _named_mounts(script: Script, experiment: Experiment) -> list[Mount]:
     """What config.json names outside of its folder, besides data: checkpoints, and for pretraining the weights that it
-    begins with, which the authors describe by a file beside them or in the folder above."""
+    begins with."""
     config = experiment.config
     written, read = [config.model_checkpoints], []
     if script.command == "pretrain" and config.from_cp is not None:
-        near = [posixpath.join(posixpath.dirname(config.from_cp), up, "config.json") for up in ("", "..")]
-        read = [config.from_cp, *filter(lambda name: experiment.path(name).is_file(), near)]
+        read = [config.from_cp]
     return [
         Mount(Path(os.path.abspath(experiment.path(name))), str(_in_container(name)), read_only=name in read)
         for name in (*written, *read)

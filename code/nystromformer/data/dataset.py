@@ -22,7 +22,7 @@ from nystromformer.files.writing import FileStamp, sha256_of
 log = logging.getLogger(__name__)
 
 TOKENIZER_FOLDER, MANIFEST_FILE = "tokenizer", "manifest.json"
-_MAKE_ANEW = "Copy it again if it was copied, or make the dataset again: its preprocessing command with --overwrite."
+_MAKE_ANEW = "Copy it again if it was copied, or remove the folder and repeat its preprocessing command."
 FORMAT_VERSION = 3
 """Rises when a dataset of the version before cannot be read any more."""
 SPLITS = ("train", "validation")

@@ -21,11 +21,7 @@ _SHA256 = "sha256"
 
 
 def write_checked(path: Path, data: Mapping[str, Any]) -> None:
-    """Write JSON with a checksum, whole or not at all.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Write JSON with a checksum, whole or not at all."""
     # A file's name may hold bytes that are no text, which no JSON can.
     plain = json.loads(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"))
     write_json(path, {**plain, _SHA256: _checksum(plain)})
@@ -35,18 +31,13 @@ def read_checked(path: Path) -> Any:
     """The JSON of a file, without its checksum; None where there is no file.
 
     Raises:
-        ValueError: it is not JSON, or is not as it was written; says where.
+        ValueError: it is not JSON, or is not as it was written.
     """
     if not path.exists():
         return None
-    try:
-        data = json.loads(path.read_bytes().decode())
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from None
-    if isinstance(data, dict) and _SHA256 not in data:
-        raise ValueError(f"made by an earlier version: it has no {_SHA256}")
-    if not isinstance(data, dict) or data.pop(_SHA256) != _checksum(data):
-        raise ValueError(f"modified after it was written: the {_SHA256} does not match")
+    data = json.loads(path.read_bytes())
+    if not isinstance(data, dict) or data.pop(_SHA256, None) != _checksum(data):
+        raise ValueError(f"modified after it was written, or made by an earlier version: its {_SHA256} does not match")
     return data
 
 
@@ -64,10 +55,9 @@ def checked(kind: type[T], data: object) -> T:
         # As text, in which a list may stand for a tuple, and an object for a dataclass.
         return TypeAdapter(kind).validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
-        first, *others = error.errors(include_url=False, include_context=False)
-        more = f" (and {len(others)} more)" if others else ""
+        first = error.errors(include_url=False, include_context=False)[0]
         where = f"{dotted(first['loc'])}: " if first["loc"] else ""
-        raise ValueError(f"{where}{in_words(first)}{more}") from None
+        raise ValueError(f"{where}{in_words(first)}") from None
 
 
 def read_record(path: Path, kind: type[T], advice: str, version: int | None = None) -> T | None:
@@ -83,8 +73,8 @@ def read_record(path: Path, kind: type[T], advice: str, version: int | None = No
         data = read_checked(path)
         if data is None:
             return None
-        if data.get("format_version") != version:
-            raise ValueError(f"made by an earlier version: its format is {data.get('format_version')}")
+        if (found := data.get("format_version")) != version:
+            raise ValueError(f"made by an earlier version: its format is {found}, this one reads {version}")
         return checked(kind, data)
     except ValueError as error:
         raise UserError(f"{path}: {error}. {advice}") from None

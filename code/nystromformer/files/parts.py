@@ -3,12 +3,11 @@
     results = [out / "all.bin", out / "manifest.json"]
     with open_parts(out / PARTS, "prepare.py", {"seed": 0, "table": sha256}, results) as parts:
         if not results[-1].exists():
-            for name in names:
-                if parts.find(name) is None:
-                    with parts.write(name) as file:
-                        file.write(compute(name))
             with NewFile(results[0]) as file:
                 for name in names:
+                    if parts.read(name) is None:
+                        with parts.write(name) as part:
+                            part.write(compute(name))
                     file.write(parts.read(name))
             write_checked(results[-1], {"files": {"all.bin": vars(file.stamp)}})
         parts.remove()
@@ -149,9 +148,8 @@ class Parts:
 
     def remove(self) -> None:
         """Remove the folder and what it holds. The mark goes last, so that an interruption leaves what is known."""
-        last = {MARK: 1, _LOCK: 2}
         with writing(self.folder):
-            for path in sorted(self.folder.iterdir(), key=lambda path: last.get(path.name, 0)):
+            for path in sorted(self.folder.iterdir(), key=lambda path: path.name in (MARK, _LOCK)):
                 if path.is_dir():
                     shutil.rmtree(path)
                 else:
@@ -169,7 +167,6 @@ def open_parts(
     facts: Mapping[str, Any],
     results: Sequence[Path] = (),
     in_use: InUse = "refuse",
-    overwrite: bool | None = None,
     advice: str = "choose another --out",
 ) -> Iterator[Parts]:
     """Hold a folder of parts, made if missing; a first start that fails before it has finished a part leaves nothing.
@@ -179,8 +176,6 @@ def open_parts(
         facts: all that its parts are made from, as JSON has it.
         results: files that are made of the parts; the last of them, a manifest, says that all is done. None may be
             there before the first start.
-        overwrite: begin anew where all is done, or where the parts are made from something else; None: the command has
-            no flag for that.
         advice: how to have the work elsewhere.
 
     Raises:
@@ -193,17 +188,16 @@ def open_parts(
     is_new, is_parent_new = not mark.exists(), not folder.parent.exists()
     if is_new:
         _check_free(folder, command, results, advice)
+
     with hold(folder / _LOCK, in_use, f"{folder}: another command is using it"):
         with hold(folder / _BEGIN, "wait") if in_use == "share" else nullcontext():
             if not mark.exists():  # another command may have ended since
                 _check_free(folder, command, results, advice)
             differences = _differences(mark, facts)
-            if overwrite and (differences or (results and results[-1].exists())):
-                _clear(parts, results)
-            elif differences and (not parts.is_empty or any(map(os.path.lexists, results)) or in_use == "share"):
+            if differences and (not parts.is_empty or any(map(os.path.lexists, results)) or in_use == "share"):
                 raise UserError(
                     f"{folder}: made from something else:\n{differences}\nNothing was changed: repeat the command that "
-                    f"began it, or {advice}{'' if overwrite is None else ', or add --overwrite to replace it'}."
+                    f"began it, remove the folder, or {advice}."
                 )
             if differences or not mark.exists():
                 write_checked(mark, {"facts": facts})
@@ -211,7 +205,8 @@ def open_parts(
             yield parts
         except BaseException:
             if is_new and in_use != "share" and folder.exists() and parts.is_empty:
-                _clear(parts, results)
+                for path in reversed(results):
+                    path.unlink(missing_ok=True)
                 parts.remove()
                 with suppress(OSError):
                     if is_parent_new:
@@ -242,11 +237,3 @@ def _differences(mark: Path, facts: Mapping[str, Any]) -> str:
         for name in sorted({*found, *facts})
         if found.get(name) != facts.get(name)
     )
-
-
-def _clear(parts: Parts, results: Sequence[Path]) -> None:
-    """Remove the results, the manifest first, and all parts."""
-    for path in reversed(results):
-        path.unlink(missing_ok=True)
-    for name in parts.names():
-        parts.discard(name)

@@ -20,19 +20,17 @@ def read_text(path: Path, what: str) -> str:
         raise UserError(f"{path}: expected {what} in UTF-8, found another byte at {error.start:,}") from None
 
 
-def read_json(path: Path, advice: str = "") -> Any:
+def read_json(path: Path) -> Any:
     """The value in a JSON file.
 
     Raises:
-        UserError: it is not UTF-8 or no JSON; ends in `advice`.
+        UserError: it is not UTF-8 or no JSON.
         OSError: it cannot be read.
     """
     try:
-        return json.loads(path.read_bytes().decode("utf-8-sig"))
+        return json.loads(read_text(path, "JSON"))
     except ValueError as error:
-        raise UserError(
-            f"{path}: expected JSON, found something else: {error}{'. ' if advice else ''}{advice}"
-        ) from None
+        raise UserError(f"{path}: expected JSON, found something else: {error}") from None
 
 
 def half_character(text: str) -> int | None:

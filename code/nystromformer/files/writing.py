@@ -175,8 +175,8 @@ InUse = Literal["refuse", "share", "wait"]
 
 @contextmanager
 def hold(lock: Path, in_use: InUse, refusal: str = "") -> Iterator[None]:
-    """Hold a file's lock, until the process ends however it ends; processes that it forked hold nothing. It is flock's
-    own: filelock has none that several processes share.
+    """Hold a file's lock, until the process ends however it ends. It is flock's own: filelock has none that several
+    processes share.
 
     Args:
         refusal: what is said where another process has it.
@@ -189,7 +189,6 @@ def hold(lock: Path, in_use: InUse, refusal: str = "") -> Iterator[None]:
         with writing(lock):
             lock.parent.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(lock.open("a+"))  # readable too, which network file systems ask of a shared lock
-            os.register_at_fork(after_in_child=file.close)
             try:
                 fcntl.flock(file, kind | (0 if in_use == "wait" else fcntl.LOCK_NB))
             except BlockingIOError:

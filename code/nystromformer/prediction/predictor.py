@@ -41,7 +41,7 @@ from nystromformer.tasks.finetuning.target import vectors_of
 from nystromformer.training import Device, choose_device
 from nystromformer.training.checkpoint import epoch_name, load_weights, read_checkpoint
 from nystromformer.training.distributed import take_gpu
-from nystromformer.training.prefetch import prefetch_batches
+from nystromformer.training.trainable import prefetch_batches
 from nystromformer.wording import first_names, number_of, say_unknown, warn_of_unknown
 
 logger = logging.getLogger(__name__)
@@ -123,17 +123,16 @@ class Network:
     def scores(self, examples: EncodedTexts) -> Tensor:
         """In the examples' order, (n, outputs) float32 on the CPU.
 
-        Batches have as few tokens of padding as possible, and few lengths where that makes products fast. For an
-        attention that mixes the rows of a batch every example is computed by itself.
+        Batches have as few tokens of padding as possible. For an attention that mixes the rows of a batch every example
+        is computed by itself.
         """
         total, everyone = torch.zeros(len(examples), self.outputs), np.arange(len(examples))
         budget = TOKENS_AT_A_TIME[self.device.device.type]
         parts = np.array_split(everyone, len(everyone)) if len(everyone) else []
         if self.has_rows_apart:
             parts = fit_to_budget(everyone, examples.lengths, examples.rows, budget, 1, self.pad_to)
-        width = self.config.model.transformer_dim
-        with torch.inference_mode(), self.device.autocast(), self.device.products(width) as are_fast:
-            is_rounded = are_fast or not self.has_rows_apart
+        with torch.inference_mode(), self.device.autocast():
+            is_rounded = not self.has_rows_apart
             lengths = [self._rounded(examples.lengths[part].max()) if is_rounded else self.pad_to for part in parts]
             batches = map(examples.batch, parts, lengths)
             for part, batch in zip(parts, prefetch_batches(batches, self.device.device), strict=True):

@@ -26,7 +26,7 @@ from nystromformer.prediction.outputs import Output, check_ending
 from nystromformer.prediction.predictor import UNREAD, Predictor, Scored, tell
 from nystromformer.tabular.cells import text_of
 from nystromformer.tabular.table import Table, columns_named
-from nystromformer.training.prefetch import prefetched
+from nystromformer.training.trainable import prefetched
 from nystromformer.wording import first_names
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,6 @@ from pathlib import Path
 import pandas as pd
 
 from nystromformer.config import load_config
-from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS, PROJECT
 from nystromformer.files.writing import write_json, write_text
@@ -25,27 +24,12 @@ from nystromformer.report.curves import draw_curves, read_curve
 from nystromformer.runs.figures import Spread, power_note, smallest_difference
 from nystromformer.tables import markdown
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.tasks.experiment.run import run_device
-from nystromformer.tasks.pretraining.baselines import top_guesses
-from nystromformer.tasks.pretraining.validation import (
-    RESULTS,
-    Validation,
-    load_checkpoint,
-    open_scoring,
-    read_validation,
-)
-from nystromformer.training import Group
+from nystromformer.tasks.pretraining.validation import RESULTS, Validation, read_validation
 
 logger = logging.getLogger(__name__)
 
 KINDS = ("nystrom-demo-conv", "near_far-demo-noconv", "softmax-demo-noconv", "nystrom-demo-noconv")
-"""The shipped experiments that the demo runs: attentions without the convolution, and Nyström's with it. The first one
-is shown at work."""
-SENTENCES = (
-    "Return a new array with the same shape and <mask> as a given array.",
-    "If True, the input is <mask> in place.",
-    "Raises a ValueError if the <mask> is not valid.",
-)
+"""The shipped experiments that the demo runs: attentions without the convolution, and Nyström's with it."""
 # Where a window is narrow the pictures and the tables scroll in their own boxes.
 _STYLE = """
 :root { background: #ffffff; color: #1a1a1a; }
@@ -84,7 +68,7 @@ def run_demo(folder: Path, quick: bool = False) -> str:
         _command("code/run_pretrain.py", "--model", run, "--dataset", dataset)
     for run in runs:
         _command("code/run_validation.py", "--model", run, "--dataset", dataset, "--rows", "500", "--baselines")
-    return _report(folder, quick, runs, dataset, started)
+    return _report(folder, quick, runs, started)
 
 
 def _write_configs(folder: Path, quick: bool) -> list[Path]:
@@ -130,30 +114,18 @@ def _command(*words: str | Path) -> None:
         )
 
 
-def _report(folder: Path, quick: bool, runs: Sequence[Path], dataset: Path, started: float) -> str:
+def _report(folder: Path, quick: bool, runs: Sequence[Path], started: float) -> str:
     results = {run.name: read_validation(open_experiment(run).checkpoints / RESULTS) for run in runs}
     curves, page = folder / "curves.png", folder / "report.html"
     draw_curves([read_curve(run) for run in runs], curves, results[KINDS[0]].baselines)
-    scores, power, guesses = _scores(results), say_power(results), _guess(runs[0], dataset)
+    scores, power = _scores(results), say_power(results)
     facts = {"machine": machine_facts(), "seconds": round(time.monotonic() - started)}
     write_json(folder / "results.json", facts | {"runs": {name: asdict(each) for name, each in results.items()}})
-    write_text(page, render_page(scores, power, curves, guesses))
-    lines = [markdown(list(table), table.to_numpy().tolist()) + "\n" for table in (scores, guesses)]
-    lines.insert(1, f"{power}\n")
+    write_text(page, render_page(scores, power, curves))
+    lines = [f"{markdown(list(scores), scores.to_numpy().tolist())}\n", f"{power}\n"]
     if quick:
         lines.append("A quick run: too few steps to learn from. `make demo` is the real one.\n")
     return "\n".join([*lines, f"- picture: {curves}", f"- report: {page}"])
-
-
-def _guess(run: Path, dataset: Path) -> pd.DataFrame:
-    """The likeliest tokens for each masked sentence."""
-    experiment = open_experiment(run)
-    opened = open_scoring(experiment, dataset, run_device(experiment, "auto", Group()), "last")
-    model, _ = load_checkpoint(opened, opened.checkpoints[-1])
-    tokenizer = load_tokenizer(opened.dataset.tokenizer_folder)
-    guesses = [top_guesses(model, tokenizer, opened.dataset.special, sentence) for sentence in SENTENCES]
-    shown = [", ".join(f"{each.token} {100 * each.probability:.0f} %" for each in tokens) for tokens in guesses]
-    return pd.DataFrame({"what it guesses": SENTENCES, "": shown})
 
 
 def _scores(results: Mapping[str, Validation]) -> pd.DataFrame:
@@ -174,20 +146,17 @@ def say_power(results: Mapping[str, Validation]) -> str:
     return power_note({"": smallest_difference("mlm_accuracy", reached, tokens)}).replace("examples", "masked tokens")
 
 
-def render_page(scores: pd.DataFrame, power: str, curves: Path, guesses: pd.DataFrame) -> str:
+def render_page(scores: pd.DataFrame, power: str, curves: Path) -> str:
     """The report, a page that needs nothing beside it."""
     picture = base64.b64encode(curves.read_bytes()).decode("ascii")
-    with pd.option_context("display.max_colwidth", None):
-        shown = [each.to_html(index=False, border=0) for each in (scores, guesses)]
-    tables = [f'<div class="box">{each}</div>' for each in shown]
+    table = scores.to_html(index=False, border=0)
     body = [
         "<h1>A Nyströmformer on the docstrings of this machine</h1>",
         "<p>Four small encoders of the same size were trained for the same number of steps to fill in masked tokens of "
         "English docstrings: with softmax, near_far and Nyström attention, and with Nyström attention and a "
         "convolution over the values. They were scored on packages that are not in the training text.</p>",
-        f"{tables[0]}<p>{html.escape(power)}</p>",
+        f'<div class="box">{table}</div><p>{html.escape(power)}</p>',
         f'<div class="box"><img alt="training and validation curves" src="data:image/png;base64,{picture}"></div>',
-        tables[1],
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Nyströmformer demo</title>'

@@ -11,16 +11,7 @@ from typing import Any
 
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json, write_text
-from nystromformer.runs.baselines import BASELINES, Baselines, find_baselines, read_baselines
-from nystromformer.runs.figures import (
-    Mark,
-    SmallestDifference,
-    Spread,
-    mark,
-    power_note,
-    rows_behind,
-    smallest_difference,
-)
+from nystromformer.runs.figures import SmallestDifference, Spread, power_note, rows_behind, smallest_difference
 from nystromformer.runs.record import Run, find_runs, spread_of
 from nystromformer.tasks.declaration import Task, task_of
 from nystromformer.tasks.experiment.folder import open_experiment
@@ -34,8 +25,8 @@ class Family:
     experiment: str
     """Its name, or its path where several have one name."""
     runs: tuple[Run, ...]
-    measured: Baselines | None
-    """The baselines on the same data, where somebody measured them."""
+    measured: Mapping[str, Mapping[str, Spread]]
+    """The baselines on the same data, by their name and the metric's; none where nobody measured them."""
 
     @property
     def first(self) -> Run:
@@ -83,16 +74,10 @@ class Family:
     def baselines(self) -> dict[str, dict[str, Spread]]:
         """The guessers' figures for the shown ones, on the same rows."""
         ending = "_test" if self.on_test else ""
-        measured = self.measured.baselines if self.measured is not None else {}
         return {
             guesser: {name: figures[name + ending] for name in self.shown if name + ending in figures}
-            for guesser, figures in measured.items()
+            for guesser, figures in self.measured.items()
         }
-
-    def mark(self, name: str) -> Mark:
-        """What stands beside a shown figure: whether it is clear of the baselines."""
-        guesses = (figures[name] for figures in self.baselines.values() if name in figures)
-        return mark(name, self.shown[name], guesses, self.examples(name))
 
     @property
     def is_untested(self) -> bool:
@@ -101,11 +86,11 @@ class Family:
 
     @property
     def cell(self) -> str:
-        """The shown figures with their marks."""
+        """The shown figures."""
         partial = " †" if self.first.every_warning else ""
         if self.is_untested:
             return f"not tested{partial}"
-        text = " / ".join(f"{spread} {self.mark(name)}".rstrip() for name, spread in self.shown.items())
+        text = " / ".join(map(str, self.shown.values()))
         if 0 < len(self.on_test) < len(self.runs):
             text += f" ({len(self.on_test)} of {len(self.runs)} seeds)"
         return text + partial
@@ -133,7 +118,6 @@ class Family:
             "settings": {key: value for key, value in asdict(first.settings).items() if key != "seed"},
             "seeds": self.seeds,
             "shown": {name: asdict(spread) for name, spread in self.shown.items()},
-            "marks": {name: self.mark(name) for name in self.shown},
             "best": {name: asdict(self.best(name)) for name in self.metrics},
             "last": {name: asdict(self.last(name)) for name in self.metrics},
             "best_epochs": [run.best.epoch for run in self.runs],
@@ -142,7 +126,10 @@ class Family:
             "warnings": list(first.every_warning),
             "device": first.device,
             "commands": list(dict.fromkeys(run.command for run in self.runs)),
-            "baselines": None if self.measured is None else asdict(self.measured),
+            "baselines": {
+                guesser: {name: asdict(spread) for name, spread in figures.items()}
+                for guesser, figures in self.measured.items()
+            },
         }
 
 
@@ -190,7 +177,7 @@ def read_families(
         example: a command that would make one.
 
     Raises:
-        UserError: a folder is no experiment, or has no such run; a result or baselines cannot be read.
+        UserError: a folder is no experiment, or has no such run; a result cannot be read.
     """
     different: dict[Path, Path] = {}
     for folder in folders:
@@ -208,17 +195,17 @@ def read_families(
             together.setdefault((name if table == "table2" else "", run.family), []).append(run)
     if not together:
         raise UserError(f"expected finished runs, found no folder; run one first, such as python {example}")
-    places = dict.fromkeys((run.task, run.folder.parent) for runs in together.values() for run in runs)
-    measured: dict[str, list[Baselines]] = {}
-    for task, place in places:
-        measured.setdefault(task, []).extend(read_baselines(place / BASELINES))
-    return [_family(name, runs, measured) for (name, _), runs in together.items()]
+    measured = {_data_of(runs): run.baselines for runs in together.values() for run in runs if run.baselines}
+    return [
+        Family(name, tuple(sorted(runs, key=lambda run: run.settings.seed)), measured.get(_data_of(runs), {}))
+        for (name, _), runs in together.items()
+    ]
 
 
-def _family(name: str, runs: list[Run], measured: Mapping[str, Sequence[Baselines]]) -> Family:
-    runs.sort(key=lambda run: run.settings.seed)
-    tested = next((run.tested.data for run in runs if run.tested and run.main_metric in run.test_metrics), None)
-    return Family(name, tuple(runs), find_baselines(measured[runs[0].task], runs[0].data, tested))
+def _data_of(runs: Sequence[Run]) -> tuple[str, str, str | None]:
+    """The task of some runs, their data, and the labelled test data that they predicted."""
+    tested = (run.tested.data for run in runs if run.tested and run.main_metric in run.test_metrics)
+    return runs[0].task, runs[0].data, next(tested, None)
 
 
 def commands_of(families: Iterable[Family]) -> list[str]:

@@ -16,7 +16,6 @@ from nystromformer.report.families import (
     warnings_of,
     write_report,
 )
-from nystromformer.runs.figures import MARKS
 from nystromformer.runs.record import Run
 from nystromformer.tables import markdown
 from nystromformer.tasks.declaration import task_of
@@ -34,7 +33,7 @@ PAPER_TABLE_3: dict[str, tuple[float, ...]] = {
 _LEGEND = (
     "Test accuracy in percent, of the weights that were best on the validation data: mean ± sample standard deviation "
     "over the seeds. The runs of a column differ only in the attention; how columns differ is listed below. The first "
-    "rows are simple rules without a network (`--baselines`); the marks compare with the best of the column."
+    "rows are simple rules without a network (`--baselines`)."
 )
 _OF_ATTENTION = {"attn_type", "num_landmarks", "conv_kernel_size"}
 
@@ -111,7 +110,7 @@ def as_markdown(columns: Columns, texts: Mapping[str, str]) -> str:
     models, rules = rows_of(columns)
     reported = [[f"{name} (paper)", *(f"{value:.2f}" for value in row)] for name, row in PAPER_TABLE_3.items()]
     table = markdown(["attention", *columns], [*rules, *models])
-    parts = ["# Long Range Arena", _LEGEND, table, MARKS, say_power(columns)]
+    parts = ["# Long Range Arena", _LEGEND, table, say_power(columns)]
     parts.append("\n".join(f"- **{name}**: {text}" for name, text in texts.items()))
     if warnings := {f"- {name}: {text}" for name, own in columns.items() for text in warnings_of(own.values())}:
         parts += ["† What keeps these from comparing with published figures:", "\n".join(sorted(warnings))]

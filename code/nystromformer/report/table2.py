@@ -15,7 +15,6 @@ from nystromformer.report.families import (
     warnings_of,
     write_report,
 )
-from nystromformer.runs.figures import MARKS
 from nystromformer.runs.record import tested_weights
 from nystromformer.tables import markdown
 
@@ -127,14 +126,12 @@ def _aspects(family: Family) -> dict[str, str]:
 
 def _below(columns: Columns) -> list[str]:
     """Paragraphs: how to read the table, what it could have shown, and what limits it, each once."""
-    families = [family for own in columns.values() for family in own.values()]
     tested = [name for name, own in columns.items() if all(each.on_test or each.is_untested for each in own.values())]
     places = "Columns show validation data."
     if tested:
         others = "" if len(tested) == len(columns) else "; the other columns: validation data"
         places = f"Test data, by which nothing was chosen: {', '.join(tested)}{others}."
     parts = [f"{_LEGEND} {places}", *([_PROTOCOL] if PAPER.keys() & columns.keys() else [])]
-    parts += [MARKS] if any(family.measured for family in families) else []
     parts += [note] if (note := say_power(columns)) else []
     unmeasured = []
     for heading, own in columns.items():
@@ -152,7 +149,7 @@ def _below(columns: Columns) -> list[str]:
 
 
 def _how(columns: Columns) -> list[str]:
-    """How each figure was reached, model by model, and the baselines."""
+    """How each figure was reached, model by model."""
     parts = [
         "## How each figure was reached",
         "Best and last: the best and the last epoch on the validation data, in percent. Exact: the share of validation "
@@ -169,13 +166,7 @@ def _how(columns: Columns) -> list[str]:
             markdown(_DETAILS, [_details(heading, each) for heading, each in families.items()]),
             f"```sh\n{commands}\n```",
         ]
-    measured = []
-    for heading, own in columns.items():
-        for found in filter(None, (each.measured for each in own.values())):
-            rows = ", ".join(f"{count:,} rows of {name}" for name, count in found.rows.items())
-            facts = ", ".join(f"{key} {value}" for key, value in found.machine.items())
-            measured.append(f"{heading}: {rows}; {facts}\n\n```sh\n{found.command}\n```")
-    return [*parts, *(["### Baselines", *dict.fromkeys(measured)] if measured else [])]
+    return parts
 
 
 def _details(heading: str, family: Family) -> list[str]:

@@ -1,34 +1,25 @@
-"""Figures over seeds, whether they differ from a baseline by more than noise, and the smallest difference between two
-rows of a table of them that the table could have shown.
+"""Figures over seeds, their differences, and the smallest difference between two rows of a table of them that the table
+could have shown.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal
 
 from nystromformer.files.checked_json import STRICT
 
-Mark = Literal["", "≈", "<"]
-
-MARKS = (
-    "≈ within noise of the best baseline: at most two standard deviations apart, those over seeds and those that come "
-    "of the number of rows together. < below the best baseline by more than that."
-)
-"""How figures are marked, for below a table."""
 UNITS = {"rmse": "the labels' units", "mae": "classes", "log_loss": "nats", "calibration_error": "shares"}
 """How metrics begin that are no shares but errors, of which the lowest is the best, and what these are in."""
-IN_UNITS = tuple(UNITS)
+_IN_UNITS = tuple(UNITS)
 _OF_LABELS = (
     *("gini", "auroc", "average_precision", "f_beta", "precision_at_recall", "recall_at_precision", "iou"),
     *("precision", "recall"),
 )
 """How metrics begin whose noise depends on how many rows have which label."""
+_CORRELATIONS = ("matthews", "pearson", "spearman", "kappa")
 ERROR_RATE, POWER = 0.05, 0.8
 """Of a two-sided test: how often it finds a difference where there is none, and how often one that is there."""
-_TIMES = 2
-_CORRELATIONS = ("matthews", "pearson", "spearman", "kappa")
 
 
 @dataclass(frozen=True)
@@ -54,7 +45,7 @@ class Spread:
 
 def shown(metric: str, spread: Spread) -> str:
     """A figure as tables have it: in percent, or, of an error, in its units."""
-    if not metric.startswith(IN_UNITS):
+    if not metric.startswith(_IN_UNITS):
         return str(spread)
     return f"{spread.mean:.4g}" if spread.deviation is None else f"{spread.mean:.4g} ± {spread.deviation:.2g}"
 
@@ -72,29 +63,9 @@ def standard_error(metric: str, value: float, rows: int) -> float:
     return math.sqrt(max(0.0, value * (1 - value)) / rows)
 
 
-def mark(metric: str, figure: Spread, baselines: Iterable[Spread], rows: int) -> Mark:
-    """What to put beside a figure, see `MARKS`; nothing where it is clear of the best baseline, or there is none.
-
-    Both figures are of the same rows, which makes their difference surer than the two standard errors say: the mark
-    rather says "noise" once too often. So it does by taking a deviation as it is and not over the root of the number of
-    seeds, of which there are few.
-
-    Args:
-        baselines: the same metric of other ways to predict, on the same rows.
-        rows: of the split; 0 where nobody knows, for which nothing is marked.
-    """
-    best = max(baselines, key=lambda baseline: baseline.mean, default=None)
-    if best is None or not rows or not _has_known_noise(metric):
-        return ""
-    parts = [figure.deviation or 0.0, best.deviation or 0.0]
-    parts += [standard_error(metric, spread.mean, rows) for spread in (figure, best)]
-    difference, noise = figure.mean - best.mean, _TIMES * math.hypot(*parts)
-    return "≈" if abs(difference) <= noise else "<" if difference < 0 else ""
-
-
 def _has_known_noise(metric: str) -> bool:
     """Whether a metric's noise follows from its value and the number of rows."""
-    return not metric.startswith((*IN_UNITS, *_OF_LABELS))
+    return not metric.startswith((*_IN_UNITS, *_OF_LABELS))
 
 
 def rows_behind(metric: str, rows: Mapping[str, int]) -> int:
@@ -147,10 +118,8 @@ class Difference:
 
 
 def difference_of(metric: str, one: tuple[Spread, int], other: tuple[Spread, int], rows: int) -> Difference | None:
-    """How far one figure is above another on the same rows; None where nobody knows the rows or the metric's noise.
-
-    Args:
-        one, other: each with its number of seeds.
+    """How far one figure is above another on the same rows, each with its number of seeds; None where nobody knows the
+    rows or the metric's noise.
     """
     if not rows or not _has_known_noise(metric):
         return None
@@ -181,17 +150,12 @@ class SmallestDifference:
 
 
 def smallest_difference(metric: str, figures: Sequence[tuple[Spread, int]], rows: int) -> SmallestDifference | None:
-    """Of a column of figures on the same rows; None where there are not two, nobody knows the
-    rows, or the metric is no share.
+    """Of a column of figures on the same rows, each with its number of seeds; None where there are not two, nobody
+    knows the rows, or the metric is no share.
 
     Two means of s seeds differ by chance with variance 2 (d²/s + e²): d is the seeds' deviation, pooled over the
     column, and e the standard error for the rows. Both are taken for independent, though two models are wrong on many
-    rows together: a test of the paired rows can show less.
-
-    Args:
-        metric: its name, as for `standard_error`.
-        figures: each with its number of seeds; the difference is between two rows of the fewest.
-        rows: of the split.
+    rows together: a test of the paired rows can show less. s is the fewest of the column.
     """
     if len(figures) < 2 or not rows or not _has_known_noise(metric):
         return None
@@ -211,11 +175,11 @@ def power_note(found: Mapping[str, SmallestDifference | None]) -> str:
     known = {name: one for name, one in found.items() if one is not None}
     if not known:
         return ""
-    shown = "; ".join(f"{name} {one}".lstrip() for name, one in known.items())
+    text = "; ".join(f"{name} {one}".lstrip() for name, one in known.items())
     unknown = any(not one.spread_is_known for one in known.values())
     return (
         f"Smallest difference between two rows that could have been shown (two-sided test at {100 * ERROR_RATE:.0f} %, "
-        f"power {100 * POWER:.0f} %, examples not paired): {shown}."
+        f"power {100 * POWER:.0f} %, examples not paired): {text}."
         + (" At least: of one seed each, so that the spread of seeds is not counted." if unknown else "")
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -10,11 +9,13 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic import Field
 
+from nystromformer.config.messages import Duplicate
+from nystromformer.config.overrides import parse_value
 from nystromformer.files.checked_json import STRICT, checked
 
 Name = Literal["f_beta", "auroc", "average_precision", "precision_at_recall", "recall_at_precision", "iou"]
 Method = Literal["eban", "dual", "cross_entropy"]
-METHODS: Mapping[Name, tuple[Method, ...]] = {
+METHODS: Mapping[str, tuple[Method, ...]] = {
     "f_beta": ("dual", "cross_entropy"),
     "auroc": ("eban", "dual", "cross_entropy"),
     "average_precision": ("eban", "cross_entropy"),
@@ -61,32 +62,27 @@ def objective_of(text: str) -> ObjectiveSettings | None:
         typer.BadParameter: a name or a key that is none, a method that the objective has not, or a parameter that is
             out of range, missing, or of another objective.
     """
-    given, *settings = text.split(",")
     if text == "cross_entropy":
         return None
-    name = next((each for each in METHODS if each == given), None)
-    if name is None:
-        raise typer.BadParameter(f"{text[:200]}: expected cross_entropy alone, or one of {', '.join(METHODS)}")
-    if unset := [setting for setting in settings if "=" not in setting]:
-        raise typer.BadParameter(f"{text[:200]}: expected NAME,KEY=VALUE,…, found {unset[0]!r}")
-    values: dict[str, Any] = {}
-    for key, _, value in (setting.partition("=") for setting in settings):
-        try:
-            values[key] = json.loads(value)
-        except ValueError:
-            values[key] = value
-    method = values.setdefault("method", METHODS[name][0])
-    if method not in METHODS[name]:
-        raise typer.BadParameter(f"expected a method of {', '.join(METHODS[name])}, found {method!r:.60}")
-    taken = ["method", "stratify", *["beta"] * (name == "f_beta"), *["target"] * (name in WITH_TARGET)]
-    taken += ["warm_start"] * (method != "cross_entropy")
-    if unknown := sorted(values.keys() - set(taken)):
-        raise typer.BadParameter(f"{name} by {method} has no {unknown[0]}; expected {', '.join(taken)}")
+    found = parse_value(text, is_attention=True)
+    values: dict[str, Any] = dict(found) if isinstance(found, dict) else {"name": text}
+    if repeated := [f"{key}: {value}" for key, value in values.items() if isinstance(value, Duplicate)]:
+        raise typer.BadParameter(repeated[0])
+    methods = METHODS.get(str(values.get("name")))
+    if methods is None:
+        expected = f"expected cross_entropy alone, or one of {', '.join(METHODS)}, as NAME,KEY=VALUE,…"
+        raise typer.BadParameter(f"{text[:200]}: {expected}")
+    name, method = values["name"], values.setdefault("method", methods[0])
+    if method not in methods:
+        raise typer.BadParameter(f"expected a method of {', '.join(methods)}, found {method!r:.60}")
+    usual: dict[str, Any] = {"beta": 1.0} if name == "f_beta" else {"target": None} if name in WITH_TARGET else {}
+    usual |= {} if method == "cross_entropy" else {"warm_start": WARM_START}
+    known = ["method", "stratify", *usual]
+    if unknown := sorted(values.keys() - {"name", *known}):
+        raise typer.BadParameter(f"{name} by {method} has no {unknown[0]}; expected {', '.join(known)}")
     if name in WITH_TARGET and "target" not in values:
         raise typer.BadParameter(f"expected target=SHARE with it, such as {name},target=0.9")
-    usual = {"beta": 1.0} if name == "f_beta" else {}
-    usual |= {} if method == "cross_entropy" else {"warm_start": WARM_START}
     try:
-        return checked(ObjectiveSettings, {"name": name} | usual | values)
+        return checked(ObjectiveSettings, usual | values)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

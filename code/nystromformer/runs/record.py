@@ -21,15 +21,15 @@ from nystromformer.config.attention import what_decides
 from nystromformer.config.attention_text import attention_text
 from nystromformer.config.network import NO_EFFECT
 from nystromformer.errors import UserError
-from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
+from nystromformer.files.checked_json import STRICT, read_record, write_checked
 from nystromformer.files.writing import sha256_of
 from nystromformer.runs.figures import Spread
 from nystromformer.runs.settings import Count, Predict, Settings, Share
 
-FORMAT = 5
 RECORD = "run.json"
 TOKENIZER = "tokenizer"
 """The folder of a run's tokenizer, in its own."""
+_FORMAT = 6
 _OPTIMIZER = ("weight_decay", "adam_beta1", "adam_beta2", "adam_eps", "max_grad_norm")
 
 Rows = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -116,6 +116,9 @@ class Run:
     """Examples of each split."""
     exact_share: dict[str, Share] = field(default_factory=dict)
     """Share of each split's rows that are short enough for exact attention in every layer."""
+    baselines: dict[str, dict[str, Spread]] = field(default_factory=dict)
+    """What guessers reach on its data, by their name and the metric's, which ends in "_test" where it is of test data;
+    empty where nobody asked for them."""
     warnings: tuple[str, ...] = ()
     """Why the figures may not be comparable, such as partial data."""
     version: str = ""
@@ -125,6 +128,7 @@ class Run:
     """None of a run that is not over."""
     tested: Tested | None = None
     """None where nothing was predicted."""
+    format_version: int = _FORMAT
     folder: Path = field(default=Path(), compare=False)
 
     @property
@@ -209,11 +213,6 @@ class Run:
         return self.best.epoch if self.tested is None else self.tested.epoch
 
     @property
-    def predictions(self) -> list[str]:
-        """Its prediction files' paths in its folder."""
-        return [] if self.tested is None else list(self.tested.files)
-
-    @property
     def test_metrics(self) -> Mapping[str, float]:
         """On test data that has labels; none where there are no such."""
         return {} if self.tested is None else self.tested.metrics
@@ -245,13 +244,8 @@ class Run:
         return path.parent
 
     def write(self) -> None:
-        """Write it to its folder, whole or not at all.
-
-        Raises:
-            UserError: it cannot be written.
-        """
-        data = {key: value for key, value in asdict(self).items() if key != "folder"}
-        write_checked(self.folder / RECORD, {"format": FORMAT, **data})
+        """Write it to its folder, whole or not at all."""
+        write_checked(self.folder / RECORD, {key: value for key, value in asdict(self).items() if key != "folder"})
 
 
 def digest(facts: Mapping[str, Any]) -> str:
@@ -263,21 +257,11 @@ def _read(folder: Path) -> Run | None:
     """The record of a folder, of a run that is over or not; None where none is.
 
     Raises:
-        UserError: the file is no record of a run, was changed after it was written, or made by an earlier version.
+        UserError: the file was changed after it was written, or made by an earlier version.
     """
-    path = folder / RECORD
-    try:
-        if (data := read_checked(path)) is None:
-            return None
-        if (found := data.pop("format", None)) != FORMAT:
-            raise ValueError(f"made by an earlier version: format {found!r:.40}, this one reads {FORMAT}")
-        run = checked(Run, data)
-    except ValueError as error:
-        raise UserError(
-            f"{path}: expected the record of a fine-tuning run, found something else ({error}). Remove it, and the "
-            "same command writes it again, from the run's weights; nothing was touched."
-        ) from error
-    return replace(run, folder=folder)
+    advice = "Remove it, and the same command writes it again, from the run's weights"
+    run = read_record(folder / RECORD, Run, advice, _FORMAT)
+    return None if run is None else replace(run, folder=folder)
 
 
 def read_run(folder: Path) -> Run | None:
@@ -315,14 +299,14 @@ def open_run(folder: Path, name: str = "", asked: Run | None = None) -> Run:
     return found if found.epochs else asked
 
 
-def find_runs(checkpoints: Path, *kinds: str) -> list[Run]:
-    """The finished runs below an experiment's checkpoints, of these kinds or of all, in the order of their folders.
+def find_runs(checkpoints: Path) -> list[Run]:
+    """The finished runs below an experiment's checkpoints, in the order of their folders.
 
     Raises:
         UserError: as `read_run`.
     """
     found = (read_run(path.parent) for path in sorted(checkpoints.rglob(RECORD)))
-    return [run for run in found if run is not None and (not kinds or run.kind in kinds)]
+    return [run for run in found if run is not None]
 
 
 def tested_weights(runs: Sequence[Run]) -> str:

@@ -44,11 +44,7 @@ class UnreadableCheckpoint(UserError):
 
 
 def write_checkpoint(content: Mapping[str, Any], path: Path) -> None:
-    """Write atomically; what stood at `path` before stays whole until the new file is.
-
-    Raises:
-        UserError: the file cannot be written (a full disk, a missing permission); nothing is left behind.
-    """
+    """Write atomically; what stood at `path` before stays whole until the new file is."""
     with NewFile(path) as file:
         try:
             writable: Any = file  # it has what is needed
@@ -93,12 +89,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             f"checkpoints that this project writes are loaded. ({first_line(error)})"
         ) from error
     found_format = content.get("format") if isinstance(content, dict) else None
-    if not isinstance(content, dict) or found_format != FORMAT or "model" not in content:
+    if found_format != FORMAT:
         raise UserError(
             f"{path}: expected a checkpoint of format {FORMAT}, found {found_format!r:.40}: made by an earlier "
             "version, or no checkpoint of this project"
         )
-    return content | {"sha256": found[1].decode()}
+    return {**content, "sha256": found[1].decode()}
 
 
 def plain(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,12 +157,9 @@ def find_checkpoints(folder: Path) -> list[CheckpointFile]:
 
 def find_weights(folder: Path) -> dict[int, Path]:
     """The weights of each epoch, by its number: `cp-NNNN.model` or else `cp-NNNN.cp`."""
-    weights: dict[int, Path] = {}
-    for path in sorted(folder.glob("cp-*")):
-        match = _WEIGHTS.fullmatch(path.name)
-        if match and (match[2] == "model" or int(match[1]) not in weights):
-            weights[int(match[1])] = path
-    return dict(sorted(weights.items()))
+    found = [(int(match[1]), path) for path in folder.glob("cp-*") if (match := _WEIGHTS.fullmatch(path.name))]
+    # The .model of an epoch comes after its .cp.
+    return dict(sorted(found, key=lambda each: (each[0], each[1].suffix == ".model")))
 
 
 def choose_weights(folder: Path, wanted: str, several: bool = False) -> list[Path]:
@@ -175,18 +168,16 @@ def choose_weights(folder: Path, wanted: str, several: bool = False) -> list[Pat
     Raises:
         UserError: nothing there, or another word; lists the numbers that exist.
     """
-    weights = find_weights(folder)
+    weights = {str(epoch): path for epoch, path in find_weights(folder).items()}
     if not weights:
         raise UserError(f"{folder}: no checkpoint of a finished epoch (cp-NNNN.model) is there; pretrain first")
-    if wanted == "last":
-        return [weights[max(weights)]]
     if wanted == "all" and several:
         return list(weights.values())
-    if wanted.isdecimal() and len(wanted) < 19 and int(wanted) in weights:
-        return [weights[int(wanted)]]
-    numbers = ", ".join(map(str, weights))
-    words = "last, all" if several else "last"
-    raise UserError(f"{folder}: expected --checkpoint {words} or one of {numbers}; found {wanted!r}")
+    chosen = weights | {"last": [*weights.values()][-1]}
+    if wanted not in chosen:
+        words = "last, all" if several else "last"
+        raise UserError(f"{folder}: expected --checkpoint {words} or one of {', '.join(weights)}; found {wanted!r:.40}")
+    return [chosen[wanted]]
 
 
 def read_newest(folder: Path) -> tuple[CheckpointFile, dict[str, Any]] | None:
@@ -239,7 +230,7 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) 
     """Load weights that fit exactly.
 
     Raises:
-        UserError: lists every missing, unexpected and differently shaped weight.
+        UserError: as `check_weights`.
     """
     check_weights(model.state_dict(), weights, source)
     model.load_state_dict(weights)

@@ -1,84 +1,18 @@
-"""The device and the precision of a run, and what its machine is good at."""
+"""The device and the precision of a run."""
 
 import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from nystromformer.errors import UserError, first_line
 
-_MKLDNN: Any = torch.backends.mkldnn  # half of it is not typed
-_FLOAT32_ERROR = 1e-5
-"""Of a product's largest number, at most: float32 is at 1e-6, bfloat16 at 1e-3."""
-
-
-@cache
-def _facts() -> str:
-    """As Linux tells them; nothing elsewhere."""
-    info = Path("/proc/cpuinfo")
-    return info.read_text() if info.exists() else ""
-
-
-def has_bf16() -> bool:
-    """Without such instructions bfloat16 on a CPU is emulated, and slower than float32."""
-    return "avx512_bf16" in _facts() or "amx_bf16" in _facts()
-
-
-@contextmanager
-def fast_products() -> Iterator[bool]:
-    """Have oneDNN compute float32 products where that is twice as fast and as exact; gives whether it does.
-
-    PyTorch has MKL compute them, which keeps to AVX2 on processors that are not Intel's. oneDNN takes AVX-512 wherever
-    it is, but PyTorch asks it only where it may be less exact: it may, and has no less exact way without AMX. So this
-    is for AMD's processors with AVX-512 and without AMX, and a trial must confirm it. Each new shape of a product costs
-    it about a millisecond: it is of use to wide models, and to shapes that come again. What somebody else has chosen
-    for the process stays.
-    """
-    setting = _MKLDNN.matmul
-    if not _is_wide_amd() or setting.fp32_precision != "none":
-        yield False
-        return
-    try:
-        setting.fp32_precision = "bf16"
-        is_exact = products_are_float32()
-        if not is_exact:
-            setting.fp32_precision = "none"
-        yield is_exact
-    finally:
-        setting.fp32_precision = "none"
-
-
-def _is_wide_amd() -> bool:
-    # As PyTorch sees it: ATEN_CPU_CAPABILITY may ask for less than there is.
-    wide = torch.backends.cpu.get_cpu_capability() == "AVX512" and _MKLDNN.is_available()
-    return bool(wide) and "AuthenticAMD" in _facts() and "amx_" not in _facts()
-
-
-@cache
-def products_are_float32() -> bool:
-    """Whether products of numbers that no shorter format has are as exact as float32 makes them."""
-    numbers = torch.arange(3 * 96 * 96, dtype=torch.float64).mul(0.7368062997280773).sin().float().view(3, 96, 96)
-    found, exact = _products(numbers), _products(numbers.double())
-    errors = [float((one - other).abs().max() / other.abs().max()) for one, other in zip(found, exact, strict=True)]
-    return max(errors) < _FLOAT32_ERROR
-
-
-def _products(a: Tensor) -> list[Tensor]:
-    """Of each kind that a model asks for."""
-    return [a[0] @ a[1], torch.addmm(a[2][0], a[0], a[1].mT), torch.baddbmm(a, a, a, beta=7, alpha=-1)]
-
-
-_NAMED = {"bf16": torch.bfloat16, "fp16": torch.float16}
-_WIDE = 256
+_NAMES: dict[torch.dtype | None, str] = {None: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+_COMPILERS = ("g++", "c++", "clang++")
 
 
 @dataclass(frozen=True)
@@ -92,8 +26,7 @@ class Device:
     @property
     def precision(self) -> str:
         """bf16, fp16 or float32: what `mixed_precision` amounts to on this device."""
-        names: dict[torch.dtype | None, str] = {None: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}
-        return names[self.autocast_dtype]
+        return _NAMES[self.autocast_dtype]
 
     @property
     def needs_loss_scale(self) -> bool:
@@ -103,20 +36,10 @@ class Device:
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)
 
-    def products(self, width: int) -> AbstractContextManager[bool]:
-        """While a model of this width computes, rows of few lengths: `fast_products` where they pay, nothing elsewhere.
-
-        They pay in float32 on a CPU, from a width on where a product takes longer than oneDNN's preparation of it.
-        """
-        pays = self.device.type == "cpu" and self.autocast_dtype is None and width >= _WIDE
-        return fast_products() if pays else nullcontext(False)
-
     def __str__(self) -> str:
-        precision = (
-            "float32" if self.autocast_dtype is None else f"{str(self.autocast_dtype).removeprefix('torch.')} autocast"
-        )
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
-        return f"{name}, {precision}"
+        dtype = str(self.autocast_dtype).removeprefix("torch.")
+        return f"{name}, {'float32' if self.autocast_dtype is None else f'{dtype} autocast'}"
 
 
 def choose_device(name: str, mixed_precision: bool | str, local_rank: int | None = None) -> Device:
@@ -152,16 +75,19 @@ def choose_device(name: str, mixed_precision: bool | str, local_rank: int | None
             )
     elif device.type != "cpu":
         raise UserError(f"--device {name}: expected auto, cpu, cuda or cuda:N")
-    if isinstance(mixed_precision, str):
-        return Device(device, _NAMED[mixed_precision])
-    return Device(device, _best_precision(device) if mixed_precision else None)
+    if mixed_precision is True:
+        return Device(device, _best_precision(device))
+    return Device(device, {"bf16": torch.bfloat16, "fp16": torch.float16}.get(str(mixed_precision)))
 
 
 def _best_precision(device: torch.device) -> torch.dtype | None:
     if device.type == "cuda":
         with torch.cuda.device(device):  # else the first GPU is asked
             return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
-    return torch.bfloat16 if has_bf16() else None
+    # Without such instructions bfloat16 on a CPU is emulated, and slower than float32.
+    info = Path("/proc/cpuinfo")
+    facts = info.read_text() if info.exists() else ""
+    return torch.bfloat16 if "avx512_bf16" in facts or "amx_bf16" in facts else None
 
 
 def peak_memory_in_mib(device: torch.device) -> float:
@@ -175,9 +101,6 @@ def peak_memory_in_mib(device: torch.device) -> float:
 
     # In KiB, and on a Mac in bytes.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
-
-
-_COMPILERS = ("g++", "c++", "clang++")
 
 
 def missing_compiler(device: torch.device) -> str | None:

@@ -3,8 +3,6 @@
 import logging
 import os
 import sys
-import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +12,6 @@ from typing import Any, NoReturn, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
-from torch.distributed.rendezvous import rendezvous
 
 from nystromformer.errors import UserError, first_line
 
@@ -121,70 +117,24 @@ def join_group() -> Iterator[Group]:
     if size == 1:
         yield Group()
         return
-    store, rank, size = next(rendezvous("env://"))
     # Objects and flags travel by gloo, so that agreeing on them waits for no GPU.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     # What process 0 does alone, such as preparing data, may take hours; torchrun ends the others of one that is lost.
     patience = timedelta(days=1)
-    own_store = store_of_attempt(store, rank, size)
-    dist.init_process_group(backend, store=own_store, rank=rank, world_size=size, timeout=patience)
+    dist.init_process_group(backend, timeout=patience)
     try:
-        yield Group(rank, size, int(os.environ.get("LOCAL_RANK", "0")))
+        yield Group(dist.get_rank(), size, int(os.environ.get("LOCAL_RANK", "0")))
     except RuntimeError as error:
-        if is_lost_connection(error):
+        if isinstance(error, dist.DistError) or "gloo" in str(error):
             # Leaving in good order would wait for the lost one.
             raise ProcessLost(
-                "another process of the run has ended, so this one ends too. With torchrun's --max_restarts (2 or "
-                "more) the run starts again from its last checkpoint; else start the same command again. "
+                "another process of the run has ended, so this one ends too. With torchrun's --max_restarts the run "
+                "starts again from its last checkpoint; else start the same command again. "
                 f"({first_line(error):.200})"
             ) from error
         raise
     # All are done; destroying the group could still abort one of them (see `leave`).
     dist.barrier()
-
-
-def store_of_attempt(store: Store, rank: int, size: int, timeout: float = 600.0) -> Store:
-    """A part of the store that only the processes of this attempt use.
-
-    torchrun gives every attempt the same store (torch 2.13), in which a process that was started again finds the
-    addresses of those that are gone, and waits for them or fails. So process 0 gathers a fresh sign of each process,
-    under a name that is new, until all of them have seen their own sign there.
-
-    Raises:
-        ProcessLost: after `timeout` seconds without the others.
-    """
-    sign, name, seen = uuid.uuid4().hex, "", [""]
-    store.set(f"sign/{rank}", sign)
-    if rank == 0:
-        log.info("waiting for %d processes to start", size)
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        if rank == 0:
-            signs = [_read(store, f"sign/{number}") for number in range(size)]
-            if all(signs) and signs != seen:
-                name, seen = uuid.uuid4().hex, signs
-                store.set("attempt", " ".join([name, *seen]))
-            if name and store.check([f"{name}/{number}" for number in range(1, size)]):
-                store.set(f"{name}/complete", "")
-                return PrefixStore(name, store)
-        else:
-            name, *seen = _read(store, "attempt").split(" ")
-            if len(seen) == size and seen[rank] == sign:
-                store.set(f"{name}/{rank}", "")
-                if store.check([f"{name}/complete"]):
-                    return PrefixStore(name, store)
-        time.sleep(0.01)
-    raise ProcessLost(f"process {rank} waited {timeout:.0f} seconds for the other {size - 1} to start")
-
-
-def _read(store: Store, key: str) -> str:
-    """The value of a key, empty where there is none, which `get` would wait for."""
-    return store.get(key).decode() if store.check([key]) else ""
-
-
-def is_lost_connection(error: RuntimeError) -> bool:
-    """Whether a collective failed because of another process, rather than this one's own work."""
-    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 def _attempt(work: Callable[[], T]) -> tuple[T | None, UserError | None]:

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,36 +18,10 @@ from tqdm import tqdm
 
 from nystromformer.errors import UserError
 from nystromformer.files.writing import NewFile, writing
-from nystromformer.training.trainable import Step
 
 logger = logging.getLogger(__name__)
 
 LOG, _BOARD = "log.jsonl", "tensorboard"
-
-
-class Clock:
-    """Speed since the last report: tokens a second, and the share of the time that went into waiting for data."""
-
-    def __init__(self, tokens: int) -> None:
-        self.restart(tokens)
-
-    def restart(self, tokens: int) -> None:
-        self._started, self._tokens, self._waited = time.monotonic(), tokens, 0.0
-
-    def waiting_for(self, steps: Iterable[Step]) -> Iterator[Step]:
-        """The steps, each of them waited for by the clock."""
-        begin = time.monotonic()
-        for step in steps:
-            self._waited += time.monotonic() - begin
-            yield step
-            begin = time.monotonic()
-
-    def speed(self, tokens: int) -> dict[str, float]:
-        """The figures, given the tokens so far; starts anew."""
-        seconds = time.monotonic() - self._started
-        speed = {"tokens_per_second": (tokens - self._tokens) / seconds, "waiting_for_data": self._waited / seconds}
-        self.restart(tokens)
-        return speed
 
 
 class RunLog:
@@ -76,9 +50,7 @@ class RunLog:
         self._bar = tqdm(
             total=num_steps, initial=step, unit="step", disable=not sys.stderr.isatty(), dynamic_ncols=True
         )
-        self._num_steps = num_steps
-        self._started = time.monotonic()
-        self._first_step = step
+        self._num_steps, self._first_step, self._started = num_steps, step, time.monotonic()
 
     def advance(self) -> None:
         self._bar.update()
@@ -87,23 +59,25 @@ class RunLog:
         """A line of the record without numbers to plot."""
         self._write({"type": kind, "step": step, **values})
 
-    def train(self, step: int, epoch: int, metrics: dict[str, float], speed: dict[str, float]) -> None:
+    def train(self, step: int, epoch: int, metrics: dict[str, float], state: dict[str, float]) -> None:
         """A report of the steps since the last one."""
-        self._write({"type": "train", "step": step, "epoch": epoch, **metrics, **speed})
-        self._plot("train", step, {**metrics, **speed})
-        memory = f"peak memory {speed['memory_mib'] / 1024:,.2f} GiB"
-        text = f"{describe(metrics) or 'no loss'}, {speed['tokens_per_second']:,.0f} tokens/s, {memory}"
-        if left_out := speed.get("steps_left_out"):
-            text += f", {left_out:.0f} steps left out (float16 overflow, loss scale {speed['loss_scale']:g})"
-        if self._bar.disable:
-            logger.info("step %d/%d: %s, %s left", step, self._num_steps, text, self._time_left(step))
-        else:
+        self._write({"type": "train", "step": step, "epoch": epoch, **metrics, **state})
+        self._plot("train", step, {**metrics, **state})
+        memory = f"peak memory {state['memory_mib'] / 1024:,.2f} GiB"
+        text = f"{_describe(metrics) or 'no loss'}, {state['tokens_per_second']:,.0f} tokens/s, {memory}"
+        if left_out := state.get("steps_left_out"):
+            text += f", {left_out:.0f} steps left out (float16 overflow, loss scale {state['loss_scale']:g})"
+        if not self._bar.disable:
             self._bar.set_postfix_str(text)
+            return
+        pace = (time.monotonic() - self._started) / max(1, step - self._first_step)
+        left = tqdm.format_interval(pace * (self._num_steps - step))
+        logger.info("step %d/%d: %s, %s left", step, self._num_steps, text, left)
 
     def validation(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         self._write({"type": "validation", "step": step, "epoch": epoch, **metrics})
         self._plot("validation", step, metrics)
-        self.say(f"epoch {epoch}, step {step}/{self._num_steps}: validation {describe(metrics)}")
+        self.say(f"epoch {epoch}, step {step}/{self._num_steps}: validation {_describe(metrics)}")
 
     def say(self, text: str) -> None:
         """A line for people, above the bar where there is one."""
@@ -145,10 +119,6 @@ class RunLog:
             for name, value in values.items():
                 self._board.add_scalar(f"{prefix}/{name}", value, step)
 
-    def _time_left(self, step: int) -> str:
-        seconds = (time.monotonic() - self._started) / max(1, step - self._first_step) * (self._num_steps - step)
-        return str(tqdm.format_interval(seconds))
-
 
 class SilentLog:
     """The log of a process for which another one writes: same methods, no effect."""
@@ -157,7 +127,7 @@ class SilentLog:
         return lambda *values, **others: None
 
 
-def describe(metrics: dict[str, float]) -> str:
+def _describe(metrics: dict[str, float]) -> str:
     """`loss 5.012, mlm_accuracy 21.3 %` for people."""
     return ", ".join(
         f"{name} {100 * value:.1f} %" if "accuracy" in name else f"{name} {value:.4g}"

@@ -34,23 +34,14 @@ from nystromformer.training.checkpoint import (
 from nystromformer.training.device import Device, peak_memory_in_mib
 from nystromformer.training.distributed import accumulation, on_cpu, unwrapped
 from nystromformer.training.group import Group
-from nystromformer.training.log import Clock, RunLog, SilentLog
+from nystromformer.training.log import RunLog, SilentLog
 from nystromformer.training.optim import build_optimizer, check_finite, learning_rate
-from nystromformer.training.state import (
-    RunState,
-    TrainingSettings,
-    Validated,
-    best_epoch,
-    dropout_seed,
-    is_over,
-)
+from nystromformer.training.state import RunState, TrainingSettings, Validated, best_epoch, dropout_seed, is_over
 from nystromformer.training.trainable import Step, Trainable, to_device
 from nystromformer.wording import listed
 
 logger = logging.getLogger(__name__)
 
-_WORTH_SAVING = 60.0
-"""Seconds since the last checkpoint after which a validation begins with one."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -80,9 +71,7 @@ def fit(
     Args:
         build: gives model, data and loss, the model on the device; and plain data that every checkpoint carries, of
             which what is missing stays as it was. Called with whether the training begins now.
-        settings: of the training.
         folder: where checkpoints and logs go; it is made, and held as long as this takes.
-        device: where to compute.
         asked: plain data by names for people that decide what is trained, and on what: a checkpoint with other values
             is another training's.
         title: what is trained, with which attention and on which data: the first line of the log.
@@ -94,11 +83,11 @@ def fit(
     """
     group.say("%s, in %s", title, folder)
     asked = plain(asked)
-    newest: tuple[CheckpointFile, dict[str, Any]] | None = None
+    content: dict[str, Any] = {}
 
     def open_folder() -> tuple[CheckpointFile | None, list[Validated] | None, Mapping[str, Any]]:
         """The checkpoint to go on from, and the history of a training that is over."""
-        nonlocal newest
+        nonlocal content
         held.enter_context(hold_folder(folder))
         for path in folder.glob("cp-*.tmp"):
             path.unlink()  # half written by a killed one
@@ -118,23 +107,21 @@ def fit(
 
     def follow() -> None:
         """Read what the first process has found."""
-        nonlocal newest
-        if group.is_main:
-            return
+        nonlocal content
         if lines := [f"{key}: {its} in process 0, {own} here" for key, its, own in _differing(expected, asked)]:
             raise UserError(f"every machine needs the same config.json, dataset and experiment folder:{listed(lines)}")
-        newest = None if file is None else (file, read_checkpoint(file.path))
+        if file is not None and not group.is_main:
+            content = read_checkpoint(file.path)
 
     with ExitStack() as held:
         file, history, expected = group.on_main(open_folder)
         if history is None:
             group.check(follow)
-            trainer = Trainer(*build(newest is None), settings, folder, device, asked, group)
-            if newest is not None:
-                trainer.load(*newest)
-                step = trainer.state.step
-                group.say("going on from %s, step %d of %d", newest[0].path.name, step, settings.num_steps)
-            newest = None  # a second copy of weights and optimizer, for as long as the training takes
+            trainer = Trainer(*build(file is None), settings, folder, device, asked, group)
+            if file is not None:
+                trainer.load(file, content)
+                group.say("going on from %s, step %d of %d", file.path.name, content["step"], settings.num_steps)
+            content = {}  # a second copy of weights and optimizer, for as long as the training takes
             stopped_by, history = trainer.run(title), trainer.state.history
             if stopped_by is not None:
                 return Fitted(history, stopped_by)
@@ -202,11 +189,13 @@ class Trainer:
         self.optimizer = build_optimizer(unwrapped(self.trainable.model), self.settings)
         self.scaler = torch.amp.GradScaler(self.device.device.type, enabled=self.device.needs_loss_scale)
         self.state = RunState()
+        self.log: RunLog | SilentLog = SilentLog()
         self._owes_an_epochs_end = False
-        self._saved_at = time.monotonic()
+        self._saved_at = self._clock = time.monotonic()
+        self._tokens = 0
+        # Of the steps since they were last read: the metrics' sums, how many were left out, the gradients' norms.
         self._pending: Tensor | None = None
-        self._gradient_norms: Tensor | None = None
-        self._left_out: Tensor | None = None
+        self._norms = 0.0
         # Attentions that draw random numbers anew every so many steps.
         self._told_of_steps: list[Any] = [each for each in self.trainable.model.modules() if hasattr(each, "at_step")]
 
@@ -218,12 +207,12 @@ class Trainer:
         """
         load_weights(unwrapped(self.trainable.model), content["model"], file.path)
         # The moments are the checkpoint's; all else of the optimizer is as config.json says and this version does it.
-        wanted = [
-            {key: value for key, value in group.items() if key != "params"} for group in self.optimizer.param_groups
-        ]
-        state = content["optimizer"]
         # Merged before they are loaded: where a step's number lies depends on what the optimizer is.
-        groups = [saved | options for saved, options in zip(state["param_groups"], wanted, strict=True)]
+        state, own = content["optimizer"], self.optimizer.param_groups
+        groups = [
+            saved | {key: value for key, value in group.items() if key != "params"}
+            for saved, group in zip(state["param_groups"], own, strict=True)
+        ]
         self.optimizer.load_state_dict({**state, "param_groups": groups})
         if content["scaler"]:
             self.scaler.load_state_dict(content["scaler"])
@@ -234,76 +223,55 @@ class Trainer:
         self._set_rate(self.state.step - 1)
 
     def run(self, title: str) -> signal.Signals | None:
-        """Train to the end, or until a signal; returns the signal (a checkpoint is written then).
-
-        Args:
-            title: what the log calls it.
-
-        Raises:
-            UserError: the loss is not finite, or a checkpoint cannot be written.
-        """
+        """Train to the end, or until a signal; returns the signal (a checkpoint is written then)."""
         first, last = self.state.step, self.settings.num_steps
-        log: RunLog | SilentLog = SilentLog()
 
         def open_log() -> None:
-            nonlocal log
-            log = RunLog(self.folder, first, last, self._owes_an_epochs_end)
+            self.log = RunLog(self.folder, first, last, self._owes_an_epochs_end)
 
         self.group.on_main(open_log)
         with ExitStack() as stack:
-            stack.callback(log.close)
+            stack.callback(self.log.close)
             stop = stack.enter_context(first_signal(patient=self.group.size > 1))
-            log.event(
-                "start",
-                first,
-                num_steps=last,
-                title=title,
-                device=str(self.device),
-                processes=self.group.size,
-                version=self.facts.get("version"),
-            )
+            about = {"device": str(self.device), "processes": self.group.size, "version": self.facts.get("version")}
+            self.log.event("start", first, num_steps=last, title=title, **about)
             if self._owes_an_epochs_end:
-                self._end_epoch(log)
-            clock = Clock(self.state.tokens)
-            steps = () if self._is_over else self.trainable.steps(first, last)  # what it owed may be its last end
-            for step in clock.waiting_for(steps):
+                self._end_epoch()
+            self._restart_clock()
+            for step in () if self._is_over else self.trainable.steps(first, last):  # what it owed may be its last end
                 gradient_norm = self._step(step)
-                log.advance()
+                self.log.advance()
                 if self.state.step - self.state.reported_at >= self.settings.steps_per_report:
-                    self._collect_sums()  # waits for the device, so that the clock is read when the work is done
-                    self._report(log, gradient_norm, clock.speed(self.state.tokens))
+                    self._report(gradient_norm)
                 # A signal may reach one process of several, and their clocks differ.
-                ago = time.monotonic() - self._saved_at
-                due, worthwhile = ago >= 60 * self.settings.minutes_per_checkpoint, ago >= _WORTH_SAVING
-                received, is_due, is_worthwhile = self.group.highest(stop[0] if stop else 0, due, worthwhile)
+                due = time.monotonic() - self._saved_at >= 60 * self.settings.minutes_per_checkpoint
+                received, is_due = self.group.highest(stop[0] if stop else 0, due)
                 if received:
                     # At once: what sent it may not wait for a validation, which the next start makes up for.
-                    self._save_between(log)
-                    return self._stopped(received, log)
+                    self._save_between()
+                    return self._stopped(received)
                 if self._is_epochs_end:
-                    if is_worthwhile:
-                        self._save_between(log)  # a kill during the validation shall not cost it
-                    self._end_epoch(log)
-                    clock.restart(self.state.tokens)
+                    self._end_epoch()
+                    self._restart_clock()
                     if self._is_over:
                         break
                 elif is_due:
-                    self._save_between(log)
+                    self._save_between()
             if self._is_over and self.state.step < last:
                 best = best_epoch(self.state.history, self.settings.best_metric)
-                log.say(
+                self.log.say(
                     f"stopped after step {self.state.step} of {last}: {self.settings.best_metric} was best in epoch "
                     f"{best} (--patience {self.settings.patience})"
                 )
             # One that came while the last validation and checkpoint were made: nothing may follow this run.
             (received,) = self.group.highest(stop[0] if stop else 0)
-            return self._stopped(received, log) if received else None
+            return self._stopped(received) if received else None
 
-    def _stopped(self, received: int, log: RunLog | SilentLog) -> signal.Signals:
-        name = signal.Signals(received).name
-        log.event("stop", self.state.step, signal=name)
-        log.say(f"stopped by {name} after step {self.state.step}; its checkpoint is written")
-        return signal.Signals(received)
+    def _stopped(self, received: int) -> signal.Signals:
+        by = signal.Signals(received)
+        self.log.event("stop", self.state.step, signal=by.name)
+        self.log.say(f"stopped by {by.name} after step {self.state.step}; its checkpoint is written")
+        return by
 
     @property
     def _is_over(self) -> bool:
@@ -312,6 +280,14 @@ class Trainer:
     @property
     def _is_epochs_end(self) -> bool:
         return self.state.step % self.settings.steps_per_epoch == 0 or self.state.step >= self.settings.num_steps
+
+    @property
+    def _epoch(self) -> int:
+        """The epoch that the last step belonged to, from 0."""
+        return (self.state.step - 1) // self.settings.steps_per_epoch
+
+    def _restart_clock(self) -> None:
+        self._clock, self._tokens = time.monotonic(), self.state.tokens
 
     def _step(self, step: Step) -> Tensor:
         """One optimizer step over a global batch; returns the gradient's norm before clipping."""
@@ -335,18 +311,17 @@ class Trainer:
         assert step_sums is not None, "a step has at least one micro-batch"
         self.scaler.unscale_(self.optimizer)
         limit = math.inf if self.settings.max_grad_norm is None else self.settings.max_grad_norm
-        gradient_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+        gradient_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit).detach()
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        total = gradient_norm.detach()
+        left_out = torch.zeros_like(gradient_norm)
         if self.scaler.is_enabled():
             # The scaler leaves a step out whose gradients are not finite; the loss may not be, either.
-            left_out = ~torch.isfinite(total)
-            step_sums = step_sums.masked_fill(left_out, 0.0)
-            self._left_out = left_out.long() if self._left_out is None else self._left_out + left_out
-        # Sums stay on the device until somebody reads them, so that no step waits for it.
-        self._pending = step_sums.double() if self._pending is None else self._pending + step_sums.double()
-        self._gradient_norms = total if self._gradient_norms is None else self._gradient_norms + total
+            is_left_out = ~torch.isfinite(gradient_norm)
+            left_out, step_sums = is_left_out.to(gradient_norm.dtype), step_sums.masked_fill(is_left_out, 0.0)
+        # They stay on the device until somebody reads them, so that no step waits for it.
+        new = torch.cat([step_sums.double(), torch.stack([left_out, gradient_norm]).double()])
+        self._pending = new if self._pending is None else self._pending + new
         self.state.step += 1
         self.state.tokens += step.tokens
         return gradient_norm
@@ -356,40 +331,38 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("rate_factor", 1.0)
 
-    def _collect_sums(self) -> list[float]:
-        if self._pending is not None:
-            new = self.group.sum(self._pending).tolist()
-            old = self.state.sums or [0.0] * len(new)
-            self.state.sums = [a + b for a, b in zip(old, new, strict=True)]
-            self._pending = None
-        if self._left_out is not None:
-            self.state.left_out += int(self._left_out)
-            self._left_out = None
-        return self.state.sums
-
     def _metrics(self) -> dict[str, float]:
         """Of the steps since the last report; none where the scaler left out every one of them."""
-        sums = self._collect_sums()
+        if self._pending is not None:
+            new = self.group.sum(self._pending[:-2]).tolist()
+            left_out, norms = self._pending[-2:].tolist()
+            self._pending = None
+            old = self.state.sums or [0.0] * len(new)
+            self.state.sums = [a + b for a, b in zip(old, new, strict=True)]
+            self.state.left_out += int(left_out)
+            self._norms += norms
         counted = self.state.step - self.state.reported_at - self.state.left_out
-        return self.trainable.metrics(sums) if counted else {}
+        return self.trainable.metrics(self.state.sums) if counted else {}
 
-    def _report(self, log: RunLog | SilentLog, gradient_norm: Tensor, speed: Mapping[str, float]) -> None:
-        metrics = self._metrics()
+    def _report(self, gradient_norm: Tensor) -> None:
+        metrics = self._metrics()  # waits for the device, so that the clock is read when the work is done
+        speed = (self.state.tokens - self._tokens) / (time.monotonic() - self._clock)
+        self._restart_clock()
         scale = self.scaler.get_scale() if self.scaler.is_enabled() else None
         check_finite(self.state.step, metrics, scale)
         (memory,) = self.group.highest(round(peak_memory_in_mib(self.device.device)))
         state = {
             "learning_rate": self.optimizer.param_groups[0]["lr"],
             "gradient_norm": float(gradient_norm),
-            **speed,
+            "tokens_per_second": speed,
             "memory_mib": float(memory),
         }
         if scale is not None:
             state |= {"loss_scale": scale, "steps_left_out": float(self.state.left_out)}
-        log.train(self.state.step, self._epoch, metrics, state)
+        self.log.train(self.state.step, self._epoch, metrics, state)
         self.state.sums, self.state.reported_at, self.state.left_out = [], self.state.step, 0
 
-    def _end_epoch(self, log: RunLog | SilentLog) -> None:
+    def _end_epoch(self) -> None:
         """Validate, without gradients and dropout, and write the epoch's checkpoints."""
         self._check_before_saving()
         self.trainable.model.eval()
@@ -399,16 +372,27 @@ class Trainer:
         # Plain numbers: a checkpoint holds nothing else.
         found = {name: float(value) for name, value in metrics.items()}
         self.state.history.append({"epoch": self._epoch, "step": self.state.step, "metrics": found})
-        log.validation(self.state.step, self._epoch, metrics)
-        self._save(log, is_end=True)
+        self.log.validation(self.state.step, self._epoch, metrics)
+        self._save(is_end=True)
 
-    def _save_between(self, log: RunLog | SilentLog) -> None:
+    def _save_between(self) -> None:
         self._check_before_saving()
-        self._save(log, is_end=False)
+        self._save(is_end=False)
 
-    def _save(self, log: RunLog | SilentLog, is_end: bool) -> None:
+    def _check_before_saving(self) -> None:
+        """No checkpoint of a run that has diverged: the next start would go on from it."""
+        check_finite(self.state.step, self._metrics())
+        # Under float16 a step whose gradient overflows is left out, and the scale lowered: nothing is wrong then, but
+        # where the weights are the reason.
+        if self.scaler.is_enabled():
+            norm = torch.nn.utils.get_total_norm(list(self.trainable.model.parameters()))
+            check_finite(self.state.step, {"the norm of the weights": float(norm)})
+        else:
+            check_finite(self.state.step, {"gradient_norm": self._norms})
+
+    def _save(self, is_end: bool) -> None:
         """Write the checkpoint of where the run stands, with its `.model` at an epoch's end, and remove old ones."""
-        log.flush()
+        self.log.flush()
         epoch, step = self._epoch, self.state.step
         name = epoch_name(epoch) if is_end else f"{epoch_name(epoch)}-step-{step:08d}"
         file = CheckpointFile(epoch, math.inf if is_end else step, self.folder / f"{name}.cp")
@@ -435,22 +419,6 @@ class Trainer:
 
         self.group.on_main(write)
         self._saved_at = time.monotonic()
-
-    @property
-    def _epoch(self) -> int:
-        """The epoch that the last step belonged to, from 0."""
-        return (self.state.step - 1) // self.settings.steps_per_epoch
-
-    def _check_before_saving(self) -> None:
-        """No checkpoint of a run that has diverged: the next start would go on from it."""
-        check_finite(self.state.step, self._metrics())
-        # Under float16 a step whose gradient overflows is left out, and the scale lowered: nothing is wrong then, but
-        # where the weights are the reason.
-        if self.scaler.is_enabled():
-            norm = torch.nn.utils.get_total_norm(list(self.trainable.model.parameters()))
-            check_finite(self.state.step, {"the norm of the weights": float(norm)})
-        elif self._gradient_norms is not None:
-            check_finite(self.state.step, {"gradient_norm": float(self._gradient_norms)})
 
 
 @contextmanager

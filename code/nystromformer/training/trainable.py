@@ -1,13 +1,18 @@
-"""What the loop asks of that which it trains."""
+"""What the loop asks of that which it trains, and batches that are made ahead."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+T = TypeVar("T")
+
 Batch = Mapping[str, Tensor]
+_END: Any = object()
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,7 @@ class Step:
     """Valid tokens of the global batch, for the speed that is shown."""
 
     def pin_memory(self) -> "Step":
-        """The step in page-locked memory; torch's DataLoader calls this."""
+        """The step in page-locked memory."""
         return Step([{name: x.pin_memory() for name, x in batch.items()} for batch in self.micro_batches], self.tokens)
 
 
@@ -55,3 +60,26 @@ class Trainable(Protocol):
 
     def validate(self) -> dict[str, float]:
         """Metrics on held-out data, the same data every time; of all processes together."""
+
+
+def prefetched(items: Iterable[T], depth: int = 2) -> Iterator[T]:
+    """The items, which a thread makes up to `depth` before they are asked for.
+
+    What making an item raises is raised where that item is asked for. Leaving the loop early ends the thread.
+    """
+    iterator = iter(items)
+    thread = ThreadPoolExecutor(1, "prefetch")
+    try:
+        made = deque(thread.submit(next, iterator, _END) for _ in range(depth))
+        while (item := made.popleft().result()) is not _END:
+            made.append(thread.submit(next, iterator, _END))
+            yield item
+    finally:
+        thread.shutdown(cancel_futures=True)
+
+
+def prefetch_batches(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
+    """The batches on the device, made in a thread."""
+    steps = (Step([batch], tokens=0) for batch in batches)
+    for step in prefetched(step.pin_memory() if device.type == "cuda" else step for step in steps):
+        yield to_device(step.micro_batches[0], device)

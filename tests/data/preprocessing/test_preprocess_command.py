@@ -117,11 +117,6 @@ def test_no_worker_is_left(large_stories: Path, tmp_path: Path, kind: str) -> No
         ("wiki/preprocess.py", ["--source", "nowhere"], "nowhere: expected the folder with the corpus' files"),
         ("stories/preprocess.py", ["--lines_per_document", "3"], "No such option: --lines_per_document"),
         ("stories/preprocess.py", ["--array_index", "1"], "--array_index and --array_size: expected both or none"),
-        (
-            "wiki/preprocess.py",
-            ["--array_index", "0", "--array_size", "2", "--overwrite"],
-            "--overwrite: not with --array",
-        ),
         ("docstrings/preprocess.py", ["--limit_mb", "0"], "--limit_mb"),
         ("preprocess_data_512.py", ["--length", "7"], "--length"),
         ("preprocess_data_512.py", ["--validation", "0"], "--validation"),

@@ -15,7 +15,7 @@ from torch import Tensor
 from nystromformer.data.tokenizer import save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.interop.experiments.import_model import import_model
-from nystromformer.tasks.experiment.start import is_foreign
+from nystromformer.interop.formats import is_foreign
 
 
 @pytest.fixture

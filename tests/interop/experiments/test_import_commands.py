@@ -1,8 +1,7 @@
-"""What an imported experiment is good for: every command takes it; and from_cp takes the sources themselves."""
+"""What an imported experiment is good for: every command takes it."""
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +10,17 @@ import pytest
 import torch
 from corpora import write_unified
 from finetuning import made_rows, write_sst2, write_table
-from foreign import LANDMARKS
-from small import LENGTH, SHIPPED, run_here, small_data
+from small import LENGTH, SHIPPED, run_here
 from transformers import AutoTokenizer
 
 import nystromformer
 from nystromformer.config import experiment_config
-from nystromformer.data.dataset import Dataset, open_dataset
+from nystromformer.data.dataset import open_dataset
 from nystromformer.data.preprocessing.build import DatasetSettings, build_dataset
 from nystromformer.data.preprocessing.corpus import Document
-from nystromformer.errors import UserError
 from nystromformer.interop.experiments.import_model import import_model
 from nystromformer.interop.experiments.settings import ImportSettings
 from nystromformer.model import PretrainingModel
-from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.start import initial_model, load_start_weights
-from nystromformer.training import Group
 from nystromformer.training.checkpoint import read_checkpoint
 
 SHAPE = {"objectives": ["mlm"], "batch_size": 8, "batches_per_epoch": 2, "epoch": 1, "validate_batches_per_epoch": 1}
@@ -99,61 +93,6 @@ def test_rows_in_berts_tokens(tmp_path: Path) -> None:
     row = dataset.train.tokens[0]
     assert (row[0], row[row != 0][-1]) == (theirs.cls_token_id, theirs.sep_token_id)
     assert theirs.decode(row[1:4]) == "the small " + theirs.decode(row[3:4])
-
-
-def start(
-    folder: Path, source: Path, dataset: Dataset, settings: Mapping[str, str] = {}, **changes: Any
-) -> PretrainingModel:
-    """The model that a new run begins with."""
-    data = small_data(**changes) | {"from_cp": str(source)} | dict(settings)
-    experiment = Experiment(folder, experiment_config(data, "test"))
-    model = initial_model(experiment.config)
-    assert load_start_weights(model, experiment, dataset, Group()) is not None
-    return model.eval()
-
-
-@pytest.mark.parametrize("kind", ["roberta", "bert"])
-def test_from_cp_takes_the_source_itself(
-    tmp_path: Path, dataset_folder: Path, kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The convolution begins at zero, positions move to the config's own rows, and short input gets the source's
-    output."""
-    caplog.set_level("INFO")
-    source = foreign.roberta() if kind == "roberta" else foreign.bert()
-    folder = foreign.stored(source, tmp_path / kind)
-    for path in (dataset_folder / "tokenizer").iterdir():
-        shutil.copy(path, folder)
-    eps = source.config.layer_norm_eps
-    changes = {"model__activation": "gelu", "model__layer_norm_eps": eps, "model__position_offset": 0}
-    model = start(tmp_path, folder, open_dataset(dataset_folder), **changes)
-    assert "not in the checkpoint, initial values: encoder.layers.0-1.attention.core.skip" in caplog.text
-    tokens = torch.randint(5, 300, (2, LANDMARKS))
-    with torch.no_grad():
-        ours = model.mlm(model.encoder(tokens), model.encoder.embeddings.word.weight)
-        torch.testing.assert_close(ours, source(tokens).logits, atol=1e-5, rtol=1e-5)
-
-
-def test_from_cp_takes_the_authors(tmp_path: Path, dataset_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    path = foreign.authors_folder(tmp_path / "authors")
-    changes = {"model__num_sen_type": 1, "pretraining_setting__objectives": ["mlm"], "model__conv_kernel_size": 9}
-    model = start(tmp_path, path, open_dataset(dataset_folder), **changes)
-    assert "tokenizer does not lie beside it" in caplog.text
-    assert "5 taps amid 9" in caplog.text
-    theirs = foreign.authors_weights(foreign.AUTHORS)["model.transformer_1.ff1.weight"]
-    assert torch.equal(model.state_dict()["encoder.layers.1.feed_forward.up.weight"], theirs)
-
-
-def test_from_cp_refuses_other_tokens_and_other_widths(tmp_path: Path, dataset_folder: Path) -> None:
-    dataset = open_dataset(dataset_folder)
-    folder = foreign.stored(foreign.bert(), tmp_path / "bert", bert_tokens=True)
-    with pytest.raises(UserError, match=r"another tokenizer than the dataset's: .* tokens have another id"):
-        start(tmp_path, folder, dataset)
-    wide = foreign.stored(foreign.bert("deep"), tmp_path / "wide")
-    for path in (dataset_folder / "tokenizer").iterdir():
-        shutil.copy(path, wide)
-    with pytest.raises(UserError, match=r"model.transformer_dim: 16 in config.json, 32 in the checkpoint"):
-        start(tmp_path, wide, dataset)
 
 
 def test_the_shipped_experiment_is_berts_network(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from finetuning import made_rows
 from sklearn import metrics
 from torch import Tensor
 
-from nystromformer.runs.figures import Spread, mark, shown
+from nystromformer.runs.figures import Spread, shown
 from nystromformer.tasks.documents.metrics import MAIN, score
 from nystromformer.tasks.documents.recipe import Answer, write_split
 from nystromformer.tasks.documents.task import balanced_weights
@@ -135,8 +135,7 @@ def test_files(tmp_path: Path, answer: Answer) -> None:
     assert [row[1:] for row in rows] == [line.split("\t")[2:] for line in lines[1:]]
 
 
-def test_errors_are_shown_in_units_and_not_marked() -> None:
+def test_errors_are_shown_in_units() -> None:
     assert shown("rmse", Spread(12.3456, None)) == "12.35"
     assert shown("mae_test", Spread(0.5, 0.0123)) == "0.5 ± 0.012"
     assert shown(MAIN["ordered"], Spread(0.5, 0.01)) == "50.0 ± 1.0"
-    assert mark("rmse", Spread(12.0, None), [Spread(12.0, None)], 100) == ""

@@ -204,7 +204,7 @@ def test_reports_have_the_multipliers(decided: Run) -> None:
     [
         ("f1", "f1: expected cross_entropy alone, or one of f_beta"),
         ("cross_entropy,stratify=true", "expected cross_entropy alone, or one of f_beta"),
-        ("f_beta,2", "expected NAME,KEY=VALUE,…, found '2'"),
+        ("f_beta,2", "f_beta,2: expected cross_entropy alone"),
         ("f_beta,method=eban", "expected a method of dual, cross_entropy, found 'eban'"),
         ("auroc,beta=2", "auroc by eban has no beta; expected method, stratify, warm_start"),
         ("auroc,method=cross_entropy,warm_start=0.1", "auroc by cross_entropy has no warm_start"),

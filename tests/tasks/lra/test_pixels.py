@@ -9,7 +9,6 @@ import pytest
 from arena import Lra, experiment
 from sklearn.metrics import jaccard_score
 
-from nystromformer.runs.baselines import read_baselines
 from nystromformer.tasks.lra.pathfinder import draw, draw_path_pixels, find_style, pixels_of_path
 from nystromformer.tasks.lra.pixels import PathExamples
 from nystromformer.tasks.lra.store import Stored, open_stored
@@ -65,10 +64,9 @@ def test_a_run_for_iou(arena: Lra, drawn: tuple[Path, Stored]) -> None:
     test = open_stored(drawn[0], "pathfinder_path").split("test").stacked()[:, 1]
     rows = (run.folder / "predictions" / "test.tsv").read_text().splitlines()[1:]
     assert len(rows) == len(test)
-    (measured,) = read_baselines(run.folder.parent / "baselines.json")
-    nothing = measured.baselines["no pixel"]["iou_test"].mean
+    nothing = run.baselines["no pixel"]["iou_test"].mean
     assert nothing == pytest.approx(jaccard_score(test.ravel(), 0 * test.ravel(), average="macro", zero_division=0))
-    bright = measured.baselines["bright pixels"]["iou_test"].mean
+    bright = run.baselines["bright pixels"]["iou_test"].mean
     assert nothing < bright < 1
     assert 0 < run.test_metrics["iou"] < 1
 

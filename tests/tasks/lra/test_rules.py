@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from arena import Lra
 
-from nystromformer.runs.baselines import BASELINES, read_baselines
 from nystromformer.tasks.lra import rules
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.listops import OPERATORS, apply, parse
@@ -76,8 +75,5 @@ def test_the_marks_of_a_path_are_found(tmp_path: Path) -> None:
 def test_baselines_without_training(lra: Lra) -> None:
     assert lra("--steps", 0, "--baselines") == [], "nothing was trained"
     shown = lra.capsys.readouterr().out
-    (measured,) = read_baselines(lra.folder / "model" / "lra" / "listops" / BASELINES)
-    names = ["majority class", *(rule.name for rule in build_rules("listops"))]
-    assert list(measured.baselines) == names
-    assert all(name in shown for name in names)
+    assert all(name in shown for name in ("majority class", *(rule.name for rule in build_rules("listops"))))
     assert "--baselines" in lra.refuse("--steps", 0)

@@ -75,41 +75,14 @@ def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path.write_text(json.dumps(data))
 
 
-def break_dataset(kind: str, data: Path) -> None:
+def test_a_dataset_that_is_not_what_its_manifest_says(refused: Refused, run: Path, data: Path) -> None:
     tokens = data / "train.tokens.bin"
-    match kind:
-        case "folder":
-            shutil.rmtree(data)
-        case "manifest":
-            (data / "manifest.json").unlink()
-        case "not JSON":
-            (data / "manifest.json").write_text("{")
-        case "size":
-            tokens.write_bytes(tokens.read_bytes()[:-2])
-        case "missing file":
-            tokens.unlink()
-        case "tokenizer":
-            path = data / "tokenizer" / "tokenizer.json"
-            path.write_text(path.read_text() + " ")
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("folder", "data"),
-        ("manifest", "manifest.json"),
-        ("not JSON", "manifest.json"),
-        ("size", "train.tokens.bin: 7294 bytes, expected"),
-        ("missing file", "train.tokens.bin: no such file"),
-        ("tokenizer", "tokenizer.json: expected SHA-256"),
-    ],
-)
-def test_a_dataset_that_is_not_what_its_manifest_says(
-    refused: Refused, run: Path, data: Path, kind: str, words: str
-) -> None:
-    break_dataset(kind, data)
+    tokens.write_bytes(tokens.read_bytes()[:-2])
     for script in (PRETRAIN, VALIDATE):
-        assert words in refused(script, run, "--dataset", data)
+        assert "train.tokens.bin: 7294 bytes, expected" in refused(script, run, "--dataset", data)
+    shutil.rmtree(data)
+    for script in (PRETRAIN, VALIDATE):
+        assert "expected a dataset folder, found none" in refused(script, run, "--dataset", data)
 
 
 def test_rows_longer_than_the_model_and_too_many_tokens(refused: Refused, tmp_path: Path, data: Path) -> None:
@@ -209,7 +182,7 @@ def test_a_run_on_other_text_ends_before_its_first_checkpoint(
     write_experiment(tmp_path / "run")
     text = refused(PRETRAIN, tmp_path / "run", "--dataset", data)
     assert f"{name}: expected SHA-256" in text
-    assert "--overwrite" in text
+    assert "remove the folder" in text
     assert "step " not in text
 
 

@@ -13,12 +13,11 @@ from small import CPU, LENGTH, SHIPPED, VOCABULARY, run_here, small_config, writ
 from nystromformer.config import ExperimentConfig, experiment_config
 from nystromformer.data.dataset import open_dataset
 from nystromformer.data.preprocessing.build import DatasetSettings, build_dataset
-from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.model import PretrainingModel
 from nystromformer.report.curves import read_curve
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
-from nystromformer.tasks.pretraining.baselines import baseline_accuracies, count_guesses, top_guesses
+from nystromformer.tasks.pretraining.baselines import baseline_accuracies, count_guesses
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.tasks.pretraining.trainable import Pretraining
@@ -101,7 +100,6 @@ def test_validation_scores_checkpoints_and_guessers(finished: Experiment, datase
     assert again.scores == result.scores[1:]
     assert read_validation(finished.checkpoints / "validation.json") == again
     path = finished.checkpoints / "validation.json"
-    assert read_validation(path.with_name("validation.json.before")) == result, "hours of work, maybe"
     path.write_text(path.read_text().replace('"rows"', '"row"'))
     with pytest.raises(UserError, match=r"validation\.json: modified after it was written"):
         read_validation(path)
@@ -154,21 +152,15 @@ def test_the_objective_without_sentence_order(tmp_path: Path, dataset_folder: Pa
 def test_what_a_run_will_not_reach_is_said_before_it_begins(
     tmp_path: Path, dataset_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sizes = {"batch_size": 4, "batch_size_start": 2, "batch_growth_tokens": 10**9}
-    growing = {
-        "model__vocab_size": VOCABULARY + 9,
-        "model__max_seq_len": LENGTH + 8,
-        "gpu_setting__inst_per_gpu": 2,
-    } | {f"pretraining_setting__{key}": size for key, size in sizes.items()}
+    larger = {"model__vocab_size": VOCABULARY + 9, "model__max_seq_len": LENGTH + 8, "pretraining_setting__epoch": 1}
     with caplog.at_level("INFO"):
-        pretrain(write_experiment(tmp_path, **growing), dataset_folder, CPU)
+        pretrain(write_experiment(tmp_path, **larger), dataset_folder, CPU)
     title = f"{tmp_path.name}, nystrom (num_landmarks=8, conv_kernel_size=5) attention, on {dataset_folder}"
     assert caplog.messages[0] == f"{title}, in {tmp_path / 'model'}"
     assert read_curve(tmp_path).records[0]["title"] == title
     for note in (
         f"the tokenizer has {VOCABULARY} tokens, model.vocab_size is {VOCABULARY + 9}: the embeddings of the others",
         f"rows have {LENGTH} tokens, model.max_seq_len is {LENGTH + 8}: the positions from there on",
-        "batches do not reach batch_size: the last step has 2 rows of 4",
     ):
         assert caplog.text.count(note) == 1
 
@@ -229,20 +221,6 @@ def test_a_run_that_goes_on_in_another_precision_says_so(
         asked = read_checkpoint(tmp_path / "model" / f"cp-{epoch - 1:04d}.cp")["asked"]
         assert asked["precision"] == name
     assert 'changed since cp-0001.cp: precision: "bf16" in the checkpoint, "float32" now' in caplog.text
-
-
-def test_top_guesses_are_the_models(finished: Experiment, dataset_folder: Path) -> None:
-    dataset = open_dataset(dataset_folder)
-    model = PretrainingModel(finished.config.model, ["mlm"])
-    tokenizer = load_tokenizer(dataset.tokenizer_folder)
-    with torch.no_grad():
-        model.mlm.bias[42] = 100.0
-    guesses = top_guesses(model, tokenizer, dataset.special, "the landmark <mask> of a row", count=3)
-    assert len(guesses) == 3
-    assert guesses[0].token == tokenizer.decode([42]).strip()
-    assert guesses[0].probability > 0.99
-    with pytest.raises(UserError, match="expected one <mask>"):
-        top_guesses(model, tokenizer, dataset.special, "no mask")
 
 
 def test_counts_of_the_whole_batch_weigh_the_micro_batches(dataset_folder: Path) -> None:

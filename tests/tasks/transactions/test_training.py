@@ -87,7 +87,7 @@ def test_neither_padding_nor_neighbours_change_a_row(stored: Stored, network: Ne
 def test_a_run_learns_predicts_and_resumes(stored: Stored, tmp_path: Path) -> None:
     folder = experiment(tmp_path / "e")
     assert train(folder, stored, "--lr", "3e-3") == 0
-    (found,) = find_runs(folder / "model", "transactions")
+    (found,) = find_runs(folder / "model")
     predictions = found.folder / "predictions"
     with (predictions / "test.tsv").open() as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
@@ -110,7 +110,7 @@ def test_new_clients_get_the_same_chances_as_tested_ones(
     """Their events prepared anew by the run's vocabularies, with values that it has never seen besides."""
     folder = experiment(tmp_path / "e")
     assert train(folder, stored) == 0
-    (found,) = find_runs(folder / "model", "transactions")
+    (found,) = find_runs(folder / "model")
     events = pd.read_parquet(drawn / "events")
     stranger = events[events["client"] == "c0000000"].assign(client="stranger", merchant="never seen")
     pd.concat([stranger, events]).to_parquet(tmp_path / "new.parquet")
@@ -168,7 +168,7 @@ def test_a_report_puts_runs_beside_the_lstm(stored: Stored, tmp_path: Path, caps
     assert "Smallest difference from the LSTM" in (tmp_path / "t.md").read_text()
     data = json.loads((tmp_path / "t.json").read_text())
     rows = {row["name"].split(" ")[0]: row for row in data["rows"]}
-    found = {"lstm": find_runs(folder / "model", "transactions"), "encoder": find_runs(other / "model", "transactions")}
+    found = {"lstm": find_runs(folder / "model"), "encoder": find_runs(other / "model")}
     for name, network in (("lstm", "lstm"), ("nystrom", "encoder")):
         figures = [each.test_metrics["gini"] for each in found[network]]
         assert rows[name]["gini"]["mean"] == pytest.approx(np.mean(figures))

@@ -77,7 +77,6 @@ def build_dataset(
     out: Path,
     settings: DatasetSettings,
     workers: int = 1,
-    overwrite: bool = False,
     share: slice | None = None,
 ) -> Manifest | None:
     """Make a dataset, or what an interrupted run left to do; nothing where it is finished.
@@ -94,7 +93,7 @@ def build_dataset(
     parameters = _parameters(settings, sources, pretrained)
     facts, results = {"format_version": FORMAT_VERSION, **parameters}, [out / name for name in _RESULTS]
     command = "the preprocessing of datasets"
-    with open_parts(out / PARTS, command, facts, results, "share" if share else "refuse", overwrite) as parts:
+    with open_parts(out / PARTS, command, facts, results, "share" if share else "refuse") as parts:
         if (out / MANIFEST_FILE).exists():
             manifest = open_dataset(out).manifest
             log.info("%s: already finished, nothing to do", out)
@@ -215,7 +214,7 @@ def _finish(
             raise UserError(
                 f"{out}: the {split} split has {number_of(total['tokens'], 'token')} of "
                 f"{number_of(total['documents'], 'document')}, not enough for a row of {settings.length}: use more "
-                "text, a smaller --length or another --validation, and add --overwrite"
+                "text, a smaller --length or another --validation, and remove the folder"
             )
         splits[split] = SplitManifest(**total, files=merge_parts(out, split, made))
     encoder = load_tokenizer(out / TOKENIZER_FOLDER)

@@ -14,7 +14,6 @@ from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.data.preprocessing.build import build_dataset
 from nystromformer.data.preprocessing.formats import Format, Rules, unify
 from nystromformer.data.preprocessing.settings import TRAIN, DatasetSettings
-from nystromformer.errors import UserError
 
 Documents = Annotated[Path, typer.Option("--out", help="Output folder of the documents.")]
 
@@ -28,24 +27,11 @@ class WorkFlags:
     ] = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     array_index: flags.ArrayIndex = None
     array_size: flags.ArraySize = None
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace what --out holds, a finished run too; an interrupted one resumes."),
-    ] = False
 
     @property
     def share(self) -> slice | None:
-        """The parts of the work that flags name; None: all.
-
-        Raises:
-            UserError: one flag without the other, or jobs that would overwrite each other's work.
-        """
-        share = flags.array_slice(self.array_index, self.array_size)
-        if share is not None and self.overwrite:
-            raise UserError(
-                "--overwrite: not with --array_index, as jobs would remove each other's work. Remove the folder first"
-            )
-        return share
+        """The parts of the work that flags name; None: all."""
+        return flags.array_slice(self.array_index, self.array_size)
 
 
 ALL_WORK = WorkFlags()
@@ -72,7 +58,7 @@ def corpus_command(
         out: Documents = folder / "unified",
         work: WorkFlags = ALL_WORK,
     ) -> None:
-        unify(source, out, format, rules, work.workers, work.overwrite, work.share)
+        unify(source, out, format, rules, work.workers, work.share)
 
     preprocess.__doc__ = (
         f"Turn the corpus {format.name} into documents of sentences, which preprocess_data_512.py and "
@@ -109,7 +95,7 @@ def dataset_command(length: int, mixture: Sequence[str], folder: Path) -> Callab
     ) -> None:
         kind = "trained" if settings.tokenizer == TRAIN else "roberta"
         target = out or folder / f"{settings.length}-{kind}"
-        build_dataset(corpora, target, settings, work.workers, work.overwrite, work.share)
+        build_dataset(corpora, target, settings, work.workers, work.share)
 
     preprocess.__doc__ = f"Make a pretraining dataset of rows of {length} tokens from unified corpora."
     return preprocess

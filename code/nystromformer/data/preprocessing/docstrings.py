@@ -68,9 +68,7 @@ class DocstringSettings:
     ] = None
 
 
-def unify_docstrings(
-    out: Path, settings: DocstringSettings, workers: int = 1, overwrite: bool = False
-) -> UnifiedCorpus | None:
+def unify_docstrings(out: Path, settings: DocstringSettings, workers: int = 1) -> UnifiedCorpus | None:
     """Make the unified folder of the docstrings, or what an interrupted run left to do; nothing where it is finished,
     also when packages are installed later.
     """
@@ -79,7 +77,7 @@ def unify_docstrings(
     files = find_sources(sources or installed_sources())
     work = partial(_write, out, files, settings, workers)
     origin = {"source": [str(folder.resolve()) for folder in sources]}
-    return write_unified(out, "docstrings", described, origin, {"corpus": work}, 1, overwrite)
+    return write_unified(out, "docstrings", described, origin, {"corpus": work}, 1)
 
 
 def _write(out: Path, files: Mapping[str, Path], settings: DocstringSettings, workers: int) -> Made:

@@ -272,7 +272,6 @@ def unify(
     format: Format,
     rules: Rules,
     workers: int = 1,
-    overwrite: bool = False,
     share: slice | None = None,
 ) -> UnifiedCorpus | None:
     """Make a corpus' unified folder; further arguments are those of `write_unified`."""
@@ -294,7 +293,7 @@ def unify(
         for number, part in enumerate(parts)
     }
     origin = {"source": place, "state of the source": state}
-    return write_unified(out, format.name, asdict(rules), origin, works, workers, overwrite, share)
+    return write_unified(out, format.name, asdict(rules), origin, works, workers, share)
 
 
 def _make_shard(shard: Path, format: Format, rules: Rules, part: Part) -> Made:

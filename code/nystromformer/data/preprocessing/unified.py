@@ -62,7 +62,7 @@ def write_corpus(folder: Path, corpus: UnifiedCorpus) -> None:
 def read_corpus(folder: Path) -> UnifiedCorpus:
     """Read a unified folder's `corpus.json` and check that its shards are there, of their sizes."""
     how = f"Make it with: python data-preprocessing/{folder.parent.name}/preprocess.py --out {folder}"
-    corpus = read_record(folder / CORPUS_FILE, UnifiedCorpus, f"{how}, and with --overwrite", FORMAT_VERSION)
+    corpus = read_record(folder / CORPUS_FILE, UnifiedCorpus, f"{how}, once the folder is removed", FORMAT_VERSION)
     if corpus is None:
         found = f"no {CORPUS_FILE}: it is unfinished" if folder.is_dir() else "no folder"
         raise UserError(f"{folder}: expected a corpus in the unified format, found {found}. {how}")
@@ -83,7 +83,6 @@ def write_unified(
     origin: Mapping[str, Any],
     works: Mapping[str, Work[Made]],
     workers: int,
-    overwrite: bool,
     share: slice | None = None,
 ) -> UnifiedCorpus | None:
     """Make a unified folder of parts that write its files, or what an interrupted run left to do; nothing where it is
@@ -97,7 +96,7 @@ def write_unified(
     begin = time.monotonic()
     facts = {"format_version": FORMAT_VERSION, "corpus": name, **settings, **origin}
     results = [*(out / shard_name(number) for number in range(len(works))), out / CORPUS_FILE]
-    with open_parts(out / PARTS, "preprocess.py", facts, results, "share" if share else "refuse", overwrite) as parts:
+    with open_parts(out / PARTS, "preprocess.py", facts, results, "share" if share else "refuse") as parts:
         made = make_parts(parts, works, workers, name, share)
         if share is not None:
             return None
@@ -106,7 +105,7 @@ def write_unified(
         corpus = UnifiedCorpus(name=name, settings=dict(settings), shards=shards, **figures)
         if not corpus.documents:
             raise UserError(
-                f"{name}: no document is left: add text, or lower --min_words, and add --overwrite. Dropped: "
+                f"{name}: no document is left: add text, or lower --min_words, and remove the folder. Dropped: "
                 f"{counted(corpus.dropped)}"
             )
         if (out / CORPUS_FILE).exists() and read_corpus(out) == corpus:

@@ -96,10 +96,7 @@ def convert_model(
     }
     device = choose_device(device_name, config.model.mixed_precision)
     work = dest.resolve().with_name(f"{dest.resolve().name}.conversion")
-    with (
-        open_parts(work, "run_export.py convert", facts | settings, advice="choose another DEST") as parts,
-        device.products(config.model.transformer_dim),
-    ):
+    with open_parts(work, "run_export.py convert", facts | settings, advice="choose another DEST") as parts:
         student, teacher = (model.to(device.device) for model in (student, teacher))
         task = _Task("layers", student, teacher, asked, train, held_out, special_tokens(tokenizer).pad)
         before = task.compare()

@@ -21,7 +21,7 @@ from nystromformer.model import ClassificationModel, PretrainingModel
 from nystromformer.runs.record import Run, open_run
 from nystromformer.tasks.documents.recipe import Recipe, recipe_in
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.tasks.experiment.start import check_is_of_a_run, find_tokenizer
+from nystromformer.tasks.experiment.start import find_tokenizer, read_run_checkpoint
 from nystromformer.tasks.finetuning.objective import decided
 from nystromformer.training.checkpoint import check_weights, choose_weights, find_weights, load_weights, read_checkpoint
 
@@ -148,8 +148,7 @@ def open_model(folder: Path, wanted: str | None = None) -> Opened:
 def _open_experiment(folder: Path, wanted: str) -> Opened:
     experiment = open_experiment(folder)
     path = choose_weights(experiment.checkpoints, wanted)[0]
-    content = read_checkpoint(path)
-    check_is_of_a_run(content, path)
+    content = read_run_checkpoint(path)
     now = experiment.config.model_dump(mode="json", by_alias=True)["model"]
     for line in mentioned(content["config"]["model"], now):
         logger.warning("%s: %s", path, line)

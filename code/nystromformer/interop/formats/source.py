@@ -75,11 +75,6 @@ class Source:
     """Of a folder of sentence-transformers."""
 
     @property
-    def is_warm_start(self) -> bool:
-        """Whether it was trained with another attention than this project's."""
-        return self.kind in ("bert", "roberta", "distilbert")
-
-    @property
     def stamps(self) -> dict[str, str]:
         """The SHA-256 of each of its files, by their names."""
         files = [self.path] if self.path.is_file() else sorted(path for path in self.path.iterdir() if path.is_file())

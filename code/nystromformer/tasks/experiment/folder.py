@@ -1,6 +1,5 @@
 """An experiment folder: its config.json, and where its files are in and outside a container."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
     from nystromformer.data.dataset import Dataset
 
 CONTAINER_MODEL = Path("/model")
-_MOUNTS = Path("/proc/self/mountinfo")
 
 
 @dataclass(frozen=True)
@@ -25,10 +23,8 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """The folder's; of one that is mounted as a container's /model, its name outside."""
-        folder = self.folder.resolve()
-        is_mounted = folder == CONTAINER_MODEL and _MOUNTS.exists()
-        return (name_outside(_MOUNTS.read_text(errors="replace")) if is_mounted else None) or folder.name
+        """The folder's."""
+        return self.folder.resolve().name
 
     @property
     def config_file(self) -> Path:
@@ -42,7 +38,8 @@ class Experiment:
 
     def path(self, name: str) -> Path:
         """A path of config.json: what is under the container's /model, or relative, is in the experiment folder."""
-        return _resolved(self.folder, name)
+        path = Path(name)
+        return self.folder / (path.relative_to(CONTAINER_MODEL) if path.is_relative_to(CONTAINER_MODEL) else path)
 
     def dataset(self, folder: Path | None) -> "Dataset":
         """The dataset in `folder`, or else in config.json's `data_folder`, checked to fit the model.
@@ -78,20 +75,3 @@ def open_experiment(folder: Path, overrides: Sequence[str] = ()) -> Experiment:
         UserError: all that is wrong with it.
     """
     return Experiment(folder, load_config(folder / "config.json", overrides))
-
-
-def _resolved(folder: Path, name: str) -> Path:
-    path = Path(name)
-    return folder / (path.relative_to(CONTAINER_MODEL) if path.is_relative_to(CONTAINER_MODEL) else path)
-
-
-def name_outside(mounts: str) -> str | None:
-    """Name of the folder that is mounted on /model, by the kernel's list of mounts: "id parent device folder place …".
-
-    None where there is none, or where it is a disk of its own, which has no name.
-    """
-    lines = [line.split(" ") for line in mounts.split("\n")]
-    folders = [words[3] for words in lines if words[4:5] == [str(CONTAINER_MODEL)]]
-    # A blank in a name is written as \040.
-    named = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), folders[-1] if folders else "")
-    return named.rpartition("/")[2] or None

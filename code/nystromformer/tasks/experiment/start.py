@@ -2,9 +2,6 @@
 another run's checkpoint; for fine-tuning, a pretrained encoder.
 """
 
-import hashlib
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +15,7 @@ from nystromformer.config import ExperimentConfig
 from nystromformer.data.dataset import TOKENIZER_FOLDER, Dataset
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.files.reading import read_json
 from nystromformer.files.writing import NewFile, sha256_of
-from nystromformer.interop.formats import is_foreign, open_source
 from nystromformer.interop.transfer import DoesNotFit, Transfer, transfer_weights
 from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.folder import Experiment
@@ -31,33 +26,25 @@ from nystromformer.wording import listed
 ENCODER = "encoder."
 """How the names of an encoder's weights begin."""
 MAY_DIFFER = "max_seq_len, num_sen_type, attn_type and its parameters, and the objectives"
-_VOCABULARY = "vocab.json"
-_SKIP = re.compile(r"\.attention\.core\.skip\.weight$")
 
 
-def check_is_of_a_run(content: Mapping[str, Any], source: Path) -> None:
-    """Check that a checkpoint has what every run of this project writes.
+def read_run_checkpoint(path: Path, dataset: Dataset | None = None) -> dict[str, Any]:
+    """A checkpoint of a run, trained with a dataset's tokenizer where one is given.
 
     Raises:
-        UserError: names what it lacks.
+        UserError: as `read_checkpoint`; it is of no run; or the tokenizers differ.
     """
+    content = read_checkpoint(path)
     if absent := [key for key in ("config", "tokenizer", "step", "epoch") if key not in content]:
-        raise UserError(f"{source}: not a checkpoint of a run: it has no {', '.join(absent)}")
-
-
-def check_same_tokenizer(content: Mapping[str, Any], dataset: Dataset, source: Path) -> None:
-    """Refuse weights that were trained with another tokenizer.
-
-    Raises:
-        UserError: the two differ.
-    """
-    expected = dataset.manifest.tokenizer_sha256
+        raise UserError(f"{path}: not a checkpoint of a run: it has no {', '.join(absent)}")
+    expected = content["tokenizer"] if dataset is None else dataset.manifest.tokenizer_sha256
     if content["tokenizer"] != expected:
         raise UserError(
-            f"{source}: trained with another tokenizer (sha256 {content['tokenizer'][:12]}…) than the dataset's "
+            f"{path}: trained with another tokenizer (sha256 {content['tokenizer'][:12]}…) than the dataset's "
             f"({expected[:12]}…): its token ids stand for other words. Use the dataset that it was trained on, or one "
             "made with the same tokenizer."
         )
+    return content
 
 
 def load_start_weights(
@@ -76,40 +63,19 @@ def load_start_weights(
     if name is None:
         return None
     path = experiment.path(name)
-    notes: list[str] = []
-    initial: dict[str, Tensor] = model.state_dict()
-    if is_foreign(path):
-        source = open_source(path)
-        notes += source.notes
-        if (differs := differing_vocabulary(source.tokenizer, dataset)) is not None:
-            raise UserError(
-                f"{path}: {differs}: its token ids stand for other words. Make a dataset with the model's tokenizer"
-            )
-        if not has_vocabulary(source.tokenizer):
-            notes.append("its tokenizer does not lie beside it: that the dataset's is the same is not checked")
-        if source.is_warm_start:
-            # What is added to the source's attention adds nothing yet.
-            if any(map(_SKIP.search, initial)):
-                notes.append("the convolution begins at zero")
-            initial = {key: torch.zeros_like(w) if _SKIP.search(key) else w for key, w in initial.items()}
-        weights, before = source.weights, source.model
-        sha256, step = hashlib.sha256(json.dumps(source.stamps, sort_keys=True).encode()).hexdigest(), 0
-    elif path.is_file():
-        content = read_checkpoint(path)
-        check_is_of_a_run(content, path)
-        check_same_tokenizer(content, dataset, path)
-        weights, before, sha256, step = (content[key] for key in ("model", "config", "sha256", "step"))
-        before = before["model"]
-    else:
+    if not path.is_file():
         raise UserError(
             f"{path}: no such checkpoint (from_cp). Copy the .model or .cp of another run there (such as its "
-            "model/cp-0099.model), or remove from_cp to begin with initial weights."
+            "model/cp-0099.model), or remove from_cp to begin with initial weights. Models of others are imported "
+            "first (run_export.py import)."
         )
-    transfer = fit_weights(path, weights, before, config, initial, MAY_DIFFER)
+    content = read_run_checkpoint(path, dataset)
+    before = content["config"]["model"]
+    transfer = fit_weights(path, content["model"], before, config, model.state_dict(), MAY_DIFFER)
     model.load_state_dict(transfer.weights)
-    for line in (f"weights from {path} (step {step})", *(f"  {note}" for note in (*notes, *transfer.notes))):
+    for line in (f"weights from {path} (step {content['step']})", *(f"  {note}" for note in transfer.notes)):
         group.say("%s", line)
-    return {"path": name, "sha256": sha256, "step": int(step)}
+    return {"path": name, "sha256": content["sha256"], "step": int(content["step"])}
 
 
 def initial_model(config: ExperimentConfig) -> PretrainingModel:
@@ -144,8 +110,7 @@ def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
         UserError: no such checkpoint, or an unreadable one.
     """
     (path,) = choose_weights(experiment.checkpoints, wanted)
-    content = read_checkpoint(path)
-    check_is_of_a_run(content, path)
+    content = read_run_checkpoint(path)
     return Pretrained(
         path,
         content["sha256"],
@@ -225,31 +190,4 @@ def find_tokenizer(experiment: Experiment, sha256: str) -> Tokenizer:
     raise UserError(
         f"the checkpoint's tokenizer (sha256 {sha256[:12]}…) was not found: {looked}. Put it beside the "
         "checkpoints, where pretraining puts a copy: it is the folder `tokenizer` of the dataset"
-    )
-
-
-def has_vocabulary(folder: Path) -> bool:
-    """Whether a model of others comes with a tokenizer whose tokens can be read."""
-    return any((folder / name).is_file() for name in (TOKENIZER_FILE, _VOCABULARY))
-
-
-def differing_vocabulary(folder: Path, dataset: Dataset) -> str | None:
-    """How the tokens of a model of others differ from those of a dataset; None where they do not, or are not known.
-
-    The files of the two tokenizers may differ: preprocessing writes one in the form of its rows.
-
-    Raises:
-        UserError: one of them cannot be read.
-    """
-    if not has_vocabulary(folder):
-        return None
-    ours = load_tokenizer(dataset.folder / TOKENIZER_FOLDER).get_vocab()
-    is_json = (folder / TOKENIZER_FILE).is_file()
-    theirs = load_tokenizer(folder).get_vocab() if is_json else read_json(folder / _VOCABULARY)
-    if not isinstance(theirs, dict) or theirs == ours:
-        return None if isinstance(theirs, dict) else f"{_VOCABULARY}: expected tokens with their ids"
-    other = sorted(token for token in {*ours, *theirs} if ours.get(token) != theirs.get(token))
-    return (
-        f"another tokenizer than the dataset's: {len(other):,} tokens have another id or are in one of them alone, "
-        f"such as {other[0]!r:.40}"
     )

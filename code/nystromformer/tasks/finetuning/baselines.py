@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nystromformer.runs.baselines import keep_baselines
 from nystromformer.runs.figures import Spread
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Labels
@@ -31,9 +30,7 @@ Guesses = dict[str, dict[str, Spread]]
 
 
 def measure_baselines(opened: Opened) -> Guesses:
-    """What guessers reach, from the file that keeps it where the data are the same: one answer for all rows, tf-idf,
-    and the task's own rules.
-    """
+    """What guessers reach: one answer for all rows, tf-idf, and the task's own rules."""
     task, splits, train = opened.task, opened.splits, opened.splits.train
     target = task.target
     if not isinstance(target, Pooled | TokenLabels):
@@ -41,26 +38,21 @@ def measure_baselines(opened: Opened) -> Guesses:
         return {}
     labelled = {name: rows for name, rows in opened.test.items() if rows.labels is not None}
     compared = splits.validation | {f"_{name}": rows for name, rows in labelled.items()}
+    guesses: Guesses = {}
+    if isinstance(target, Pooled):
+        assert train.labels is not None
+        for name, constant_C in constants(train.labels, target).items():
+            scores: Scores = {ending: np.tile(constant_C, (len(rows), 1)) for ending, rows in compared.items()}
+            guesses[name] = _metrics(opened, scores, compared)
+        texts = {ending: rows.texts for ending, rows in compared.items() if isinstance(rows, EncodedTexts)}
+        if isinstance(train, EncodedTexts) and len(texts) == len(compared):
+            from nystromformer.tasks.finetuning.linear import fit_words  # scikit-learn takes seconds
 
-    def measure() -> Guesses:
-        guesses: Guesses = {}
-        if isinstance(target, Pooled):
-            assert train.labels is not None
-            for name, constant_C in constants(train.labels, target).items():
-                scores: Scores = {ending: np.tile(constant_C, (len(rows), 1)) for ending, rows in compared.items()}
-                guesses[name] = _metrics(opened, scores, compared)
-            texts = {ending: rows.texts for ending, rows in compared.items() if isinstance(rows, EncodedTexts)}
-            if isinstance(train, EncodedTexts) and len(texts) == len(compared):
-                from nystromformer.tasks.finetuning.linear import fit_words  # scikit-learn takes seconds
-
-                logger.info("fitting tf-idf to the words of %s", number_of(len(train), "text"))
-                words = fit_words(target, train.texts)
-                scores = {ending: words.scores(each) for ending, each in texts.items()}
-                guesses["tf-idf"] = _metrics(opened, scores, compared)
-        return guesses | task.rules(splits, compared)
-
-    rows = {name: len(examples) for name, examples in (splits.named | labelled).items()}
-    return keep_baselines(opened.folder, splits.fingerprint, opened.tested if labelled else "", rows, measure)
+            logger.info("fitting tf-idf to the words of %s", number_of(len(train), "text"))
+            words = fit_words(target, train.texts)
+            scores = {ending: words.scores(each) for ending, each in texts.items()}
+            guesses["tf-idf"] = _metrics(opened, scores, compared)
+    return guesses | task.rules(splits, compared)
 
 
 def _metrics(opened: Opened, scores: Mapping[str, NDArray[Any]], compared: Mapping[str, Examples]) -> dict[str, Spread]:

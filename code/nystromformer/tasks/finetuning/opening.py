@@ -13,6 +13,7 @@ from nystromformer.runs.record import digest
 from nystromformer.runs.settings import Settings
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.start import Pretrained, find_tokenizer, open_pretrained
+from nystromformer.tasks.finetuning.baselines import Guesses, measure_baselines
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples
@@ -67,6 +68,14 @@ class Opened:
     def tested(self) -> str:
         """Fingerprint of the test data."""
         return digest({name: examples.fingerprint for name, examples in self.test.items()})
+
+    @cached_property
+    def baselines(self) -> Guesses:
+        """What guessers reach on its data, where that is asked for."""
+        if not self.flags.baselines:
+            return {}
+        _ = self.test  # which all processes read
+        return self.group.on_main(lambda: measure_baselines(self))
 
     @property
     def exact_share(self) -> dict[str, float]:

@@ -58,7 +58,7 @@ def write_predictions(opened: Opened, run: Run, chosen: EpochMetrics, scores: Ma
         found = scores_of(task.target, scores["test"]).flatten().numpy()
         metrics |= measure_tested(objective, found, tested_on.labels.ravel(), threshold)
     files = {f"{PREDICTIONS}/{path.name}": path for path in sorted(made.iterdir())}
-    for name in set(run.predictions).difference(files):
+    for name in set(() if run.tested is None else run.tested.files).difference(files):
         # Of data that are not predicted any more: beside the new ones it would pass for one of them.
         (run.folder / name).unlink(missing_ok=True)
     (run.folder / PREDICTIONS).mkdir(exist_ok=True)

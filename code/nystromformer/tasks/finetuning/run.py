@@ -20,7 +20,6 @@ from nystromformer.runs.record import TOKENIZER, EpochMetrics, Origin, Run, open
 from nystromformer.runs.settings import Settings
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import checkpoint_facts, run_device, training_settings
-from nystromformer.tasks.finetuning.baselines import measure_baselines
 from nystromformer.tasks.finetuning.calibration import LEAST_ROWS
 from nystromformer.tasks.finetuning.definition import Definition
 from nystromformer.tasks.finetuning.flags import Flags
@@ -85,12 +84,16 @@ def run_grid(opened: Opened) -> Done:
     _tell_data(opened)
     for number, asked in enumerate(asked_runs, start=1):
         run = group.check(lambda: open_run(asked.folder, asked=asked))  # noqa: B023
+        if opened.baselines and opened.baselines != run.baselines:
+            run = replace(run, baselines=opened.baselines)
+            if run.epochs:
+                group.on_main(run.write)
         if run.epochs:
             group.say("%s: done already", run.folder)
         else:
             trained = None  # one model at a time
             try:
-                result = train(opened, asked, f"run {number} of {len(grid)}: {asked.settings}")
+                result = train(opened, run, f"run {number} of {len(grid)}: {asked.settings}")
             except Diverged as error:
                 # The others of a grid, and the next tasks, may well do better.
                 done.diverged.append(f"{asked.settings}: {error}")
@@ -156,11 +159,9 @@ def _tell_data(opened: Opened) -> None:
         opened.group.say("%s", line)
     for line in (*splits.warnings, *splits.test_warnings):
         opened.group.say("warning: %s", line)
-    if opened.flags.baselines:
-        _ = opened.test  # which all processes read
+    for name, reached in opened.baselines.items():
         metric = opened.task.main_metric
-        for name, reached in opened.group.on_main(lambda: measure_baselines(opened)).items():
-            opened.group.say("baseline: %s: %s %s on the validation data", name, metric, shown(metric, reached[metric]))
+        opened.group.say("baseline: %s: %s %s on the validation data", name, metric, shown(metric, reached[metric]))
 
 
 def train(opened: Opened, asked: Run, title: str) -> tuple[Run, Finetuning] | Signals:

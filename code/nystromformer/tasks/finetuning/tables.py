@@ -15,7 +15,6 @@ from nystromformer.runs.figures import (
 from nystromformer.runs.objective import TEMPERATURE, THRESHOLD
 from nystromformer.runs.record import Run, find_runs, ranked, spread_of, tested_weights
 from nystromformer.tables import Column, aligned
-from nystromformer.tasks.finetuning.baselines import measure_baselines
 from nystromformer.tasks.finetuning.opening import Opened
 from nystromformer.wording import number_of
 
@@ -28,11 +27,10 @@ Baselines = Mapping[str, Mapping[str, Spread]]
 
 def summary(opened: Opened, results: Sequence[Run]) -> str:
     """What is shown of finished runs, with the guessers beside them where they are asked for; of none, the guessers."""
-    baselines = measure_baselines(opened) if opened.flags.baselines else {}
     if not results:
-        names = list(dict.fromkeys(name for metrics in baselines.values() for name in metrics))
+        names = list(dict.fromkeys(name for metrics in opened.baselines.values() for name in metrics))
         columns = [Column("baseline", is_text=True), *(Column(name, max(8, len(name))) for name in names)]
-        lines = aligned(columns, [[each, *_cells(metrics, names)] for each, metrics in baselines.items()])
+        lines = aligned(columns, [[each, *_cells(metrics, names)] for each, metrics in opened.baselines.items()])
         return "\n".join(["", f"{opened.task.name}, in percent", *lines])
     first = results[0]
     others = [
@@ -41,7 +39,7 @@ def summary(opened: Opened, results: Sequence[Run]) -> str:
         if (run.data, run.origin, run.settings.freeze) == (first.data, first.origin, not first.settings.freeze)
     ]
     title = f"{opened.task.name}, {opened.experiment.folder}, {first.origin.checkpoint or 'from initial weights'}"
-    return f"\n{title}\n{table(results, baselines, others)}"
+    return f"\n{title}\n{table(results, opened.baselines, others)}"
 
 
 def table(results: Sequence[Run], baselines: Baselines | None = None, others: Sequence[Run] = ()) -> str:

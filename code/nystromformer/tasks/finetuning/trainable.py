@@ -27,8 +27,7 @@ from nystromformer.tasks.finetuning.target import TokenLabels
 from nystromformer.training import Step
 from nystromformer.training.checkpoint import epoch_name, load_weights, read_checkpoint
 from nystromformer.training.distributed import place, unwrapped
-from nystromformer.training.prefetch import prefetch_batches, prefetched
-from nystromformer.training.trainable import Batch
+from nystromformer.training.trainable import Batch, prefetch_batches, prefetched
 from nystromformer.wording import number_of
 
 Compute = Callable[[nn.Module, Mapping[str, Tensor]], Tensor]

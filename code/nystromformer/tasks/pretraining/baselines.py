@@ -1,20 +1,13 @@
-"""What guessers without a network reach on the masked tokens, the scale that an accuracy is read against; and what a
-model puts in the place of a mask.
-"""
+"""What guessers without a network reach on the masked tokens, the scale that an accuracy is read against."""
 
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from nystromformer.data.counter import permute
 from nystromformer.data.dataset import Dataset, Rows
 from nystromformer.data.masking import IGNORED_LABEL
-from nystromformer.data.tokenizer import SPECIAL_TOKENS, SpecialTokens
-from nystromformer.errors import UserError
-from nystromformer.model import PretrainingModel
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 
 _COUNTED_TOKENS = 16_000_000
@@ -76,34 +69,3 @@ def baseline_accuracies(dataset: Dataset, preparation: RowPreparation, num_rows:
         frequent += int((labels[asked] == guesses.most_frequent).sum())
         bigram += int((labels[asked] == guesses.after_V[left]).sum())
     return {"most_frequent_token": frequent / total, "bigram_table": bigram / total}
-
-
-@dataclass(frozen=True)
-class Guess:
-    """A token and its probability."""
-
-    token: str
-    probability: float
-
-
-@torch.no_grad()
-def top_guesses(
-    model: PretrainingModel, tokenizer: Tokenizer, special: SpecialTokens, text: str, count: int = 5
-) -> list[Guess]:
-    """The likeliest tokens in the place of the one `<mask>` of a text.
-
-    Raises:
-        UserError: the text has no mask, or several.
-    """
-    ids = [special.bos, *tokenizer.encode(text, add_special_tokens=False).ids, special.eos]
-    if ids.count(special.mask) != 1:
-        raise UserError(f"expected one {SPECIAL_TOKENS['mask']} in {text!r}, found {ids.count(special.mask)}")
-    device = next(model.parameters()).device
-    tokens_BN = torch.tensor([ids], device=device)
-    positions_BK = torch.tensor([[ids.index(special.mask)]], device=device)
-    probabilities = model.eval()(tokens_BN, positions_BK).mlm_BKV[0, 0].softmax(-1)
-    values, indices = probabilities.topk(count)
-    return [
-        Guess(tokenizer.decode([int(i)]).strip() or repr(tokenizer.decode([int(i)])), float(p))
-        for p, i in zip(values, indices, strict=True)
-    ]

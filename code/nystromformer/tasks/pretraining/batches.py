@@ -3,16 +3,12 @@
 Shapes: B rows, N tokens, K masked positions.
 """
 
-import signal
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader
-from torch.utils.data import Dataset as TorchDataset
 
 from nystromformer.config import ExperimentConfig
 from nystromformer.config.schema import PretrainingConfig
@@ -21,19 +17,12 @@ from nystromformer.data.dataset import Dataset, Rows
 from nystromformer.data.masking import BERT_REPLACE_PROBS, count_predictions, prepare_rows
 from nystromformer.data.sampler import rows_from
 from nystromformer.training import Group, Step
-from nystromformer.training.prefetch import prefetched
 from nystromformer.training.trainable import Batch, micro_batch_slices
 
 _TRAIN_STREAM, _VALIDATION_STREAM = 10, 11
 
-
-class Masks(NamedTuple):
-    """Which tokens a model has to guess, and what stands in their place."""
-
-    prob: float
-    """Their share of a row's."""
-    replace_probs: tuple[float, float]
-    """Of them the shares that [MASK] and random tokens stand for."""
+Masks = tuple[float, tuple[float, float]]
+"""The share of a row's tokens that a model has to guess; of them the shares that [MASK] and random tokens stand for."""
 
 
 class RowPreparation:
@@ -42,12 +31,11 @@ class RowPreparation:
     def __init__(self, dataset: Dataset, config: ExperimentConfig) -> None:
         self.vocab_size = dataset.vocab_size
         self.special = dataset.special
-        self.length = dataset.length
         setting = config.pretraining_setting
-        self.training_masks = Masks(setting.mask_prob, (setting.mask_replace_prob, setting.random_replace_prob))
+        self.training_masks: Masks = setting.mask_prob, (setting.mask_replace_prob, setting.random_replace_prob)
         self.validation_masks = self.training_masks
         if setting.validation_mask_prob is not None:
-            self.validation_masks = Masks(setting.validation_mask_prob, BERT_REPLACE_PROBS)
+            self.validation_masks = setting.validation_mask_prob, BERT_REPLACE_PROBS
         self.sentence_order = "sop" in setting.objectives
         # Rows of one side have no order to learn.
         self.share_with_order = dataset.manifest.sentence_order_share("train")
@@ -69,36 +57,35 @@ class RowPreparation:
             masks: those of training, or of validation.
             part: which of them are prepared here; the others are only counted.
         """
+        mask_prob, replace_probs = masks
         all_tokens, all_splits = np.asarray(rows.tokens[numbers]), np.asarray(rows.splits[numbers])
         prepared = prepare_rows(
             all_tokens[part],
             all_splits[part],
             self.special,
             self.vocab_size,
-            masks.prob,
+            mask_prob,
             self.sentence_order,
             key,
             ids[part],
-            masks.replace_probs,
+            replace_probs,
         )
         tensors = {
             "tokens_BN": torch.from_numpy(prepared.tokens_BN),
             "positions_BK": torch.from_numpy(prepared.positions_BK),
             "labels_BK": torch.from_numpy(prepared.labels_BK),
         }
+        # Counts of the whole batch: micro-batches weigh by their share of them, not by their number.
+        counts = {"mlm_count": torch.tensor(float(count_predictions(all_tokens, self.special, mask_prob).sum()))}
         if self.sentence_order:
             tensors["sop_labels"] = torch.from_numpy(prepared.order_B)
+            # The number that a batch has on average, so that each labelled row weighs the same in every step.
+            counts["sop_count"] = torch.tensor(float(len(all_tokens) * self.share_with_order or 1.0))
         if self.sentence_types:
             tensors["types_BN"] = torch.from_numpy(prepared.types_BN)
         valid_BN = tensors["tokens_BN"] != self.special.pad
         if not valid_BN.all():
             tensors["mask_BN"] = valid_BN
-        # Counts of the whole batch: micro-batches weigh by their share of them, not by their number.
-        predictions = int(count_predictions(all_tokens, self.special, masks.prob).sum())
-        counts = {"mlm_count": torch.tensor(float(predictions))}
-        if self.sentence_order:
-            # The number that a batch has on average, so that each labelled row weighs the same in every step.
-            counts["sop_count"] = torch.tensor(float(len(all_tokens) * self.share_with_order or 1.0))
         parts = [
             {name: tensor[rows_of_part] for name, tensor in tensors.items()} | counts
             for rows_of_part in micro_batch_slices(len(prepared.tokens_BN), self.micro_batch)
@@ -110,27 +97,18 @@ class BatchSizes:
     """Rows of each step, a pure function of its number: all alike, or growing with the tokens seen.
 
     Batches grow by as many rows as the first one has; each size is that of as many tokens, up to whole steps.
-
-    Args:
-        first, last: rows of the first steps and of the last ones, a multiple.
-        tokens: over which they grow.
-        length: tokens of a row.
     """
 
-    def __init__(self, first: int, last: int, tokens: int, length: int) -> None:
-        self.sizes = list(range(first, last + 1, first))
+    def __init__(self, setting: PretrainingConfig, length: int) -> None:
+        first = setting.smallest_batch
+        self.sizes = list(range(first, setting.batch_size + 1, first))
         growing = self.sizes[:-1]
-        rows_of_each = tokens / length / max(1, len(growing))
+        rows_of_each = (setting.batch_growth_tokens or 0) / length / max(1, len(growing))
         self.first_steps, self.first_rows = [0], [0]
         for size in growing:
             steps = max(1, round(rows_of_each / size))
             self.first_steps.append(self.first_steps[-1] + steps)
             self.first_rows.append(self.first_rows[-1] + steps * size)
-
-    @classmethod
-    def of(cls, setting: PretrainingConfig, length: int) -> "BatchSizes":
-        """Those of a run on rows of a length."""
-        return cls(setting.smallest_batch, setting.batch_size, setting.batch_growth_tokens or 0, length)
 
     def of_step(self, step: int) -> tuple[int, int]:
         """The rows that a run has seen before a step, and those of the step."""
@@ -139,19 +117,19 @@ class BatchSizes:
         return self.first_rows[which] + (step - self.first_steps[which]) * size, size
 
 
-class PretrainingSteps(TorchDataset[Step]):
-    """Item s is a process' part of step s, computed by whichever worker is asked."""
+class TrainingSteps:
+    """Item s is a process' part of step s."""
 
     def __init__(
         self,
-        rows: Rows,
+        dataset: Dataset,
         preparation: RowPreparation,
         setting: PretrainingConfig,
         group: Group = Group(),  # noqa: B008  # immutable
     ) -> None:
-        self.rows = rows
+        self.rows = dataset.train
         self.preparation = preparation
-        self.sizes = BatchSizes.of(setting, preparation.length)
+        self.sizes = BatchSizes(setting, dataset.length)
         self.seed = setting.seed
         self.group = group
 
@@ -190,41 +168,6 @@ class ValidationBatches(Sequence[Batch]):
 
     def count_predictions(self) -> int:
         """Masked tokens of all batches."""
-        special, mask_prob = self.preparation.special, self.preparation.validation_masks.prob
+        special, (mask_prob, _) = self.preparation.special, self.preparation.validation_masks
         counts = (count_predictions(np.asarray(self.rows.tokens[part]), special, mask_prob) for part in self._parts)
         return sum(int(count.sum()) for count in counts)
-
-
-def training_steps(
-    rows: Rows,
-    preparation: RowPreparation,
-    setting: PretrainingConfig,
-    span: range,
-    group: Group,
-    workers: int = 0,
-    pinned: bool = False,
-) -> Iterator[Step]:
-    """A process' part of the steps of `span`, made ahead.
-
-    Args:
-        workers: processes that make them; 0: a thread of this one.
-        pinned: whether to put them into page-locked memory, from which a GPU copies on its own.
-    """
-    steps = PretrainingSteps(rows, preparation, setting, group)
-    if not workers:
-        return prefetched(steps[number].pin_memory() if pinned else steps[number] for number in span)
-    loader = DataLoader(
-        steps,
-        batch_size=None,
-        sampler=span,
-        num_workers=workers,
-        pin_memory=pinned,
-        worker_init_fn=_leave_signals_to_the_run,
-    )
-    return iter(loader)
-
-
-def _leave_signals_to_the_run(worker: int) -> None:
-    """A signal to the whole process group ends the run after its step; until then it needs its workers."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)

@@ -12,19 +12,16 @@ from torch import Tensor, nn
 from nystromformer.config import ExperimentConfig
 from nystromformer.data.dataset import Dataset
 from nystromformer.data.masking import IGNORED_LABEL
-from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches, training_steps
+from nystromformer.tasks.pretraining.batches import RowPreparation, TrainingSteps, ValidationBatches
 from nystromformer.training import Device, Group, Step
-from nystromformer.training.prefetch import prefetch_batches
-from nystromformer.training.trainable import Batch
+from nystromformer.training.trainable import Batch, prefetch_batches, prefetched
 
 
 class Pretraining:
     """What the loop needs of pretraining.
 
     Args:
-        model: a PretrainingModel on the device, as `distribute` gives it.
-        dataset: train and validation rows.
-        workers: processes that prepare batches; 0: a thread of this one.
+        model: a PretrainingModel, as `place` gives it.
         group: the processes that share the batches.
     """
 
@@ -34,7 +31,6 @@ class Pretraining:
         config: ExperimentConfig,
         dataset: Dataset,
         device: Device,
-        workers: int = 0,
         group: Group = Group(),  # noqa: B008  # immutable
     ) -> None:
         self.model = model
@@ -42,13 +38,12 @@ class Pretraining:
         self.config = config
         self.dataset = dataset
         self.device = device
-        self.workers = workers
         self.preparation = RowPreparation(dataset, config)
 
     def steps(self, first: int, last: int) -> Iterator[Step]:
+        steps = TrainingSteps(self.dataset, self.preparation, self.config.pretraining_setting, self.group)
         pinned = self.device.device.type == "cuda"
-        setting, span = self.config.pretraining_setting, range(first, last)
-        return training_steps(self.dataset.train, self.preparation, setting, span, self.group, self.workers, pinned)
+        return prefetched(steps[number].pin_memory() if pinned else steps[number] for number in range(first, last))
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         sums = self._sums(batch)

@@ -17,12 +17,12 @@ from nystromformer.interop.transfer import mentioned
 from nystromformer.model import PretrainingModel
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.start import check_is_of_a_run, check_same_tokenizer
+from nystromformer.tasks.experiment.start import read_run_checkpoint
 from nystromformer.tasks.pretraining.baselines import baseline_accuracies
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Device
-from nystromformer.training.checkpoint import choose_weights, load_weights, read_checkpoint
+from nystromformer.training.checkpoint import choose_weights, load_weights
 
 logger = logging.getLogger(__name__)
 
@@ -66,25 +66,13 @@ class OpenedScoring:
         return self.experiment.config
 
 
-def open_scoring(
-    experiment: Experiment, dataset_folder: Path | None, device: Device, wanted: str, baselines: bool = False
-) -> OpenedScoring:
-    """Open an experiment to score its checkpoints, which are not read yet.
-
-    Args:
-        wanted: "last", "all", or an epoch's number.
-        baselines: whether guessers are scored, too, which count the training rows.
+def open_scoring(experiment: Experiment, dataset_folder: Path | None, device: Device, wanted: str) -> OpenedScoring:
+    """Open an experiment to score its checkpoints, "last", "all" or an epoch's number, which are not read yet.
 
     Raises:
-        UserError: no such checkpoint, no dataset that fits config.json, or no training rows for the baselines.
+        UserError: no such checkpoint, or no dataset that fits config.json.
     """
-    dataset = experiment.dataset(dataset_folder)
-    if baselines and not len(dataset.train):
-        raise UserError(
-            f"{dataset.folder}: a dataset for validation only (--validation 1) has no rows to train on, from which the "
-            "baselines are counted: leave out --baselines"
-        )
-    chosen = choose_weights(experiment.checkpoints, wanted, several=True)
+    dataset, chosen = experiment.dataset(dataset_folder), choose_weights(experiment.checkpoints, wanted, several=True)
     return OpenedScoring(experiment, device, dataset, tuple(chosen))
 
 
@@ -96,9 +84,7 @@ def load_checkpoint(opened: OpenedScoring, path: Path) -> tuple[PretrainingModel
         UserError: unreadable, of another architecture (lists all that differs) or tokenizer, or with NaN or infinite
             weights.
     """
-    config, content = opened.config, read_checkpoint(path)
-    check_is_of_a_run(content, path)
-    check_same_tokenizer(content, opened.dataset, path)
+    config, content = opened.config, read_run_checkpoint(path, opened.dataset)
     check_finite_weights(content["model"], path)
     model = PretrainingModel(config.model, config.pretraining_setting.objectives)
     load_weights(model, content["model"], path)
@@ -116,26 +102,31 @@ def validate(
     baselines: bool = False,
     show: Callable[[str], object] | None = None,
 ) -> Validation:
-    """Score checkpoints on the same validation rows with the same masks every time; writes `validation.json`, and keeps
-    what another call wrote there as `validation.json.before`.
+    """Score checkpoints on the same validation rows with the same masks every time; writes `validation.json`.
 
     Args:
-        wanted: "last", "all", or an epoch's number.
+        wanted: as of `open_scoring`.
         num_rows: how many validation rows; None for all.
         baselines: also score the most frequent token and the bigram table.
         show: gets the table before the file is written, for which there may be no room.
 
     Raises:
-        UserError: damaged rows; no such checkpoint, or one that fits neither config.json nor the dataset's tokenizer.
+        UserError: damaged rows; no such checkpoint, or one that fits neither config.json nor the dataset's tokenizer;
+            no training rows for the baselines.
     """
-    opened = open_scoring(experiment, dataset_folder, device, wanted, baselines)
+    opened = open_scoring(experiment, dataset_folder, device, wanted)
     config, dataset = opened.config, opened.dataset
+    if baselines and not len(dataset.train):
+        raise UserError(
+            f"{dataset.folder}: a dataset for validation only (--validation 1) has no rows to train on, from which the "
+            "baselines are counted: leave out --baselines"
+        )
     verify(dataset, SPLITS if baselines else ("validation",))
     scores = []
     for path in opened.checkpoints:
         model, content = load_checkpoint(opened, path)
         # As in training, so that what a run's log says of the same rows comes out again.
-        with torch.no_grad(), device.autocast(), device.products(config.model.transformer_dim):
+        with torch.no_grad(), device.autocast():
             metrics = Pretraining(model, config, dataset, device).score(num_rows)
         scores.append(Score(path.stem, content["step"], metrics))
         logger.info("%s scored", path.name)
@@ -147,10 +138,7 @@ def validate(
     result = Validation(rows, available, masked_tokens, guesses, scores)
     if show is not None:
         show(table(result))
-    path = experiment.checkpoints / RESULTS
-    if path.exists():  # which may have taken hours
-        path.replace(path.with_name(f"{RESULTS}.before"))
-    write_checked(path, asdict(result))
+    write_checked(experiment.checkpoints / RESULTS, asdict(result))
     return result
 
 

@@ -1,11 +1,11 @@
-"""The smallest difference that a table could have shown."""
+"""What is noise, and the smallest difference that a table could have shown."""
 
 import math
 
 import numpy as np
 import pytest
 
-from nystromformer.runs.figures import Spread, power_note, smallest_difference
+from nystromformer.runs.figures import Spread, power_note, rows_behind, smallest_difference, standard_error
 
 FIGURES = [(Spread(0.80, 0.01), 3), (Spread(0.82, 0.02), 3), (Spread(0.81, 0.015), 3)]
 
@@ -55,3 +55,25 @@ def test_where_there_is_nothing_to_say() -> None:
     for metric, figures, rows in (("accuracy", FIGURES[:1], 100), ("accuracy", FIGURES, 0), ("rmse", FIGURES, 100)):
         assert smallest_difference(metric, figures, rows) is None
     assert power_note({"": None}) == ""
+
+
+@pytest.mark.parametrize(("share", "metric"), [(0.05, "accuracy"), (0.8, "accuracy_mismatched")])
+def test_the_error_of_a_share_is_that_of_drawn_rows(metric: str, share: float) -> None:
+    random = np.random.default_rng(0)
+    drawn = random.binomial(400, share, 20000) / 400
+    assert standard_error(metric, share, 400) == pytest.approx(drawn.std(), rel=0.03)
+
+
+@pytest.mark.parametrize(("correlation", "metric"), [(0.0, "pearson"), (0.9, "pearson_spearman")])
+def test_the_error_of_a_correlation_is_that_of_drawn_rows(metric: str, correlation: float) -> None:
+    random = np.random.default_rng(0)
+    x, noise = random.normal(size=(2, 3000, 400))
+    y = correlation * x + math.sqrt(1 - correlation**2) * noise
+    correlations = [np.corrcoef(a, b)[0, 1] for a, b in zip(x, y, strict=True)]
+    assert standard_error(metric, correlation, 400) == pytest.approx(np.std(correlations), rel=0.06)
+
+
+def test_rows_behind_a_metric() -> None:
+    rows = {"train": 1, "validation": 2, "validation_mismatched": 3}
+    assert [rows_behind(name, rows) for name in ("accuracy", "accuracy_mismatched")] == [2, 3]
+    assert rows_behind("accuracy_mismatched", {"train": 1, "validation": 2}) == 2
