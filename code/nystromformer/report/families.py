@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json, write_text
@@ -99,12 +100,16 @@ class Family:
         """By the logs: `seconds` of each run, without what it waited between two starts; `examples_per_second` without
         validations, None of too short a run; `memory_mib` at the most.
         """
-        times = [_read_times(run.folder) for run in self.runs]
-        paces = [each["pace"] * self.first.settings.batch_size for each in times if each["pace"]]
+        logs = [pd.DataFrame(read_log(run.folder / "log.jsonl")) for run in self.runs]
+        times = [log.groupby(log.type.eq("start").cumsum()).time for log in logs]
+        reports = [log[log.type == "train"].reindex(columns=["step", "time", "memory_mib"]) for log in logs]
+        pairs = [report.diff().query("time > 0") for report in reports]
+        # A validation stands between some two reports; the median pair has none.
+        paces = [float((each.step / each.time).median()) for each in pairs if len(each)]
         return {
-            "seconds": [each["seconds"] for each in times],
-            "examples_per_second": statistics.median(paces) if paces else None,
-            "memory_mib": max(each["memory"] for each in times),
+            "seconds": [float((each.last() - each.first()).sum()) for each in times],
+            "examples_per_second": statistics.median(paces) * self.first.settings.batch_size if paces else None,
+            "memory_mib": max((float(report.memory_mib.max()) for report in reports if len(report)), default=0.0),
         }
 
     @property
@@ -228,14 +233,3 @@ def write_report(out: Path, text: str, data: Mapping[str, Any]) -> None:
         raise UserError(f"--out {out}: expected a name that ends in .md")
     write_text(out, text)
     write_json(out.with_suffix(".json"), data)
-
-
-def _read_times(folder: Path) -> dict[str, Any]:
-    records = read_log(folder / "log.jsonl")
-    starts = [number for number, record in enumerate(records) if record["type"] == "start"]
-    seconds = sum(records[end - 1]["time"] - records[start]["time"] for start, end in pairwise([*starts, len(records)]))
-    reports = [record for record in records if record["type"] == "train"]
-    # A validation stands between some two reports; the median pair has none.
-    paces = [(b["step"] - a["step"]) / (b["time"] - a["time"]) for a, b in pairwise(reports) if b["time"] > a["time"]]
-    memory = max((report["memory_mib"] for report in reports), default=0.0)
-    return {"seconds": seconds, "pace": statistics.median(paces) if paces else None, "memory": memory}

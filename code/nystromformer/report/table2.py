@@ -38,7 +38,10 @@ _PROTOCOL = (
     "The paper: batch 32, learning rate 3e-5, 4 epochs (MRPC: searched over batch 8, 16, 32 and 2e-5 to 5e-5); it "
     "gives F1 alone for MRPC and QQP."
 )
-_DETAILS = ("task", "training rows", "length", "seeds", "batch", "learning rate", "epochs", "best", "last", "exact")
+_DETAILS = (
+    *("model", "task", "from", "attention", "training rows", "length", "seeds", "batch", "learning rate", "epochs"),
+    *("best", "last", "exact"),
+)
 
 
 def write_table2(folders: Sequence[Path], out: Path) -> str:
@@ -149,37 +152,29 @@ def _below(columns: Columns) -> list[str]:
 
 
 def _how(columns: Columns) -> list[str]:
-    """How each figure was reached, model by model."""
-    parts = [
+    """How each figure was reached."""
+    lines = []
+    for heading, own in columns.items():
+        for name, family in own.items():
+            first, settings = family.first, family.first.settings
+            step = f", step {first.origin.step}" if first.origin.checkpoint else ""
+            place = [
+                name,
+                heading + (" †" if first.every_warning else ""),
+                f"{first.origin}{step}",
+                first.attention_text,
+            ]
+            asked = [f"{first.rows['train']:,}", str(first.length), ",".join(map(str, family.seeds))]
+            asked += [str(settings.batch_size), f"{settings.learning_rate:g}", str(settings.epochs)]
+            reached = [
+                " / ".join(str(spread(metric)) for metric in family.metrics) for spread in (family.best, family.last)
+            ]
+            lines.append([*place, *asked, *reached, f"{100 * first.exact_share['validation']:.0f} %"])
+    commands = "\n".join(commands_of(family for own in columns.values() for family in own.values()))
+    return [
         "## How each figure was reached",
         "Best and last: the best and the last epoch on the validation data, in percent. Exact: the share of validation "
         "rows that are short enough for exact attention in every layer.",
-    ]
-    for name in dict.fromkeys(name for own in columns.values() for name in own):
-        families = {heading: own[name] for heading, own in columns.items() if name in own}
-        first = next(iter(families.values())).first
-        step = f", step {first.origin.step}" if first.origin.checkpoint else ""
-        commands = "\n".join(commands_of(families.values()))
-        parts += [
-            f"### {name}",
-            f"From {first.origin}{step}; {first.attention_text}.",
-            markdown(_DETAILS, [_details(heading, each) for heading, each in families.items()]),
-            f"```sh\n{commands}\n```",
-        ]
-    return parts
-
-
-def _details(heading: str, family: Family) -> list[str]:
-    first, settings = family.first, family.first.settings
-    return [
-        heading + (" †" if first.every_warning else ""),
-        f"{first.rows['train']:,}",
-        str(first.length),
-        ",".join(map(str, family.seeds)),
-        str(settings.batch_size),
-        f"{settings.learning_rate:g}",
-        str(settings.epochs),
-        " / ".join(str(family.best(name)) for name in family.metrics),
-        " / ".join(str(family.last(name)) for name in family.metrics),
-        f"{100 * first.exact_share['validation']:.0f} %",
+        markdown(_DETAILS, lines),
+        f"```sh\n{commands}\n```",
     ]
