@@ -85,22 +85,23 @@ def test_tensors_of_a_file(tmp_path: Path, run_benchmark: Callable[..., str]) ->
     assert (tmp_path / "approximation.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("wrong", ["no file", "no k", "another shape", "three dimensions", "a mask of heads"])
+ONES = torch.ones(2, 2, 24, 8)
+WRONG: dict[str, dict[str, torch.Tensor]] = {
+    "no file": {},
+    "no k": {"q": ONES, "v": ONES},
+    "another shape": {"q": ONES, "k": ONES[:, :, :16], "v": ONES},
+    "three dimensions": dict.fromkeys("qkv", ONES[0]),
+    "a mask of heads": {"q": ONES, "k": ONES, "v": ONES, "mask": ONES[..., 0]},
+}
+
+
+@pytest.mark.parametrize("tensors", WRONG.values(), ids=WRONG)
 def test_files_that_hold_something_else_are_refused(
-    wrong: str, tmp_path: Path, run_benchmark: Callable[..., str]
+    tensors: dict[str, torch.Tensor], tmp_path: Path, run_benchmark: Callable[..., str]
 ) -> None:
-    tensors = {name: torch.ones(2, 2, 24, 8) for name in "qkv"}
-    if wrong == "no k":
-        del tensors["k"]
-    elif wrong == "another shape":
-        tensors["k"] = torch.ones(2, 2, 16, 8)
-    elif wrong == "three dimensions":
-        tensors = {name: torch.ones(2, 24, 8) for name in "qkv"}
-    elif wrong == "a mask of heads":
-        tensors["mask"] = torch.ones(2, 2, 24)
     path = tmp_path / "wrong.safetensors"
-    if wrong != "no file":
-        save_file(tensors, path)
+    if tensors:
+        save_file({name: tensor.clone() for name, tensor in tensors.items()}, path)
     told = run_benchmark("approximation", "--tensors", path, "--out", tmp_path / "out", status=2)
     assert f"--tensors {path}: expected" in told
     assert not (tmp_path / "out").exists()

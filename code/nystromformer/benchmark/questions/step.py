@@ -3,7 +3,7 @@
 Shapes: B rows, N tokens, K masked positions.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,69 +73,54 @@ def step(settings: Step, out: Out = OUT) -> None:
     show(found.publish(out / "step.json"))
 
 
-@dataclass(frozen=True)
-class Way:
-    """To make a step: forward, backward, clipping, fused AdamW."""
-
-    model: nn.Module
-    loss: Callable[[], Tensor]
-
-    def step(self, device: Device) -> Callable[[], None]:
-        parameters = list(self.model.parameters())
-        adamw = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.01, fused=True)
-
-        def run() -> None:
-            adamw.zero_grad(set_to_none=True)
-            with device.autocast():
-                loss = self.loss()
-            loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(parameters, 1.0)
-            adamw.step()
-
-        return run
-
-
 def measure_steps(settings: Step, length: int, device: Device) -> list[Record]:
     """Steps of ours, with each attention, and of transformers', side by side on one batch; memory is MiB at the peak of
     a step, weights and Adam's two moments included.
     """
     rows = max(1, settings.tokens // length)
     batch = made_up_batch(settings.vocab_size, length, rows, device.device)
-    ways = dict(our_ways(settings, batch, device))
-    peer = peer_model(settings, length).to(device.device)
-
-    def peer_loss() -> Tensor:
-        loss: Tensor = peer(batch["tokens_BN"], labels=batch["labels_BN"]).loss
-        return loss
-
-    ways[PEER] = Way(peer, peer_loss)
-    steps = {name: way.step(device) for name, way in ways.items()}
+    models: dict[str, nn.Module] = {}
+    for text in expand(settings.attentions or (NYSTROM, "softmax")):
+        for ending in ("", ", compiled layers") if settings.compiled else ("",):
+            model = PretrainingModel(our_config(settings, length, text), ["mlm"])
+            models[parse_at(text, length)[2] + ending] = model
+            for layer in model.encoder.layers if ending else ():
+                layer.compile()
+    models[PEER] = peer_model(settings, length)
+    steps = {name: _step(model.to(device.device).train(), batch, device) for name, model in models.items()}
     times = time_side_by_side(steps, settings.repeats, warmup=1)
     found = []
-    for name, way in ways.items():
-        way.model.zero_grad(set_to_none=True)  # what a step makes anew is the step's
-        weights = sum(p.numel() * p.element_size() for p in way.model.parameters()) / 2**20
+    for name, each in models.items():
+        each.zero_grad(set_to_none=True)  # what a step makes anew is the step's
+        weights = sum(p.numel() * p.element_size() for p in each.parameters()) / 2**20
         figures = {"time": times[name], "memory": 3 * weights + peak_memory(steps[name])}
         found.append({"task": "pretraining", "rows": rows, "tokens": length, "method": name, **figures})
     return found
 
 
-def our_ways(settings: Step, batch: Mapping[str, Tensor], device: Device) -> Iterator[tuple[str, Way]]:
-    """Steps of ours on a batch, with each attention."""
-    length = batch["tokens_BN"].shape[1]
-    for text in expand(settings.attentions or (NYSTROM, "softmax")):
-        for compiled in (False, True) if settings.compiled else (False,):
-            model = PretrainingModel(our_config(settings, length, text), ["mlm"]).to(device.device).train()
-            for layer in model.encoder.layers if compiled else ():
-                layer.compile()
+def _step(model: nn.Module, batch: Mapping[str, Tensor], device: Device) -> Callable[[], None]:
+    """Forward, backward, clipping, fused AdamW."""
+    parameters = list(model.parameters())
+    adamw = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.01, fused=True)
 
-            def loss(model: PretrainingModel = model) -> Tensor:
-                out = model(batch["tokens_BN"], batch["positions_BK"], labels_BK=batch["labels_BK"])
-                assert out.mlm_sums is not None, "labels were given"
-                mean: Tensor = out.mlm_sums[0] / out.mlm_sums[2].detach()
-                return mean
+    def loss() -> Tensor:
+        if not isinstance(model, PretrainingModel):
+            theirs: Tensor = model(batch["tokens_BN"], labels=batch["labels_BN"]).loss
+            return theirs
+        out = model(batch["tokens_BN"], batch["positions_BK"], labels_BK=batch["labels_BK"])
+        assert out.mlm_sums is not None, "labels were given"
+        mean: Tensor = out.mlm_sums[0] / out.mlm_sums[2].detach()
+        return mean
 
-            yield parse_at(text, length)[2] + (", compiled layers" if compiled else ""), Way(model, loss)
+    def run() -> None:
+        adamw.zero_grad(set_to_none=True)
+        with device.autocast():
+            value = loss()
+        value.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        adamw.step()
+
+    return run
 
 
 def made_up_batch(vocab_size: int, length: int, rows: int, device: torch.device) -> dict[str, Tensor]:
