@@ -47,13 +47,7 @@ def run_predict(
     on_ray: bool,
     part: slice | None,
 ) -> None:
-    """Predict a table, a folder of Parquet files or, with a run on clients' events, a prepared folder.
-
-    Args:
-        place, reading: of what is predicted, as `open_table` takes it, or a folder of Parquet files.
-        text, id_column: as of job_of.
-        on_ray, part: as of predict_folder.
-    """
+    """Predict a table, a folder of Parquet files or, with a run on clients' events, a prepared folder."""
     own, source = predictor, Path(place).absolute()
     # Hidden files and those that begin with an underscore are somebody's bookkeeping.
     names = tuple(sorted(path.name for path in source.glob("[!._]*.parquet")))

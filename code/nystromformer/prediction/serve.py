@@ -141,11 +141,7 @@ def answer_of(told: Any, chances: dict[str, Any]) -> tuple[list[Choice], list[st
 
 
 class Batcher:
-    """Has a model answer and explain in one thread: PyTorch's own threads share the cores.
-
-    Args:
-        most: texts that may wait.
-    """
+    """Has a model answer and explain in one thread: PyTorch's own threads share the cores."""
 
     def __init__(self, model: ServedModel, most: int) -> None:
         self.thread = ThreadPoolExecutor(1)
@@ -235,12 +231,7 @@ def create_app(model: ServedModel, hosts: Sequence[str] = (), waiting: int = WAI
 
 
 def serve_run(run: Path, host: str, port: int, allowed_hosts: str, device: str, show: Callable[[str], None]) -> None:
-    """Serve a finished run until stopped.
-
-    Args:
-        allowed_hosts: names that requests may call the service beside loopback's and `host`, with commas between them.
-        show: prints the address.
-    """
+    """Serve a finished run until stopped."""
     hosts = [host, *(name.strip() for name in allowed_hosts.split(",") if allowed_hosts)]
     if wrong := [name for name in hosts if not _HOST.fullmatch(name)]:
         raise UserError(f"--allowed_hosts: expected names such as models.example,10.0.0.7, or *; found {wrong[0]!r}")

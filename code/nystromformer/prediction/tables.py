@@ -125,9 +125,6 @@ def job_of(predictor: Predictor, table: Table, text: str | None, id_column: str 
 def predict_table(predictor: Predictor, table: Table, out: Path, text: str | None, id_column: str | None) -> None:
     """Predict a table's rows, in order, into a file that appears once it is whole.
 
-    Args:
-        text, id_column: as of job_of.
-
     Raises:
         UserError: the table or a text is invalid; the file is there; or parts of another prediction, or somebody's
             files, are where the parts go.

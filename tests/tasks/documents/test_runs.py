@@ -97,61 +97,6 @@ def test_the_script(
     assert {path: path.read_bytes() for path in Path(result.folder).rglob("*") if path.is_file()} == before
 
 
-CONSTANTS = {
-    "classes": ["majority class"],
-    "several": ["each label's majority"],
-    "value": ["mean value", "rmse in the labels' units"],
-    "ordered": ["median class", "majority class", "mae in classes"],
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", CONSTANTS)
-def test_every_kind_from_texts_in_windows_to_figures(
-    experiment: Experiment,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    kind: str,
-) -> None:
-    """Metrics are those of the prediction files; baselines stand beside them."""
-    texts = [text for text, _ in made_rows(60, most=60)]
-    labels: dict[str, list[Any]] = {
-        "classes": [len(text.split()) % 3 for text in texts],
-        "several": [[word for word in ("key", "query", "softmax") if word in text.split()] for text in texts],
-        "value": [1000 + 10 * len(text.split()) for text in texts],
-        "ordered": [min(len(text.split()) // 16, 3) + 1 for text in texts],
-    }
-    train = write_table(tmp_path / "t.jsonl", ("body", "label"), zip(texts, labels[kind], strict=True))
-    flags = ("--model", experiment.folder, "--train", train, "--text", "body", "--label", "label", "--kind", kind)
-    cut = ("--test", train, "--cut", "windows,overlap=2")
-    assert run_here(monkeypatch, SCRIPT, *flags, *QUICK, *cut) == 0
-    out = capsys.readouterr().out
-    assert all(constant in out for constant in ("tf-idf", *CONSTANTS[kind]))
-    (result,) = results(experiment, "t")
-    figures, found = result.test_metrics, predicted(result, "test.tsv")
-    given, right = [row["prediction"] for row in found], [row["label"] for row in found]
-    if kind == "several":
-        assert set(figures) == {"micro_f1", "macro_f1", "map"}
-        assert right == [",".join(each) for each in labels[kind]]
-        for row in found:
-            likely = [name for name in ("key", "query", "softmax") if float(row[f"p_{name}"]) > 0.5]
-            assert row["prediction"] == ",".join(likely)
-        return
-    if kind == "value":
-        assert set(figures) == {"pearson", "spearman", "rmse"}
-        off = [float(mine) - float(theirs) for mine, theirs in zip(given, right, strict=True)]
-        assert max(map(abs, off)) < 1000, "in the table's own units"
-        assert figures["rmse"] == pytest.approx((sum(each**2 for each in off) / len(off)) ** 0.5, rel=1e-4)
-        return
-    assert set(figures) == {"accuracy", *(("kappa", "mae") if kind == "ordered" else ("macro_f1",))}
-    distances = [abs(int(mine) - int(theirs)) for mine, theirs in zip(given, right, strict=True)]
-    assert figures["accuracy"] == pytest.approx(distances.count(0) / len(distances))
-    assert figures.get("mae", 0) == pytest.approx(sum(distances) / len(distances) if kind == "ordered" else 0)
-    for row in found:
-        assert sum(float(cell) for name, cell in row.items() if name.startswith("p_")) == pytest.approx(1, abs=1e-5)
-
-
 def test_another_test_table_takes_the_place_of_the_first(experiment: Experiment, tmp_path: Path) -> None:
     """Its figures, files and warnings do."""
     rows = made_rows(40)

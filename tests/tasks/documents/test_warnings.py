@@ -7,7 +7,6 @@ import pytest
 from finetuning import write_table
 
 from nystromformer.data.tokenizer import train_tokenizer
-from nystromformer.errors import UserError
 from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.finetuning.definition import Loading, Splits
@@ -27,14 +26,6 @@ def load(loading: Loading, train: Path, test: Path | None = None, **asked: Any) 
 
 def about(warnings: list[str], words: str) -> list[str]:
     return [text for text in warnings if words in text]
-
-
-def test_a_label_in_one_row_of_the_table(loading: Loading, tmp_path: Path) -> None:
-    rows = [(f"text {number}", "xy"[number % 2]) for number in range(20)]
-    train = write_table(tmp_path / "t.csv", ("body", "label"), [*rows, ("a text", "once"), ("b", "two"), ("c", "two")])
-    load(loading, train, validation=str(train))
-    with pytest.raises(UserError, match="in only one row: once: add rows"):
-        load(loading, train)
 
 
 @pytest.mark.parametrize(("rule", "part"), [("head", "end"), ("windows", None)])

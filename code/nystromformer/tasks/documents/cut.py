@@ -65,9 +65,6 @@ class WindowTexts(EncodedTexts):
     over the longer text, each with the whole of the other one, or with the first half of what a row has room for.
 
     Implements Examples: an example takes a row for each of its windows. `tokens_of` gives it before it becomes windows.
-
-    Args:
-        overlap: tokens that two windows share at least.
     """
 
     def __init__(self, texts: Texts, tokenizer: Tokenizer, length: int, sentence_types: bool, overlap: int) -> None:

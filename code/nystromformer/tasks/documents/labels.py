@@ -148,12 +148,7 @@ class LabelCells:
 
 @dataclass(frozen=True)
 class Look:
-    """What a training table's labels were taken for.
-
-    Args:
-        lines: a table of them for people.
-        doubts: what may be meant otherwise.
-    """
+    """What a training table's labels were taken for."""
 
     answer: Answer
     lines: list[str]
@@ -176,16 +171,32 @@ def look_at(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = (), 
     if len(labels.columns) > 1 and kind != "several":
         raise UserError(f"--kind {kind}: expected one column of labels, found {', '.join(labels.columns)}")
     if kind == "value":
-        return _look_at_values(column, labels)
+        values = np.asarray(labels.values())
+        if (values == values[0]).all():
+            raise UserError(f"{labels.name}: expected different values to learn, found {values[0]:g} in every row")
+        mean, deviation = float(values.mean()), float(values.std())
+        line = f"{column}: {len(np.unique(values)):,} different values from {values.min():g} to {values.max():g}"
+        return Look(Answer(kind, (), mean, deviation), [f"{line}, {mean:g} on average"], [])
     if kind == "several":
         counts, doubts = _merged(Counter(name for each in labels.sets() for name in each))
         names = labels.columns if len(labels.columns) > 1 else tuple(sorted(counts))
-        _check_several(labels, names, counts)
+        if not counts or set(counts.values()) == {len(labels.cells)}:
+            what = f"{first_names(list(counts))} in every row" if counts else "none in any row"
+            raise UserError(f"{labels.name}: expected labels that some rows have and others do not, found {what}")
+        if joined := [name for name in names if labels.separator in name]:
+            raise UserError(
+                f"{labels.name}: expected labels without {labels.separator!r}, which separates them in predictions, "
+                f"found {joined[0]!r:.60}: name another one by --kind several,separator=…"
+            )
     else:
         counts, doubts = _merged(Counter(_respell(order, labels.spelt())))
         names = _classes(labels, kind, counts, order)
-        if wanted is None:
-            _refuse_truth_twice(labels, counts)
+        for side in (_TRUE, _FALSE) if wanted is None and set(map(str.casefold, counts)) <= _TRUE | _FALSE else ():
+            if len(same := [name for name in counts if name.casefold() in side]) > 1:
+                raise UserError(
+                    f"{labels.name}: expected one word for yes and one for no in {labels.columns[0]}, found "
+                    f"{first_names(same)}: write them alike, or give --kind classes if they differ"
+                )
         if divided and (single := [name for name, count in counts.items() if count == 1]):
             raise UserError(
                 f"{labels.name}: expected each label in two rows or more, as one cannot be both trained on and "
@@ -222,26 +233,6 @@ def numbers_of(answer: Answer, labels: LabelCells) -> Labels:
     for number, each in enumerate(chosen):
         total[number, [index[name] for name in each]] = 1
     return total
-
-
-def _look_at_values(column: str, labels: LabelCells) -> Look:
-    values = np.asarray(labels.values())
-    if (values == values[0]).all():
-        raise UserError(f"{labels.name}: expected different values to learn, found {values[0]:g} in every row")
-    mean, deviation = float(values.mean()), float(values.std())
-    line = f"{column}: {len(np.unique(values)):,} different values from {values.min():g} to {values.max():g}"
-    return Look(Answer("value", (), mean, deviation), [f"{line}, {mean:g} on average"], [])
-
-
-def _check_several(labels: LabelCells, names: Sequence[str], counts: Mapping[str, int]) -> None:
-    if not counts or set(counts.values()) == {len(labels.cells)}:
-        what = f"{first_names(list(counts))} in every row" if counts else "none in any row"
-        raise UserError(f"{labels.name}: expected labels that some rows have and others do not, found {what}")
-    if joined := [name for name in names if labels.separator in name]:
-        raise UserError(
-            f"{labels.name}: expected labels without {labels.separator!r}, which separates them in predictions, found "
-            f"{joined[0]!r:.60}: name another one by --kind several,separator=…"
-        )
 
 
 def _classes(labels: LabelCells, kind: Kind, counts: Mapping[str, int], order: Sequence[str]) -> tuple[str, ...]:
@@ -306,17 +297,6 @@ def _guess_kind(labels: LabelCells) -> Kind:
             "are names"
         )
     return "classes" if others or are_few else "value"
-
-
-def _refuse_truth_twice(labels: LabelCells, counts: Mapping[str, int]) -> None:
-    """Refuse classes that say yes or no in two ways, such as true beside 1."""
-    if all(name.casefold() in _TRUE | _FALSE for name in counts):
-        for side in (_TRUE, _FALSE):
-            if len(same := [name for name in counts if name.casefold() in side]) > 1:
-                raise UserError(
-                    f"{labels.name}: expected one word for yes and one for no in {labels.columns[0]}, found "
-                    f"{first_names(same)}: write them alike, or give --kind classes if they differ"
-                )
 
 
 def _table(column: str, names: Sequence[str], counts: Mapping[str, int]) -> list[str]:

@@ -18,10 +18,6 @@ MAIN: dict[Kind, str] = {"classes": "accuracy", "several": "micro_f1", "value": 
 def score(answer: Answer, scores: Tensor, labels: Tensor) -> dict[str, float]:
     """The kind's metrics, the main one first. Where a metric is undefined (a correlation of constants, the precision of
     a label that no row has) it is 0.
-
-    Args:
-        scores: (n, outputs).
-        labels: as `numbers_of` gives them.
     """
     # imported here: it takes seconds
     from torchmetrics.functional import classification, regression

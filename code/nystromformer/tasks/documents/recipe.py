@@ -42,11 +42,7 @@ class Answer:
     """Of the training rows' values: what is learned is how many deviations a value is from their mean."""
 
     def target(self, weights: Sequence[float] | None = None) -> Pooled:
-        """What is learned.
-
-        Args:
-            weights: as of `Pooled`.
-        """
+        """What is learned."""
         return _TARGETS[self.kind](len(self.names) or 1, weights=None if weights is None else tuple(weights))
 
     @property
@@ -88,11 +84,7 @@ class Answer:
         return _between(scores.sigmoid()) if self.kind == "ordered" else scores
 
     def names_of(self, chosen: Tensor) -> list[Any]:
-        """Of each row the name of its class, the names of its labels, or its value.
-
-        Args:
-            chosen: as `predicted` gives it.
-        """
+        """Of each row the name of its class, the names of its labels, or its value."""
         if self.kind == "value":
             return chosen.tolist()
         if self.kind == "several":

@@ -111,11 +111,7 @@ class Flags(SharedSettings):
         return open_experiment(self.model, [*chosen, *others, *(self.overrides or [])])
 
     def grid(self, usual: Settings = Settings()) -> list[Settings]:  # noqa: B008  # immutable
-        """Every batch size with every learning rate and every seed.
-
-        Args:
-            usual: what is not given.
-        """
+        """Every batch size with every learning rate and every seed."""
         shared = {field.name: getattr(self, field.name) for field in fields(SharedSettings)}
         if self.freeze:
             unused = ("batch_size", "lr", "epoch", "patience", "seed", "objective")

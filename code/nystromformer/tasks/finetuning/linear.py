@@ -132,9 +132,6 @@ def _features(vectorizers: Sequence[TfidfVectorizer], texts: Texts) -> csr_matri
 def fit_head(build: Callable[[bool], tuple[Finetuning, Mapping[str, Any]]], folder: Path) -> list[Validated]:
     """Fit a linear head to the vectors of the pretrained encoder, and write the model as weights of epoch 0; returns
     its one validation.
-
-    Args:
-        build: as of `fit` of the training loop.
     """
     with hold_folder(folder):
         finetuning, facts = build(True)

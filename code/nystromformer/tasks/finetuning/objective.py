@@ -69,10 +69,6 @@ class ObjectiveLoss(nn.Module):
     """The loss of each example in the place of cross-entropy (`eban`) or beside it (`dual`).
 
     It is a part of the model, as `objective`, so that its variables are in every checkpoint.
-
-    Args:
-        labels: of all training examples, which tell the share of positives.
-        warm_steps: that train with cross-entropy alone.
     """
 
     def __init__(self, settings: ObjectiveSettings, labels: Labels, warm_steps: int) -> None:
@@ -89,13 +85,7 @@ class ObjectiveLoss(nn.Module):
                 module.project()
 
     def forward(self, scores: Tensor, labels: Tensor, losses_I: Tensor) -> Tensor:
-        """(I,).
-
-        Args:
-            scores: as of `scores_of`.
-            labels: int64, of their shape.
-            losses_I: the task's own.
-        """
+        """What is learned of each example, (I,), by scores as of `scores_of` and the task's own losses."""
         if isinstance(self.of, SoftIoU):
             found_I = self.of.each(torch.stack([torch.zeros_like(scores), scores], -1), labels).mean(-1)
         else:

@@ -52,11 +52,7 @@ def finetune(
     grid: Sequence[Settings],
     begin: Begin | None = None,
 ) -> NoReturn:
-    """Run the grid of each task, one after another, show its table, and end the process with an exit status.
-
-    Args:
-        grid, begin: as of `open_tasks`; without settings the baselines alone are shown.
-    """
+    """Run the grid of each task, one after another, show its table, and end the process with an exit status."""
     with join_group() as group:
         device = run_device(experiment, flags.device, group)
         done, diverged = Done(), list[str]()
@@ -166,9 +162,6 @@ def _tell_data(opened: Opened) -> None:
 
 def train(opened: Opened, asked: Run, title: str) -> tuple[Run, Finetuning] | Signals:
     """Train a run in its folder, from its newest checkpoint where it has one, to its end.
-
-    Args:
-        title: as of `fit`.
 
     Returns:
         The finished run and its model; or the signal that stopped it.

@@ -71,12 +71,7 @@ def build_model(opened: Opened, settings: Settings, start: Pretrained | None) ->
 
 @dataclass(eq=False)
 class Finetuning:
-    """What the loop needs of a fine-tuning run.
-
-    Args:
-        model: as `place` gives it, of the target's kind.
-        objective: of the model, where it learns one.
-    """
+    """What the loop needs of a fine-tuning run."""
 
     model: nn.Module
     opened: Opened
@@ -142,9 +137,6 @@ class Finetuning:
     def evaluate(self, run: Run, chosen: EpochMetrics, known: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Scores of the validation data, by their endings, and of the test data, by their names, by the weights of a
         run's epoch, which are read where the model has others.
-
-        Args:
-            known: those of the validation data, if they are.
         """
         opened, task, path = self.opened, self.opened.task, run.folder / f"{epoch_name(chosen.epoch)}.model"
         asked = {**({} if known else opened.splits.validation), **opened.test}
@@ -170,9 +162,6 @@ class Finetuning:
         """Scores of all examples of a split in their order, (n, C) float32 on the CPU; -inf for what is no candidate.
 
         All processes call this together, in evaluation mode, without gradients.
-
-        Args:
-            compute: gives something else of a batch than scores.
         """
         compute = compute or self.opened.task.target.scores
         everyone, group = np.arange(len(examples)), self.opened.group

@@ -23,13 +23,7 @@ from nystromformer.tasks.glue.table_task import GlueTask
 
 
 class Glue(Definition):
-    """One of GLUE's tasks.
-
-    Args:
-        task: which.
-        source: a folder as `find_files` takes it.
-        skip_bad_rows: leave malformed rows out instead of refusing them.
-    """
+    """One of GLUE's tasks."""
 
     kind = "glue"
 
