@@ -146,7 +146,7 @@ Refused = Callable[..., str]
 
 def test_where_to_write(refused: Refused, predict: Predict, half_done: Path, source_folder: Path) -> None:
     """The folder of another run, of other input, of a finished prediction, and one of somebody's."""
-    assert "parts: made from something else:\n  embed: found None, expected True" in refused("--embed")
+    assert "parts: made from something else:\n  embed: found False, expected True" in refused("--embed")
     assert "\n  text: found ['sentence'], expected ['key']" in refused("--text", "key")
     write_part(source_folder / "part-00003.parquet", ["one more"])
     assert "\n  input: found " in refused()

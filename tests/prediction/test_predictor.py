@@ -58,9 +58,8 @@ def test_a_run_on_a_data_set_predicts_as_it_did(
             assert found[name] == pytest.approx([float(row[name]) for row in expected], abs=2e-5)
     if kind == "imdb":
         assert same(predict(["a token<br /><br />of a row"]), predict(["a token of a row"]))
-    other = predictor.Predictor(folder, "cpu", text=["a"] if kind == "STS-B" else ["a", "b"])
     with pytest.raises(UserError, match=r"expected (pairs|single texts), as in the run's training data, found"):
-        other({"a": ["a text"], "b": ["another"]})
+        predict.encode([["a text"]] * (1 if kind == "STS-B" else 2))
 
 
 @pytest.mark.parametrize("kind", ["several", "value"])
@@ -127,15 +126,12 @@ def test_tables(folders: Callable[[str], Path]) -> None:
     found = nystromformer.Predictor(folder, "cpu")(table)
     assert found["id"] is keys
     assert same(found, {"id": keys, **whole})
-    named = nystromformer.Predictor(folder, "cpu", text=["review"], id="key")
-    assert same(named({"key": TEXTS, "review": np.asarray(TEXTS)}), {"key": TEXTS, **whole})
-    assert "id" not in named({"id": keys, "review": TEXTS})
     frame = nystromformer.Predictor(folder, "cpu")(pd.DataFrame({"id": keys, "body": TEXTS}))
     assert same({name: np.asarray(cells) for name, cells in frame.items()}, {"id": keys, **whole})
-    with pytest.raises(UserError, match="expected the text columns review, found no review; the table has body"):
-        named({"body": TEXTS})
+    with pytest.raises(UserError, match="expected the text columns body, found no body; the table has review"):
+        nystromformer.Predictor(folder, "cpu")({"review": TEXTS})
     with pytest.raises(ValueError, match="expected columns of one length, found 2 and 1 cells"):
-        named({"review": TEXTS[:2], "key": [1]})
+        nystromformer.Predictor(folder, "cpu")({"body": TEXTS[:2], "id": [1]})
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first"])
@@ -206,8 +202,6 @@ def test_it_pickles_before_and_after_it_is_opened(folders: Callable[[str], Path]
 def test_what_is_no_sequence_of_texts_or_says_nothing(folders: Callable[[str], Path], texts: Any, said: str) -> None:
     with pytest.raises((TypeError, ValueError), match=said):
         nystromformer.Predictor(folders("classes"), "cpu")(texts)
-    with pytest.raises(ValueError, match="text: expected one column or two, found 3"):
-        nystromformer.Predictor("nowhere", text=("a", "b", "c"))
 
 
 def test_explaining_ordered_classes(folders: Callable[[str], Path]) -> None:

@@ -86,10 +86,9 @@ class Network:
     @property
     def facts(self) -> dict[str, Any]:
         """What decides its scores beside the texts."""
-        facts = {"length": self.length, "pad_to": self.pad_to, "cut": str(self.recipe.cut)}
-        facts |= {"prefix": self.prefix} if self.prefix else {}
-        precision = {"precision": self.device.precision, "device": self.device.device.type}
-        return {**self.origin, **facts, **precision, **({"embed": True} if self.embeds else {})}
+        read = {"length": self.length, "pad_to": self.pad_to, "cut": str(self.recipe.cut), "prefix": self.prefix}
+        computed = {"precision": self.device.precision, "device": self.device.device.type, "embed": self.embeds}
+        return {**self.origin, **read, **computed}
 
     @property
     def outputs(self) -> int:
@@ -201,30 +200,21 @@ class Predictor:
         folder: of the run; with `embed` also of an experiment, with its config.json.
         device: auto, cpu, cuda or cuda:N.
         embed: give each text's vector, which the encoder gives the head, instead of a prediction.
-        text: text columns of tables, one, or two for pairs; None: as in the run's training data; of an
-            experiment `text`.
-        id: the column of tables that is passed through where they have it.
         length: tokens that are read of a text; with `embed` alone. None: as many as the run reads, the model takes, or
             sentence-transformers reads where the model came from there.
 
     Raises:
-        ValueError: a length without embed, or more than two text columns.
+        ValueError: a length without embed.
     """
 
     folder: str | Path
     device: str = "auto"
     embed: bool = False
-    text: Sequence[str] | None = None
-    id: str = "id"
     length: int | None = None
 
     def __post_init__(self) -> None:
         if self.length is not None and not self.embed:
             raise ValueError("length: expected embed=True with it: a run predicts with the length of its training")
-        if self.text is not None:
-            self.text = (self.text,) if isinstance(self.text, str) else tuple(self.text)
-            if not 1 <= len(self.text) <= 2:
-                raise ValueError(f"text: expected one column or two, found {len(self.text)}")
         self.folder = Path(self.folder).absolute()  # another process may have another working folder
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -268,8 +258,8 @@ class Predictor:
         """Columns of results, in the texts' order.
 
         Args:
-            texts: n texts, or a table as columns of n cells or as a DataFrame; other columns than those of text and id
-                are not read.
+            texts: n texts, or a table as columns of n cells or as a DataFrame, with the columns of texts that the run
+                learned from (of an experiment `text`); of the others `id` alone is read.
 
         Returns:
             The id, where a table has it; `prediction` (n,): names of classes, lists of names for several labels, or
@@ -285,9 +275,15 @@ class Predictor:
         if not isinstance(texts, Mapping) and hasattr(texts, "columns"):  # of pandas or polars
             texts = {name: texts[name] for name in texts.columns}
         if isinstance(texts, Mapping):
-            columns = self._texts_of(texts)
-            if self.id in texts:
-                found[self.id] = texts[self.id]
+            names = self.network.recipe.text
+            if missing := [name for name in names if name not in texts]:
+                raise UserError(
+                    f"expected the text columns {', '.join(names)}, found no {first_names(missing)}; the table has "
+                    f"{first_names(list(texts))}"
+                )
+            columns = [list(texts[name]) for name in names]
+            if "id" in texts:
+                found["id"] = texts["id"]
         else:
             check_texts(texts[:0])  # not one text
             columns = [list(texts)]
@@ -339,15 +335,6 @@ class Predictor:
         names = self.network.recipe.answer.names
         chances = {name: results[column][number] for name, column in zip(names, self._chances, strict=True)}
         return results["prediction"][number], chances
-
-    def _texts_of(self, table: Mapping[str, Column]) -> list[list[Any]]:
-        names = self.text or self.network.recipe.text
-        if missing := [name for name in names if name not in table]:
-            raise UserError(
-                f"expected the text columns {', '.join(names)}, found no {first_names(missing)}; the table has "
-                f"{first_names(list(table))}: name others with text"
-            )
-        return [list(table[name]) for name in names]
 
 
 @lru_cache(maxsize=1)
