@@ -3,6 +3,7 @@
 Shapes: B rows, N tokens.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nystromformer.config.ranges import MOST_SEED
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
 
@@ -55,15 +55,10 @@ def share_of(text: str) -> tuple[float, int]:
     """The share of the training rows to hold out and the seed by which they are drawn, of --validation: `0.1`, or
     `0.1,seed=3`.
     """
-    share, _, setting = text.partition(",")
-    key, _, seed = setting.partition("=")
-    try:
-        found = float(share)
-    except ValueError:
-        found = 0.0
-    if not 0 < found < 1 or (setting and not (key == "seed" and seed.isdecimal() and int(seed) <= MOST_SEED)):
+    found = re.fullmatch(r"(0?\.\d*[1-9]\d*)(?:,seed=(\d{1,18}))?", text, re.ASCII)
+    if found is None:
         raise UserError(f"--validation {text}: expected a share between 0 and 1, such as 0.1 or 0.1,seed=3")
-    return found, int(seed or 0)
+    return float(found[1]), int(found[2] or 0)
 
 
 def split_validation(train: Texts, share: float, seed: int) -> tuple[Texts, Texts]:
