@@ -13,9 +13,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from nystromformer.errors import UserError, first_line
+from nystromformer.errors import UserError
 from nystromformer.tabular.reading import Reading
-from nystromformer.tabular.table import Kinds, Row, Table
+from nystromformer.tabular.table import Row, Table
 from nystromformer.wording import first_names, number_of
 
 logger = logging.getLogger(__name__)
@@ -127,31 +127,19 @@ class _File:
         cells = zip(self.header, row, strict=True)
         return next((name for name, cell in cells if self.delimiter in cell and re.search("[\r\n]", cell)), "")
 
-    def batches(self, columns: Sequence[str], kinds: Kinds | None) -> Iterator[Any]:
+    def batches(self, columns: Sequence[str], guessed: bool) -> Iterator[Any]:
         """As of `Table.batches`."""
         arrow = importlib.import_module("pyarrow")
         rows = self.rows(columns)
         while part := list(islice(rows, _ROWS)):
             if errors := [row for row in part if isinstance(row, UserError)]:
                 raise errors[0]
-            arrays = []
-            for column, cells in zip(columns, zip(*part, strict=True), strict=True):
-                kind = arrow.string() if kinds is None else kinds.get(column)
-                try:
-                    arrays.append(_guessed(cells) if kind is None else _of_kind(cells, kind))
-                except arrow.ArrowException as error:
-                    raise UserError(f"{self.path}: {column}: expected a table: {first_line(error)}") from None
+            texts = [[cell or None for cell in cells] for cells in zip(*part, strict=True)]
+            arrays = [_guessed(cells) if guessed else arrow.array(cells, arrow.string()) for cells in texts]
             yield arrow.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
-def _of_kind(cells: Sequence[str], kind: Any) -> Any:
-    """Cells as an array of a type of pyarrow."""
-    arrow = importlib.import_module("pyarrow")
-    texts = cells if arrow.types.is_string(kind) else map(str.strip, cells)
-    return arrow.array([text or None for text in texts], arrow.string()).cast(kind)
-
-
-def _guessed(cells: Sequence[str]) -> Any:
+def _guessed(cells: Sequence[str | None]) -> Any:
     """Cells as an array of the type that pyarrow takes them for."""
     arrow_csv = importlib.import_module("pyarrow.csv")
     text = io.StringIO()

@@ -14,7 +14,7 @@ from typing import Any
 from nystromformer.errors import UserError, first_line
 from nystromformer.tabular.cells import Cell, is_missing
 from nystromformer.tabular.reading import Reading
-from nystromformer.tabular.table import Kinds, Row, Table
+from nystromformer.tabular.table import Row, Table
 from nystromformer.wording import first_names
 
 _FIRST_OBJECTS = 1000
@@ -181,7 +181,7 @@ def open_parquet(path: Path, reading: Reading) -> Table:
                 cells[column] = [_named(cell, classes[column], f"{path}, {column}") for cell in cells[column]]
             yield from zip(*(cells[column] for column in columns), strict=True)
 
-    def read_batches(columns: Sequence[str], kinds: Kinds | None) -> Iterator[Any]:
+    def read_batches(columns: Sequence[str], guessed: bool) -> Iterator[Any]:
         return batches(columns, _BATCH_ROWS)
 
     return Table(str(path), tuple(schema.names), read, read_batches, reading)

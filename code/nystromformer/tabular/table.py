@@ -4,7 +4,7 @@
     for body, stars in table.rows(["body", "stars"]): ...              # cells, a row at a time
     for batch in open_table(path).batches(["client", "amount"]): ...   # pyarrow's record batches, of CSV and Parquet
 
-CSV and TSV files give text alone; `batches` gives them the types of pyarrow that it is asked for. Whatever the format,
+CSV and TSV files give text alone. Whatever the format,
 a row with too many or too few cells, a file that ends early, a header that comes again and rows that a quotation mark
 joins are said with the numbers of their rows.
 """
@@ -12,7 +12,7 @@ joins are said with the numbers of their rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,6 @@ from nystromformer.wording import first_names
 
 T = TypeVar("T")
 Row = tuple[Cell, ...]
-Kinds = Mapping[str, Any]
 _MOST_COLUMNS = 5000
 _SHEET = re.compile(r"(?P<file>.+\.xlsx):(?P<sheet>.+)", re.IGNORECASE)
 
@@ -47,7 +46,7 @@ class Table:
     name: str
     columns: tuple[str, ...]
     read: Callable[[Sequence[str]], Iterator[Row | UserError]]
-    read_batches: Callable[[Sequence[str], Kinds | None], Iterator[Any]] | None = None
+    read_batches: Callable[[Sequence[str], bool], Iterator[Any]] | None = None
     reading: Reading = Reading()  # noqa: RUF009  # immutable
 
     def __post_init__(self) -> None:
@@ -75,20 +74,19 @@ class Table:
                 )
         return _decoded(self, self.read(columns))
 
-    def batches(self, columns: Sequence[str], kinds: Kinds | None = None) -> Iterator[Any]:
+    def batches(self, columns: Sequence[str], guessed: bool = False) -> Iterator[Any]:
         """These columns in record batches of pyarrow; of a CSV or TSV file an empty cell is null.
 
         Args:
-            kinds: pyarrow's types of columns of a CSV or TSV file; the others are of the type that each batch looks
-                like. None: all are text. Columns of Parquet have their own.
+            guessed: give columns of a CSV or TSV file the type that each batch looks like, and not text.
 
         Raises:
-            UserError: as `rows`; or the table is in another format, or a cell is not of its column's type.
+            UserError: as `rows`; or the table is in another format.
         """
         self.rows_or_errors(columns)
         if self.read_batches is None:
             raise UserError(f"{self.name}: expected a .csv, .tsv or .parquet file")
-        return _decoded(self, self.read_batches(columns, kinds))
+        return _decoded(self, self.read_batches(columns, guessed))
 
     def place(self, row: int) -> str:
         """What messages call a row; they count from 1, without the header."""

@@ -90,7 +90,9 @@ def open_source(place: Path, column: str | None = None) -> Source:
     def read(wanted: Sequence[str]) -> Iterator[tuple[str, Any]]:
         return ((table.name, batch) for table in tables for batch in table.batches(wanted) if batch.num_rows)
 
-    first = next((batch for table in tables for batch in table.batches(table.columns, {}) if batch.num_rows), None)
+    first = next(
+        (batch for table in tables for batch in table.batches(table.columns, guessed=True) if batch.num_rows), None
+    )
     if first is None:
         raise UserError(f"{place}: expected a header and rows, found none")
     return Source(str(place), first, ".parquet" in endings, read)
