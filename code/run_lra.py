@@ -72,7 +72,7 @@ def lra(
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.finetuning.run import finetune
-    from nystromformer.tasks.lra.pixels import open_arena
+    from nystromformer.tasks.lra.task import open_arena
 
     source = data or experiment.path(experiment.config.data_folder)
     most = setting.validate_batches_per_epoch * setting.batch_size

@@ -1,5 +1,6 @@
 """Train on clients' events; resumes when it is started again."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -45,18 +46,18 @@ def transactions(
 
     if architecture != "encoder" and (shared.attention is not None or recipe.conv is not None):
         raise UserError(f"--architecture {architecture}: expected no --attention and no --conv with it")
+    if task is not None and not re.fullmatch(r"\w[\w.-]{0,79}", task):
+        raise UserError(f"--task {task}: expected letters, digits, and . _ - between them, at most 80")
     folder = recipe_folder(shared.model, EXPERIMENTS / "transactions" / "encoder")
     experiment = open_experiment(folder, recipe.overrides(folder / "config.json", shared))
     grid = shared.grid(recipe.usual(experiment.config.pretraining_setting))
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.documents.question import name_of
     from nystromformer.tasks.finetuning.run import finetune
     from nystromformer.tasks.transactions.task import Transactions
 
     source = data or experiment.path(experiment.config.data_folder)
-    name = source.resolve().name if task is None else name_of(task, source.name)
-    finetune(experiment, [Transactions(source, name, architecture)], shared, grid)
+    finetune(experiment, [Transactions(source, task or source.resolve().name, architecture)], shared, grid)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from nystromformer.tasks.lra.pathfinder import (
     draw_pathfinder,
     find_style,
 )
-from nystromformer.tasks.lra.prepare import describe
 from nystromformer.tasks.lra.release import read_image, read_listops, read_pathfinder, read_retrieval, read_text
+from nystromformer.tasks.lra.store import describe
 
 HERE = Path(__file__).resolve().parent
 Length = Annotated[int, typer.Option(min=1, max=1 << 20, help="Bytes to keep of each text.")]

@@ -17,8 +17,8 @@ from nystromformer.command_line import cli
 from nystromformer.files.writing import write_text
 from nystromformer.report.transactions import Tested, clients_tested_in, difference_of
 from nystromformer.tables import markdown
-from nystromformer.tasks.transactions.examples import ClientExamples
 from nystromformer.tasks.transactions.store import open_stored
+from nystromformer.tasks.transactions.task import ClientExamples
 
 SEEDS = (0, 1, 2)
 RECENT = (10, 50)

@@ -52,8 +52,7 @@ def prepare_rows(
     """Swap and mask rows; a pure function of its arguments.
 
     Args:
-        tokens_BN: stored rows, `<s> A </s> B </s>` where the split is positive.
-        splits_B: index of B's first token, 0 for rows without a sentence-order label.
+        tokens_BN, splits_B: stored rows, `<s> A </s> B </s>` where the split, which is B's first token, is positive.
         vocab_size: random replacements are drawn below it.
         mask_prob: share of a row's tokens that are predicted: exactly round(mask_prob · tokens), at least one.
         sentence_order: whether to swap half of the rows that have a split.

@@ -11,9 +11,15 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, BertTokenizer, RobertaTokenizer
 
 from nystromformer.data.preprocessing.corpus import Document
-from nystromformer.data.preprocessing.pretrained_tokenizer import find_tokenizer, read_tokenizer
 from nystromformer.data.preprocessing.rows import encode_documents
-from nystromformer.data.tokenizer import SpecialTokens, save_tokenizer, special_tokens, train_tokenizer
+from nystromformer.data.tokenizer import (
+    SpecialTokens,
+    find_tokenizer,
+    read_tokenizer,
+    save_tokenizer,
+    special_tokens,
+    train_tokenizer,
+)
 from nystromformer.errors import UserError
 
 TEXT = ["The small model reads a large matrix.", "It writes 12 values, doesn't it?", "Größe und “Ziel” — naïve."] * 3

@@ -9,8 +9,8 @@ import pytest
 from arena import Lra, experiment
 from sklearn.metrics import jaccard_score
 
+from nystromformer.tasks.lra.examples import PathExamples
 from nystromformer.tasks.lra.pathfinder import draw, draw_path_pixels, find_style, pixels_of_path
-from nystromformer.tasks.lra.pixels import PathExamples
 from nystromformer.tasks.lra.store import Stored, open_stored
 
 STYLE = find_style(32, contour=5)

@@ -15,7 +15,7 @@ from small import run_here
 from nystromformer.errors import UserError
 from nystromformer.files.parts import Parts
 from nystromformer.tasks.lra import listops
-from nystromformer.tasks.lra import prepare as preparing
+from nystromformer.tasks.lra import store as preparing
 from nystromformer.tasks.lra.listops import Expressions, draw_listops
 from nystromformer.tasks.lra.release import convert_to_grey
 from nystromformer.tasks.lra.store import SPLITS, Stored, open_stored

@@ -10,8 +10,7 @@ from arena import Lra, write_task
 from small import small_config
 
 from nystromformer.model import SequenceModel
-from nystromformer.tasks.lra.examples import StoredExamples
-from nystromformer.tasks.lra.noise import IGNORED, mask_tokens, move_pictures
+from nystromformer.tasks.lra.examples import IGNORED, StoredExamples, mask_tokens, move_pictures
 from nystromformer.tasks.lra.store import open_stored
 from nystromformer.tasks.lra.task import SequenceClasses
 from nystromformer.training.checkpoint import read_checkpoint

@@ -17,9 +17,9 @@ from nystromformer.errors import UserError
 from nystromformer.model.events import EventModel, Network
 from nystromformer.report.transactions import clients_tested_in, difference_of
 from nystromformer.runs.record import find_runs
-from nystromformer.tasks.transactions.examples import ClientExamples, Labels
 from nystromformer.tasks.transactions.metrics import gini
 from nystromformer.tasks.transactions.store import Stored
+from nystromformer.tasks.transactions.task import ClientExamples, Labels
 
 RECIPE = ROOT / "experiments" / "transactions" / "encoder" / "config.json"
 EVENTS = ("categories_BNC", "numbers_BNF", "mask_BN")

@@ -9,8 +9,7 @@ import torch
 from tokenizers import Tokenizer
 from wikihop_files import RECORDS, record
 
-from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
-from nystromformer.data.tokenizer import train_tokenizer
+from nystromformer.data.tokenizer import read_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.tasks.wikihop.chunks import add_special_tokens, markers
 from nystromformer.tasks.wikihop.examples import WikiHopExamples

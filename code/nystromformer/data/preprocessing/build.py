@@ -35,13 +35,14 @@ from nystromformer.data.dataset import (
 )
 from nystromformer.data.preprocessing.corpus import read_documents, stable_uniform
 from nystromformer.data.preprocessing.pool import Made, Work, make_parts
-from nystromformer.data.preprocessing.pretrained_tokenizer import find_tokenizer, read_tokenizer
 from nystromformer.data.preprocessing.rows import make_part, merge_parts
 from nystromformer.data.preprocessing.settings import TRAIN, Choice, DatasetSettings, parse_mixture
 from nystromformer.data.preprocessing.unified import CORPUS_FILE, UnifiedCorpus, add_up, read_corpus
 from nystromformer.data.tokenizer import (
     TOKENIZER_FILE,
+    find_tokenizer,
     load_tokenizer,
+    read_tokenizer,
     save_tokenizer,
     special_tokens,
     train_tokenizer,
@@ -237,21 +238,15 @@ def _finish(
 
 
 def _log_dataset(manifest: Manifest, sources: Mapping[str, _Source]) -> None:
-    """Say what each corpus gave, and how full the rows are."""
-
-    def contents(counts: Counts) -> str:
-        return ", ".join(number_of(getattr(counts, f"{noun}s"), noun) for noun in ("document", "token", "row"))
-
-    for corpus in manifest.corpora:
-        unified = sources[corpus.name].unified
-        documents, dropped = number_of(unified.documents, "document"), counted(unified.dropped)
-        log.info("%s: %s; dropped before: %s", corpus.name, documents, dropped)
-        for split in SPLITS:
-            log.info("%s, %s: %s", corpus.name, split, contents(getattr(corpus, split)))
+    """Say what was read, and how full the rows are."""
+    for name, source in sources.items():
+        documents, dropped = number_of(source.unified.documents, "document"), counted(source.unified.dropped)
+        log.info("%s: %s; dropped before: %s", name, documents, dropped)
     for split in SPLITS:
         rows = manifest.split(split)
+        sizes = ", ".join(number_of(getattr(rows, f"{noun}s"), noun) for noun in ("document", "token", "row"))
         fill, order = 100 * manifest.fill(split), 100 * manifest.sentence_order_share(split)
         log.info(
-            f"{split}: {contents(rows)} of {manifest.length} ({fill:.1f} % text, {order:.0f} % with sentence order), "
+            f"{split}: {sizes} of {manifest.length} ({fill:.1f} % text, {order:.0f} % with sentence order), "
             f"{number_of(rows.dropped_tokens, 'token')} dropped"
         )

@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import hashlib
 import html
+import importlib
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from nystromformer.data.hub import corpus_rows, open_corpus
 from nystromformer.data.preprocessing.corpus import Document, Tally, cut_document, decode, documents_of
 from nystromformer.data.preprocessing.files import OpenFile, divide, find_files
 from nystromformer.data.preprocessing.pool import Made, Work
 from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name, write_shard, write_unified
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, first_line
 from nystromformer.files.reading import half_character
 
 
@@ -262,6 +264,48 @@ FORMATS = {
 """Those of the paper's corpora; another corpus' script brings its own."""
 
 
+@contextmanager
+def _loading(name: str) -> Iterator[None]:
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # the library raises whatever its network and file system layers raise
+        raise UserError(
+            f"--hub {name}: cannot be loaded: {first_line(error)}. Expected NAME or NAME:CONFIG on the Hugging Face "
+            "hub, which needs a network, or a folder with parquet or JSON lines files. Started again, the same command "
+            "continues with the remaining parts"
+        ) from error
+
+
+def _open_hub(name: str) -> tuple[Any, str]:
+    """The train split of NAME or NAME:CONFIG, an iterable of rows that is not held in memory; and a hash of its files'
+    state: the hub's revision or the times of their change.
+    """
+    path, _, config = name.partition(":")
+    with _loading(name):
+        library = importlib.import_module("datasets")  # takes seconds, and most people have files
+        for noisy in ("httpx", "huggingface_hub"):
+            logging.getLogger(noisy).setLevel(logging.ERROR)
+        builder = library.load_dataset_builder(path, config or None)
+        files = builder.config.data_files or {}
+        origins = [[str(split), list(map(str, each)), each.origin_metadata] for split, each in files.items()]
+        return builder.as_streaming_dataset(split="train"), hashlib.sha256(repr(origins).encode()).hexdigest()
+
+
+def _hub_rows(name: str, part: int, parts: int, text_field: str) -> Iterator[tuple[str, str]]:
+    """Names and texts of the rows of one of a data set's parts."""
+    with _loading(name):
+        for number, row in enumerate(_open_hub(name)[0].shard(parts, part)):
+            text, identity = row.get(text_field), row.get("id")
+            if not isinstance(text, str):
+                raise UserError(
+                    f"--hub {name}: row {number} of part {part}: expected a text in {text_field!r}, found {text!r:.60};"
+                    f" the columns are {', '.join(row)}: name the text column with --text_field"
+                )
+            yield f"{part}.{number}" if identity is None else str(identity), text
+
+
 Part = list[OpenFile] | tuple[int, int]
 """Of a corpus: some files, or a part of a data set by its number and how many there are."""
 
@@ -277,7 +321,7 @@ def unify(
     """Make a corpus' unified folder; further arguments are those of `write_unified`."""
     parts: list[Part]
     if rules.hub:
-        rows, state = open_corpus(rules.hub)
+        rows, state = _open_hub(rules.hub)
         place, parts = rules.hub, [(part, rows.num_shards) for part in range(rows.num_shards)]
     else:
         if source.resolve() == out.resolve():
@@ -299,7 +343,7 @@ def unify(
 def _make_shard(shard: Path, format: Format, rules: Rules, part: Part) -> Made:
     tally = Tally(groups={} if format.few_groups else None)
     if isinstance(part, tuple):
-        documents = format.rows(corpus_rows(str(rules.hub), *part, rules.text_field), rules, tally)
+        documents = format.rows(_hub_rows(str(rules.hub), *part, rules.text_field), rules, tally)
     else:
         documents = chain.from_iterable(format.read(file, rules, tally) for file in part)
     return write_shard(shard, documents, tally)

@@ -3,15 +3,9 @@
     <s> A </s> B </s>   whole sentences of one document; `split` is the index of B's first token
     <s> content </s>    any other row; `split` is 0: it has no sentence-order label
 
-Three choices keep the order of A and B from what is not the text (measured in data-preprocessing/README.md, "Rows"):
-
-- Rows of the first kind are padded behind their last sentence, so that no token tells where a row was cut.
-- B's first sentence is drawn among those near the middle with a chance in proportion to its length, because a row's
-  first sentence is long as well: it is the one that did not fit into the row before.
-- What is left of a document besides its rows is taken from both of its ends, by a random share each, because a
-  document's first sentence tells the order of 8 of 10 rows that it opens.
-
-Left pieces are packed across documents into rows of the second kind, which are full and may tear sentences.
+Only the text may tell the order of A and B (data-preprocessing/README.md, "Rows"): such rows are padded behind their
+last sentence; B's first sentence is drawn near the middle by its length; what a document's rows leave over is taken
+from both of its ends. These pieces are packed across documents into rows of the second kind.
 
 Shapes: R rows, N tokens of a row, T tokens of a document, S sentences.
 """
@@ -30,10 +24,7 @@ _CUT_STREAM = 6
 
 
 class Packer:
-    """Cuts documents into rows, one document at a time; holds less than a row between documents.
-
-    How a row is cut depends on the documents and their order alone.
-    """
+    """Cuts documents into rows, by the documents and their order alone; holds less than a row between documents."""
 
     def __init__(self, length: int, special: SpecialTokens) -> None:
         assert length >= MIN_LENGTH, "room for two sentences"
@@ -59,14 +50,11 @@ class Packer:
         }
 
     def add(self, tokens_T: NDArray[np.int32], sentence_starts: NDArray[np.int64]) -> tuple[np.ndarray, np.ndarray]:
-        """Cut a document into rows, and what was left of it and those before, where that fills rows.
+        """Cut a document into rows, and what was left of it and those before, where that fills rows: (R, N) and splits
+        (R,). An empty document is ignored.
 
         Args:
-            tokens_T: token ids of the document; an empty one is ignored.
             sentence_starts: indices into `tokens_T` at which a sentence begins, ascending, the first one 0.
-
-        Returns:
-            rows (R, N) int32 and splits (R,) int32.
         """
         rows: list[np.ndarray] = []
         splits: list[int] = []

@@ -15,8 +15,7 @@ from nystromformer.config import ExperimentConfig, experiment_config
 from nystromformer.config.attention_text import parse_attention
 from nystromformer.config.overrides import apply_overrides
 from nystromformer.data.dataset import TOKENIZER_FOLDER
-from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
-from nystromformer.data.tokenizer import save_tokenizer, sha256_as_saved
+from nystromformer.data.tokenizer import read_tokenizer, save_tokenizer, sha256_as_saved
 from nystromformer.errors import UserError, first_line
 from nystromformer.files.writing import write_json
 from nystromformer.interop.experiments.folders import check_free, write_folder

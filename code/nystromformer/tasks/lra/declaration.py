@@ -50,7 +50,7 @@ def _name(choices: Mapping[str, Any]) -> str:
 
 def _open(choices: Mapping[str, Any], source: Path) -> Any:
     from nystromformer.config.ranges import MOST
-    from nystromformer.tasks.lra.pixels import open_arena
+    from nystromformer.tasks.lra.task import open_arena
 
     return open_arena(choices["task"], source, MOST, TRACKS[choices["track"]])
 

@@ -1,8 +1,6 @@
-"""ListOps: nested lists of digits under operators, each the result of which is a digit (Nangia and Bowman 2018), drawn
-with the Long Range Arena's distribution (Tay et al. 2021).
-
-An expression is a row of tokens: `[MAX 2 9 [MIN 4 7 ] 0 ]` is 9. The Long Range Arena's files have also brackets that
-group an operator with its values one by one; its loader leaves them out, and so 15 kinds of token are left.
+"""ListOps: nested lists of digits under operators, of which each gives a digit (Nangia and Bowman 2018), drawn with the
+Long Range Arena's distribution (Tay et al. 2021): `[MAX 2 9 [MIN 4 7 ] 0 ]` is 9. Its files have also brackets that
+group; its loader leaves them out, and so 15 kinds of token are left.
 """
 
 from __future__ import annotations
@@ -17,8 +15,7 @@ from typing import Annotated
 import typer
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.lra.prepare import prepare_drawn
-from nystromformer.tasks.lra.store import Stored, TaskData
+from nystromformer.tasks.lra.store import Stored, TaskData, prepare_drawn
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 """Smallest, largest, the median rounded down, the sum modulo ten."""
@@ -55,12 +52,6 @@ class Expressions:
     most_values: Annotated[
         int, typer.Option("--most_values", min=2, max=1000, help="Largest number of values of a list.")
     ] = 10
-
-    def of(self, split: str) -> Expressions:
-        """What the expressions of a split have."""
-        if split != "train" or self.train_longer_than is None:
-            return self
-        return replace(self, longer_than=self.train_longer_than)
 
 
 class _TooLong(Exception):
@@ -112,11 +103,7 @@ def apply(operator: int, values: Sequence[int]) -> int:
 
 
 def parse(text: str) -> bytes:
-    """The tokens of an expression as the Long Range Arena's files write it, without the brackets that group.
-
-    Raises:
-        ValueError: a token that there is not.
-    """
+    """The tokens of an expression as the Long Range Arena's files write it, without the brackets that group."""
     try:
         return bytes(_NUMBERS[word] for word in text.split() if word not in ("(", ")"))
     except KeyError as error:
@@ -134,4 +121,6 @@ def draw_listops(folder: Path, wanted: Expressions, sizes: Mapping[str, int], se
 
 def draw_example(wanted: Expressions, seed: int, split: str, number: int, attempt: int) -> tuple[bytes, int]:
     """Tokens and value of an expression of a split."""
-    return draw(random.Random(f"listops {seed} {split} {number} {attempt}"), wanted.of(split))
+    if split == "train" and wanted.train_longer_than is not None:
+        wanted = replace(wanted, longer_than=wanted.train_longer_than)
+    return draw(random.Random(f"listops {seed} {split} {number} {attempt}"), wanted)

@@ -1,8 +1,5 @@
 """Pathfinder: are two marks at the ends of one dashed path, or of two (Linsley et al. 2018), drawn with the parameters
-of the Long Range Arena.
-
-Two paths of dashes (paddles) grow side by side, alternately; short paths distract. One mark is at the first end of one
-of the two long ones, the other at the last end of the same one or of the other. Geometry is continuous here, where the
+of the Long Range Arena; two paths grow side by side, and short ones distract. Geometry is continuous here, where the
 original searches pixels; what a path may cross or touch, how it turns and how bright it is, are its rules.
 
 Shapes: P dashes, C candidates, N pixels of a side. A dash is (y, x) of its two ends: (2, 2).
@@ -22,8 +19,7 @@ from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
 from nystromformer.tasks.lra.declaration import PATH
-from nystromformer.tasks.lra.prepare import compare_sizes, prepare_drawn
-from nystromformer.tasks.lra.store import Stored, TaskData
+from nystromformer.tasks.lra.store import Stored, TaskData, compare_sizes, prepare_drawn
 
 Floats = NDArray[np.float64]
 
@@ -47,6 +43,7 @@ class Style:
     margins: of which each picture has one: two dashes that follow each other are twice as far apart.
     contrasts: of the long paths, the distractors and the marks; the brightest pixel of a picture becomes 255.
     continuity: the probability of a turn by an angle a falls with cos²(continuity · a).
+    contour, distractor: dashes of a long path and of a distractor; distractor_dashes: of all of these, at most.
     """
 
     size: int
@@ -59,11 +56,8 @@ class Style:
     continuity: float
     contrasts: tuple[float, float, float]
     contour: int = 14
-    """Dashes of a long path."""
     distractor_dashes: int = 0
-    """Of all distractors together, at most."""
     distractor: int = 4
-    """Dashes of one."""
 
     @property
     def distractors(self) -> int:
@@ -90,14 +84,12 @@ def find_style(size: int, contour: int = 14, distractors: bool = True) -> Style:
 
 @dataclass(frozen=True)
 class Drawing:
-    """The geometry of a picture."""
+    """The geometry of a picture; marked are the path whose first end has a mark, and the one whose last end has one."""
 
     margin: int
     paths: list[list[Floats]]
-    """The two long ones."""
     distractors: list[list[Floats]]
     marked: tuple[int, int]
-    """The path whose first end has a mark, and the one whose last end has one."""
 
     @property
     def label(self) -> int:

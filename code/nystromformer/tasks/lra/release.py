@@ -20,8 +20,17 @@ from nystromformer.errors import UserError
 from nystromformer.files.parts import Parts
 from nystromformer.tasks.lra.listops import LISTOPS, parse
 from nystromformer.tasks.lra.pathfinder import PATHFINDER, find_style
-from nystromformer.tasks.lra.prepare import carve, compare_sizes, write_data
-from nystromformer.tasks.lra.store import SPLITS, Example, SplitFacts, Stored, TaskData, write_split
+from nystromformer.tasks.lra.store import (
+    SPLITS,
+    Example,
+    SplitFacts,
+    Stored,
+    TaskData,
+    carve,
+    compare_sizes,
+    write_data,
+    write_split,
+)
 from nystromformer.wording import number_of
 
 _RELEASE = "lra_release"

@@ -1,7 +1,5 @@
-"""The strongest simple rules of each task of the Long Range Arena: the scale that its scores are read against.
-
-Each rule is fitted on the training examples; where it has variants, the validation examples choose one. They see what
-the models see: the same examples, cut to the same length.
+"""The strongest simple rules of each task of the Long Range Arena, the scale that its scores are read against. They are
+fitted on training examples, as the models see them; where a rule has variants, validation chooses one.
 
 Shapes: n examples, P pixels, F features.
 """
@@ -130,9 +128,8 @@ class Table:
 
 
 def _read_outermost(tokens: Iterable[int]) -> tuple[int | None, int | None, tuple[int, ...]]:
-    """Of the outermost list of an expression or of its beginning, with brackets that group or without: its operator, by
-    its place in OPERATORS, None of a digit alone; what it makes of the digits that the list holds directly; and the
-    operators of the lists that it holds directly.
+    """Of the outermost list of an expression or of its beginning: its operator, by its place in OPERATORS, None of a
+    digit alone; what it makes of the digits that the list holds directly; and the operators of the lists in it.
     """
     digits, operators, depth = list[int](), list[int](), 0
     for token in tokens:

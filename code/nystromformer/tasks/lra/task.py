@@ -1,6 +1,7 @@
-"""A task of the Long Range Arena as the training machinery sees it: from initial weights, on prepared data.
+"""The tasks of the Long Range Arena as the training machinery sees them: from initial weights, on prepared data; and
+which pixels of a Pathfinder picture are on the marked path: a label of each token, to measure IoU by.
 
-Shapes: B rows, I examples of a batch, C classes.
+Shapes: B rows, I examples of a batch, N pixels, C classes, n examples of a split.
 """
 
 import logging
@@ -16,16 +17,17 @@ from torch import Tensor, nn
 
 from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
-from nystromformer.model import SequenceModel
+from nystromformer.model import SequenceModel, TokenClassificationModel
 from nystromformer.runs.figures import Spread
+from nystromformer.runs.objective import ObjectiveSettings
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples, Ints
+from nystromformer.tasks.finetuning.objective import choose_threshold, measure
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.predictions import write_rows
-from nystromformer.tasks.finetuning.target import Classes, Target
+from nystromformer.tasks.finetuning.target import Classes, Target, TokenLabels
 from nystromformer.tasks.lra.declaration import MASK_RATES, PATH, TASK, TRACKS, Track
-from nystromformer.tasks.lra.examples import StoredExamples
-from nystromformer.tasks.lra.noise import mask_tokens, move_pictures
+from nystromformer.tasks.lra.examples import PathExamples, StoredExamples, mask_tokens, move_pictures
 from nystromformer.tasks.lra.store import open_stored
 from nystromformer.wording import number_of
 
@@ -34,6 +36,9 @@ logger = logging.getLogger(__name__)
 PICTURES = ("image", "pathfinder")
 _NO_TOKENS = 2
 """Kinds of token beside the data's: padding, and the mask of those that are to be guessed."""
+_IOU = ObjectiveSettings("iou", "cross_entropy")
+_RULE_EXAMPLES = 1000
+"""Training pictures that the rule of brightness is fitted to."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +118,6 @@ class Arena(Definition):
         if len(train) < count:
             warnings.append(f"trained on {len(train):,} of the {count:,} examples (--train_rows)")
         notes = [_describe(train), _describe(validation)]
-        if cut := sum(each.cut for each in facts.values()):
-            notes.append(
-                f"{self.folder}: {number_of(cut, 'sequence')} lost the end when the data were prepared (--length)"
-            )
         if len(validation) < whole:
             notes.append(
                 f"validated on {len(validation):,} of the {whole:,} examples of {validation.name} "
@@ -149,14 +150,17 @@ class Arena(Definition):
     def write(
         self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
     ) -> dict[str, float]:
-        """`validation.tsv` and `test.tsv`: an example's number, label and prediction."""
-        tested = cast(StoredExamples, test["test"])
-        validated = cast(StoredExamples, splits.validation[""])
-        for name, key, examples in (("validation", "", validated), ("test", "test", tested)):
-            columns = (examples.numbers, examples.labels, scores[key].argmax(-1).numpy())
-            rows = [list(map(str, row)) for row in zip(*(column.tolist() for column in columns), strict=True)]
-            write_rows(folder / f"{name}.tsv", ("number", "label", "prediction"), rows)
-        return self.metrics(scores["test"], torch.from_numpy(tested.labels))
+        """`validation.tsv` and `test.tsv`: an example's number, and what `columns` gives."""
+        for name, key, examples in (("validation", "", splits.validation[""]), ("test", "test", test["test"])):
+            known = cast(StoredExamples, examples)
+            columns = {"number": known.numbers.tolist(), **self.columns(known, scores[key])}
+            rows = [list(map(str, row)) for row in zip(*columns.values(), strict=True)]
+            write_rows(folder / f"{name}.tsv", tuple(columns), rows)
+        return self.metrics(scores["test"], torch.from_numpy(test["test"].labels))
+
+    def columns(self, examples: StoredExamples, scores: Tensor) -> dict[str, list[Any]]:
+        """What prediction files show."""
+        return {"label": examples.labels.tolist(), "prediction": scores.argmax(-1).tolist()}
 
     def _examples(self, split: str, loading: Loading, most: int | None = None) -> StoredExamples:
         """Of a split, at most so many, drawn once and for all."""
@@ -172,3 +176,55 @@ def _describe(examples: StoredExamples) -> str:
         f"{examples.name}: {number_of(len(examples), 'example')} of {lengths.min():,} to {lengths.max():,} tokens "
         f"(median {int(np.median(lengths)):,}), {cut if examples.truncated else 'none cut'}"
     )
+
+
+class PathPixels(TokenLabels):
+    """Whether each pixel is on the marked path."""
+
+    def build(self, config: ModelConfig) -> nn.Module:
+        return TokenClassificationModel(config, 1)
+
+    def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        logits_BN1: Tensor = model(batch["tokens_BN"], batch["mask_BN"])
+        return logits_BN1[:, : batch["labels"].shape[1], 0].float()
+
+
+@dataclass
+class PathArena(Arena):
+    """The task."""
+
+    main_metric = "iou"
+    examples: ClassVar[type[StoredExamples]] = PathExamples
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.target = PathPixels()
+
+    def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
+        """IoU, the mean of that of both classes, over the pixels of all pictures together."""
+        return measure(_IOU, scores_NC.flatten().numpy(), labels_N.flatten().numpy(), 0.0)
+
+    def rules(self, splits: Splits, compared: Mapping[str, Examples]) -> dict[str, dict[str, Spread]]:
+        """No pixel; and those that are brighter than the best threshold on training pictures."""
+
+        def flat(examples: Examples, most: int | None = None) -> tuple[Any, Any]:
+            known = cast(PathExamples, examples)
+            return known.pixels_nN[:most].ravel().astype(float), known.labels[:most].ravel()
+
+        limits = {"no pixel": np.inf, "bright pixels": choose_threshold(_IOU, *flat(splits.train, _RULE_EXAMPLES))}
+        return {
+            name: {
+                f"iou{ending}": Spread(measure(_IOU, *flat(examples), limit)["iou"], None)
+                for ending, examples in compared.items()
+            }
+            for name, limit in limits.items()
+        }
+
+    def columns(self, examples: StoredExamples, scores: Tensor) -> dict[str, list[Any]]:
+        both = zip(scores.numpy(), examples.labels, strict=True)
+        return {"iou": [f"{measure(_IOU, one, labels, 0.0)['iou']:.6f}" for one, labels in both]}
+
+
+def open_arena(task: str, folder: Path, most_validated: int, track: Track = TRACKS["paper"]) -> Arena:
+    """A task by its name; arguments as of Arena."""
+    return (PathArena if task == PATH else Arena)(task, folder, most_validated, track)

@@ -5,12 +5,11 @@ Shapes: n clients.
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
@@ -20,8 +19,8 @@ from nystromformer.files.parts import WHOLE, open_parts
 from nystromformer.files.writing import NewFile, check_new_file
 from nystromformer.runs.record import Run
 from nystromformer.tasks.finetuning.plan import fit_to_budget
-from nystromformer.tasks.transactions.examples import ClientExamples, Labels
 from nystromformer.tasks.transactions.store import open_stored
+from nystromformer.tasks.transactions.task import ClientExamples, Labels
 from nystromformer.training import choose_device
 from nystromformer.training.checkpoint import epoch_name, load_weights, read_checkpoint
 from nystromformer.wording import number_of
@@ -71,13 +70,10 @@ def predict_clients(run: Run, data: Path, out: Path, device_name: str) -> None:
                 batch = {name: value.to(device.device) for name, value in rows.batch(part, pad_to).items()}
                 scores = target.scores(model, batch)
                 found[part] = scores.double().softmax(1)[:, 1].float().cpu().numpy()
-        text = io.StringIO()
-        told = [f"{chance:.9f}" for chance in found.tolist()]
-        writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
-        writer.writerows(zip([names[client] for client in clients], told, strict=True))
-        return text.getvalue().encode()
+        table = pd.DataFrame({"client": rows.names(), "probability": [f"{chance:.9f}" for chance in found.tolist()]})
+        return table.to_csv(header=False, index=False, sep=delimiter, lineterminator="\n").encode()
 
-    everyone, names = np.arange(len(stored.ends)), stored.names()
+    everyone = np.arange(len(stored.ends))
     facts = {
         "clients": {kind: stamp.sha256 for kind, stamp in stored.manifest.files.items()},
         "weights": content["sha256"],
