@@ -71,7 +71,8 @@ def predict_clients(run: Run, data: Path, out: Path, device_name: str) -> None:
                 scores = target.scores(model, batch)
                 found[part] = scores.double().softmax(1)[:, 1].float().cpu().numpy()
         table = pd.DataFrame({"client": rows.names(), "probability": [f"{chance:.9f}" for chance in found.tolist()]})
-        return table.to_csv(header=False, index=False, sep=delimiter, lineterminator="\n").encode()
+        text: str = table.to_csv(header=False, index=False, sep=delimiter, lineterminator="\n")
+        return text.encode()
 
     everyone = np.arange(len(stored.ends))
     facts = {
