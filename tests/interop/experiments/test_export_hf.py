@@ -21,7 +21,6 @@ from nystromformer.interop.experiments.import_model import import_model
 from nystromformer.interop.experiments.open_model import open_model
 from nystromformer.interop.experiments.settings import ImportSettings
 from nystromformer.prediction.predictor import Predictor
-from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.training.checkpoint import read_checkpoint
 
@@ -158,7 +157,7 @@ def test_a_finetuned_run(tmp_path: Path, dataset_folder: Path, kind: str, case: 
 def test_windows_are_not_part_of_an_exported_form(tmp_path: Path, dataset_folder: Path) -> None:
     made = pretrained(tmp_path / "ours", dataset_folder)
     task = of_table(tmp_path, [(text, "12"[n % 2]) for n, (text, _) in enumerate(made_rows(24))])
-    in_windows = Documents(replace(task.question, cut=Cut("windows")))
+    in_windows = Documents(replace(task.question, cut="windows"))
     (result,) = finetune(made, in_windows, epoch=1, length=16).results
     said = export_model(result.folder, "best", "hf", tmp_path / "hf")
     sentence = "over a longer text's windows; this form reads only a text's first tokens, 16 at most."

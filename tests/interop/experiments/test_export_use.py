@@ -77,7 +77,7 @@ def test_what_transformers_asks_of_every_model(handed_on: Path, behaviour: str, 
         theirs.resize_token_embeddings(size - 5)
         ids = options["input_ids"].clamp(max=size - 6)
         assert theirs(**options | {"input_ids": ids}).logits.isfinite().all()
-        theirs.set_input_embeddings(torch.nn.Embedding(size, theirs.config.embedding_size))
+        theirs.set_input_embeddings(torch.nn.Embedding(size, theirs.config.embedding_dim))
     elif behaviour == "checkpointing":
         gradients = []
         for checkpoints in (False, True):

@@ -10,6 +10,7 @@ from torch import Tensor
 from nystromformer.attention.swapped import own_keys_refused
 from nystromformer.config import NystromConfig, SoftmaxConfig
 from nystromformer.config.attention import AttentionConfig
+from nystromformer.config.network import LAYER_DEFAULTS, NO_EFFECT
 from nystromformer.data.tokenizer import row_form, special_names
 from nystromformer.errors import UserError
 from nystromformer.files.writing import NewFile, write_json, write_text
@@ -136,8 +137,8 @@ def lay_out(opened: Opened, for_sentences: bool = False) -> Layout:
             "AutoConfig": f"{module}.NystromEncoderConfig",
             **{f"Auto{'' if each == 'Model' else 'Model'}{each}": f"{module}.{OWN.title}{each}" for each in heads},
         },
-        **{theirs: getattr(config, ours) for ours, theirs in OWN.settings.items()},
-        "attentions": [
+        **config.model_dump(mode="json", exclude={*NO_EFFECT, *LAYER_DEFAULTS, "mixed_precision", "depth_scaled_init"}),
+        "attn_type": [
             each.model_dump(mode="json", include=_KEYS_IN_FILE if _is_in_file(each) else None)
             for each in config.attentions
         ],

@@ -10,7 +10,7 @@ Shapes: B batch, H heads, N tokens, M landmarks, D head dim, E width, V vocabula
 """
 
 import importlib
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -22,9 +22,15 @@ from transformers.utils import can_return_tuple
 
 
 class NystromEncoderConfig(PretrainedConfig):
-    """What config.json says, all of it; `attentions` has an object for each layer."""
+    """What config.json says, all of it, in this project's words; `attn_type` has an object for each layer."""
 
     model_type = "nystrom_encoder"
+    attribute_map: ClassVar[dict[str, str]] = {
+        "hidden_size": "transformer_dim",
+        "num_hidden_layers": "num_layers",
+        "num_attention_heads": "num_head",
+        "max_position_embeddings": "max_seq_len",
+    }
 
 
 def activation(name: str, x: Tensor) -> Tensor:
@@ -40,23 +46,23 @@ def norm(config: NystromEncoderConfig, width: int) -> nn.Module:
 class Embeddings(nn.Module):
     def __init__(self, config: NystromEncoderConfig) -> None:
         super().__init__()
-        self.config, width, out = config, config.embedding_size, config.hidden_size
+        self.config, width, out = config, config.embedding_dim, config.transformer_dim
         self.word = nn.Embedding(config.vocab_size, width)
         if config.positions == "learned":
-            self.position = nn.Embedding(config.max_position_embeddings + config.position_offset, width)
-        self.sentence_type = nn.Embedding(config.type_vocab_size, width)
+            self.position = nn.Embedding(config.max_seq_len + config.position_offset, width)
+        self.sentence_type = nn.Embedding(config.num_sen_type, width)
         self.projection = nn.Identity() if width == out else nn.Linear(width, out, config.bias)
         self.norm = norm(config, out) if config.embedding_norm else nn.Identity()
 
     def forward(self, x: Tensor, types_BN: Tensor | None) -> Tensor:
-        N, most, offset = x.shape[1], self.config.max_position_embeddings, self.config.position_offset
+        N, most, offset = x.shape[1], self.config.max_seq_len, self.config.position_offset
         if most < N:
-            raise ValueError(f"expected at most max_position_embeddings = {most} tokens, found {N}")
+            raise ValueError(f"expected at most max_seq_len = {most} tokens, found {N}")
         if self.config.positions == "learned":
             x = x + self.position.weight[offset : offset + N]
         # Tokenizers tell two sentences apart; a model with one type of them does not.
         types_BN = torch.zeros(x.shape[:2], dtype=torch.int64, device=x.device) if types_BN is None else types_BN
-        x = x + self.sentence_type(types_BN.clamp(max=self.config.type_vocab_size - 1))
+        x = x + self.sentence_type(types_BN.clamp(max=self.config.num_sen_type - 1))
         return self.norm(self.projection(x))
 
 
@@ -65,7 +71,7 @@ class Core(nn.Module):
 
     def __init__(self, config: NystromEncoderConfig, spec: dict[str, Any]) -> None:
         super().__init__()
-        self.spec, H, taps = spec, config.num_attention_heads, spec.get("conv_kernel_size")
+        self.spec, H, taps = spec, config.num_head, spec.get("conv_kernel_size")
         self.skip = nn.Conv2d(H, H, (taps, 1), padding=(taps // 2, 0), groups=H, bias=False) if taps else None
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor) -> Tensor:
@@ -113,8 +119,8 @@ class Core(nn.Module):
 
 def packaged(config: NystromEncoderConfig, spec: dict[str, Any]) -> nn.Module:
     """An attention of the package nystromformer, by its name and parameters."""
-    H = config.num_attention_heads
-    sizes = {"num_heads": H, "head_dim": config.hidden_size // H, "max_length": config.max_position_embeddings}
+    H = config.num_head
+    sizes = {"num_heads": H, "head_dim": config.transformer_dim // H, "max_length": config.max_seq_len}
     try:
         return importlib.import_module("nystromformer.attention").create_attention(**spec, **sizes)
     except ModuleNotFoundError as error:
@@ -124,14 +130,14 @@ def packaged(config: NystromEncoderConfig, spec: dict[str, Any]) -> nn.Module:
 class Attention(nn.Module):
     def __init__(self, config: NystromEncoderConfig, spec: dict[str, Any], theta: float) -> None:
         super().__init__()
-        self.config, self.theta, E = config, theta, config.hidden_size
+        self.config, self.theta, E = config, theta, config.transformer_dim
         is_here = spec["name"] in ("nystrom", "softmax") and len(spec) <= 3  # of others all parameters are given
         self.core = (Core if is_here else packaged)(config, spec)
         self.query, self.key, self.value, self.output = (nn.Linear(E, E, config.bias) for _ in range(4))
 
     def forward(self, x: Tensor, keep_BN: Tensor) -> Tensor:
         q, k, v = (
-            part(x).unflatten(2, (self.config.num_attention_heads, -1)).transpose(1, 2)
+            part(x).unflatten(2, (self.config.num_head, -1)).transpose(1, 2)
             for part in (self.query, self.key, self.value)
         )
         if self.config.positions == "rotary":
@@ -153,10 +159,10 @@ class Layer(GradientCheckpointingLayer):
     def __init__(self, config: NystromEncoderConfig, number: int) -> None:
         super().__init__()
         self.before, self.gated = config.norm == "pre", config.feed_forward == "glu"
-        is_local = config.rotary_theta_local is not None and config.local_layers[number]
-        theta = config.rotary_theta_local if is_local else config.rotary_theta
-        self.hidden_act, self.attention = config.hidden_act, Attention(config, config.attentions[number], theta)
-        E, hidden, bias = config.hidden_size, config.intermediate_size, config.bias
+        is_local = config.rope_theta_local is not None and config.local_layers[number]
+        theta = config.rope_theta_local if is_local else config.rope_theta
+        self.activation, self.attention = config.activation, Attention(config, config.attn_type[number], theta)
+        E, hidden, bias = config.transformer_dim, config.transformer_hidden_dim, config.bias
         up = nn.Linear(E, 2 * hidden if self.gated else hidden, bias)
         self.feed_forward = nn.ModuleDict({"up": up, "down": nn.Linear(hidden, E, bias)})
         self.attention_norm = nn.Identity() if number == 0 and config.skip_first_prenorm else norm(config, E)
@@ -173,7 +179,7 @@ class Layer(GradientCheckpointingLayer):
         hidden, factor = self.feed_forward["up"](x), 1.0
         if self.gated:
             hidden, factor = hidden.chunk(2, dim=-1)
-        return self.feed_forward["down"](activation(self.hidden_act, hidden) * factor)
+        return self.feed_forward["down"](activation(self.activation, hidden) * factor)
 
 
 class MaskedLMHead(nn.Module):
@@ -181,13 +187,13 @@ class MaskedLMHead(nn.Module):
         super().__init__()
         self.config = config
         if config.head_transform:
-            self.transform = nn.Linear(config.hidden_size, config.embedding_size, config.bias)
-            self.norm = norm(config, config.embedding_size)
+            self.transform = nn.Linear(config.transformer_dim, config.embedding_dim, config.bias)
+            self.norm = norm(config, config.embedding_dim)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, x: Tensor, word_VE: Tensor) -> Tensor:
         if self.config.head_transform:
-            x = self.norm(activation(self.config.hidden_act, self.transform(x)))
+            x = self.norm(activation(self.config.activation, self.transform(x)))
         return F.linear(x, word_VE, self.bias)
 
 
@@ -212,8 +218,8 @@ class NystromEncoderModel(NystromEncoderPreTrainedModel):
     def __init__(self, config: NystromEncoderConfig) -> None:
         super().__init__(config)
         self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(Layer(config, number) for number in range(len(config.attentions)))
-        self.final_norm = norm(config, config.hidden_size) if config.norm == "pre" else nn.Identity()
+        self.layers = nn.ModuleList(Layer(config, number) for number in range(len(config.attn_type)))
+        self.final_norm = norm(config, config.transformer_dim) if config.norm == "pre" else nn.Identity()
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -266,7 +272,7 @@ class NystromEncoderForMaskedLM(NystromEncoderPreTrainedModel):
 class NystromEncoderForSequenceClassification(NystromEncoderPreTrainedModel):
     def __init__(self, config: NystromEncoderConfig) -> None:
         super().__init__(config)
-        self.encoder, E = NystromEncoderModel(config), config.hidden_size
+        self.encoder, E = NystromEncoderModel(config), config.transformer_dim
         self.head = nn.ModuleDict({"dense": nn.Linear(E, E), "classifier": nn.Linear(E, config.num_labels)})
         self.post_init()
 

@@ -66,11 +66,9 @@ ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_tanh": "gelu_tanh",
     "silu": "silu",
 }
-"""transformers' names of activations, and those of exported code, by this project's. Those of one form of GELU differ
-in how they compute it."""
+"""transformers' names of activations, and this project's. Those of one form of GELU differ in how they compute it."""
 _THEIR_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu"}
 _WORDS, _POSITIONS, _TYPES = (f"encoder.embeddings.{each}.weight" for each in ("word", "position", "sentence_type"))
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -227,27 +225,16 @@ MODERNBERT = Format(
     inner=("",),
 )
 """Once `completed` has cut its one map of queries, keys and values into three. It has no types of sentences."""
-_SAME_KEYS = (
-    *("norm", "norm_type", "skip_first_prenorm", "feed_forward", "bias", "head_transform"),
-    *("embedding_norm", "positions", "position_offset", "pooling"),
-)
 OWN = Format(
     "nystrom_encoder",
     "NystromEncoder",
     prefix="encoder.",
     modules={"encoder": "encoder", "mlm": "mlm"},
-    settings=_BERT_SETTINGS
-    | {
-        "embedding_dim": "embedding_size",
-        "rope_theta": "rotary_theta",
-        "rope_theta_local": "rotary_theta_local",
-        "attn_type": "attentions",
-        **{key: key for key in _SAME_KEYS},
-    },
-    fixed={"reversible": False},
+    settings={},
+    fixed={},
     inner=("",),
 )
-"""What this project exports with a file of code."""
+"""What this project exports with a file of code, whose config.json has the keys of the section "model"."""
 AUTHORS = Format(
     "authors",
     "",
@@ -275,10 +262,10 @@ def read_network(
             any length and any padding.
 
     Raises:
-        UserError: keys are missing, or landmarks that do not fit the length.
+        UserError: landmarks that do not fit the length.
     """
-    if missing := [theirs for theirs in form.settings.values() if theirs not in full]:
-        raise UserError(f"{path}: expected what this project exports, found no {', '.join(missing)}")
+    if form is OWN:
+        return {key: value for key, value in full.items() if key in ModelConfig.model_fields}, []
     section: dict[str, Any] = {ours: full[theirs] for ours, theirs in form.settings.items()}
     section["activation"] = ACTIVATIONS.get(section["activation"], section["activation"])
     section |= {"head_dim": section["transformer_dim"] // max(1, section["num_head"]), **form.fixed}
@@ -298,7 +285,7 @@ def read_network(
             "embedding_dropout_prob": float(full["embedding_dropout"]),
             "attention_dropout_prob": float(full["attention_dropout"]),
         }
-    elif form is not OWN:
+    else:
         offset = full["pad_token_id"] + 1 if form is ROBERTA else 0
         section |= {"position_offset": offset, "attn_type": "softmax"}
         section["max_seq_len"] -= offset
