@@ -66,8 +66,7 @@ def transfer_weights(
 
     Args:
         initial: the model's state dict; of what the source has not, the values that are taken.
-        config: the section "model" of its config.json, as plain data with all defaults.
-        source, source_config: the same of the source.
+        config, source_config: the sections "model", as plain data with all defaults.
         resize: what may change its size. "lossless": what leaves input that both models take the same output; "lossy":
             convolution kernels may lose taps too, and positions be interpolated.
         way: how a longer table of positions is filled, see `fit_positions`.

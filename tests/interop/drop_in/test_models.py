@@ -111,17 +111,6 @@ def test_it_is_traced_planned_and_copied(attention: str) -> None:
         assert build("bert", attention).to("meta")(**on_meta).last_hidden_state.shape == (3, 40, 32)
 
 
-def test_a_methods_random_numbers_leave_the_callers_alone() -> None:
-    inputs, _ = batch("bert")
-    register("performer", name="performer-fresh", num_features=24)
-    model = build("bert", "performer-fresh")
-    torch.manual_seed(5)
-    hidden(model, inputs)
-    drawn = torch.rand(3)
-    torch.manual_seed(5)
-    assert torch.equal(torch.rand(3), drawn)
-
-
 def test_windows_keep_their_own_attention() -> None:
     inputs, _ = batch("modernbert", length=40)
     assert list(check(build("modernbert", "nystrom"), inputs)) == ["layers.0.attn", "layers.3.attn"]

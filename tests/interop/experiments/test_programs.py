@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from exported import MADE, experiment, of_table
-from finetuning import finetune, made_rows, pretrained
+from exported import MADE, experiment
+from finetuning import pretrained
 from small import LENGTH, ROOT, run_here
 from torch import Tensor
 
@@ -61,14 +61,6 @@ def test_onnx(tmp_path: Path, dataset_folder: Path, case: str) -> None:
             programs._in_onnxruntime(path)(longer)
     names = sorted(each.name for each in (tmp_path / "onnx").iterdir())
     assert names == ["about.json", ONNX_FILE, "tokenizer.json", "tokenizer_config.json"]
-
-
-@pytest.mark.slow
-def test_a_classification_in_onnx(tmp_path: Path, dataset_folder: Path) -> None:
-    made = pretrained(tmp_path / "ours", dataset_folder, **MADE["softmax"] | ONE_LAYER)
-    (run,) = finetune(made, of_table(tmp_path, made_rows(24)), epoch=1).results
-    export_model(run.folder, "last", "onnx", tmp_path / "onnx")
-    assert_serves_all(open_model(run.folder), programs._in_onnxruntime(tmp_path / "onnx" / ONNX_FILE))
 
 
 def test_a_program(tmp_path: Path, dataset_folder: Path) -> None:

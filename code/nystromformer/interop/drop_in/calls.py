@@ -107,20 +107,19 @@ class DropIn:
             query, key, value: (B, H, N, D); of grouped heads fewer of keys and values.
             attention_mask: from `mask`; or of the model's own, bool or additive, (B, 1, 1, N).
             scaling: what the scores are multiplied by; None: 1/√D.
-            sliding_window: where there is one, the layer keeps its own attention: sdpa.
         """
         where = type(module).__name__
         if is_causal is None:
             is_causal = getattr(module, "is_causal", getattr(module, "is_decoder", False))
         if is_causal:
             self._refuse(where, "it is causal, and no landmark can hide what follows from a token")
-        if sliding_window is not None:
+        if sliding_window is not None:  # the layer keeps its own attention
             if attention_mask is not None and attention_mask.ndim == 2:
                 attention_mask = attention_mask[:, None, None]
             options = {"is_causal": False, "sliding_window": sliding_window, **others}
             own, _ = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
             return own, None
-        self._check(where, module, query, key, value, others)
+        self._check(where, module, query, key, others)
         if dropout > 0 and self.attention_dropout == "refuse":
             self._refuse(
                 where,
@@ -140,9 +139,7 @@ class DropIn:
             observe(Call(module, query, key, value, mask, out))
         return out.transpose(1, 2).contiguous(), None
 
-    def _check(
-        self, where: str, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, others: dict[str, Any]
-    ) -> None:
+    def _check(self, where: str, module: nn.Module, query: Tensor, key: Tensor, others: dict[str, Any]) -> None:
         for name, found in others.items():
             if found is not None and found is not False and name not in _HARMLESS:
                 self._refuse(where, f"it passes {name}, which may change scores of pairs of tokens that are not formed")
@@ -155,9 +152,6 @@ class DropIn:
                 f"{query.shape[2]} queries meet {key.shape[2]} keys of other tokens: cross-attention, or a decoder "
                 "with a cache",
             )
-        if value.shape[3] != query.shape[3]:
-            found = f"{value.shape[3]} and {query.shape[3]}"
-            self._refuse(where, f"its values and queries differ in their dimensions, {found}")
 
     def _refuse(self, where: str, reason: str) -> NoReturn:
         raise ValueError(f'{where} cannot run attn_implementation="{self.name}": {reason}')

@@ -60,17 +60,8 @@ RECORD = "conversion.json"
 def convert_model(
     source: Path, dest: Path, asked: Conversion, device_name: str, command: str
 ) -> tuple[str, Signals | None]:
-    """Convert; returns what to say, and the signal that stopped it, if one did.
-
-    Args:
-        dest: the experiment folder to make, which appears when all is done; until then there is `DEST.conversion`, from
-            which the same command continues.
-        command: what repeats it.
-
-    Raises:
-        UserError: a source, an attention or a text that does not fit; a folder that is not empty; an unfinished
-            conversion with other settings beside it.
-    """
+    """Convert; returns what to say, and the signal that stopped it. DEST appears when all is done; until then there
+    is `DEST.conversion`, from which the same command continues."""
     check_free(dest)
     with tempfile.TemporaryDirectory() as scratch:
         original = _open_original(source, Path(scratch) / "source")

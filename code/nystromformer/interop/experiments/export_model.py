@@ -49,12 +49,7 @@ class Layout(NamedTuple):
 
 
 def export_model(folder: Path, checkpoint: str | None = None, form: str = "hf", out: Path | None = None) -> str:
-    """Write it; returns what to say.
-
-    Raises:
-        UserError: an unknown form, a folder that is not empty, or a model that has no such form. Nothing is written
-            then.
-    """
+    """Write it, whole or not at all; returns what to say."""
     if form not in FORMATS:
         raise UserError(f"--format: expected one of {', '.join(FORMATS)}, found {form!r}")
     dest = out or folder / f"export-{form}"
@@ -100,12 +95,9 @@ def _write(opened: Opened, layout: Layout, for_sentences: bool, folder: Path) ->
 
 
 def lay_out(opened: Opened, for_sentences: bool = False) -> Layout:
-    """The form of a model: transformers' own module where one computes the same on all that the model takes, or the
-    model's config is to compute what transformers does; else a file of code beside the weights.
-
-    Args:
-        for_sentences: of the encoder alone, whose vectors are pooled by others.
-    """
+    """The form of a model, for sentence-transformers of the encoder alone: transformers' own module where one computes
+    the same on all that the model takes, or the model's config is to compute what transformers does; else a file of
+    code beside the weights."""
     if for_sentences:
         opened.check_tokenizer()
     config, is_bare = opened.config, for_sentences or opened.is_headless

@@ -43,15 +43,11 @@ def import_model(
     config: Path | None = None,
     tokenizer: str | None = None,
 ) -> list[str]:
-    """Import into a new experiment folder; returns what was found and done, a line each.
+    """Import into a new experiment folder, or write nothing; returns what was found and done, a line each.
 
     Args:
         config: of the authors' checkpoint, see `open_source`.
         tokenizer: its folder, or "none"; None: beside the source.
-
-    Raises:
-        UserError: as of `open_source`; flags that do not fit the source; a tokenizer that is not there or does not fit;
-            a folder that is not empty. Nothing is written then.
     """
     check_free(dest)
     if settings.compatible and settings.attention is not None:
@@ -62,7 +58,14 @@ def import_model(
     )
     read = None
     if tokenizer != "none":
-        read = _fitting_tokenizer(Path(tokenizer or opened.tokenizer), described.model.vocab_size)
+        try:
+            read = read_tokenizer(Path(tokenizer or opened.tokenizer))
+        except UserError as error:
+            raise UserError(
+                f"{error}. --tokenizer FOLDER names it; --tokenizer none takes the weights alone"
+            ) from error
+        if (size := read.get_vocab_size()) > (rows := described.model.vocab_size):
+            raise UserError(f"{source}: the tokenizer has {size} tokens, the model embeddings for {rows}")
         if opened.sentences is not None and opened.sentences.lower_case:
             own = [] if read.normalizer is None else [read.normalizer]
             read.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
@@ -74,8 +77,7 @@ def import_model(
         notes.append("without a tokenizer: fine-tuning and validation, which compare tokenizers, refuse the model")
     if settings.attention is not None and {each.name for each in described.model.attentions} != {"softmax"}:
         notes.append("the new attention is untrained: run_export.py convert trains it towards the source")
-    headless = not any(name.startswith("mlm.") for name in opened.weights)
-    imported = {"kind": opened.kind, "files": opened.stamps, "headless": headless}
+    imported = {"kind": opened.kind, "files": opened.stamps, "headless": not opened.has_head}
 
     def write(folder: Path) -> None:
         write_experiment(folder, described, read, opened.sentences, transfer.weights, {"imported": imported})
@@ -119,17 +121,6 @@ def changed_config(
     if length is not None:
         data["model"] = data["model"] | {"max_seq_len": length}
     return experiment_config(data, place, apply_overrides(data, overrides or []))
-
-
-def _fitting_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
-    """A tokenizer in the form that datasets have it."""
-    try:
-        tokenizer = read_tokenizer(folder)
-    except UserError as error:
-        raise UserError(f"{error}. --tokenizer names its folder; --tokenizer none takes the weights alone") from error
-    if (size := tokenizer.get_vocab_size()) > vocab_size:
-        raise UserError(f"{folder}: the tokenizer has {size} tokens, the model embeddings for {vocab_size}")
-    return tokenizer
 
 
 def write_experiment(

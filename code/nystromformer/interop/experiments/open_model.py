@@ -128,12 +128,7 @@ def from_pretrained(
 
 
 def open_model(folder: Path, wanted: str | None = None) -> Opened:
-    """Open what a folder has; arguments as of `from_pretrained`.
-
-    Raises:
-        UserError: neither of the two, no such checkpoint, one that does not fit or has numbers that are not finite, or
-            a task without an exported form.
-    """
+    """Open what a folder has; arguments as of `from_pretrained`."""
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder")
     is_experiment = (folder / "config.json").is_file()

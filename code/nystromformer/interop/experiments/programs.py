@@ -85,12 +85,8 @@ def export_program(opened: Opened) -> torch.export.ExportedProgram:
 
 
 def export_checked(opened: Opened, dest: Path, form: str) -> float:
-    """Write model.pt2 or model.onnx, and the tokenizer; returns the largest difference of the program's logits from the
-    model's on rows of several lengths.
-
-    Args:
-        form: "torch" or "onnx".
-    """
+    """Write model.pt2 ("torch") or model.onnx ("onnx"), and the tokenizer; returns the largest difference of the
+    program's logits from the model's on rows of several lengths."""
     program = export_program(opened)
 
     def write(folder: Path) -> float:

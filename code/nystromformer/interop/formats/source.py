@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nystromformer.config import experiment_config
+from nystromformer.config import ModelConfig, experiment_config
 from nystromformer.errors import UserError, first_line
 from nystromformer.files.reading import read_json
 from nystromformer.files.writing import sha256_of
@@ -28,7 +28,6 @@ from nystromformer.interop.formats.table import (
 )
 from nystromformer.interop.transfer import grouped
 from nystromformer.model import PretrainingModel
-from nystromformer.wording import listed
 
 CONFIG = "config.json"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -67,12 +66,17 @@ class Source:
     """The section "model" of its network, written out."""
     weights: Mapping[str, Tensor]
     """Those of the encoder and, where the source has one, of the head for masked tokens, by this project's names."""
-    tokenizer: Path
-    """The folder where its tokenizer may be."""
+    has_head: bool
+    """Whether it guesses masked tokens."""
     notes: tuple[str, ...]
     """What was found and done, a line each."""
     sentences: Sentences | None
     """Of a folder of sentence-transformers."""
+
+    @property
+    def tokenizer(self) -> Path:
+        """The folder where its tokenizer may be."""
+        return self.path if self.path.is_dir() else self.path.parent
 
     @property
     def stamps(self) -> dict[str, str]:
@@ -147,8 +151,10 @@ def _open_folder(top: Path, compatible: bool) -> Source:
     weights, more = _tensors(_load(weights_file), weights_file)
     if not any(name.startswith(form.prefix) for name in weights):
         weights = {form.prefix + name: weight for name, weight in weights.items()}
-    stored = completed(form, weights)
-    return _source(folder, form, section, stored, notes + more, sentences, None if form is OWN else full)
+    network = experiment_config({"model": section, **SETTINGS}, str(path)).model
+    if form is not OWN and (reasons := unlike(form, full, network)):
+        raise UserError(f"{path}: cannot be imported: {'; '.join(reasons)}")
+    return _source(folder, form, network, completed(form, weights), notes + more, sentences)
 
 
 def _open_authors(path: Path, config: Path | None, compatible: bool) -> Source:
@@ -171,7 +177,8 @@ def _open_authors(path: Path, config: Path | None, compatible: bool) -> Source:
     if (word := weights.get(AUTHORS.named(_WORD))) is not None:
         # Their training takes it from the tokenizer, whatever the file says.
         section = section | {"vocab_size": len(word)}
-    network, more = read_authors(section, described, compatible)
+    model, more = read_authors(section, described, compatible)
+    network = experiment_config({"model": model, **SETTINGS}, str(described)).model
     return _source(path, AUTHORS, network, weights, notes + more)
 
 
@@ -219,22 +226,9 @@ def _tensors(content: Any, path: Path) -> tuple[dict[str, Tensor], list[str]]:
 
 
 def _source(
-    path: Path,
-    form: Format,
-    section: Mapping[str, Any],
-    stored: dict[str, Tensor],
-    notes: list[str],
-    sentences: Sentences | None = None,
-    full: Mapping[str, Any] | None = None,
+    path: Path, form: Format, config: ModelConfig, stored: dict[str, Tensor], notes: list[str], sentences: Any = None
 ) -> Source:
-    """The config, checked, and the weights under this project's names.
-
-    Args:
-        full: what must be in a config.json of what is read from it.
-    """
-    config = experiment_config({"model": section, **SETTINGS}, str(path / CONFIG if path.is_dir() else path)).model
-    if full is not None and (reasons := unlike(form, full, config)):
-        raise UserError(f"{path / CONFIG}: cannot be imported: {'; '.join(reasons)}")
+    """The weights under this project's names; what of an encoder has no name stays as it is, and fits no model."""
     for end, ours in (("weight", _WORD), ("bias", "mlm.bias")):
         copy, name = f"{form.output}.{end}", form.named(ours)
         other = stored.pop(copy, None) if copy != name else None
@@ -243,39 +237,23 @@ def _source(
                 f"{path}: {copy} differs from {name}: the source's output layer is not tied to its embeddings, which "
                 "this project requires"
             )
-    with torch.device("meta"):  # sizes are all that is needed
-        expected = PretrainingModel(config, ["mlm"]).state_dict()
-    has_head = all(form.named(name) in stored for name in expected if name.startswith("mlm."))
-    ours_by_theirs = {form.named(name): name for name in expected if has_head or not name.startswith("mlm.")}
-    inner = tuple(form.prefix + part for part in form.inner)
-    taken = {  # numbers of places and the like are no weights
-        name: weight
-        for name, weight in stored.items()
-        if name in ours_by_theirs or (name.startswith(inner) and weight.is_floating_point())
-    }
-    problems = [(name, "missing") for name in ours_by_theirs if name not in taken]
-    for name, weight in taken.items():
-        if name not in ours_by_theirs:
-            problems.append((name, "not in the model"))
-        elif weight.shape != (shape := expected[ours_by_theirs[name]].shape):
-            problems.append((name, f"expected {tuple(shape)}, found {tuple(weight.shape)}"))
-    if problems:
-        raise UserError(f"{path}: the weights do not match its {CONFIG}:{listed(grouped(problems))}")
-    check_finite_weights(taken, path)
-    left_out = [(name, "") for name, weight in stored.items() if name not in taken and weight.is_floating_point()]
-    if left_out:
-        notes.append(f"not in the model, left out: {', '.join(grouped(left_out))}")
-    if not has_head:
+    with torch.device("meta"):  # names are all that is needed
+        names = {form.named(name): name for name in PretrainingModel(config, ["mlm"]).state_dict()}
+    if not (has_head := all(theirs in stored for theirs, name in names.items() if name.startswith("mlm."))):
         notes.append("without a head for masked tokens, which begins with initial values")
-    return Source(
-        path,
-        form.kind,
-        config.model_dump(mode="json", by_alias=True),
-        {ours_by_theirs[name]: weight for name, weight in taken.items()},
-        path if path.is_dir() else path.parent,
-        tuple(notes),
-        sentences,
-    )
+        names = {theirs: name for theirs, name in names.items() if not name.startswith("mlm.")}
+    # Numbers of places and the like are no weights.
+    rest = [name for name, weight in stored.items() if name not in names and weight.is_floating_point()]
+    inner = tuple(form.prefix + part for part in form.inner)
+    names |= {name: f"encoder.{name}" for name in rest if name.startswith(inner)}
+    if left_out := grouped([(name, "") for name in rest if name not in names]):
+        notes.append(f"not in the model, left out: {', '.join(left_out)}")
+    if missing := grouped([(name, "") for name in names if name not in stored]):
+        raise UserError(f"{path}: weights are missing: {', '.join(missing)}")
+    weights = {names[name]: weight for name, weight in stored.items() if name in names}
+    check_finite_weights(weights, path)
+    model = config.model_dump(mode="json", by_alias=True)
+    return Source(path, form.kind, model, weights, has_head, tuple(notes), sentences)
 
 
 def check_finite_weights(weights: Mapping[str, Tensor], path: Path) -> None:

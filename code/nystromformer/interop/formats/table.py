@@ -250,6 +250,7 @@ FORMATS = {each.kind: each for each in (NYSTROMFORMER, BERT, ROBERTA, DISTILBERT
 WRITTEN = (BERT, MODERNBERT, NYSTROMFORMER)
 """Those of transformers' own modules that a model can be stored as, the most useful first."""
 _BIASES = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
+_FIXED_KEYS = ("is_decoder", "add_cross_attention", "position_embedding_type", *_BIASES, "decoder_bias")
 
 
 def read_network(
@@ -389,19 +390,15 @@ def unlike(form: Format, full: Mapping[str, Any], config: ModelConfig) -> list[s
     """What of a config.json the network that was read from it has not: each key, with what was expected."""
     written: dict[str, Any] = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
     written |= write_settings(form, config)
-    # Dropout is for training; of lengths and landmarks `read_network` says what does not fit.
-    sizes = ("max_position_embeddings", "segment_means_seq_len", "num_landmarks", "local_attention")
-    for key in [key for key in written if "dropout" in key or key in sizes]:
-        del written[key]
-    problems = []
-    for key, expected in written.items():
-        found = full.get(key, expected)
-        if key == "rope_parameters":
-            rotations: tuple[Any, Any] = (expected, found)
-            expected, found = ({kind: each.get(kind) for kind in full["layer_types"]} for each in rotations)
-        if ACTIVATIONS.get(str(found), found) != ACTIVATIONS.get(str(expected), expected):
-            problems.append(f"{key}: expected {quoted(expected)}, found {quoted(found)}")
-    return problems
+    keys = (*written.keys() & {form.settings["activation"], "classifier_activation", "layer_types"}, *_FIXED_KEYS)
+    pairs = {key: (written[key], full[key]) for key in keys if key in written and key in full}
+    for kind in set(full.get("layer_types", ())) & {_FULL, _SLIDING}:
+        pairs[f"rope_parameters.{kind}"] = written["rope_parameters"][kind], full["rope_parameters"].get(kind)
+    return [
+        f"{key}: expected {quoted(expected)}, found {quoted(found)}"
+        for key, (expected, found) in pairs.items()
+        if ACTIVATIONS.get(str(found), found) != ACTIVATIONS.get(str(expected), expected)
+    ]
 
 
 def write_network(
