@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from transformers import AutoModel
 
 from nystromformer.attention import create_attention
-from nystromformer.interop.drop_in import check, register
-from nystromformer.interop.drop_in.names import REGISTERED
+from nystromformer.interop.drop_in import REGISTERED, check, register
 
 LANDMARKS = 16
 

@@ -1,6 +1,5 @@
 """`run_export.py export`: a model of this project in a form that others load."""
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -200,12 +199,10 @@ def _model_card(opened: Opened, layout: Layout, for_sentences: bool) -> str:
             f'model = SentenceTransformer("FOLDER"{trust})\n'
             f'print(model.encode(["a text", "another"]).shape)  # pooling: {opened.sentences.pooling}'
         )
-    content, settings = opened.content, {"model": opened.config.model_dump(mode="json", by_alias=True)}
-    origin = f"Checkpoint {opened.path.name}, step {content['step']:,}."
-    if imported := content.get("imported"):
+
+    origin = f"Checkpoint {opened.path.name}, step {opened.content['step']:,}."
+    if imported := opened.content.get("imported"):
         origin += f" Imported from {imported['kind']}: {', '.join(imported['files'])}."
-    elif opened.run is None:  # those of an imported model are for a training to come
-        settings["pretraining_setting"] = content["config"]["pretraining_setting"]
     library = "sentence-transformers" if for_sentences else "transformers"
     parts = [
         f"---\nlibrary_name: {library}\ntags: [nystromformer]\n---",
@@ -213,6 +210,5 @@ def _model_card(opened: Opened, layout: Layout, for_sentences: bool) -> str:
         *filter(None, [layout.same, opened.unlike_the_run]),
         f"```python\n{program}\n```",
         f"## Where it comes from\n\n{origin}",
-        f"## Settings\n\n```json\n{json.dumps(settings, indent=2)}\n```",
     ]
     return "\n\n".join(parts) + "\n"

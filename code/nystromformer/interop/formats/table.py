@@ -433,9 +433,7 @@ def write_network(
 
 def completed(form: Format, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights with what this project's model has and the format has not: zeros for types of sentences; ModernBERT's
-    queries, keys and values apart. Where its input's words are the output's and one vector more, as `write_network`
-    leaves them, that vector is the type.
-    """
+    queries, keys and values apart."""
     weights = dict(stored)
     words = weights.get(form.named(_WORDS))
     if form not in (DISTILBERT, MODERNBERT) or words is None:
@@ -444,10 +442,4 @@ def completed(form: Format, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name in [name for name in weights if _JOINT.fullmatch(name) and len(weights[name]) % 3 == 0]:
         for part, weight in zip(_PARTS, weights.pop(name).chunk(3), strict=True):
             weights[name.replace("Wqkv", part)] = weight
-    output = weights.get("decoder.weight", words)
-    if output.shape == words.shape:
-        added = (words - output).mean(0, keepdim=True)
-        rounding = 4 * torch.finfo(words.dtype).eps * words.abs().max()
-        if torch.allclose(words, output + added, rtol=0.0, atol=float(rounding)):
-            weights |= {form.named(_WORDS): output, form.named(_TYPES): added}
     return weights
