@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune
 
 from nystromformer.attention import Attention
-from nystromformer.config.attention.methods import NearFarConfig
 from nystromformer.config import ATTENTIONS
+from nystromformer.config.attention.methods import NearFarConfig
 from nystromformer.nn import MultiheadAttention, NystromAttention, replace_attention
 
 B, H, N, E, M = 3, 4, 10, 32, 16
