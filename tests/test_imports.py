@@ -27,7 +27,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "files.checked_json": ("errors", "files", "config"),
     "files.parts": (*PLAIN, "files.checked_json"),
     "command_line": ("errors", "files", "wording", "attention"),  # an attention of one's own, where a flag names it
-    "__main__": ("command_line",),
     "machine": ("command_line",),
     "tables": (),
     "wording": (),

@@ -3,7 +3,9 @@
 import errno
 import io
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,14 @@ import pytest
 
 from nystromformer.errors import UserError
 from nystromformer.files.parts import MARK, PARTS, Parts, open_parts
-from nystromformer.files.writing import InUse, NewFile, write_json, write_text
+from nystromformer.files.writing import NewFile, write_json, write_text
 
 FACTS = {"seed": 0, "table": "abc"}
 
 
 @contextmanager
-def opened(out: Path, facts: Mapping[str, Any] = FACTS, in_use: InUse = "refuse") -> Iterator[Parts]:
-    with open_parts(out / PARTS, "prepare.py", facts, results(out), in_use) as parts:
+def opened(out: Path, facts: Mapping[str, Any] = FACTS, shared: bool = False) -> Iterator[Parts]:
+    with open_parts(out / PARTS, "prepare.py", facts, results(out), shared) as parts:
         yield parts
 
 
@@ -196,23 +198,23 @@ def test_a_damaged_mark_is_refused(tmp_path: Path) -> None:
 def test_of_two_commands_the_second_is_refused(tmp_path: Path) -> None:
     with opened(tmp_path), pytest.raises(UserError, match="another command is using it"), opened(tmp_path):
         pass
-    with opened(tmp_path), pytest.raises(UserError, match="using it"), opened(tmp_path, in_use="share"):
+    with opened(tmp_path), pytest.raises(UserError, match="using it"), opened(tmp_path, shared=True):
         pass
 
 
 def test_processes_share_a_folder_but_no_part(tmp_path: Path) -> None:
-    with opened(tmp_path, in_use="share") as one, opened(tmp_path, in_use="share") as two:
-        with one.alone("a"):
-            with pytest.raises(UserError, match="using its part a"), two.alone("a"):
-                pass
-            with two.alone("b"), two.write("b") as file:
+    with opened(tmp_path, shared=True) as one, opened(tmp_path, shared=True) as two:
+        with ThreadPoolExecutor(1) as pool:
+            with one.alone("a"), two.alone("b"), two.write("b") as file:
                 file.write(b"1")
-        with two.alone("a", wait=True):
-            pass
+                waiting = pool.submit(two.alone("a").__enter__)
+                time.sleep(0.05)
+                assert not waiting.done()
+            waiting.result(10)
         assert one.read("b") == b"1"
         with pytest.raises(UserError, match="using it"), opened(tmp_path):
             pass
-        with pytest.raises(UserError, match="seed"), opened(tmp_path, {"seed": 1}, "share"):
+        with pytest.raises(UserError, match="seed"), opened(tmp_path, {"seed": 1}, True):
             pass
     with opened(tmp_path) as parts:
         assert parts.names() == ["b"]

@@ -14,7 +14,7 @@
 
 The folder has a mark that says which command fills it and from what: whatever decides its parts is a fact. A part's
 record, written last, holds the SHA-256 of its files, which may lie anywhere, and figures about it. Processes of an
-array job open the folder with `in_use="share"` and take every n-th part, each under `alone`; a start that has it alone
+array job open the folder with `shared=True` and take every n-th part, each under `alone`; a start that has it alone
 finishes it. `Parts` pickles, so that worker processes write parts.
 """
 
@@ -33,7 +33,7 @@ from typing import Any
 
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
-from nystromformer.files.writing import FileStamp, InUse, NewFile, hold, sha256_of, sync_folder, writing
+from nystromformer.files.writing import FileStamp, NewFile, hold, sha256_of, sync_folder, writing
 from nystromformer.wording import first_names
 
 logger = logging.getLogger(__name__)
@@ -119,14 +119,9 @@ class Parts:
         """The bytes of a part that `write` wrote; None as of `find`."""
         return None if self.find(name, verify=True) is None else (self.folder / name).read_bytes()
 
-    def alone(self, name: str, wait: bool = False) -> AbstractContextManager[None]:
-        """Keeps processes that share the folder from a part while the context lasts.
-
-        Args:
-            wait: for another process that has it, instead of raising a UserError (on entry).
-        """
-        lock = self.folder / f"{name}.lock"
-        return hold(lock, "wait" if wait else "refuse", f"{self.folder}: another command is using its part {name}")
+    def alone(self, name: str) -> AbstractContextManager[None]:
+        """Keeps processes that share the folder from a part while the context lasts; they wait."""
+        return hold(self.folder / f"{name}.lock", "wait")
 
     def names(self) -> list[str]:
         """Of the parts that have a record, be it damaged."""
@@ -166,7 +161,7 @@ def open_parts(
     command: str,
     facts: Mapping[str, Any],
     results: Sequence[Path] = (),
-    in_use: InUse = "refuse",
+    shared: bool = False,
     advice: str = "choose another --out",
 ) -> Iterator[Parts]:
     """Hold a folder of parts, made if missing; a first start that fails before it has finished a part leaves nothing.
@@ -176,6 +171,7 @@ def open_parts(
         facts: all that its parts are made from, as JSON has it.
         results: files that are made of the parts; the last of them, a manifest, says that all is done. None may be
             there before the first start.
+        shared: whether other processes may have the folder, too, such as those of an array job.
         advice: how to have the work elsewhere.
 
     Raises:
@@ -189,12 +185,12 @@ def open_parts(
     if is_new:
         _check_free(folder, command, results, advice)
 
-    with hold(folder / _LOCK, in_use, f"{folder}: another command is using it"):
-        with hold(folder / _BEGIN, "wait") if in_use == "share" else nullcontext():
+    with hold(folder / _LOCK, "share" if shared else "refuse", f"{folder}: another command is using it"):
+        with hold(folder / _BEGIN, "wait") if shared else nullcontext():
             if not mark.exists():  # another command may have ended since
                 _check_free(folder, command, results, advice)
             differences = _differences(mark, facts)
-            if differences and (not parts.is_empty or any(map(os.path.lexists, results)) or in_use == "share"):
+            if differences and (not parts.is_empty or any(map(os.path.lexists, results)) or shared):
                 raise UserError(
                     f"{folder}: made from something else:\n{differences}\nNothing was changed: repeat the command that "
                     f"began it, remove the folder, or {advice}."
@@ -204,7 +200,7 @@ def open_parts(
         try:
             yield parts
         except BaseException:
-            if is_new and in_use != "share" and folder.exists() and parts.is_empty:
+            if is_new and not shared and folder.exists() and parts.is_empty:
                 for path in reversed(results):
                     path.unlink(missing_ok=True)
                 parts.remove()

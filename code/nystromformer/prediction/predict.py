@@ -107,7 +107,7 @@ def predict_folder(
     rows, digest = _described(source, names, first.columns)
     facts = {"input": digest, **first.facts}
     numbers = range(len(names))[part or slice(None)]
-    with open_parts(out / PARTS, COMMAND, facts, [manifest], "refuse" if part is None else "share") as parts:
+    with open_parts(out / PARTS, COMMAND, facts, [manifest], part is not None) as parts:
         if not manifest.exists():
             job = FolderJob(first.predictor, first.text, first.id, source, names, out, reading, parts)
             with progress_bar(sum(rows[number] for number in numbers)) as bar:
@@ -174,7 +174,7 @@ def predict_part(job: FolderJob, number: int) -> int:
     """
     name = job.names[number]
     target = job.out / name
-    with job.parts.alone(name, wait=True):
+    with job.parts.alone(name):
         if job.parts.find(name, verify=True) is not None:
             return number
         if os.path.lexists(target):

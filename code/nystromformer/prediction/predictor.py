@@ -40,7 +40,7 @@ from nystromformer.tasks.finetuning.plan import fit_to_budget
 from nystromformer.tasks.finetuning.target import vectors_of
 from nystromformer.training import Device, choose_device
 from nystromformer.training.checkpoint import epoch_name, load_weights, read_checkpoint
-from nystromformer.training.distributed import take_gpu
+from nystromformer.training.group import take_gpu
 from nystromformer.training.trainable import prefetch_batches
 from nystromformer.wording import first_names, number_of, say_unknown, warn_of_unknown
 

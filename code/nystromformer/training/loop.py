@@ -32,8 +32,7 @@ from nystromformer.training.checkpoint import (
     write_weights,
 )
 from nystromformer.training.device import Device, peak_memory_in_mib
-from nystromformer.training.distributed import accumulation, on_cpu, unwrapped
-from nystromformer.training.group import Group
+from nystromformer.training.group import Group, accumulation, on_cpu, unwrapped
 from nystromformer.training.log import RunLog, SilentLog
 from nystromformer.training.optim import build_optimizer, check_finite, learning_rate
 from nystromformer.training.state import RunState, TrainingSettings, Validated, best_epoch, dropout_seed, is_over

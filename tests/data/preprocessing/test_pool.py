@@ -60,7 +60,7 @@ class Write:
 
 def make(folder: Path, workers: int = 1, share: slice | None = None) -> dict[str, Part]:
     works = {name: Write(folder, name) for name in "abcd"}
-    with open_parts(folder / PARTS, "make", {}, in_use="share" if share else "refuse") as parts:
+    with open_parts(folder / PARTS, "make", {}, shared=share is not None) as parts:
         return make_parts(parts, works, workers, "letters", share)
 
 
@@ -74,12 +74,3 @@ def test_jobs_of_an_array_make_every_nth_part_and_a_last_one_the_rest(tmp_path: 
     (tmp_path / "c.json").unlink()
     again = make(tmp_path)
     assert [name for name in whole if again[name] != whole[name]] == ["c"]
-
-
-def test_two_jobs_of_one_number_are_an_error(tmp_path: Path) -> None:
-    with (
-        open_parts(tmp_path / PARTS, "make", {}, in_use="share") as parts,
-        parts.alone("d"),
-        pytest.raises(UserError, match="using its part d"),
-    ):
-        make(tmp_path, 1, slice(1, None, 2))

@@ -94,7 +94,7 @@ def build_dataset(
     parameters = _parameters(settings, sources, pretrained)
     facts, results = {"format_version": FORMAT_VERSION, **parameters}, [out / name for name in _RESULTS]
     command = "the preprocessing of datasets"
-    with open_parts(out / PARTS, command, facts, results, "share" if share else "refuse") as parts:
+    with open_parts(out / PARTS, command, facts, results, share is not None) as parts:
         if (out / MANIFEST_FILE).exists():
             manifest = open_dataset(out).manifest
             log.info("%s: already finished, nothing to do", out)
@@ -166,7 +166,7 @@ def _make_tokenizer(
     """Train the tokenizer, or copy it, unless it is there; gives its file's SHA-256."""
     folder = parts.folder.parent / TOKENIZER_FOLDER
     # The jobs of an array may all begin at once.
-    with parts.alone(_TOKENIZER, wait=True):
+    with parts.alone(_TOKENIZER):
         part = parts.find(_TOKENIZER, verify=True)
         if part is None:
             tokenizer = pretrained or _train(settings, sources)

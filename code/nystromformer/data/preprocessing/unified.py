@@ -96,7 +96,7 @@ def write_unified(
     begin = time.monotonic()
     facts = {"format_version": FORMAT_VERSION, "corpus": name, **settings, **origin}
     results = [*(out / shard_name(number) for number in range(len(works))), out / CORPUS_FILE]
-    with open_parts(out / PARTS, "preprocess.py", facts, results, "share" if share else "refuse") as parts:
+    with open_parts(out / PARTS, "preprocess.py", facts, results, share is not None) as parts:
         made = make_parts(parts, works, workers, name, share)
         if share is not None:
             return None

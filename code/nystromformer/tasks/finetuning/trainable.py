@@ -26,7 +26,7 @@ from nystromformer.tasks.finetuning.plan import epoch_batches, fit_to_budget
 from nystromformer.tasks.finetuning.target import TokenLabels
 from nystromformer.training import Step
 from nystromformer.training.checkpoint import epoch_name, load_weights, read_checkpoint
-from nystromformer.training.distributed import place, unwrapped
+from nystromformer.training.group import place, unwrapped
 from nystromformer.training.trainable import Batch, prefetch_batches, prefetched
 from nystromformer.wording import number_of
 

@@ -20,7 +20,7 @@ from nystromformer.tasks.experiment.run import checkpoint_facts, training_settin
 from nystromformer.tasks.experiment.start import initial_model, keep_tokenizer, load_start_weights
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Device, Group, fit
-from nystromformer.training.distributed import place
+from nystromformer.training.group import place
 from nystromformer.wording import warn_of_unknown
 
 _MAY_CHANGE = {

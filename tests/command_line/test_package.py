@@ -1,4 +1,4 @@
-"""The scripts under one name, and what the attention alone needs."""
+"""What is installed, and what the attention alone needs."""
 
 import shutil
 import subprocess
@@ -7,10 +7,7 @@ import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
-import pytest
-from small import ROOT, write_experiment
-
-from nystromformer.command_line import console
+from small import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -71,39 +68,9 @@ def test_from_pretrained_and_predictor_name_the_extra_that_they_need() -> None:
     assert done.stdout.splitlines()[1:] == [f"from_pretrained: {said}", f"Predictor: {said}"], done.stderr
 
 
-def test_every_script_is_installed_and_has_a_command() -> None:
+def test_every_script_is_installed() -> None:
     scripts = {path.stem for path in (ROOT / "code").glob("run_*.py")} - {"run_demo"}
-    assert set(PROJECT["tool"]["setuptools"]["py-modules"]) == scripts == set(console.COMMANDS.values())
-    assert PROJECT["project"]["scripts"] == {"nystromformer": "nystromformer.command_line.console:main"}
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *words: object) -> object:
-    monkeypatch.syspath_prepend(str(ROOT / "code"))
-    monkeypatch.setattr(sys, "argv", ["nystromformer", *map(str, words)])
-    try:
-        console.main()
-    except SystemExit as ended:
-        return ended.code
-    return 0
-
-
-def test_a_command_is_its_script(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_experiment(tmp_path / "e")
-    assert run(monkeypatch, "pretrain", "--model", tmp_path / "e", "--dataset", tmp_path / "none") == 2
-    assert "expected a dataset folder, found none" in capsys.readouterr().err
-    assert Path(sys.argv[0]) == ROOT / "code" / "run_pretrain.py"
-
-
-def test_help_and_mistakes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(monkeypatch) == 0
-    assert "pretrain, validate, glue" in capsys.readouterr().out
-    assert run(monkeypatch, "train") == 2
-    assert "train: expected one of pretrain, validate" in capsys.readouterr().err
-    monkeypatch.setattr(console, "find_spec", lambda name: None)
-    assert run(monkeypatch, "glue") == 2
-    assert '`pip install -e ".[train,report]"` in a clone' in capsys.readouterr().err
+    assert set(PROJECT["tool"]["setuptools"]["py-modules"]) == scripts
 
 
 def test_beside_the_other_package_of_this_name_an_import_says_so(tmp_path: Path) -> None:
