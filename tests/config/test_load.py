@@ -71,10 +71,6 @@ def test_duplicates_at_any_depth_with_their_values(valid: Data, write_config: Wr
         'model.attn_type[1].name: given 2 times ("softmax", "nystrom"); keep one',
         "pretraining_setting.epoch: given 2 times (3, 4); keep one",
     ]
-    sections = json.dumps(valid)[:-1] + ', "gpu_setting": {"inst_per_gpu": 4}}'
-    assert problems(write_config(sections)) == [
-        'gpu_setting: given 2 times ({"inst_per_gpu": 4}, {"inst_per_gpu": 4}); keep one'
-    ]
 
 
 NAMES = [f"'{name}'" for name in ATTENTIONS]

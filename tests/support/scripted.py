@@ -1,6 +1,7 @@
 """A trainable of one weight whose validations are written down, and whose batches may be, too."""
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from small import CPU
 from torch import Tensor, nn
 
 from nystromformer.training import Device, Fitted, Step, TrainingSettings, fit
+from nystromformer.training.checkpoint import FORMAT, write_checkpoint
 from nystromformer.training.trainable import Batch
 
 SETTINGS = TrainingSettings(
@@ -70,3 +72,11 @@ class Scripted:
 def train(scripted: Scripted, wanted: TrainingSettings, folder: Path, device: Device = CPU) -> Fitted:
     """Begin a run, or go on with it."""
     return fit(lambda begins: (scripted, {}), wanted, folder, device, asked={}, title="scripted")
+
+
+def write_named(path: Path, content: Mapping[str, Any] = {}) -> None:
+    """A checkpoint of no run that says what its name says."""
+    match = re.fullmatch(r"cp-(\d+)(?:-step-(\d+))?", path.stem)
+    assert match, path
+    facts = {"format": FORMAT, "epoch": int(match[1]), "step": int(match[2] or match[1])}
+    write_checkpoint({**facts, "model": {}, **content}, path)

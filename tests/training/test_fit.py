@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import write_named
-from scripted import Scripted, settings, train
+from scripted import Scripted, settings, train, write_named
 from small import CPU
 from torch import Tensor
 
