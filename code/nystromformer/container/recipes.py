@@ -40,8 +40,10 @@ def _of_experiment(script: Script, place: str, flags: Sequence[str], options: La
         if ".py:" not in text:
             parse_attention(text)  # mistakes show before the container starts
     experiment = Experiment(folder, load_config(folder / "config.json", values(words, "--set")))
-    mounts = [Mount(folder, str(CONTAINER_MODEL), read_only=False), *_named_mounts(script, experiment)]
-    _add_data(script, experiment, words, mounts)
+    mounts = [Mount(folder, str(CONTAINER_MODEL), read_only=False), *_data(script, experiment, words)]
+    mounts += _mount_of(experiment, experiment.config.model_checkpoints, read_only=False)
+    if script.command == "pretrain" and experiment.config.from_cp is not None:
+        mounts += _mount_of(experiment, experiment.config.from_cp)
     for flag in script.data.files:
         mount_flag(words, flag, mounts, if_there=True)
     options = _on_device(words, options)
@@ -86,40 +88,27 @@ def _on_device(words: list[str], options: LaunchOptions) -> LaunchOptions:
     return options
 
 
-def _in_container(name: str) -> PurePosixPath:
-    """What a path of config.json is in a container: relative ones are in the experiment folder."""
-    return PurePosixPath(posixpath.normpath(CONTAINER_MODEL / name))
+def _mount_of(experiment: Experiment, name: str, read_only: bool = True) -> list[Mount]:
+    """Of what config.json names: relative paths are in the experiment folder, which is mounted itself."""
+    inside = PurePosixPath(posixpath.normpath(CONTAINER_MODEL / name))
+    if inside.is_relative_to(CONTAINER_MODEL):
+        return []
+    return [Mount(Path(os.path.abspath(experiment.path(name))), str(inside), read_only)]
 
 
-def _named_mounts(script: Script, experiment: Experiment) -> list[Mount]:
-    """What config.json names outside of its folder, besides data: checkpoints, and for pretraining the weights that it
-    begins with."""
-    config = experiment.config
-    written, read = [config.model_checkpoints], []
-    if script.command == "pretrain" and config.from_cp is not None:
-        read = [config.from_cp]
-    return [
-        Mount(Path(os.path.abspath(experiment.path(name))), str(_in_container(name)), read_only=name in read)
-        for name in (*written, *read)
-        if not _in_container(name).is_relative_to(CONTAINER_MODEL)
-    ]
-
-
-def _add_data(script: Script, experiment: Experiment, words: list[str], mounts: list[Mount]) -> None:
-    """Mount a script's data: what its flag names, or else what config.json does, by default a folder of the project."""
+def _data(script: Script, experiment: Experiment, words: list[str]) -> list[Mount]:
+    """Of a script's data: what its flag names, or else what config.json does, by default a folder of the project."""
     data, given = script.data, take(words, script.data.flag)
     default, configured = ExperimentConfig.model_fields[data.key].default, getattr(experiment.config, data.key)
     if given is not None:
-        source, target = Path(given).resolve(), default
-        if source.is_file():
-            target = f"{default}/{source.name}"
-        words += [data.flag, target]
+        source = Path(given).resolve()
+        found = [Mount(source, f"{default}/{source.name}" if source.is_file() else default)]
+        words += [data.flag, found[0].target]
     elif configured == default:
-        source, target = (PROJECT / data.folder.format(length=experiment.config.model.max_seq_len)).resolve(), default
-    elif _in_container(configured).is_relative_to(CONTAINER_MODEL):
-        return
+        folder = data.folder.format(length=experiment.config.model.max_seq_len)
+        found = [Mount((PROJECT / folder).resolve(), default)]
     else:
-        source, target = Path(os.path.abspath(experiment.path(configured))), str(_in_container(configured))
-    if script.command == "transactions" and not values(words, "--task"):
-        words += ["--task", source.name]  # else data and runs would be called as the folder is in the container
-    mounts.append(Mount(source, target))
+        found = _mount_of(experiment, configured)
+    if script.command == "transactions" and found and not values(words, "--task"):
+        words += ["--task", found[0].source.name]  # else data and runs would be called as the folder in the container
+    return found
