@@ -13,7 +13,7 @@ from nystromformer.tasks.documents.recipe import Answer
 
 def cells(*labels: Any, columns: tuple[str, ...] = ("label",)) -> LabelCells:
     rows = [each if len(columns) > 1 else (each,) for each in labels]
-    return LabelCells("t.csv", columns, ";", rows)
+    return LabelCells("t.csv", columns, ";", range(1, len(rows) + 1), rows)
 
 
 def answer_of(labels: LabelCells, wanted: Any, order: tuple[str, ...] = ()) -> Answer:
@@ -77,7 +77,7 @@ def test_another_table_may_write_numbers_otherwise(train: Any, order: Any, other
 
 
 def test_what_is_between_labels_is_cut_before_they_are_spelt() -> None:
-    spaced = LabelCells("t.csv", ("label",), "\t", [(" y\tz ",), ("x  y",)])
+    spaced = LabelCells("t.csv", ("label",), "\t", [1, 2], [(" y\tz ",), ("x  y",)])
     assert spaced.sets() == [["y", "z"], ["x y"]]
     columns = cells(("1.0", "0"), ("0.0", "1"), columns=("a", "b"))
     assert columns.sets() == [["a"], ["b"]], "as pandas writes them"
@@ -115,7 +115,7 @@ def test_numbers_of_each_kind() -> None:
         (
             cells("1", "NA", "0", "?"),
             None,
-            r"none in 2 of 4 .* row 2 \('NA'\): .*remove such rows; --keep_na takes \?, NA as",
+            r"none in 2 of 4 .* row 2 \('NA'\): .*add --skip_empty to leave such rows out; --keep_na takes \?, NA as",
         ),
         (cells("1", "\u200b"), None, "found none in 1 of 2 rows"),
         *(

@@ -33,5 +33,11 @@ def test_a_row_without_a_group_or_a_time(tmp_path: Path, flag: str) -> None:
 def test_empty_texts_are_counted(tmp_path: Path) -> None:
     rows = [("a", "x"), ("", "y"), (" \t", "x"), ("b", "y")]
     table = open_table(write_table(tmp_path / "t.csv", ("body", "label"), rows))
-    with pytest.raises(UserError, match=r"2 of 4 rows have no text, the first of them row 2: fill it in, or remove"):
+    with pytest.raises(
+        UserError, match=r"2 of 4 rows have no text, the first of them row 2: fill it in, or add --skip_empty"
+    ):
         read_rows(table, QUESTION, ",")
+    read = read_rows(table, replace(QUESTION, skip_empty=True), ",")
+    assert (read.texts, read.ids, read.left_out) == ([("a",), ("b",)], ["1", "4"], 2)
+    assert read.labels is not None
+    assert list(read.labels.rows) == [1, 4]

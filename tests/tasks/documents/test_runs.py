@@ -86,7 +86,7 @@ def test_the_script(
     assert result.rows == {"train": 30, "validation": 10}
     assert result.test_rows == {"test": 12}
     assert {"accuracy", "macro_f1"} == set(result.test_metrics)
-    assert set(result.predictions) == {"predictions/validation.tsv", "predictions/test.tsv"}
+    assert set(result.tested.files) == {"predictions/validation.tsv", "predictions/test.tsv"}
     rows = predicted(result, "test.tsv")
     assert [row["id"] for row in rows] == [str(number) for number in range(1, 13)]
     assert sum(row["label"] == row["prediction"] for row in rows) / 12 == pytest.approx(result.test_metrics["accuracy"])
@@ -109,7 +109,7 @@ def test_another_test_table_takes_the_place_of_the_first(experiment: Experiment,
         found = read_run(Path(result.folder))
         assert found == result
         files = {f"predictions/{path.name}" for path in (Path(result.folder) / "predictions").iterdir()}
-        assert files == set(result.predictions)
+        assert files == set(result.tested.files)
         return result
 
     first = run(known)
@@ -119,7 +119,7 @@ def test_another_test_table_takes_the_place_of_the_first(experiment: Experiment,
     assert warning.startswith("t test: 15 of its 20 texts are trained on as well")
     second = run(new)
     assert (second.every_warning, second.test_metrics, second.test_rows) == (second.warnings, {}, {})
-    assert "predictions/test.tsv" in second.predictions
+    assert "predictions/test.tsv" in second.tested.files
     assert run(None) == second, "without a test table the predictions of the last one stay"
 
 
@@ -138,7 +138,7 @@ def test_pairs_and_two_tables_more(experiment: Experiment, tmp_path: Path) -> No
     assert (result.test_metrics, result.test_rows) == ({}, {}), "the test table has no labels"
     (first, *_) = predicted(result, "test.tsv")
     assert list(first) == ["id", "prediction", "p_other", "p_same"]
-    assert not any(name.startswith("predictions/test-") for name in result.predictions)
+    assert not any(name.startswith("predictions/test-") for name in list(result.tested.files))
     # Other names of the same rows are others in the files, and the run is not trained again.
     named = Documents(replace(task.question, id="b"))
     (again,) = finetune(experiment, named).results

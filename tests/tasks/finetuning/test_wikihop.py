@@ -74,7 +74,7 @@ def test_from_files_to_predictions(
     (folder,) = experiment.checkpoints.glob("wikihop/cp-*")
     result = read_run(folder)
     assert result is not None
-    assert result.predictions == ["predictions/dev.json", "predictions/test.json"]
+    assert list(result.tested.files) == ["predictions/dev.json", "predictions/test.json"]
     assert result.rows == {"train": 9, "validation": 6}
     for split in ("dev", "test"):
         given, answers = records_of(data, split), predictions(result, split)
@@ -155,7 +155,7 @@ def test_attentions_with_global_tokens_take_the_prefix(
 def test_a_part_of_train_is_held_out(experiment: Experiment, data: Path) -> None:
     result = run(experiment, data, validation=0.3)
     assert result.rows == {"train": 6, "validation": 3}
-    assert result.predictions == [f"predictions/{name}.json" for name in ("dev", "test", "validation")]
+    assert list(result.tested.files) == [f"predictions/{name}.json" for name in ("dev", "test", "validation")]
     held_out = predictions(result, "validation")
     assert len(held_out) == 3
     assert held_out.keys() < records_of(data, "train").keys()

@@ -64,6 +64,7 @@ class LabelCells:
         name: what messages call the table.
         columns: one, or for several labels at once one for each, of 0 and 1.
         separator: between the labels of a cell, for several at once.
+        rows: their numbers in the table, from 1.
         cells: of each row, in the columns.
         keep_na: whether words such as NA are labels.
     """
@@ -71,6 +72,7 @@ class LabelCells:
     name: str
     columns: tuple[str, ...]
     separator: str
+    rows: Sequence[int]
     cells: Sequence[Sequence[Cell]]
     keep_na: bool = False
 
@@ -80,21 +82,21 @@ class LabelCells:
     def present(self) -> list[Cell]:
         """The labels of a column that every row has one in."""
         cells = [cell for (cell,) in self.cells]
-        if missing := [(row, cell) for row, cell in enumerate(cells, start=1) if is_missing(cell, self.keep_na)]:
+        if missing := [each for each in zip(self.rows, cells, strict=True) if is_missing(each[1], self.keep_na)]:
             row, cell = missing[0]
             words = sorted({cell.strip() for _, cell in missing if isinstance(cell, str)} & MISSING)
             keep = f"; --keep_na takes {first_names(words)} as labels" if words else ""
             raise UserError(
                 f"{self.name}: expected a label in each row of {self.columns[0]}, found none in "
                 f"{len(missing):,} of {number_of(len(cells), 'row')}, the first of them row {row:,} "
-                f"({cell!r:.20}): fill them in, or remove such rows{keep}"
+                f"({cell!r:.20}): fill them in, or add --skip_empty to leave such rows out{keep}"
             )
         return cells
 
     def values(self) -> list[float]:
         """The numbers of a column."""
         values = []
-        for row, cell in enumerate(self.present(), start=1):
+        for row, cell in zip(self.rows, self.present(), strict=True):
             if (value := as_number(cell)) is None:
                 raise UserError(f"{self.place(row)}: expected a number (--kind value), such as 3.5, found {cell!r:.40}")
             values.append(value)
@@ -102,13 +104,13 @@ class LabelCells:
 
     def spelt(self) -> list[str]:
         """The labels of a column as names. Where all are whole numbers, 3, 3.0 and "3.0" are one, though not "003"."""
-        names = [self._spell(row, cell) for row, cell in enumerate(self.present(), start=1)]
+        names = [self._spell(row, cell) for row, cell in zip(self.rows, self.present(), strict=True)]
         whole = [name for name in map(whole_number, names) if name is not None]
         return whole if len(whole) == len(names) else names
 
     def sets(self) -> list[list[str]]:
         """The labels that each row has, of several at once."""
-        return [self._set(row, each) for row, each in enumerate(self.cells, start=1)]
+        return [self._set(row, each) for row, each in zip(self.rows, self.cells, strict=True)]
 
     def _set(self, row: int, cells: Sequence[Cell]) -> list[str]:
         if len(self.columns) > 1:
@@ -217,7 +219,7 @@ def numbers_of(answer: Answer, labels: LabelCells) -> Labels:
     chosen = labels.sets() if several else [[name] for name in labels.spelt()]
     chosen = [_respell(answer.names, each) for each in chosen]
     index, unknown = {name: number for number, name in enumerate(answer.names)}, dict[str, list[int]]()
-    for row, each in enumerate(chosen, start=1):
+    for row, each in zip(labels.rows, chosen, strict=True):
         for name in each:
             if name not in index:
                 unknown.setdefault(name, []).append(row)
@@ -268,7 +270,7 @@ def _guess_kind(labels: LabelCells) -> Kind:
     """
     if len(labels.columns) > 1 or any(isinstance(each[0], list | tuple) for each in labels.cells):
         return "several"
-    rows = [(row, cell) for row, (cell,) in enumerate(labels.cells, start=1)]
+    rows = [(row, cell) for row, (cell,) in zip(labels.rows, labels.cells, strict=True)]
     if any(isinstance(cell, str) and _is_bracketed(cell) for _, cell in rows):
         for row, cell in rows:
             if not is_missing(cell, labels.keep_na) and not (isinstance(cell, str) and _is_list(cell)):

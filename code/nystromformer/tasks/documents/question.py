@@ -82,6 +82,14 @@ class Question:
             rich_help_panel=TABLE,
         ),
     ] = None
+    skip_empty: Annotated[
+        bool,
+        typer.Option(
+            "--skip_empty",
+            help="Leave out rows without text or without a label instead of stopping.",
+            rich_help_panel=TABLE,
+        ),
+    ] = False
     class_weights: Annotated[
         str | None,
         typer.Option(

@@ -28,6 +28,8 @@ class Rows:
     ids: list[str]
     group: list[Cell]
     time: list[Cell]
+    left_out: int
+    """Rows without text, or without a label."""
 
 
 def read_rows(table: Table, question: Question, separator: str, labelled: bool = True, divided: bool = False) -> Rows:
@@ -52,31 +54,37 @@ def read_rows(table: Table, question: Question, separator: str, labelled: bool =
     extra |= {"--group": question.group, "--time": question.time} if divided else {}
     extra_names = {flag: columns_named(flag, name, table, most=1)[0] for flag, name in extra.items() if name}
     texts: list[tuple[str, ...]] = []
+    numbers: list[int] = []
     label_cells: list[tuple[Cell, ...]] = []
     others: dict[str, list[Cell]] = {"--id": [], "--group": [], "--time": []}
     empty: list[int] = []
+    count, keep_na = 0, table.reading.keep_na
     for count, cells in enumerate(table.rows((*text_columns, *label_names, *extra_names.values())), start=1):
         left = iter(cells)
-        texts.append(tuple(text_of(table, count, name, next(left)) for name in text_columns))
-        if not all(text.strip() for text in texts[-1]):
-            empty.append(count)
-        label_cells.append(tuple(next(left) for _ in label_names))
+        row = tuple(text_of(table, count, name, next(left)) for name in text_columns)
+        own_labels = tuple(next(left) for _ in label_names)
+        is_empty = not all(text.strip() for text in row)
+        if is_empty or (question.skip_empty and label_names and all(is_missing(cell, keep_na) for cell in own_labels)):
+            empty += [count] if is_empty else []
+            continue
+        texts.append(row)
+        numbers.append(count)
+        label_cells.append(own_labels)
         for flag, cell in zip(extra_names, left, strict=True):
             if flag == "--id":
                 cell = text_of(table, count, extra_names[flag], cell, as_text=True)
-            elif is_missing(cell, table.reading.keep_na):
+            elif is_missing(cell, keep_na):
                 raise UserError(f"{flag}: {table.place(count)}: expected a value, found an empty cell")
             others[flag].append(cell)
+    if empty and not question.skip_empty:
+        raise UserError(
+            f"{table.name}: {len(empty):,} of {number_of(count, 'row')} have no text, the first of them row "
+            f"{empty[0]:,}: fill it in, or add --skip_empty to leave such rows out"
+        )
     if not texts:
         raise UserError(f"{table.name}: expected rows with text, found none")
-    if empty:
-        raise UserError(
-            f"{table.name}: {len(empty):,} of {number_of(len(texts), 'row')} have no text, the first of them row "
-            f"{empty[0]:,}: fill it in, or remove such rows"
-        )
-    keep_na = table.reading.keep_na
     if not labelled and all(is_missing(cell, keep_na) for cells in label_cells for cell in cells):
         label_names = ()  # as tables to be predicted have it
-    labels = LabelCells(table.name, label_names, separator, label_cells, keep_na) if label_names else None
-    ids = others["--id"] or list(map(str, range(1, len(texts) + 1)))
-    return Rows(table, text_columns, labels, texts, ids, others["--group"], others["--time"])
+    labels = LabelCells(table.name, label_names, separator, numbers, label_cells, keep_na) if label_names else None
+    ids = others["--id"] or list(map(str, numbers))
+    return Rows(table, text_columns, labels, texts, ids, others["--group"], others["--time"], count - len(texts))

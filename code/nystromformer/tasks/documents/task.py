@@ -215,6 +215,8 @@ class Documents(Definition):
         table = self.rows.table.name
         notes = [f"{table}: {number_of(len(self.rows.texts), 'row')}; what is learned is {what}{told}"]
         notes += [f"  {line}" for line in self.look.lines]
+        tables = [each for each in (self.rows, tested) if each is not None and each.left_out]
+        notes += [f"{each.table.name}: {number_of(each.left_out, 'row')} left out (--skip_empty)" for each in tables]
         if tested is not None and tested.labels is None:
             notes.append(f"{tested.table.name}: no labels in {self.question.label}: predicted, and not scored")
         return [*notes, *self._of_lengths]

@@ -3,7 +3,6 @@ predict, and a table is shown.
 """
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from signal import Signals
@@ -31,8 +30,6 @@ from nystromformer.tasks.finetuning.trainable import Finetuning, Scored, build_m
 from nystromformer.training import fit, join_group
 from nystromformer.training.optim import Diverged
 from nystromformer.wording import listed
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
