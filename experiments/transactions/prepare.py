@@ -71,7 +71,7 @@ class TableFlags:
         named = (self.client, self.time, _names(self.categorical), numbers, _names(self.ignore))
         roles = choose_roles(source, *named, [name for name in columns[1:] if name])
         table = EventTable(source, roles, UNITS[self.time_unit])
-        known = read_clients(clients, *columns, None if table.has_dates else table.unit)
+        known = read_clients(clients, columns, None if table.has_dates else table.unit)
         return Plan(table, division, known, columns)
 
 

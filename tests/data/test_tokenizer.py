@@ -31,12 +31,6 @@ def test_special_tokens_have_robertas_ids(folder: Path) -> None:
     assert tokenizer.get_vocab_size() == 400
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_round_trip(folder: Path, text: str) -> None:
-    tokenizer = load_tokenizer(folder)
-    assert tokenizer.decode(tokenizer.encode(text).ids) == " " + text
-
-
 def test_transformers_loads_the_folder(folder: Path) -> None:
     ours, theirs = load_tokenizer(folder), AutoTokenizer.from_pretrained(folder)
     ids = (theirs.bos_token_id, theirs.pad_token_id, theirs.eos_token_id, theirs.unk_token_id, theirs.mask_token_id)

@@ -97,15 +97,6 @@ def test_a_row_without_a_sentence_end_near_its_own_is_full_and_has_no_label() ->
     assert SPECIAL.pad not in rows[0]
 
 
-def test_a_row_that_begins_within_a_sentence_has_no_label() -> None:
-    rows, splits, _ = pack(make_documents([[60, *[5] * 30]]), 43)
-    first = {int(row[1]): int(split) for row, split in zip(rows, splits, strict=True)}
-    inside = [token for token in first if FIRST_ID < token < FIRST_ID + 60]
-    assert inside
-    assert not any(first[token] for token in inside)
-    assert any(first.values())
-
-
 def test_what_is_left_of_a_document_is_taken_from_both_ends() -> None:
     length, sentences = 43, [4] * 24  # two rows of 40 tokens, 16 are left
     rows, splits, _ = pack(make_documents([sentences] * 300), length)

@@ -80,13 +80,10 @@ def dataset_command(length: int, mixture: Sequence[str], folder: Path) -> Callab
     @with_flag_groups
     def preprocess(
         settings: DatasetSettings = usual,
-        corpora: Annotated[
-            Path, typer.Option("--corpora", help="Folder that holds <name>/unified of every corpus.")
-        ] = folder,
+        corpora: Annotated[Path, typer.Option(help="Folder that holds <name>/unified of every corpus.")] = folder,
         out: Annotated[
             Path | None,
             typer.Option(
-                "--out",
                 help="Folder to write the dataset to.  [default: beside this script, <length>-roberta, or "
                 "<length>-trained with --tokenizer train]",
             ),

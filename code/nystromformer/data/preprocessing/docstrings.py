@@ -61,10 +61,7 @@ class DocstringSettings:
         int, typer.Option("--min_words", min=1, help="Drop modules whose docstrings have fewer words.")
     ] = 20
     limit_mb: Annotated[
-        float | None,
-        typer.Option(
-            "--limit_mb", min=1e-3, help="Stop after this many million characters, sampled from all packages."
-        ),
+        float | None, typer.Option("--limit_mb", min=1e-3, help="Stop after so many million characters, of a sample.")
     ] = None
 
 

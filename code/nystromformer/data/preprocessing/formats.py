@@ -51,8 +51,7 @@ class Rules:
         str, typer.Option("--text_field", help="Key or column that holds the text, in JSON lines and with --hub.")
     ] = "text"
     hub: Annotated[
-        str | None,
-        typer.Option("--hub", help="Read a dataset of the Hugging Face hub instead of files: NAME or NAME:CONFIG."),
+        str | None, typer.Option(help="Read a dataset of the Hugging Face hub instead of files: NAME or NAME:CONFIG.")
     ] = None
 
 

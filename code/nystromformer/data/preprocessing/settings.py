@@ -81,10 +81,7 @@ class Choice:
 class DatasetSettings:
     """What decides a dataset's rows, besides the corpora; its fields are flags (`with_flag_groups`)."""
 
-    length: Annotated[
-        int,
-        typer.Option("--length", min=MIN_LENGTH, max=MAX_LENGTH, help="Tokens of a row, special tokens included."),
-    ]
+    length: Annotated[int, typer.Option(min=MIN_LENGTH, max=MAX_LENGTH, help="Tokens of a row, special ones included.")]
     mixture: Annotated[
         list[str],
         typer.Option(
@@ -95,7 +92,6 @@ class DatasetSettings:
     tokenizer: Annotated[
         str,
         typer.Option(
-            "--tokenizer",
             help="Folder with RoBERTa's vocab.json and merges.txt, or with a tokenizer.json; the name of one in "
             "--corpora or on the Hugging Face hub; or train, to train one on the text.",
         ),
@@ -112,17 +108,11 @@ class DatasetSettings:
     validation: Annotated[
         float,
         typer.Option(
-            "--validation",
-            min=1e-6,
-            max=1,
-            help="Share of the documents to keep for validation; 1: no training rows, to score a model with.",
+            min=1e-6, max=1, help="Share of the documents for validation; 1: no training rows, to score with."
         ),
     ] = 0.2
     seed: Annotated[
-        int,
-        typer.Option(
-            "--seed", help="Random seed of the validation documents, and of the sample at a weight such as 1/3."
-        ),
+        int, typer.Option(help="Random seed of the validation documents, and of the sample at a weight such as 1/3.")
     ] = 0
 
     def __post_init__(self) -> None:

@@ -59,23 +59,18 @@ class Division:
     ] = 0
 
 
-def read_clients(
-    path: Path,
-    client: str,
-    target: str,
-    date: str | None,
-    split: str | None,
-    truth: str | None,
-    unit: float | None = None,
-) -> dict[str, Client]:
+def read_clients(path: Path, columns: Sequence[str | None], unit: float | None = None) -> dict[str, Client]:
     """Read a table with a row for each client; those without a label are left out.
 
     Args:
-        client, target, date, split, truth: columns.
+        columns: of the client and its label, and of its date, split and truth where there are such.
         unit: of dates that are numbers, as the events' times are, in seconds; None: they are dates.
     """
+    client, target, date, split, truth = columns
+    assert client is not None
+    assert target is not None
     table = open_table(path)
-    wanted = [name for name in (client, target, date, split, truth) if name is not None]
+    wanted = [name for name in columns if name is not None]
     found: dict[str, Client] = {}
     seen: set[str] = set()
     for number, cells in enumerate(table.rows(wanted), start=1):

@@ -23,7 +23,7 @@ _UCI_ROLES = Roles(
     "client",
     "time",
     ("sex", "education", "marriage", "status"),
-    (("limit", "log"), ("age", "scale"), ("bill", "log"), ("paid", "log")),
+    {"limit": "log", "age": "scale", "bill": "log", "paid": "log"},
 )
 _TABFORMER = (
     *("User", "Card", "Year", "Month", "Day", "Time", "Amount", "Use Chip", "Merchant Name", "Merchant City"),
@@ -33,10 +33,7 @@ _SPARKOV_ROLES = Roles(
     "cc_num",
     "unix_time",
     ("category", "merchant", "gender", "state", "job"),
-    (
-        *(("amt", "log"), ("city_pop", "log"), ("lat", "scale"), ("long", "scale")),
-        *(("merch_lat", "scale"), ("merch_long", "scale")),
-    ),
+    {"amt": "log", "city_pop": "log", "lat": "scale", "long": "scale", "merch_lat": "scale", "merch_long": "scale"},
 )
 
 
@@ -83,7 +80,7 @@ def read_tabformer(path: Path) -> EventTable:
         }
         return pa.RecordBatch.from_pydict(columns)
 
-    roles = Roles("card", "time", _TABFORMER[7:-1], (("amount", "log"),))
+    roles = Roles("card", "time", _TABFORMER[7:-1], {"amount": "log"})
     return EventTable(source.mapped(_TABFORMER, cards), roles, marks=("Is Fraud?", ("Yes",)))
 
 
@@ -92,5 +89,5 @@ def read_sparkov(path: Path) -> EventTable:
     client is a card, with label 1 where one of its transactions is a fraud, which is no feature.
     """
     source, roles = open_source(path, "unix_time"), _SPARKOV_ROLES
-    source.check((roles.client, roles.time, *roles.categorical, *roles.numbers, "is_fraud"))
+    source.check((roles.client, roles.time, *roles.categorical, *roles.numerical, "is_fraud"))
     return EventTable(source, roles, since_1970=True, marks=("is_fraud", ("1", "1.0")))

@@ -77,7 +77,7 @@ class Plan:
             "unit": self.table.unit,
             "has_dates": self.table.has_dates,
             "categorical": list(roles.categorical),
-            "numerical": [list(each) for each in roles.numerical],
+            "numerical": [list(each) for each in roles.numerical.items()],
             "of_clients": list(self.columns),
             **asdict(self.division),
         }
@@ -163,7 +163,7 @@ def _write(folder: Path, settings: dict[str, Any], plan: Plan) -> Manifest:
     if plan.like is None:
         trained_n = np.repeat(splits == SPLITS.index("train"), lengths)
         categories = _fit_categories(codes_nC[trained_n], values)
-        numbers = _fit_numbers(numbers_nF[trained_n], [*table.roles.numerical, (GAP, "log")])
+        numbers = _fit_numbers(numbers_nF[trained_n], {**table.roles.numerical, GAP: "log"})
         if "truth" in arrays:
             chosen = {split: splits == number for number, split in enumerate(SPLITS)}
             ceiling = {split: gini(truth[own], labels[own].astype(np.int64)) for split, own in chosen.items()}
@@ -190,10 +190,10 @@ def _fit_categories(codes_nC: NDArray[np.int32], values: Mapping[str, list[str]]
     return categories
 
 
-def _fit_numbers(numbers_nF: NDArray[np.float32], columns: Sequence[tuple[str, Form]]) -> list[Number]:
+def _fit_numbers(numbers_nF: NDArray[np.float32], columns: Mapping[str, Form]) -> list[Number]:
     """Scales of numerical columns."""
     numbers = []
-    for column_n, (name, form) in zip(numbers_nF.T, columns, strict=True):
+    for column_n, (name, form) in zip(numbers_nF.T, columns.items(), strict=True):
         values = shaped(column_n, form)
         values = values[~np.isnan(values)]
         mean = float(values.sum() / len(values)) if len(values) else 0.0

@@ -105,11 +105,7 @@ class Roles:
     client: str
     time: str
     categorical: tuple[str, ...]
-    numerical: tuple[tuple[str, Form], ...]
-
-    @property
-    def numbers(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.numerical)
+    numerical: Mapping[str, Form]
 
 
 def choose_roles(
@@ -151,7 +147,7 @@ def choose_roles(
         client,
         time,
         tuple(name for name in ordered if found[name] == "categorical"),
-        tuple((name, numerical.get(name, "log")) for name in ordered if found[name] == "numerical"),
+        {name: numerical.get(name, "log") for name in ordered if found[name] == "numerical"},
     )
 
 
@@ -242,7 +238,7 @@ class EventTable:
     def read(self) -> Events:
         """All events; a cell that is missing or none of its column's kind is refused, with its file and column."""
         roles, nested = self.roles, is_list(self.source.columns[self.roles.time])
-        columns = [roles.client, roles.time, *roles.categorical, *roles.numbers]
+        columns = [roles.client, roles.time, *roles.categorical, *roles.numerical]
         columns += [self.marks[0]] if self.marks else []
         numbers = {
             name: {value: number for number, value in enumerate(self.known.get(name, ()))}
@@ -256,7 +252,7 @@ class EventTable:
                 empty += more
             clients = self._texts(file, batch, roles.client, required=True)
             codes = [_numbered(self._texts(file, batch, name), numbers[name]) for name in roles.categorical]
-            values = [self._numbers(file, batch, name) for name in roles.numbers]
+            values = [self._numbers(file, batch, name) for name in roles.numerical]
             part: tuple[NDArray[Any], ...] = (
                 _numbered(clients, numbers[roles.client]),
                 self._seconds(file, batch),
@@ -355,7 +351,7 @@ def describe_columns(table: EventTable) -> str:
     """A table of the columns for people, who may have meant something else, each with its first value."""
     roles, first = table.roles, table.source.first
     kinds = {roles.client: "client", roles.time: "time"} | dict.fromkeys(roles.categorical, "categorical")
-    kinds |= {name: f"numerical, {form}" for name, form in roles.numerical}
+    kinds |= {name: f"numerical, {form}" for name, form in roles.numerical.items()}
     kinds |= dict.fromkeys((name for name in table.source.columns if name not in kinds), "left out")
     width, wide = max(map(len, kinds)), max(map(len, kinds.values()))
     lines = ["columns:"]
@@ -370,7 +366,7 @@ def table_like(source: Source, stored: Stored) -> EventTable:
     manifest, settings = stored.manifest, stored.manifest.settings
     known = {each.name: each.values for each in manifest.categories if each.name not in MADE}
     numbers = {each.name: each.form for each in manifest.numbers if each.name not in MADE}
-    roles = Roles(settings["client"], settings["time"], tuple(known), tuple(numbers.items()))
+    roles = Roles(settings["client"], settings["time"], tuple(known), numbers)
     source.check((roles.client, roles.time, *known, *numbers))
     table = EventTable(source, roles, settings["unit"], known=known)
     if table.has_dates != settings["has_dates"]:
