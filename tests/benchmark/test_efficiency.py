@@ -113,7 +113,6 @@ def test_the_command_measures_writes_and_draws_again(tmp_path: Path, run_benchma
     sizes = ("--threads", 1, "--heads", 2, "--head_dim", 8, "--lengths", "16,24", "--out", tmp_path)
     shown = run_benchmark("efficiency", *chosen, *sizes)
     found = Findings.read(tmp_path / "efficiency.json")
-    assert found is not None
     label = "nystrom (num_landmarks 8, conv_kernel_size 5)"
     names = {SDPA, WRITTEN_OUT, "linear", label, CONTROL}
     assert {(n, name) for n in (16, 24) for name in names} == {(r["length"], r["method"]) for r in found.records}

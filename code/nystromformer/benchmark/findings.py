@@ -47,14 +47,16 @@ class Findings:
         return cls(question, plain, [this_command()], machine_facts())
 
     @classmethod
-    def read(cls, path: Path) -> "Findings | None":
-        """Of a file; None where none is.
+    def read(cls, path: Path) -> "Findings":
+        """Of a file.
 
         Raises:
-            UserError: it is damaged, or none of a benchmark.
+            UserError: it is not there, is damaged, or none of a benchmark.
         """
         try:
-            return None if (data := read_checked(path)) is None else checked(cls, data)
+            if (data := read_checked(path)) is None:
+                raise UserError(f"{path}: no such file")
+            return checked(cls, data)
         except ValueError as error:
             raise UserError(f"{path}: expected the file of a benchmark, found something else ({error})") from None
 

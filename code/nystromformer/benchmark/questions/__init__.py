@@ -13,7 +13,6 @@ import typer
 
 from nystromformer.benchmark.findings import Findings
 from nystromformer.config.ranges import MOST
-from nystromformer.errors import UserError
 from nystromformer.tables import show
 
 ATTENTIONS = (
@@ -42,9 +41,7 @@ def again(
 ) -> None:
     """Make tables and pictures again from the figures that were measured, beside the files; measures nothing."""
     for path in files:
-        if (found := Findings.read(path)) is None:
-            raise UserError(f"{path}: no such file")
-        show(found.publish(path))
+        show(Findings.read(path).publish(path))
 
 
 def flag(

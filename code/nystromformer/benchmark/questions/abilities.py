@@ -99,20 +99,20 @@ def abilities(flags: Abilities, out: Out = OUT) -> None:
     It resumes when it is started again; another command with the same --out adds to its tables.
     """
     cells, path = list_cells(flags), out / "abilities.json"
-    before = Findings.read(path)
-    fresh = Findings.begin("abilities", flags, out)
-    done = before.records if before is not None else []
-    known = {_key(each) for each in done if each["solved"] or each["limit"] >= flags.seconds}
+    before = Findings.read(path) if path.exists() else None
+    found = Findings.begin("abilities", flags, out)
+    done = {_key(each): each for each in before.records} if before is not None else {}
+    known = [key for key, each in done.items() if each["solved"] or each["limit"] >= flags.seconds]
     missing = [cell for cell in cells if _key(cell) not in known]
     logger.info("%d of %d cells are already measured", len(cells) - len(missing), len(cells))
-    found = fresh if missing or before is None else before
-    if before is not None and missing:
-        found.commands = list(dict.fromkeys([*before.commands, *fresh.commands]))
-        found.records = done
+    if before is not None:
+        found.commands = list(dict.fromkeys([*before.commands, *found.commands]))
+        found = found if missing else before
+    found.records = [*done.values()]
     commit = commit_of(Path(__file__).parent)
     for record in run_works([partial(learn, cell, commit) for cell in missing], flags.workers):
-        # One that was given less time before makes room.
-        found.records = [each for each in found.records if _key(each) != _key(record)] + [record]
+        done[_key(record)] = record  # one that was given less time before makes room
+        found.records = [*done.values()]
         found.publish(path)
         where = f"{_column(record)}, {record['length']} tokens, {record['attention']}, seed {record['seed']}"
         result = f"{100 * record['accuracy']:.1f} % after {record['steps']} steps, {record['seconds']:.0f} s"

@@ -136,14 +136,7 @@ def made_up_batch(vocab_size: int, length: int, rows: int, device: torch.device)
 
 
 def our_config(settings: Step, length: int, attention: str = NYSTROM) -> ModelConfig:
-    """Ours, for rows of up to `length` tokens.
-
-    Args:
-        attention: as `--attention` takes it.
-
-    Raises:
-        UserError: no such attention, or none for such a model.
-    """
+    """Ours, for rows of up to `length` tokens; a UserError where there is none with such an attention."""
     try:
         return ModelConfig(
             vocab_size=settings.vocab_size,
