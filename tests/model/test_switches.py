@@ -42,22 +42,6 @@ def tokens(batch: int = 2, length: int = LENGTH) -> Tensor:
     return torch.randint(5, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"norm": "pre", "skip_first_prenorm": True},
-        MODERN,
-        {**MODERN, "bias": True},
-    ],
-    ids=lambda changes: "-".join(map(str, list(changes)[-2:])),
-)
-def test_models_with_these_options_run(changes: dict[str, Any]) -> None:
-    encoder = Encoder(config(**changes))
-    out = encoder(tokens())
-    assert torch.isfinite(out).all()
-    assert out.shape == (2, LENGTH, 16)
-
-
 def test_without_biases_the_vocabulary_alone_has_one() -> None:
     names = PretrainingModel(config(bias=False, norm="pre", embedding_dim=8), ["mlm"]).state_dict()
     assert [name for name in names if "bias" in name] == ["mlm.bias"]

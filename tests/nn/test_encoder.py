@@ -87,12 +87,10 @@ def test_options() -> None:
     assert [type(layer.attention.core).__name__ for layer in mixed.layers] == ["SoftmaxAttention", "NystromAttention"]
     assert mixed.layers[1].attention.core.config.num_landmarks == 5
     assert mixed.layers[0].feed_forward.up.out_features == 4 * E
-    assert build(layer_norm_eps=1e-3).layers[0].attention_norm.eps == 1e-3
     dropping = build(dropout=0.5).train()
     assert not torch.equal(dropping(patches()), dropping(patches()))
     learned = Encoder(E, 2, 4, attention="linformer", projected_length=4, max_length=N)
     assert learned(patches()).shape == (B, N, E)
-    assert Encoder(E, 1, 4, dropout=0).layers[0].dropout.p == 0
     with pytest.raises(ValueError, match="expected at most max_length = 20 tokens, found 21"):
         learned(patches(N + 1))
 

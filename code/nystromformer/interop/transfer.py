@@ -168,14 +168,13 @@ def _fit(
 def fit_positions(
     source_PE: Tensor, source_offset: int, table_PE: Tensor, offset: int, way: Positions = "repeat"
 ) -> Tensor:
-    """The source's positions made to fill a longer table, or cut to a shorter one, of the same width.
+    """The source's positions made to fill a longer table, or cut to a shorter one, of the same width. Rows before an
+    offset are taken by no token; they come from the source where both have them.
 
     - "repeat" (Beltagy et al. 2020, section 5): position n is position n mod length of the source, so that input which
       the source takes is embedded as by the source.
-    - "interpolate": the source's are spread over the table, and what is between two of them is their mean, weighted by
-      how near they are (Chen et al. 2023, arXiv 2306.15595, of rotary positions): all input is embedded otherwise.
-
-    The rows before an offset are taken by no token; they come from the source where both have them.
+    - "interpolate": the source's are spread over the table, each between two their weighted mean (Chen et al. 2023,
+      arXiv 2306.15595, of rotary positions): all input is embedded otherwise.
     """
     unused = min(source_offset, offset)
     result_PE = table_PE.clone()

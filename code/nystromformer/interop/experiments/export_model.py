@@ -15,18 +15,13 @@ from nystromformer.errors import UserError
 from nystromformer.files.writing import NewFile, write_json, write_text
 from nystromformer.interop.experiments.folders import check_free, write_folder
 from nystromformer.interop.experiments.open_model import Opened, open_model
-from nystromformer.interop.formats.table import BERT, MODERNBERT, NYSTROMFORMER, OWN, WRITTEN, Format, write_network
+from nystromformer.interop.formats.table import NYSTROMFORMER, OWN, WRITTEN, Format, write_network
 from nystromformer.wording import listed
 
 FORMATS = ("hf", "sentence-transformers", "onnx", "torch")
 MODULE_FILE = "modeling_nystrom_encoder.py"
 _PARTS = {"ForMaskedLM": "mlm.", "ForSequenceClassification": "head.", "Model": "encoder."}
 """The weights that go with the encoder's, by the head of the stored model."""
-_LIMITS = {
-    BERT: "for any length and any padding (positions begin at row 0 there).",
-    MODERNBERT: "for any length and any padding.",
-    NYSTROMFORMER: "for rows of exactly {} tokens, without padding, and fails, or mixes rows, on others.",
-}
 _KEYS_IN_FILE = {"name", "num_landmarks", "conv_kernel_size"}
 """Of attentions that the file of code computes by itself."""
 _PROBLEMS = {"several": "multi_label_classification", "value": "regression"}
@@ -107,7 +102,10 @@ def lay_out(opened: Opened, for_sentences: bool = False) -> Layout:
     for form in WRITTEN:
         if (reason := form.why_not(config, head)) is None:
             keys, stored = write_network(form, config, weights)
-            same = f"transformers' own {form.title}{head} computes the same {_LIMITS[form].format(config.max_seq_len)}"
+            limit = "for any length and any padding."
+            if form is NYSTROMFORMER:
+                limit = f"for full rows of {config.max_seq_len} tokens alone, and fails, or mixes rows, on others."
+            same = f"transformers' own {form.title}{head} computes the same {limit}"
             return Layout(_common(opened, form, head) | keys, stored, False, head, same)
         why_not.append(f"{form.title}: {reason}")
     if config.reversible:

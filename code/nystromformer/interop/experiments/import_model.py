@@ -50,8 +50,6 @@ def import_model(
         tokenizer: its folder, or "none"; None: beside the source.
     """
     check_free(dest)
-    if settings.compatible and settings.attention is not None:
-        raise UserError("--compatible keeps the source's attention: expected no --attention")
     opened = open_source(find_source(source), config, settings.compatible)
     described = changed_config(
         {"model": dict(opened.model), **SETTINGS}, str(source), settings.attention, settings.length, settings.overrides
@@ -61,9 +59,7 @@ def import_model(
         try:
             read = read_tokenizer(Path(tokenizer or opened.tokenizer))
         except UserError as error:
-            raise UserError(
-                f"{error}. --tokenizer FOLDER names it; --tokenizer none takes the weights alone"
-            ) from error
+            raise UserError(f"{error}. Name its folder, or none, with --tokenizer") from error
         if (size := read.get_vocab_size()) > (rows := described.model.vocab_size):
             raise UserError(f"{source}: the tokenizer has {size} tokens, the model embeddings for {rows}")
         if opened.sentences is not None and opened.sentences.lower_case:

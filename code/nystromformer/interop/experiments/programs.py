@@ -6,8 +6,7 @@ Shapes: B batch, N tokens, V vocabulary, C classes.
 import importlib
 import logging
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +74,7 @@ def export_program(opened: Opened) -> torch.export.ExportedProgram:
     example = inputs(opened, 2, min(most, 7))
     shape = {0: torch.export.Dim("batch", min=1), 1: torch.export.Dim("length", min=1, max=most)}
     module = Exported(model).eval()
-    with _quiet(), torch.no_grad():
+    with warnings.catch_warnings(action="ignore"), torch.no_grad():  # which speak of the tracer's own
         program = torch.export.export(module, (), kwargs=example, dynamic_shapes=dict.fromkeys(example, shape))
     for part in program.graph_module.modules():
         if isinstance(part, torch.fx.GraphModule):
@@ -111,7 +110,8 @@ def export_checked(opened: Opened, dest: Path, form: str) -> float:
 
 
 def _convert_to_onnx(opened: Opened, program: torch.export.ExportedProgram) -> Any:
-    with _quiet():
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses torchvision, which nothing here needs
+    with warnings.catch_warnings(action="ignore"):
         made: Any = torch.onnx.export(
             program,
             input_names=list(inputs(opened, 1, 1)),
@@ -174,16 +174,3 @@ def _in_onnxruntime(path: Path) -> Callable[[dict[str, Tensor]], Tensor]:
         return torch.from_numpy(logits)
 
     return run
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the tracers' own lines, which speak of what is none of the user's."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
