@@ -131,11 +131,11 @@ def test_what_is_saved_does_not_grow_with_the_layers(attention: str) -> None:
 
 def test_decisions_are_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A token between two buckets must not change sides because its vector was restored up to rounding."""
-    from nystromformer.attention.reformer import ReformerAttention
+    from nystromformer.attention import reformer
 
     calls = []
-    hashed = ReformerAttention._buckets
-    monkeypatch.setattr(ReformerAttention, "_buckets", lambda *given: (calls.append(0), hashed(*given))[1])
+    hashed = reformer.buckets_of
+    monkeypatch.setattr(reformer, "buckets_of", lambda *given: (calls.append(0), hashed(*given))[1])
     model = Encoder(config(**ATTENTIONS["reformer"])).train()
     model(tokens()).sum().backward()
     assert len(calls) == 3

@@ -247,9 +247,9 @@ def test_one_module_in_two_places_stays_one() -> None:
     [
         ({"attn_mask": torch.zeros(N, N)}, "attn_mask and is_causal are refused"),
         ({"value": tokens()[:, :5]}, "must have query's shape"),
-        ({"key_padding_mask": KEEP_BN.long()}, "mask must be bool"),
+        ({"key_padding_mask": KEEP_BN.long()}, "mask must be a torch.Tensor of bool"),
         ({"key_padding_mask": torch.full((B, N), 0.5)}, "biases of the scores cannot be added"),
-        ({"key_padding_mask": float_mask()[0]}, "mask must be 2-D (batch, tokens)"),
+        ({"key_padding_mask": float_mask()[0]}, "mask must have the shape (batch, tokens)"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
