@@ -28,7 +28,7 @@ QUICK = FIRST_IDS | TRACED | {"nystrom-3-iterations", "softmax+conv-unmasked"}
 LIKE_ANOTHER = {
     *(f"{name}+conv" for name in ("linear", "performer", "linformer", "conv_linformer", "local", "longformer")),
     *(f"{name}+conv" for name in ("reformer", "sinkhorn", "sparse", "synthesizer", "mra")),
-    *("softmax+conv-unmasked", "local-alone", "sinkhorn-sharp"),
+    *("softmax", "nystrom", "softmax+conv-unmasked", "local-alone", "sinkhorn-sharp"),
     *("nystrom-3-iterations", "near_far-blocks", "mra-block"),
 }
 """Their graphs differ from another case's in numbers, or in the convolution, alone, or are a part of it."""

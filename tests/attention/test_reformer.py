@@ -53,11 +53,6 @@ def test_rows_of_one_chunk_get_exact_attention(chunk_length: int) -> None:
     torch.testing.assert_close(module(q, q, v), torch.softmax(scores, -1) @ v)
 
 
-def test_a_token_alone_attends_to_itself() -> None:
-    q, _, v = (x.detach() for x in qkv(2, 1))
-    assert torch.equal(reformer(num_hashes=4)(q, q, v), v)
-
-
 def test_transformers_module_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
     length, size = 48, 8
     module = reformer(num_hashes=1, chunk_length=size, across_buckets=True)

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from attention_cases import DIM, HEADS, qkv, random_mask, suffix_mask
+from attention_cases import DIM, HEADS, qkv, random_mask
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from largest import bytes_for_backward
@@ -36,16 +36,6 @@ def test_the_sorting_is_doubly_stochastic(blocks: int, outside: int, spread: flo
         errors.append((sorting.sum(1) - ones).abs().max().item())
     assert all(later <= earlier + 1e-12 for earlier, later in itertools.pairwise(errors)), errors
     assert errors[-1] < 0.01
-
-
-def test_a_row_of_one_block_gets_softmax_attention() -> None:
-    x = qkv(3, 70)
-    keep = suffix_mask(70, 16, 15, 1)
-    expected = reference.softmax_attention(*x, keep)
-    torch.testing.assert_close(sinkhorn(block_size=16)(*x, keep).double(), expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(
-        sinkhorn(block_size=100)(*x).double(), reference.softmax_attention(*x), rtol=1e-4, atol=1e-5
-    )
 
 
 @pytest.mark.parametrize("length", [24, 21])
