@@ -255,12 +255,12 @@ def _cell(cost: float, *baselines: float) -> str:
 
 
 def draw(found: Findings) -> Any:
-    """Time and memory over the length."""
-    return draw_costs(found.records)
-
-
-def draw_costs(records: Sequence[Record]) -> Any:
-    """Time and memory of methods over the length, on logarithmic axes, each in a colour and style of its own."""
+    """Time and memory of methods over the length, on logarithmic axes, each in a colour and style of its own; None
+    where nothing of that was measured.
+    """
+    records = [record for record in found.records if "both" in record]
+    if not records:
+        return None
     picture = new_figure(13, 5.6)
     for axis, name in zip(picture.subplots(1, 2), ("both.median", "memory"), strict=True):
         table = costs(records, name)

@@ -225,28 +225,25 @@ def _poison(device: torch.device) -> None:
         del blocks
 
 
-def speed_methods(sizes: Sizes, length: int) -> dict[str, Any]:
-    """Nyström attention by kernels, SDPA, and what runs as tensor operations, as they are and compiled."""
+def measure_speed(sizes: Sizes, length: int, only: str = "") -> list[Record]:
+    """Nyström attention by kernels, SDPA, and what runs as tensor operations, as they are and compiled, side by side;
+    or one of them, which is run for what it leaves in the caches.
+    """
     nystrom = {"num_landmarks": sizes.num_landmarks, "conv_kernel_size": sizes.taps}
     shape: dict[str, Any] = {"num_heads": sizes.heads, "head_dim": sizes.head_dim, "max_length": length}
-    found: dict[str, Any] = {
+    methods: dict[str, Any] = {
         KERNELS: create_attention("nystrom", **shape, **nystrom, implementation=sizes.implementation),
         SDPA: create_attention("softmax", **shape),
         "nystrom": create_attention("nystrom", **shape, **nystrom, implementation="torch"),
         **{name: create_attention(name, **shape) for name in ("near_far", "mra")},
     }
     if sizes.device == "cuda" and missing_compiler(torch.device(sizes.device)) is None:
-        found |= {f"{name}{COMPILED}": torch.compile(found[name], dynamic=False) for name in TO_COMPILE}
-    return {name: module.to(sizes.device) for name, module in found.items()}
-
-
-def measure_speed(sizes: Sizes, length: int, only: str = "") -> list[Record]:
-    """All methods at a length, side by side; or one, which is run for what it leaves in the caches."""
-    methods = {name: each for name, each in speed_methods(sizes, length).items() if only in ("", name)}
+        methods |= {f"{name}{COMPILED}": torch.compile(methods[name], dynamic=False) for name in TO_COMPILE}
+    chosen = {name: each for name, each in methods.items() if only in ("", name)}
     size = max(1, sizes.tokens // length), length, sizes.heads, sizes.head_dim
     generator = torch.Generator(sizes.device).manual_seed(0)
     inputs = comparison.draw_inputs(size, sizes.at.autocast_dtype or torch.float32, generator)
-    records = efficiency.side_by_side(methods, inputs, 1 if only else sizes.repeats, sizes.at.autocast)
+    records = efficiency.side_by_side(chosen, inputs, 1 if only else sizes.repeats, sizes.at.autocast)
     return [{"length": length, "rows": size[0], **record} for record in records]
 
 
@@ -287,7 +284,4 @@ def blocks(found: Findings) -> list[str]:
     return parts
 
 
-def draw(found: Findings) -> Any:
-    """Time and memory over the length."""
-    speed = [record for record in found.records if record["section"] == "speed"]
-    return efficiency.draw_costs(speed) if speed else None
+draw = efficiency.draw
