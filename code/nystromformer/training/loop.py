@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,14 +44,11 @@ logger = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """What became of a training."""
+class Fitted(NamedTuple):
+    """What became of a training: its validations so far, and the signal that stopped it; None: it is over."""
 
     history: list[Validated]
-    """Its validations so far."""
     stopped_by: signal.Signals | None
-    """The signal that stopped it, for which it wrote a checkpoint; None: it is over."""
 
 
 def fit(
@@ -107,8 +104,9 @@ def fit(
     def follow() -> None:
         """Read what the first process has found."""
         nonlocal content
-        if lines := [f"{key}: {its} in process 0, {own} here" for key, its, own in _differing(expected, asked)]:
-            raise UserError(f"every machine needs the same config.json, dataset and experiment folder:{listed(lines)}")
+        if differing := _differing(expected, "in process 0", asked, "here"):
+            lines = listed(list(differing.values()))
+            raise UserError(f"every machine needs the same config.json, dataset and experiment folder:{lines}")
         if file is not None and not group.is_main:
             content = read_checkpoint(file.path)
 
@@ -151,7 +149,7 @@ def _finished_without_state(folder: Path, settings: TrainingSettings) -> list[Va
 
 def _check_asked(before: Mapping[str, Any], now: Mapping[str, Any], may_change: Collection[str], source: Path) -> None:
     """Refuse to go on with another training than a checkpoint's; says the differences that do not matter."""
-    changed = {key: f"{key}: {was} in the checkpoint, {is_now} now" for key, was, is_now in _differing(before, now)}
+    changed = _differing(before, "in the checkpoint", now, "now")
     for key in sorted(changed.keys() & set(may_change)):
         logger.info("changed since %s: %s", source.name, changed.pop(key))
     if changed:
@@ -162,14 +160,17 @@ def _check_asked(before: Mapping[str, Any], now: Mapping[str, Any], may_change: 
         )
 
 
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Keys whose values differ, and both as config.json spells them."""
+def _differing(one: Mapping[str, Any], where: str, other: Mapping[str, Any], elsewhere: str) -> dict[str, str]:
+    """By keys whose values differ, a line with both as config.json spells them."""
 
     def spelt(value: Any) -> str:
         return "not set" if value is None else json.dumps(value, ensure_ascii=False)
 
-    keys = sorted(one.keys() | other.keys())
-    return [(key, spelt(one.get(key)), spelt(other.get(key))) for key in keys if one.get(key) != other.get(key)]
+    return {
+        key: f"{key}: {spelt(one.get(key))} {where}, {spelt(other.get(key))} {elsewhere}"
+        for key in sorted(one.keys() | other.keys())
+        if one.get(key) != other.get(key)
+    }
 
 
 @dataclass
