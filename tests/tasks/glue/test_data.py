@@ -215,5 +215,5 @@ def test_bad_rows(tmp_path: Path, name: str, row: Sequence[str], message: str) -
 
 def test_rows_of_a_test_file_are_never_left_out(tmp_path: Path) -> None:
     path = put(tmp_path / "RTE" / "test.tsv", RTE_HEADER[:3], ("0", "a", "b"), ("1", "a"))
-    with pytest.raises(UserError, match=r"row 2: expected 3 cells.*wants each row of a test file"):
+    with pytest.raises(UserError, match=r"row 2: expected 3 cells.* but of test files"):
         read_split(task("RTE"), "test", path, skip_bad_rows=True)

@@ -82,12 +82,8 @@ def read_split(task: GlueTask, split: str, path: Path, skip_bad_rows: bool = Fal
     left_out = None
     if bad:
         left_out = f"{bad[0]} (bad rows: {len(bad)} of {len(ids) + len(bad)})"
-        if not wanted.has_labels:
-            raise UserError(
-                f"{left_out}. Download the file again: GLUE's server wants each row of a test file predicted"
-            )
-        if not skip_bad_rows:
-            raise UserError(f"{left_out}. Correct them, or give --skip_bad_rows to leave such rows out")
+        if not (wanted.has_labels and skip_bad_rows):
+            raise UserError(f"{left_out}. Correct them; --skip_bad_rows leaves them out, but of test files")
         left_out += ", left out"
     if not sentences:
         raise UserError(f"{path}: expected rows, found none{' but bad ones' if bad else ''}")
