@@ -36,10 +36,6 @@ class Cut:
     overlap: int | None = None
     """Tokens that two windows share at least; None: an eighth of a row's length."""
 
-    def overlap_of(self, length: int) -> int:
-        """In rows of so many tokens."""
-        return length // 8 if self.overlap is None else self.overlap
-
 
 def cut_of(text: str | None) -> Cut | None:
     """What --cut names, such as `windows,overlap=64`; None where nothing is asked for."""
@@ -57,7 +53,8 @@ def encode_cut(texts: Texts, tokenizer: Tokenizer, length: int, sentence_types: 
     """A split's texts in rows of at most `length` tokens."""
     if cut.rule == "head":
         return EncodedTexts(texts, tokenizer, length, sentence_types)
-    return WindowTexts(texts, tokenizer, length, sentence_types, cut.overlap_of(length))
+    overlap = length // 8 if cut.overlap is None else cut.overlap
+    return WindowTexts(texts, tokenizer, length, sentence_types, overlap)
 
 
 class WindowTexts(EncodedTexts):
