@@ -2,6 +2,7 @@
 command. Its flags are the fields of a dataclass, made by the functions below.
 """
 
+import ast
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
@@ -28,10 +29,21 @@ OUT = Path("results/tmp")
 
 
 def find_commands(name: str) -> list[Callable[..., None]]:
-    """The command of a name, or all where it is of none."""
+    """The command of a name; where it is of none, all by their names and descriptions, for which no torch is needed."""
     names = [each.name for each in pkgutil.iter_modules(__path__)]
-    chosen = [] if name == again.__name__ else [name] if name in names else names
-    return [*(getattr(importlib.import_module(f"{__name__}.{each}"), each) for each in chosen), again]
+    if name in names:
+        return [getattr(importlib.import_module(f"{__name__}.{name}"), name)]
+    return [again] if name == again.__name__ else [*map(_described, names), again]
+
+
+def _described(name: str) -> Callable[..., None]:
+    def command() -> None:
+        raise NotImplementedError
+
+    tree = ast.parse(Path(__path__[0], f"{name}.py").read_text(encoding="utf-8"))
+    (function,) = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == name)
+    command.__name__, command.__doc__ = name, ast.get_docstring(function)
+    return command
 
 
 def again(
