@@ -94,8 +94,7 @@ def install(folder: Path, wheel: Path, torch_index_url: str) -> None:
         run(python, "-m", "pip", "install", "--quiet", f"{wheel}[{extra}]" if extra else wheel)
         run(python, "-c", code, cwd=folder)
         for command in commands:
-            run(python, "-m", "nystromformer", command, "--help", cwd=folder, quiet=True)
-        run(folder / "venv" / "bin" / "nystromformer", "--help", cwd=folder, quiet=True)
+            run(python, "-m", f"run_{command}", "--help", cwd=folder, quiet=True)
 
 
 def run(*words: object, cwd: Path = ROOT, quiet: bool = False) -> None:
