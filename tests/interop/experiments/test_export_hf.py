@@ -178,9 +178,9 @@ BAD: dict[str, tuple[dict[str, Any], list[object], str]] = {
     "another attention": (
         {"model__attn_type": {"name": "reformer", "chunk_length": 8}, "model__num_landmarks": None},
         [],
-        "it has reformer attention; the exported file projects queries, keys and values, each by itself",
+        "the file of code has no reformer attention",
     ),
-    "reversible": ({"model__norm": "pre", "model__reversible": True}, [], "reversible layers are another network"),
+    "reversible": ({"model__norm": "pre", "model__reversible": True}, [], "the file of code has no reversible layers"),
     "an unknown form": (
         {},
         ["--format", "tf"],

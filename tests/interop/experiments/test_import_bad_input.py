@@ -126,10 +126,6 @@ MODERNBERTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "other layers": (in_config(layer_types=["full_attention"] * 3 + ["chunked_attention"]), "layer_types"),
     "windows": (in_config(local_attention=10**6), "window: expected at most max_seq_len"),
     "some biases": (in_config(norm_bias=True), "norm_bias: expected false, found true"),
-    "more layers": (
-        in_config(num_hidden_layers=5, layer_types=["full_attention"] * 5),
-        "weights are missing: .*model.layers.4.attn.query.weight",
-    ),
 }
 ROBERTAS: dict[str, tuple[Callable[[Path], object], str]] = {
     "another gelu": (in_config(hidden_act="gelu_new"), 'hidden_act: expected "gelu", found "gelu_new"'),

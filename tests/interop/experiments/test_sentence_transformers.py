@@ -156,7 +156,7 @@ def test_what_stands_around_the_encoder_goes_along(
     ("file", "content", "words"),
     [
         ("config_sentence_transformers.json", {"default_prompt_name": "query"}, "default_prompt_name: expected one of"),
-        ("1_Pooling/config.json", {"include_prompt": False}, "include_prompt false leaves the prompt's tokens out"),
+        ("1_Pooling/config.json", {"include_prompt": False}, "include_prompt false: prompts cannot be left out"),
         ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "found mean_tokens, max_tokens"),
     ],
 )

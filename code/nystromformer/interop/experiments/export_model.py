@@ -108,16 +108,10 @@ def lay_out(opened: Opened, for_sentences: bool = False) -> Layout:
             same = f"transformers' own {form.title}{head} computes the same {limit}"
             return Layout(_common(opened, form, head) | keys, stored, False, head, same)
         why_not.append(f"{form.title}: {reason}")
-    if config.reversible:
-        raise UserError(
-            f"{opened.path}: cannot be exported for transformers: reversible layers are another network than the "
-            "exported file's"
-        )
-    if unlike := [each.name for each in config.attentions if own_keys_refused(each)]:
-        raise UserError(
-            f"{opened.path}: cannot be exported for transformers: it has {unlike[0]} attention; the exported file "
-            "projects queries, keys and values, each by itself"
-        )
+    unlike = ["reversible layers"] if config.reversible else []
+    unlike += [f"{each.name} attention" for each in config.attentions if own_keys_refused(each)]
+    if unlike:
+        raise UserError(f"{opened.path}: cannot be exported for transformers: the file of code has no {unlike[0]}")
     module = MODULE_FILE.removesuffix(".py")
     # A classification may begin with any of them.
     heads = dict.fromkeys((head, "Model", "ForSequenceClassification"))

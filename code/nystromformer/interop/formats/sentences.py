@@ -112,8 +112,5 @@ def _read_pooling(path: Path) -> str:
             f"{', '.join(modes) or 'neither'}: move the file away, and set model.pooling in config.json afterwards"
         )
     if said.get("include_prompt") is False:
-        raise UserError(
-            f"{path}: include_prompt false leaves the prompt's tokens out of the mean, which this project cannot: set "
-            "it to true, or move the file away"
-        )
+        raise UserError(f"{path}: include_prompt false: prompts cannot be left out of the mean; set it to true")
     return _MODES[modes[0]]

@@ -8,7 +8,7 @@ Shapes: E width.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +88,9 @@ class Format:
     """Of the encoder's weights; a model without a head is also stored without it."""
     modules: Mapping[str, str]
     """Modules, ours by theirs: of the encoder, of the head for masked tokens (mlm) and of a classification (head)."""
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = field(default_factory=dict)
     """Keys of the section "model" by those of its config.json."""
-    fixed: Mapping[str, object]
+    fixed: Mapping[str, object] = field(default_factory=dict)
     """Keys of the section "model" that no setting of it changes."""
     output: str = ""
     """The output layer, whose matrix is the word embedding, to which it is tied, and whose bias is the head's."""
@@ -230,8 +230,6 @@ OWN = Format(
     "NystromEncoder",
     prefix="encoder.",
     modules={"encoder": "encoder", "mlm": "mlm"},
-    settings={},
-    fixed={},
     inner=("",),
 )
 """What this project exports with a file of code, whose config.json has the keys of the section "model"."""
@@ -241,12 +239,10 @@ AUTHORS = Format(
     prefix="model.",
     modules=_column(_MODULES, 4, "model.", "transformer_{}."),
     settings={key: key for key in (*SHAPE_KEYS, "max_seq_len")},
-    fixed={},
     output="mlm.mlm_class",
     inner=("",),
 )
 FORMATS = {each.kind: each for each in (NYSTROMFORMER, BERT, ROBERTA, DISTILBERT, MODERNBERT, OWN)}
-"""By model_type."""
 WRITTEN = (BERT, MODERNBERT, NYSTROMFORMER)
 """Those of transformers' own modules that a model can be stored as, the most useful first."""
 _BIASES = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
@@ -261,9 +257,6 @@ def read_network(
     Args:
         compatible: with the attention as the source computes it, for the input that it takes; else with one that takes
             any length and any padding.
-
-    Raises:
-        UserError: landmarks that do not fit the length.
     """
     if form is OWN:
         return {key: value for key, value in full.items() if key in ModelConfig.model_fields}, []
@@ -273,7 +266,7 @@ def read_network(
     if form is NYSTROMFORMER:
         attention = {"segments": "padded_unmasked", "pinv_start": "batch"} if compatible else None
         sizes = full["num_landmarks"], full["segment_means_seq_len"], full["conv_kernel_size"]
-        return _nystrom(section | {"position_offset": 2}, sizes, attention, "segment_means_seq_len", path)
+        return _nystrom(section | {"position_offset": form.offset}, sizes, attention, "segment_means_seq_len", path)
     if form is MODERNBERT:
         local = {"name": "longformer", "window": 2 * (full["local_attention"] // 2), "num_global_tokens": 0}
         theta = {kind: float(full["rope_parameters"][kind]["rope_theta"]) for kind in (_FULL, _SLIDING)}
