@@ -96,7 +96,7 @@ def test_a_run_learns_predicts_and_resumes(stored: Stored, tmp_path: Path) -> No
     chances = np.array([float(row["probability"]) for row in rows])
     assert found.test_metrics["gini"] == pytest.approx(gini(chances, stored.labels[test]), abs=1e-4)
     figures = json.loads((predictions / "test.json").read_text())
-    low, high = figures["intervals"]["gini"]
+    low, high = figures["interval"]
     assert low <= figures["gini"] <= high
     assert figures["ceiling"] == stored.manifest.ceiling["test"]
     before = {path: path.read_bytes() for path in sorted(found.folder.rglob("*")) if path.is_file()}

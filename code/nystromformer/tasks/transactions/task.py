@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.predictions import write_rows
 from nystromformer.tasks.finetuning.target import Classes, Target
 from nystromformer.tasks.transactions.declaration import TASK
-from nystromformer.tasks.transactions.metrics import intervals, score
+from nystromformer.tasks.transactions.metrics import gini, interval, score
 from nystromformer.tasks.transactions.store import Manifest, Stored, open_stored
 from nystromformer.wording import number_of
 
@@ -87,7 +87,7 @@ class ClientExamples:
         values = [each.scaled(raw_BNF[:, :, column]) for column, each in enumerate(manifest.numbers)]
         return {
             "categories_BNC": torch.from_numpy(np.stack(ids, 2) if ids else np.zeros((*shape, 0), np.int64)),
-            "numbers_BNF": torch.from_numpy(np.stack(values, 2) if values else np.zeros((*shape, 0), np.float32)),
+            "numbers_BNF": torch.from_numpy(np.stack(values, 2)),
             "mask_BN": torch.from_numpy(np.arange(shape[1]) < lengths_B[:, None]),
             "labels": torch.from_numpy(self.labels[numbers]),
         }
@@ -167,9 +167,7 @@ class Transactions(Definition):
     def write(
         self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
     ) -> dict[str, float]:
-        """`validation.tsv` and `test.tsv`, the chance of each client; `test.json`, metrics with their intervals over
-        clients.
-        """
+        """`validation.tsv` and `test.tsv`, the chance of each client; `test.json`, metrics and the Gini's interval."""
         for name, key, examples in (("validation", "", splits.validation[""]), ("test", "test", test["test"])):
             clients = cast(ClientExamples, examples)
             chances = [f"{chance:.9f}" for chance in _chances(scores[key]).tolist()]
@@ -177,7 +175,8 @@ class Transactions(Definition):
             write_rows(folder / f"{name}.tsv", ("client", "label", "probability"), list(rows))
         labels, chances_n = cast(ClientExamples, test["test"]).labels, _chances(scores["test"])
         figures = score(chances_n, labels)
-        more = {"intervals": intervals(chances_n, labels), "ceiling": self.stored.manifest.ceiling.get("test")}
+        between = interval(partial(gini, chances_n, labels), len(labels))
+        more = {"interval": between, "ceiling": self.stored.manifest.ceiling.get("test")}
         write_json(folder / "test.json", {"clients": len(labels), **figures, **more})
         return figures
 
