@@ -74,11 +74,8 @@ class LayerStack(nn.Module):
 
 
 class Encoder(LayerStack):
-    """A BERT-style encoder over any of the attentions; `encoder(tokens_BN, mask) -> hidden_BNE`.
-
-    Args:
-        embeddings: of the config's width; None: of tokens.
-    """
+    """A BERT-style encoder over any of the attentions; `encoder(tokens_BN, mask) -> hidden_BNE`. Embeddings of others
+    than tokens have the config's width."""
 
     def __init__(self, config: ModelConfig, embeddings: Embeddings | None = None) -> None:
         super().__init__()

@@ -121,10 +121,8 @@ def _may_recompute(module: nn.Module) -> bool:
 
 
 class Layer(nn.Module):
-    """x + attention, x + feed-forward; a norm after each sum ("post", BERT) or before each branch ("pre").
-
-    Args:
-        normed: whether the attention has a norm; without one, its input is normalised already.
+    """x + attention, x + feed-forward; a norm after each sum ("post", BERT) or before each branch ("pre"). Without
+    `normed` the attention has none, as its input is normalised already.
     """
 
     def __init__(self, config: ModelConfig, attention: AttentionConfig, normed: bool = True) -> None:
