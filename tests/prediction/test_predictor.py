@@ -4,7 +4,6 @@ import csv
 import json
 import pickle
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from nystromformer.attention import Attention
 from nystromformer.errors import UserError
 from nystromformer.prediction import predictor
 from nystromformer.prediction.explain import explain_text
-from nystromformer.training import Device
 
 TEXTS = [text for text, _ in made_rows(24, most=60)]
 
@@ -66,28 +64,21 @@ def test_a_run_on_a_data_set_predicts_as_it_did(
 def test_batches_of_near_lengths_say_the_same(
     folders: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """As those of fixed shapes; with fast products in rows of fewer lengths, none longer than the model's; many windows
-    of one text in pieces.
-    """
+    """Few tokens at a time; many windows of one text in pieces."""
     predict = nystromformer.Predictor(folders(kind), "cpu")
     expected = predict([*TEXTS, TEXTS[0] * 40])
     run = predict.network
     examples = run.encode([*TEXTS, TEXTS[0] * 40])
     assert examples.rows[-1] > 8
     monkeypatch.setattr(predictor, "TOKENS_AT_A_TIME", {"cpu": 100})
-    for are_fast in (False, True):
-        shapes: list[tuple[int, ...]] = []
-        hook = run.model.encoder.register_forward_pre_hook(lambda _, inputs, s=shapes: s.append(inputs[0].shape))
-        monkeypatch.setattr(Device, "products", lambda self, width, are_fast=are_fast: nullcontext(are_fast))
-        found = predict.results(predict.scores(examples))
-        hook.remove()
-        assert kind == "value" or found["prediction"].tolist() == expected["prediction"].tolist()
-        for name in predict.columns if kind == "value" else predict.columns[1:]:
-            np.testing.assert_allclose(found[name], expected[name], atol=1e-5)
-        most = run.config.model.max_seq_len
-        assert max(width for _, width in shapes) <= most
-        assert are_fast or max(rows * width for rows, width in shapes) <= 100
-        assert not are_fast or {width for _, width in shapes if width % 32} <= {most}
+    shapes: list[tuple[int, ...]] = []
+    hook = run.model.encoder.register_forward_pre_hook(lambda _, inputs: shapes.append(inputs[0].shape))
+    found = predict.results(predict.scores(examples))
+    hook.remove()
+    assert kind == "value" or found["prediction"].tolist() == expected["prediction"].tolist()
+    for name in predict.columns if kind == "value" else predict.columns[1:]:
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-5)
+    assert max(rows * width for rows, width in shapes) <= 100
 
 
 @pytest.mark.parametrize(("kind", "embed"), [("classes", True), ("several", False)])

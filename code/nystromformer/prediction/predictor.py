@@ -52,8 +52,6 @@ TOKENS_AT_A_TIME = {"cpu": 2048, "cuda": 8192}
 large that each is fetched from the system anew: rows of 512 at BERT-small's size take a fifth to two fifths longer."""
 UNREAD = ("cut", "unknown_share")
 """Columns of results that say what a network could not read of a text."""
-_LENGTHS_APART = 32
-"""So that shapes come again, for a few per cent more tokens."""
 
 
 @dataclass
@@ -131,18 +129,12 @@ class Network:
         if self.has_rows_apart:
             parts = fit_to_budget(everyone, examples.lengths, examples.rows, budget, 1, self.pad_to)
         with torch.inference_mode(), self.device.autocast():
-            is_rounded = not self.has_rows_apart
-            lengths = [self._rounded(examples.lengths[part].max()) if is_rounded else self.pad_to for part in parts]
-            batches = map(examples.batch, parts, lengths)
+            batches = (examples.batch(part, self.pad_to) for part in parts)
             for part, batch in zip(parts, prefetch_batches(batches, self.device.device), strict=True):
                 vectors = self._vectors(batch, budget)
                 found = vectors if self.embeds else self.model.logits(vectors)
                 total[torch.from_numpy(part)] = found.float().cpu()
         return total
-
-    def _rounded(self, longest: int) -> int:
-        """To how many tokens a batch whose longest row has so many is padded."""
-        return self.pad_to or min(-(-longest // _LENGTHS_APART) * _LENGTHS_APART, self.config.model.max_seq_len)
 
     def _vectors(self, batch: Mapping[str, Tensor], budget: int) -> Tensor:
         """What the head gets of a batch's examples; one whose windows are too many at once is computed in pieces."""
