@@ -34,7 +34,7 @@ ATTENTIONS: Mapping[str, Mapping[str, Any]] = {
 `longformer-question` hold the question."""
 ENDS = (0, 256, 512, 1024, 2048)
 """Of the bins of distances, in tokens."""
-TABLES = "--text question,text --label city --device cpu --task needle --validation 0.02"
+TABLES = "--text question,text --label city --device cpu --task needle"
 COUNTED = "--epoch 1 --lr 1e-4 --batch_size 8 --seed 0,1 --predict last"
 
 
@@ -44,10 +44,10 @@ def draw(length: int, more: str = "") -> Line:
     return Line(str(length), f"experiments/needle/draw.py {needs} --length {length} {more} --out {{here}}")
 
 
-def ask(length: int, more: str) -> str:
+def ask(length: int, more: str, held_out: float = 0.02) -> str:
     """Fine-tune and test on rows of a length."""
     tables = f"--train {{out}}/rows/{length}/train.jsonl --test {{out}}/rows/{length}/test.jsonl"
-    return f"code/run_classify.py --model {{here}} {tables} {TABLES} --length {length} {more}"
+    return f"code/run_classify.py --model {{here}} {tables} {TABLES} --validation {held_out} --length {length} {more}"
 
 
 def in_its_place(length: int, more: str) -> list[Line]:
@@ -95,12 +95,20 @@ def learn(name: str, length: int, start: str, config: Mapping[str, Any]) -> Stag
     return Stage([Line("softmax", command, start, config)], ("accuracy",))
 
 
+TWO_HOPS = "--facts 2 --hops 2 --train 6000 --test 500"
 STAGES = {
     "corpus": Stage([Line("wiki", "data-preprocessing/wiki/preprocess.py --source {data}/wiki --out {here}/unified")]),
     "original": Stage([Line("softmax", "code/run_export.py import {data}/minilm {here}")]),
-    "rows": Stage([draw(40, "--facts 2 --train 3600"), draw(128, "--train 1600"), draw(512), draw(2048)]),
+    "rows": Stage(
+        [draw(40, "--facts 2 --train 3600"), draw(128, "--train 1600"), draw(48, TWO_HOPS), draw(512), draw(2048)]
+    ),
     "two-facts": learn("two-facts", 40, "original/softmax", FIRST),
     "parent": learn("parent", 128, "two-facts/encoder", {}),
+    # In which city does a person work, whose firm and its city are told apart?
+    "two-hops": Stage(
+        [Line("softmax", ask(48, "--epoch 6 --lr 1e-4 --batch_size 32 --predict last", 0.04), "parent/encoder")],
+        ("accuracy",),
+    ),
     "512-frozen": stage(in_its_place(512, "--freeze"), 512),
     "512": stage(in_its_place(512, COUNTED), 512),
     # Of the others nothing was to be learned, since softmax only guesses here.
