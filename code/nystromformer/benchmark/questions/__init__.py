@@ -29,11 +29,14 @@ OUT = Path("results/tmp")
 
 
 def find_commands(name: str) -> list[Callable[..., None]]:
-    """The command of a name; where it is of none, all by their names and descriptions, for which no torch is needed."""
+    """The command of a name, or all where it is of none; where help is asked for, their names and descriptions, for
+    which no torch is needed.
+    """
     names = [each.name for each in pkgutil.iter_modules(__path__)]
-    if name in names:
-        return [getattr(importlib.import_module(f"{__name__}.{name}"), name)]
-    return [again] if name == again.__name__ else [*map(_described, names), again]
+    if name in ("", "--help"):
+        return [*map(_described, names), again]
+    chosen = [] if name == again.__name__ else [name] if name in names else names
+    return [*(getattr(importlib.import_module(f"{__name__}.{each}"), each) for each in chosen), again]
 
 
 def _described(name: str) -> Callable[..., None]:
