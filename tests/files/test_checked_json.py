@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nystromformer.files.checked_json import STRICT, checked, read_checked, write_checked
@@ -45,6 +45,7 @@ def test_what_is_written_is_read(data: dict[str, Any]) -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(0, 7))
+@example(102, 5)
 def test_a_flipped_bit_is_found(place: int, bit: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.json"
@@ -52,8 +53,11 @@ def test_a_flipped_bit_is_found(place: int, bit: int) -> None:
         content = bytearray(path.read_bytes())
         content[place % len(content)] ^= 1 << bit
         path.write_bytes(content)
-        with pytest.raises(ValueError):  # noqa: PT011  # of whatever kind
-            read_checked(path)
+        try:
+            found = read_checked(path)
+        except ValueError:
+            return
+        assert found == DATA, "the e of a number may be an E"
 
 
 def test_without_its_checksum_it_is_refused(tmp_path: Path) -> None:
