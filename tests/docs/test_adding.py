@@ -24,7 +24,6 @@ FILES = {
         "code/nystromformer/tasks/glue/paws.py",
         "code/nystromformer/tasks/glue/catalog.py",
     ],
-    "A benchmark": ["code/nystromformer/benchmark/questions/norms.py"],
 }
 
 
@@ -99,13 +98,3 @@ def test_a_task_on_tables_is_added_as_the_page_says(project: Path, tmp_path: Pat
     assert "/code/run_glue.py" in run(launch, project).stdout
     table = run([*report[:-1], str(experiment.folder), "--out", str(tmp_path / "t.md")], project).stdout
     assert "PAWS (accuracy / F1)" in table
-
-
-@pytest.mark.slow
-def test_a_question_to_the_benchmarks_is_one_file(project: Path) -> None:
-    examples = examples_of("A benchmark")
-    tests, measure = commands(examples)
-    apply(examples, project)
-    assert " passed" in run([*tests, "-k", "benchmark"], project).stdout
-    assert "| 512 | RMSNorm | " in run([*measure, "--rows", "4", "--repeats", "1"], project).stdout
-    assert {path.name for path in (project / "results" / "norms").iterdir()} == {"norms.json", "norms.md"}

@@ -14,7 +14,7 @@ NOT_OURS = {"vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json
 WRITTEN = {
     *("config.json", "manifest.json", "_manifest.json", "corpus.json", "run.json", "run.json"),
     *("validation.json", "table2.json", "gpu.json", "about.json", "NAME-5-folds-HASH.json"),
-    *("abilities.json", "conversion.json", "modules.json", "test.json", "norms.json"),
+    *("abilities.json", "conversion.json", "modules.json", "test.json"),
     "export-onnx/tokenizer.json",
     *("FILE.py", "code/nystromformer/attention/sigmoid.py"),
 }
