@@ -21,30 +21,18 @@ def classify(
         bool,
         typer.Option(
             "--from_scratch",
-            help="Start from random weights and a tokenizer trained on the training rows instead of a checkpoint.",
+            help="Start from random weights and a tokenizer of at most model.vocab_size tokens, trained on the "
+            "training rows, instead of a checkpoint.",
             rich_help_panel=TABLE,
         ),
     ] = False,
-    vocab_size: Annotated[
-        int | None,
-        typer.Option(
-            "--vocab_size",
-            min=261,
-            max=10**6,
-            help="With --from_scratch: tokens of that tokenizer at most. Default: config.json's.",
-            rich_help_panel=TABLE,
-        ),
-    ] = None,
     reading: Reading,
     shared: Annotated[Flags, Without("baselines", "checkpoint", "pad_to", "train_rows")],
 ) -> None:
     """Fine-tune on your own texts: classes, several labels at once, values, or ordered classes."""
     if from_scratch and shared.freeze:
         raise UserError("--from_scratch: expected no --freeze with it")
-    if vocab_size is not None and not from_scratch:
-        raise UserError("--vocab_size: expected --from_scratch with it: a checkpoint has a tokenizer of its own")
-    shared, grid = replace(shared, baselines=True), shared.grid()
-    experiment = shared.open([] if vocab_size is None else [f"model.vocab_size={vocab_size}"])
+    shared, grid, experiment = replace(shared, baselines=True), shared.grid(), shared.open()
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.documents.task import Documents

@@ -49,7 +49,7 @@ def lra(
     ] = None,
     *,
     recipe: RecipeFlags,
-    shared: Annotated[Flags, Without("checkpoint", "epoch", "freeze", "patience", "predict")],
+    shared: Annotated[Flags, Without("checkpoint", "epoch", "freeze", "predict")],
 ) -> None:
     """Train an encoder with any attention on a task of the Long Range Arena; the weights that are best on the
     validation data are tested once, on the whole test set."""

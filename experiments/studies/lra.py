@@ -38,9 +38,9 @@ WIDTHS: Mapping[str, str] = {
 BOTH = ("nystrom", "softmax")
 SHORT = "--steps 5000 --every 250 --lr 1e-3 --set model.max_seq_len=256"
 DEEPER = (
-    "--conv 0 --steps 10000 --every 500 --batch_size 128 --lr 1e-3 --warmup 0.02 --set model.max_seq_len=256 "
-    "--set model.positions=rotary --set model.position_offset=2 --set model.num_layers=6 --set model.dropout_prob=0 "
-    "--set pretraining_setting.validate_batches_per_epoch=16"
+    "--conv 0 --steps 10000 --every 500 --batch_size 128 --lr 1e-3 --set model.max_seq_len=256 "
+    "--set pretraining_setting.warmup=0.02 --set model.positions=rotary --set model.position_offset=2 "
+    "--set model.num_layers=6 --set model.dropout_prob=0 --set pretraining_setting.validate_batches_per_epoch=16"
 )
 TEXT = "--steps 1000 --every 250 --length 1024 --set pretraining_setting.validate_batches_per_epoch=20"
 

@@ -31,8 +31,8 @@ RARE = (
 PAIRS = "code/run_glue.py --model {here} --glue {data}/glue --task MRPC --train_rows 1500 --epoch 2 --lr 5e-5"
 PIXELS = (
     "code/run_lra.py --model {here} --task pathfinder_path --data {out}/pictures/drawn --steps 400 --every 100 "
-    "--batch_size 16 --lr 2e-3 --warmup 0.1 --attention near_far --conv 0 --set model.positions=rotary "
-    "--set model.position_offset=2 --baselines"
+    "--batch_size 16 --lr 2e-3 --attention near_far --conv 0 --set pretraining_setting.warmup=0.1 "
+    "--set model.positions=rotary --set model.position_offset=2 --baselines"
 )
 
 

@@ -86,13 +86,6 @@ def test_the_weights_of_the_best_and_the_last_stay_alone(
         train(Scripted(values), settings(5, best_metric="score"), tmp_path)
 
 
-def test_no_better_epoch_for_some_time_ends_a_run(tmp_path: Path) -> None:
-    wanted = settings(9, best_metric="score", patience=2)
-    fitted = train(Scripted([0.2, 0.9, 0.5, 0.7, 1.0]), wanted, tmp_path)
-    assert [one["epoch"] for one in fitted.history] == [0, 1, 2, 3]
-    assert train(Scripted([]), wanted, tmp_path) == fitted
-
-
 def test_a_run_that_is_past_its_end_is_done_and_goes_on_with_a_later_one(tmp_path: Path) -> None:
     whole, short = tmp_path / "whole", tmp_path / "short"
     scores = [1.0, 2.0, 3.0, 4.0]

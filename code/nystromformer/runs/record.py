@@ -29,7 +29,7 @@ from nystromformer.runs.settings import Count, Predict, Settings, Share
 RECORD = "run.json"
 TOKENIZER = "tokenizer"
 """The folder of a run's tokenizer, in its own."""
-_FORMAT = 6
+_FORMAT = 7
 _OPTIMIZER = ("weight_decay", "adam_beta1", "adam_beta2", "adam_eps", "max_grad_norm")
 
 Rows = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -90,7 +90,7 @@ class Run:
     kind: str
     """The command of its task, such as "glue"."""
     choices: dict[str, Any]
-    """What the command asks of its data: the task's own settings, by which its data can be opened again."""
+    """What the command asks of its data: the task's own settings."""
     task: str
     """Where runs of the task lie, such as "glue/MRPC"."""
     command: str
@@ -110,8 +110,6 @@ class Run:
     """Of the tokenizer that the folder has; empty of data that are no text."""
     precision: str = ""
     """Of the device, where config.json leaves it to that."""
-    plan: int = 1
-    """Version of the plan of its batches."""
     rows: dict[str, Rows] = field(default_factory=dict)
     """Examples of each split."""
     exact_share: dict[str, Share] = field(default_factory=dict)
@@ -147,7 +145,6 @@ class Run:
             "optimizer": {key: setting[key] for key in _OPTIMIZER},
             "settings": asdict(self.settings),
             "precision": self.precision,
-            "plan": self.plan,
         }
 
     @property

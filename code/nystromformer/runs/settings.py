@@ -55,16 +55,6 @@ class SharedSettings:
             rich_help_panel=MORE,
         ),
     ] = None
-    patience: Annotated[
-        int | None,
-        typer.Option(
-            "--patience",
-            min=1,
-            max=MOST,
-            help="Stop a run when this many epochs in a row were no better on the validation data. Default: never.",
-            rich_help_panel=MORE,
-        ),
-    ] = None
     objective: Annotated[
         ObjectiveSettings | None,
         typer.Option(

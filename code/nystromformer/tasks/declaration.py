@@ -55,8 +55,6 @@ class Task:
     """By what a run keeps of its texts, in what runs of one name may differ; those that differ in it, or in their
     length, have columns of their own.
     """
-    opens: Callable[[Mapping[str, Any], Path], Any] | None = None
-    """The data that a run asked for, once more; None where a task's data cannot be opened by its choices."""
     on_test: bool = False
     """Whether its figures are of test data where a run has them."""
     has_baselines: bool = True

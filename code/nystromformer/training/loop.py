@@ -35,7 +35,7 @@ from nystromformer.training.device import Device, peak_memory_in_mib
 from nystromformer.training.group import Group, accumulation, on_cpu, unwrapped
 from nystromformer.training.log import RunLog, SilentLog
 from nystromformer.training.optim import build_optimizer, check_finite, learning_rate
-from nystromformer.training.state import RunState, TrainingSettings, Validated, best_epoch, dropout_seed, is_over
+from nystromformer.training.state import RunState, TrainingSettings, Validated, best_epoch, dropout_seed
 from nystromformer.training.trainable import Step, Trainable, to_device
 from nystromformer.wording import listed
 
@@ -96,7 +96,7 @@ def fit(
             write_weights(content, file.path.with_suffix(".model"))  # which a kill prevented
         step, history = content["step"], content["history"]
         remove_old(file, settings.keep_epochs, best_epoch(history, settings.best_metric))
-        if step > settings.num_steps or (file.is_end and is_over(step, history, settings)):
+        if step > settings.num_steps or (file.is_end and step == settings.num_steps):
             logger.info("done: %d of %d steps", step, settings.num_steps)
             return file, history, asked
         return file, None, asked
@@ -138,7 +138,7 @@ def _finished_without_state(folder: Path, settings: TrainingSettings) -> list[Va
     if path is None:
         return None
     content = read_checkpoint(path)
-    if settings.best_metric is None or not is_over(content["step"], content["history"], settings):
+    if settings.best_metric is None or content["step"] < settings.num_steps:
         raise UserError(
             f"{folder}: holds weights ({path.name}) but no .cp to resume from; a new run would overwrite them. Put the "
             ".cp back, or start in another folder (with from_cp to begin from these weights)."
@@ -238,7 +238,7 @@ class Trainer:
             if self._owes_an_epochs_end:
                 self._end_epoch()
             self._restart_clock()
-            for step in () if self._is_over else self.trainable.steps(first, last):  # what it owed may be its last end
+            for step in self.trainable.steps(first, last):
                 gradient_norm = self._step(step)
                 self.log.advance()
                 if self.state.step - self.state.reported_at >= self.settings.steps_per_report:
@@ -253,16 +253,8 @@ class Trainer:
                 if self._is_epochs_end:
                     self._end_epoch()
                     self._restart_clock()
-                    if self._is_over:
-                        break
                 elif is_due:
                     self._save_between()
-            if self._is_over and self.state.step < last:
-                best = best_epoch(self.state.history, self.settings.best_metric)
-                self.log.say(
-                    f"stopped after step {self.state.step} of {last}: {self.settings.best_metric} was best in epoch "
-                    f"{best} (--patience {self.settings.patience})"
-                )
             # One that came while the last validation and checkpoint were made: nothing may follow this run.
             (received,) = self.group.highest(stop[0] if stop else 0)
             return self._stopped(received) if received else None
@@ -272,10 +264,6 @@ class Trainer:
         self.log.event("stop", self.state.step, signal=by.name)
         self.log.say(f"stopped by {by.name} after step {self.state.step}; its checkpoint is written")
         return by
-
-    @property
-    def _is_over(self) -> bool:
-        return is_over(self.state.step, self.state.history, self.settings)
 
     @property
     def _is_epochs_end(self) -> bool:

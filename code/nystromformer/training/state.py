@@ -24,8 +24,6 @@ class TrainingSettings:
     weights of the best and the last epoch stay, and of a run that is over nothing else."""
     keep_epochs: int | None = None
     """None: those of all epochs."""
-    patience: int | None = None
-    """Where a best metric is named: how many epochs without a better one end the run; None: none do."""
     optimizer: Literal["adamw", "stable_adamw"] = "adamw"
     schedule: Literal["linear", "cosine", "wsd"] = "linear"
     decay_steps: int = 0
@@ -63,14 +61,6 @@ def best_epoch(history: list[Validated], metric: str | None) -> int | None:
     if metric is None or not history:
         return None
     return max(history, key=lambda one: (one["metrics"][metric], -one["epoch"]))["epoch"]
-
-
-def is_over(step: int, history: list[Validated], settings: TrainingSettings) -> bool:
-    """Whether a run that stands at a step, with these validations, has come to its end."""
-    best = best_epoch(history, settings.best_metric)
-    if settings.patience is not None and best is not None and history[-1]["epoch"] - best >= settings.patience:
-        return True
-    return step >= settings.num_steps
 
 
 _GOLDEN = 0x9E3779B97F4A7C15

@@ -182,7 +182,7 @@ def test_the_head_is_of_vectors_as_they_are(experiment: Experiment) -> None:
     assert (logits.argmax(1).numpy() == labels).all(), "the first number tells them apart"
 
 
-@pytest.mark.parametrize("flags", ["--lr 1e-4", "--seed 0,1", "--patience 2", "--objective auroc", "--from_scratch"])
+@pytest.mark.parametrize("flags", ["--lr 1e-4", "--seed 0,1", "--objective auroc", "--from_scratch"])
 def test_what_freeze_does_not_stand_beside(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flags: str
 ) -> None:

@@ -80,7 +80,7 @@ class Definition(ABC):
     kind: str
     """The command's name, as its declaration has it, such as "glue"."""
     choices: Mapping[str, Any] = MappingProxyType({})
-    """The settings, beside a place, by which `kind` opens the same data again, as plain data."""
+    """What the command asks of its data, as plain data: tables name their columns by it."""
     name: str
     """Where its runs lie below the checkpoints, such as "glue/MRPC"."""
     kinds: int | None = None

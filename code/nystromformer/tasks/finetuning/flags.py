@@ -105,16 +105,16 @@ class Flags(SharedSettings):
     ] = None
     overrides: flags.Overrides = None
 
-    def open(self, others: Sequence[str] = ()) -> Experiment:
-        """The experiment, with what flags override, `others` of them the command's own."""
+    def open(self) -> Experiment:
+        """The experiment, with what flags override."""
         chosen = [] if self.attention is None else attention_overrides(self.model / "config.json", self.attention)
-        return open_experiment(self.model, [*chosen, *others, *(self.overrides or [])])
+        return open_experiment(self.model, [*chosen, *(self.overrides or [])])
 
     def grid(self, usual: Settings = Settings()) -> list[Settings]:  # noqa: B008  # immutable
         """Every batch size with every learning rate and every seed."""
         shared = {field.name: getattr(self, field.name) for field in fields(SharedSettings)}
         if self.freeze:
-            unused = ("batch_size", "lr", "epoch", "patience", "seed", "objective")
+            unused = ("batch_size", "lr", "epoch", "seed", "objective")
             if given := [name for name in unused if getattr(self, name) != getattr(Flags, name)]:
                 raise UserError(
                     f"--freeze: expected no --{given[0]} with it: the head is fitted without steps or chance"
@@ -158,15 +158,6 @@ class RecipeFlags:
             help="Taps of the convolution; 0: none. Default: config.json's for its own attention, none for others.",
         ),
     ] = None
-    warmup: Annotated[
-        float | None,
-        typer.Option(
-            "--warmup",
-            min=0,
-            max=1,
-            help="Warm-up: share of all steps in which the learning rate rises. Default: config.json's.",
-        ),
-    ] = None
 
     def overrides(self, config_file: Path, shared: Flags) -> list[str]:
         """What to write over a config.json for the encoder's attention and convolution; --set comes last."""
@@ -177,9 +168,8 @@ class RecipeFlags:
 
     def usual(self, setting: PretrainingConfig) -> Settings:
         """The settings that config.json has."""
-        warmup = setting.warmup if self.warmup is None else self.warmup
         rate, size = setting.learning_rate, setting.batch_size
-        return Settings(batch_size=size, learning_rate=rate, warmup=warmup, epochs=setting.epoch)
+        return Settings(batch_size=size, learning_rate=rate, warmup=setting.warmup, epochs=setting.epoch)
 
 
 def recipe_folder(model: Path, shipped: Path) -> Path:

@@ -7,8 +7,6 @@ from nystromformer.tasks.finetuning.examples import Ints, Labels
 
 LEAST_POOLS = 5
 """Pools of an epoch of enough batches. With one alone, the same examples would meet in every epoch's batches."""
-PLAN_VERSION = 2
-"""Of how `epoch_batches` sorts: a run that began with another one's batches does not go on with these."""
 _JITTER = 0.1
 """Share of an example's length that is added to it at most, at random, before sorting."""
 _EXAMPLE_STREAM, _BATCH_STREAM, _SUBSET_STREAM, _JITTER_STREAM, _SMALLER_STREAM = range(20, 25)

@@ -23,7 +23,6 @@ from nystromformer.tasks.finetuning.calibration import LEAST_ROWS
 from nystromformer.tasks.finetuning.definition import Definition
 from nystromformer.tasks.finetuning.flags import Flags
 from nystromformer.tasks.finetuning.opening import Begin, Opened, open_tasks
-from nystromformer.tasks.finetuning.plan import PLAN_VERSION
 from nystromformer.tasks.finetuning.predictions import predict
 from nystromformer.tasks.finetuning.tables import summary
 from nystromformer.tasks.finetuning.trainable import Finetuning, Scored, build_model
@@ -122,7 +121,6 @@ def ask(opened: Opened, settings: Settings) -> Run:
         main_metric=opened.main_metric,
         texts=json.loads(json.dumps(task.texts())),
         precision=opened.device.precision if model.mixed_precision is True else "",
-        plan=PLAN_VERSION if settings.bucket > 1 else 1,
         rows={name: len(examples) for name, examples in splits.named.items()},
         exact_share=opened.exact_share,
         warnings=tuple(splits.warnings),
@@ -191,7 +189,6 @@ def train(opened: Opened, asked: Run, title: str) -> tuple[Run, Finetuning] | Si
             optimizer="adamw",
             schedule="linear",
             best_metric=opened.main_metric,
-            patience=settings.patience,
         )
         division = {"processes": group.size, "gpu_setting.inst_per_gpu": opened.config.gpu_setting.inst_per_gpu}
         of_run = {"run": asked.identity, **division}

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 from nystromformer.tasks.declaration import Data, Task
@@ -48,20 +47,12 @@ def _name(choices: Mapping[str, Any]) -> str:
     return choices["task"] if choices["track"] == "paper" else f"{choices['task']}-{choices['track']}"
 
 
-def _open(choices: Mapping[str, Any], source: Path) -> Any:
-    from nystromformer.config.ranges import MOST
-    from nystromformer.tasks.lra.task import open_arena
-
-    return open_arena(choices["task"], source, MOST, TRACKS[choices["track"]])
-
-
 TASK = Task(
     command="lra",
     does="Train a model on a task of the Long Range Arena",
     data=Data("data_folder", "--data", "experiments/lra"),
     folder="lra",
     name=_name,
-    opens=_open,
     on_test=True,
     table="lra",
 )

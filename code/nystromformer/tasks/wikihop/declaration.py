@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 from nystromformer.tasks.declaration import Data, Task
-
-
-def _open(choices: Mapping[str, Any], source: Path) -> Any:
-    from nystromformer.tasks.wikihop.task import WikiHop
-
-    return WikiHop(source, validation=None, split_seed=0)
-
 
 TASK = Task(
     command="wikihop",
@@ -21,6 +10,5 @@ TASK = Task(
     data=Data("wikihop_dataset_folder", "--wikihop", "wikihop"),
     folder="wikihop",
     name=lambda choices: "WikiHop",
-    opens=_open,
     has_baselines=False,
 )
