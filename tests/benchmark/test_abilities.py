@@ -109,7 +109,7 @@ def test_softmax_learns_and_one_landmark_does_not() -> None:
 
 @pytest.mark.slow
 def test_finished_cells_stay_and_more_time_begins_anew_what_did_not_get_there(tmp_path: Path) -> None:
-    asked = {"tasks": ["needle"], "attentions": ["softmax", "local,block_size=2/4"], "lengths": (16,), "workers": 1}
+    asked = {"tasks": ["needle"], "attentions": ["softmax", "local,block_size=2/4"], "length": 16, "workers": 1}
 
     def measure(seconds: float) -> Findings:
         abilities(**asked, seconds=seconds, out=tmp_path)
@@ -143,5 +143,5 @@ def test_default_has_every_attention_and_slashes_give_several_values() -> None:
     assert {each["attention"]["name"] for each in cells} == set(ATTENTIONS)
     near_far = next(each["attention"] for each in cells if each["attention"].get("num_blocks") == 1)
     assert near_far == {"name": "near_far", "block_size": 8, "num_landmarks": 8, "num_selected": 4, "num_blocks": 1}
-    grid = list_cells(Abilities(["lookup"], ["local,block_size=4/8,neighbours=1/2"], (32,), (4, 8), (0, 9), 2))
-    assert len(grid) == 2 * 2 * 2 * 2 * 2
+    grid = list_cells(Abilities(["lookup"], ["local,block_size=4/8,neighbours=1/2"], 32, 4, 9, 2))
+    assert len(grid) == 2 * 2 * 2

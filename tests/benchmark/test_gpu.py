@@ -2,19 +2,22 @@
 
 import json
 import math
+import multiprocessing
+import os
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from interpreting import ON_GPU
 
 from nystromformer.benchmark.findings import Findings
 from nystromformer.benchmark.methods import SDPA
 from nystromformer.benchmark.questions import gpu
 from nystromformer.benchmark.questions.efficiency import HEADINGS
-from nystromformer.benchmark.questions.gpu import Sizes, blocks, judge
+from nystromformer.benchmark.questions.gpu import Sizes, Work, blocks, judge, run_works
 
 
 def test_a_dry_run_goes_through_everything_and_says_what_failed(
@@ -47,13 +50,9 @@ def test_a_dry_run_goes_through_everything_and_says_what_failed(
 
 
 @pytest.mark.skipif(ON_GPU, reason="there is one")
-def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
+def test_without_a_gpu(tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
     assert "no CUDA device was found; --dry_run" in run_benchmark("gpu", "--out", tmp_path / "out", status=2)
     assert not (tmp_path / "out").exists()
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert "TRITON_INTERPRET=1 is set" in run_benchmark("gpu", "--out", tmp_path / "out", status=2)
-    monkeypatch.setattr(gpu, "IS_INSTALLED", False)
-    assert "the kernels need triton" in run_benchmark("gpu", "--out", tmp_path / "out", status=2)
 
 
 @pytest.mark.parametrize(
@@ -79,3 +78,37 @@ def test_the_table_of_errors_counts_cases_and_shows_the_largest_ratio() -> None:
 
     found = Findings("gpu", {"seed": 3}, [], records=[check(1.25, []), check(3.0, ["q: error"]), check(None, ["out"])])
     assert "| bfloat16 | 64 | 64 | 3 | 2 | 3.00 | 0.50 |" in blocks(found)[-1]
+
+
+CODE = {
+    "dies": "__import__('os')._exit(7)",
+    "hangs": "__import__('time').sleep(600)",
+    "raises": "exec('raise RuntimeError(\\'at 3:7:\\\\n  x = y\\\\n\\\\nout of registers\\\\n\\')')",
+    "absent": "exec('from nystromformer.benchmark.questions.gpu import LeftOut; raise LeftOut(\\'not here\\')')",
+}
+"""What processes of their own can import."""
+
+
+def works(*titles: str) -> dict[str, Work]:
+    """Each does what its title says."""
+    return {title: partial(eval, CODE.get(title, "[{'process': __import__('os').getpid()}]")) for title in titles}
+
+
+def test_what_fails_or_has_no_time_is_told_and_the_rest_goes_on() -> None:
+    found = dict(run_works(works("raises", "absent", "works"), 0, time.monotonic() + 9))
+    assert found == {
+        "raises": {"failed": "RuntimeError: at 3:7: ... out of registers"},
+        "absent": {"left_out": "not here"},
+        "works": {"records": [{"process": os.getpid()}]},
+    }
+    assert dict(run_works(works("works"), 0, time.monotonic())) == {
+        "works": {"left_out": "it did not end within the time limit"}
+    }
+
+
+@pytest.mark.slow
+def test_what_dies_or_never_ends_costs_itself_alone() -> None:
+    found = dict(run_works(works("first", "dies", "second", "hangs"), 2, time.monotonic() + 8))
+    assert [[*outcome] for outcome in found.values()] == [["records"], ["left_out"], ["records"], ["left_out"]]
+    assert len({found[name]["records"][0]["process"] for name in ("first", "second")} | {os.getpid()}) == 3
+    assert not multiprocessing.active_children()

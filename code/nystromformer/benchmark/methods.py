@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.attention import Attention, create_attention
-from nystromformer.benchmark.peers import Peer, WrittenOutSoftmax, installed_peers
+from nystromformer.benchmark.peers import Peer, WrittenOutSoftmax, nystrom_peers
 from nystromformer.config import ATTENTIONS, AttentionConfig, NystromConfig, attention_config
 from nystromformer.config.attention_text import parse_attention
 
@@ -70,52 +70,45 @@ class Method:
     name: str
     build: Callable[[int, int, int], Peer]
     """An attention of so many heads, of their width, for rows of so many tokens."""
-    config: AttentionConfig | None = None
-    """None: one that no config.json names."""
-    multiple_of: int = 1
-    """What the length has to be."""
-
-    def why_not(self, length: int) -> str | None:
-        """Why it cannot be measured at a length; None where it can."""
-        if self.config is not None:
-            return next((text for _, text in self.config.impossible_at(length)), None)
-        wrong = self.multiple_of > 1 and (length % self.multiple_of or length == self.multiple_of)
-        return f"expected a multiple of {self.multiple_of} landmarks, larger than it" if wrong else None
+    why_not: str | None = None
+    """Why it cannot be measured at the length; None where it can."""
 
 
 def choose_methods(attentions: Sequence[str], peers: bool, length: int) -> list[Method]:
     """The methods that `--attention` asks for, all where it does not, behind the two softmaxes; the control is last.
 
     Args:
-        peers: behind each attention its public implementations; softmax and Nyström also with padding.
+        peers: behind Nyström attention its public implementations; softmax and Nyström also with padding.
 
     Raises:
         UserError: an unknown attention, or parameters that it does not take.
     """
     softmax = attention_config("softmax")
-    found = [*_ours(SDPA, softmax, peers), Method(WRITTEN_OUT, lambda *shape: WrittenOutSoftmax())]
+    found = [*_ours(SDPA, softmax, peers, length), Method(WRITTEN_OUT, lambda *shape: WrittenOutSoftmax())]
     for text in dict.fromkeys(expand(attentions or sorted({*ATTENTIONS, *EQUAL_KEYS, *_PAPERS}))):
         config, _, name = parse_at(text, length)
         if config == softmax:
             continue
-        found += _ours(name, config, peers and isinstance(config, NystromConfig))
-        for peer, build in installed_peers(config.name).items() if peers else ():
-            if not isinstance(config, NystromConfig):
-                found.append(Method(peer, partial(build, config)))
-            elif peer != "transformers" or config.conv_kernel_size is not None:  # it always has a convolution
-                landmarks = config.num_landmarks
-                found.append(Method(f"{peer}, {landmarks}", partial(build, config), multiple_of=landmarks))
+        found += _ours(name, config, peers and isinstance(config, NystromConfig), length)
+        if peers and isinstance(config, NystromConfig):
+            landmarks = config.num_landmarks
+            fits = length > landmarks and not length % landmarks
+            why_not = None if fits else f"expected a multiple of {landmarks} landmarks, larger than it"
+            for peer, build in nystrom_peers().items():
+                if peer != "transformers" or config.conv_kernel_size is not None:  # it always has a convolution
+                    found.append(Method(f"{peer}, {landmarks}", partial(build, config), why_not))
     return [*found, Method(CONTROL, lambda *shape: lambda q, k, v: q * k + v)]
 
 
-def _ours(name: str, config: AttentionConfig, padded: bool) -> list[Method]:
+def _ours(name: str, config: AttentionConfig, padded: bool, length: int) -> list[Method]:
     """An attention, and perhaps the same with padding."""
 
     def build(masked: bool, heads: int, head_dim: int, length: int) -> Peer:
         return Attending(create_attention(config, num_heads=heads, head_dim=head_dim, max_length=length), masked)
 
-    plain = Method(name, partial(build, False), config)
-    return [plain, Method(f"{name}{MASKED}", partial(build, True))] if padded else [plain]
+    why_not = next((text for _, text in config.impossible_at(length)), None)
+    plain = Method(name, partial(build, False), why_not)
+    return [plain, Method(f"{name}{MASKED}", partial(build, True), why_not)] if padded else [plain]
 
 
 class Attending(nn.Module):

@@ -1,15 +1,13 @@
 """What attentions are measured against, each behind `peer(q_BHND, k_BHND, v_BHND) -> output`: softmax written out, and
-the public implementations of Nyström attention and of the paper's competitors that can be installed.
+the public implementations of Nyström attention that can be installed.
 
-They get projected tensors, as ours do: where a module has projections, it is given their results. Each is built for
-what our config says, as near as its own settings come.
+They get projected tensors, as ours do. Each is built for what our config says, as near as its own settings come.
 
 Shapes: B batch, H heads, N tokens, M landmarks, D head dim, K taps.
 """
 
-import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -57,7 +55,7 @@ class MaterialisedNystrom(nn.Module):
         return z
 
 
-class _Placeholder(nn.Module):
+class _Given(nn.Module):
     """Stands where a peer's module has a projection and returns what it was given."""
 
     value: Tensor
@@ -66,37 +64,31 @@ class _Placeholder(nn.Module):
         return self.value
 
 
-class Unprojected(nn.Module):
-    """A module whose projections of queries, keys and values have these names, without them."""
+class _Transformers(nn.Module):
+    """transformers' attention without its projections."""
 
-    def __init__(self, core: Any, names: Sequence[str]) -> None:
+    def __init__(self, config: Any, heads: int, head_dim: int, length: int) -> None:
+        from transformers import NystromformerConfig
+        from transformers.models.nystromformer.modeling_nystromformer import NystromformerSelfAttention
+
         super().__init__()
-        self.core, self._names = core, names
-        for name in names:
-            setattr(core, name, _Placeholder())
+        settings = NystromformerConfig(
+            hidden_size=heads * head_dim,
+            num_attention_heads=heads,
+            num_landmarks=config.num_landmarks,
+            segment_means_seq_len=length,
+            conv_kernel_size=config.conv_kernel_size,
+            attention_probs_dropout_prob=0.0,
+        )
+        attention: Any = NystromformerSelfAttention
+        self.core = attention(settings)
+        self.core.query, self.core.key, self.core.value = _Given(), _Given(), _Given()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        flat = [x.transpose(1, 2).flatten(2) for x in (q, k, v)]
-        for name, x in zip(self._names, flat, strict=True):
-            getattr(self.core, name).value = x
-        out: Tensor | tuple[Tensor, ...] = self.core(flat[0])
-        return out if isinstance(out, Tensor) else out[0]
-
-
-def _transformers(config: Any, heads: int, head_dim: int, length: int) -> Peer:
-    from transformers import NystromformerConfig
-    from transformers.models.nystromformer.modeling_nystromformer import NystromformerSelfAttention
-
-    settings = NystromformerConfig(
-        hidden_size=heads * head_dim,
-        num_attention_heads=heads,
-        num_landmarks=config.num_landmarks,
-        segment_means_seq_len=length,
-        conv_kernel_size=config.conv_kernel_size,
-        attention_probs_dropout_prob=0.0,
-    )
-    attention: Any = NystromformerSelfAttention
-    return Unprojected(attention(settings), ("query", "key", "value"))
+        for given, x in zip((self.core.query, self.core.key, self.core.value), (q, k, v), strict=True):
+            given.value = x.transpose(1, 2).flatten(2)
+        out: Tensor = self.core(self.core.query.value)[0]
+        return out
 
 
 class _NystromAttentionPackage(nn.Module):
@@ -119,44 +111,13 @@ class _NystromAttentionPackage(nn.Module):
         return out
 
 
-def _performer(config: Any, heads: int, head_dim: int, length: int) -> Peer:
-    """It computes other numbers: its softmax kernel adds an epsilon of 1e-4 to each feature (docs/results/speed.md)."""
-    module: Any = importlib.import_module("performer_pytorch.performer_pytorch")
-    peer: Peer = module.FastAttention(head_dim, config.num_features)
-    return peer
-
-
-def _linformer(config: Any, heads: int, head_dim: int, length: int) -> Peer:
-    core = importlib.import_module("linformer").LinformerSelfAttention(
-        heads * head_dim, length, k=config.projected_length, heads=heads
-    )
-    core.to_out = nn.Identity()
-    return Unprojected(core, ("to_q", "to_k", "to_v"))
-
-
-def _reformer(config: Any, heads: int, head_dim: int, length: int) -> Peer:
-    core = importlib.import_module("reformer_pytorch").LSHAttention(
-        bucket_size=config.chunk_length, n_hashes=config.num_hashes, attend_across_buckets=config.across_buckets
-    )
-    return lambda q, k, v: core(q.flatten(0, 1), v.flatten(0, 1))[0].view(q.shape)
-
-
-_KNOWN: Mapping[str, Mapping[str, tuple[str, Callable[[Any, int, int, int], Peer]]]] = {
-    "nystrom": {
+def nystrom_peers() -> dict[str, Callable[[Any, int, int, int], Peer]]:
+    """What builds each implementation that can be imported, of a Nyström attention's config, the number of heads, their
+    width and the length.
+    """
+    known = {
         "authors' formulation": ("torch", MaterialisedNystrom),
-        "transformers": ("transformers", _transformers),
+        "transformers": ("transformers", _Transformers),
         "nystrom-attention": ("nystrom_attention", _NystromAttentionPackage),
-    },
-    "performer": {"performer-pytorch, FastAttention": ("performer_pytorch", _performer)},
-    "linformer": {"linformer, LinformerSelfAttention": ("linformer", _linformer)},
-    "reformer": {"reformer-pytorch, LSHAttention": ("reformer_pytorch", _reformer)},
-}
-"""By attention and by name: the package, and what builds it of the attention's config, the number of heads, their width
-and the length.
-"""
-
-
-def installed_peers(attention: str) -> dict[str, Callable[[Any, int, int, int], Peer]]:
-    """The public implementations of an attention that can be imported."""
-    known = _KNOWN.get(attention, {}).items()
-    return {name: build for name, (package, build) in known if importlib.util.find_spec(package) is not None}
+    }
+    return {name: build for name, (package, build) in known.items() if importlib.util.find_spec(package) is not None}

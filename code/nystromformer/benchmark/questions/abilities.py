@@ -10,7 +10,6 @@ import logging
 import multiprocessing
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from nystromformer.benchmark.ability_tasks import MOST_PAIRS, NO_ANSWER, TASKS, 
 from nystromformer.benchmark.findings import Findings, Record
 from nystromformer.benchmark.methods import expand, label_attention, parse_at
 from nystromformer.benchmark.questions import ATTENTIONS as ATTENTION_HELP
-from nystromformer.benchmark.questions import OUT, Out, count, flag, numbers
+from nystromformer.benchmark.questions import OUT, Out, count, flag
 from nystromformer.command_line.checked_command import with_own_attentions_registered
 from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.config import ATTENTIONS, ModelConfig, attention_config
@@ -67,26 +66,19 @@ USUAL_ONES = (*ATTENTIONS, "near_far,num_blocks=1", "nystrom,num_landmarks=1")
 
 @dataclass(frozen=True)
 class Abilities:
-    """Every combination of tasks, lengths, pairs, attentions, convolutions and seeds."""
+    """Every combination of tasks, attentions and seeds."""
 
     tasks: list[str] = flag([], "A task; may be given several times. Default: all.", name="task")
     attentions: list[str] = flag(
         [], f"{ATTENTION_HELP} With about a quarter of the keys unless told.", name="attention"
     )
-    lengths: Sequence[int] = numbers(
-        (128,), "Tokens of a row, several numbers separated by commas.", least=16, name="length"
+    length: int = count(128, "Tokens of a row.", least=16)
+    pairs: int | None = flag(
+        None,
+        "Number of key-value pairs in lookup and recall. Default: a half and a quarter of the tokens.",
+        least=1,
     )
-    pairs: Sequence[int] = numbers(
-        (),
-        "Number of key-value pairs in lookup and recall, several separated by commas. Default: a half and a quarter "
-        "of the tokens.",
-    )
-    taps: Sequence[int] = numbers(
-        (0,),
-        "Taps of the convolution, 0 for none, several numbers separated by commas.",
-        least=0,
-        name="conv_kernel_size",
-    )
+    taps: int = count(0, "Taps of the convolution; 0: none.", least=0, name="conv_kernel_size")
     seeds: int = count(1, "Runs of each, with seeds from 0 on.")
     seconds: float = flag(120.0, "Seconds on one core after which a run ends that has not learned its task.", 1)
     workers: int = count(2, "Runs at once, a process and a core each.")
@@ -114,9 +106,8 @@ def abilities(flags: Abilities, out: Out = OUT) -> None:
         done[_key(record)] = record  # one that was given less time before makes room
         found.records = [*done.values()]
         found.publish(path)
-        where = f"{_column(record)}, {record['length']} tokens, {record['attention']}, seed {record['seed']}"
         result = f"{100 * record['accuracy']:.1f} % after {record['steps']} steps, {record['seconds']:.0f} s"
-        logger.info("%s: %s", where, result)
+        logger.info("%s, %s, seed %s: %s", _column(record), record["attention"], record["seed"], result)
     show(found.publish(path))
 
 
@@ -128,33 +119,25 @@ def list_cells(flags: Abilities) -> list[Record]:
         UserError: an unknown task or attention; a parameter that the attention does not have; a length or a number of
             pairs that one of them refuses.
     """
-    for task in flags.tasks:
+    found: dict[str, Record] = {}
+    for seed, task in itertools.product(range(flags.seeds), flags.tasks or TASKS):
         if task not in TASKS:
             raise UserError(f"--task: expected one or more of {', '.join(TASKS)}, found {task!r}")
-    found: dict[str, Record] = {}
-    for seed, length, task in itertools.product(range(flags.seeds), flags.lengths, flags.tasks or TASKS):
-        for pairs, text in itertools.product(_pairs(flags, task, length), expand(flags.attentions or USUAL_ONES)):
-            given, told, _ = parse_at(text, length)
-            usual = parse_at(f"{given.name},{USUAL[given.name]}", length)[1] if given.name in USUAL else {}
-            parameters = {"name": given.name, **usual, **dict(sorted(told.items()))}
-            for taps in flags.taps:
-                attention = parameters | ({"conv_kernel_size": taps} if taps else {})
-                cell = {"task": task, "length": length, "pairs": pairs, "attention": attention, "seed": seed}
-                try:
-                    model_config(cell)
-                except ValueError as error:
-                    raise UserError(f"--attention {text} at {length} tokens: {error}") from None
-                found.setdefault(_key(cell), cell | {"limit": flags.seconds})
+        pairs = flags.pairs if task in MOST_PAIRS else None
+        if pairs is not None and pairs > (most := MOST_PAIRS[task](flags.length)):
+            raise UserError(f"--pairs: expected at most {most} for {task} at {flags.length} tokens, found {pairs}")
+        for text in expand(flags.attentions or USUAL_ONES):
+            given, told, _ = parse_at(text, flags.length)
+            usual = parse_at(f"{given.name},{USUAL[given.name]}", flags.length)[1] if given.name in USUAL else {}
+            attention = {"name": given.name, **usual, **dict(sorted(told.items()))}
+            attention |= {"conv_kernel_size": flags.taps} if flags.taps else {}
+            cell = {"task": task, "length": flags.length, "pairs": pairs, "attention": attention, "seed": seed}
+            try:
+                model_config(cell)
+            except ValueError as error:
+                raise UserError(f"--attention {text} at {flags.length} tokens: {error}") from None
+            found.setdefault(_key(cell), cell | {"limit": flags.seconds})
     return list(found.values())
-
-
-def _pairs(flags: Abilities, task: str, length: int) -> Sequence[int | None]:
-    if task not in MOST_PAIRS or not flags.pairs:
-        return [None]
-    most = MOST_PAIRS[task](length)
-    if wrong := [each for each in flags.pairs if each > most]:
-        raise UserError(f"--pairs: expected numbers from 1 to {most} for {task} at {length} tokens, found {wrong}")
-    return flags.pairs
 
 
 def _key(cell: Record) -> str:

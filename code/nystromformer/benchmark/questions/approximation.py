@@ -1,4 +1,4 @@
-"""How far attentions are from softmax on the queries, keys and values of a checkpoint or of a file.
+"""How far attentions are from softmax on saved queries, keys and values.
 
 Shapes: B rows, H heads, N tokens, D head dim.
 """
@@ -20,22 +20,17 @@ from nystromformer.benchmark.findings import Findings, Record, new_figure
 from nystromformer.benchmark.methods import EQUAL_KEYS, expand, parse_at
 from nystromformer.benchmark.questions import ATTENTIONS as ATTENTION_HELP
 from nystromformer.benchmark.questions import OUT, REPEATS, Out, count, flag, threads
-from nystromformer.benchmark.questions.span import watch_attention
 from nystromformer.benchmark.timing import quartiles, repeats_at, time_side_by_side
 from nystromformer.command_line.flag_groups import with_flag_groups
-from nystromformer.command_line.flags import DatasetFolder, DeviceName, ModelFolder, Overrides
+from nystromformer.command_line.flags import DeviceName
 from nystromformer.config import ATTENTIONS, AttentionConfig, attention_config
 from nystromformer.errors import UserError
 from nystromformer.tables import markdown, show
-from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.tasks.experiment.run import run_device
-from nystromformer.tasks.pretraining.validation import OpenedScoring, open_scoring
-from nystromformer.training import Group
 from nystromformer.training.device import choose_device
 
 logger = logging.getLogger(__name__)
 
-SOFTMAX, RANDOM = "softmax", "random"
+SOFTMAX = "softmax"
 USUAL = (
     *("bigbird,block_size=16/32/64,num_global_blocks=1", "local,block_size=16/32/128", "longformer,window=32/64/256"),
     *("mra,num_blocks=2/4/8", "near_far,num_landmarks=16,num_selected=0/16/32/64", "performer,num_features=64/256"),
@@ -62,41 +57,26 @@ Candidates = tuple[dict[str, AttentionConfig], dict[str, str]]
 
 @dataclass(frozen=True)
 class Approximation:
-    """Attentions beside softmax, of a checkpoint or of saved tensors."""
+    """Attentions beside softmax."""
 
     tensors: list[Path] = flag(
         [],
-        "Instead of a checkpoint: a safetensors file with q, k and v of (rows, heads, tokens, head dim), and mask of "
-        "(rows, tokens) where some are masked; or several such sets, as NAME.q. May be given several times.",
+        "A safetensors file with q, k and v of (rows, heads, tokens, head dim), and mask of (rows, tokens) where some "
+        "are masked; or several such sets, as NAME.q. May be given several times.",
     )
     attentions: list[str] = flag([], ATTENTION_HELP, name="attention")
-    rows: int = count(8, "Validation rows whose queries and keys are looked at.")
     repeats: int = count(9, REPEATS)
     threads: int = threads()
 
 
 @with_flag_groups
-def approximation(
-    settings: Approximation,
-    out: Out = OUT,
-    model: ModelFolder = Path("/model"),
-    dataset: DatasetFolder = None,
-    device: DeviceName = "auto",
-    overrides: Overrides = None,
-) -> None:
-    """How far attentions are from softmax on a checkpoint's or a file's queries and keys."""
-    sources: dict[str, list[Inputs]] = {}
-    chosen: dict[str, Candidates] = {}
-    if settings.tensors:
-        at = choose_device(device, mixed_precision=False).device
-        sources = {path.stem: _read_tensors(path, at) for path in settings.tensors}
-        chosen = {name: choose_candidates(settings.attentions, own[0].q.shape[2]) for name, own in sources.items()}
-    else:
-        experiment = open_experiment(model, overrides or [])
-        opened = open_scoring(experiment, dataset, run_device(experiment, device, Group()), "last")
-        name = f"{experiment.name}, {opened.checkpoints[0].stem}"
-        chosen[name] = choose_candidates(settings.attentions, opened.dataset.length)
-        sources[name] = capture_inputs(opened, settings.rows)
+def approximation(settings: Approximation, out: Out = OUT, device: DeviceName = "auto") -> None:
+    """How far attentions are from softmax on the queries and keys that a file holds."""
+    if not settings.tensors:
+        raise UserError("expected at least one --tensors: a file of queries, keys and values")
+    at = choose_device(device, mixed_precision=False).device
+    sources = {path.stem: _read_tensors(path, at) for path in settings.tensors}
+    chosen = {name: choose_candidates(settings.attentions, own[0].q.shape[2]) for name, own in sources.items()}
     found = Findings.begin("approximation", settings, out)
     torch.set_num_threads(settings.threads)
     for name, inputs in sources.items():
@@ -156,9 +136,12 @@ def choose_candidates(attentions: Sequence[str], length: int) -> Candidates:
     covered = {text.partition(",")[0] for text in USUAL}
     for text in dict.fromkeys(expand(attentions or sorted({*USUAL, *(set(ATTENTIONS) - covered)}))):
         config, _, name = parse_at(text, length)
-        if (reason := why_not(config)) is not None:
-            reason = f"it cannot replace softmax without training: {reason}"
-        reason = reason or next((f"{key}: {why}" for key, why in config.impossible_at(length)), None)
+        core = create_attention(config, num_heads=2, head_dim=8, max_length=64)
+        reason = next((f"{key}: {why}" for key, why in config.impossible_at(length)), None)
+        if core.needs.shared_query_key:
+            reason = "it cannot replace softmax without training: its queries and keys are tied"
+        elif core.needs.no_key or any(True for _ in core.parameters()):
+            reason = "it cannot replace softmax without training: it has learned parts of its own"
         if reason is None:
             found[name] = config
         elif attentions:
@@ -166,35 +149,6 @@ def choose_candidates(attentions: Sequence[str], length: int) -> Candidates:
         else:
             missing[name] = reason
     return found, missing
-
-
-def why_not(config: AttentionConfig) -> str | None:
-    """Why an attention cannot take softmax's place without training; None where it can."""
-    core = create_attention(config, num_heads=2, head_dim=8, max_length=64)
-    if core.needs.shared_query_key:
-        return "its queries and keys are tied"
-    if core.needs.no_key or any(True for _ in core.parameters()):
-        return "it has learned parts of its own"
-    return None
-
-
-def capture_inputs(opened: OpenedScoring, rows: int) -> list[Inputs]:
-    """What the attentions of all layers see on masked validation rows, drawn once and for all; and standard normal
-    tensors of the same shape, no token masked.
-    """
-    seen: dict[int, list[tuple[Tensor, ...]]] = defaultdict(list)
-
-    def see(layer: int, core: Attention, arguments: tuple[Any, ...]) -> None:
-        seen[layer].append(tuple(x.detach().float() for x in arguments[:3]))
-
-    batches = watch_attention(opened, rows, see)
-    keep_BN = torch.cat([batch.get("mask_BN", torch.ones_like(batch["tokens_BN"]).bool()) for batch in batches])
-    mask = None if keep_BN.all() else AttentionMask(keep_BN)
-    joined = {layer: [torch.cat(parts) for parts in zip(*mine, strict=True)] for layer, mine in seen.items()}
-    found = [Inputs(f"layer {layer}", q, k, v, mask) for layer, (q, k, v) in sorted(joined.items())]
-    generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(found[0].q.shape, generator=generator).to(found[0].q.device) for _ in range(3))
-    return [*found, Inputs(RANDOM, q, k, v, None)]
 
 
 def _core(config: AttentionConfig, inputs: Inputs) -> Attention:
@@ -214,56 +168,43 @@ def output_errors(candidates: Mapping[str, AttentionConfig], inputs: Inputs) -> 
     }
 
 
-def mean_error(record: Record) -> float:
-    """Over all inputs but the random ones."""
-    return fmean(error for name, error in record["errors"].items() if name != RANDOM)
-
-
 def blocks(found: Findings) -> list[str]:
-    """Tables of errors and losses, of each source."""
+    """A table of errors for each source."""
     settings = ", ".join(f"{key} {value}" for key, value in found.settings.items())
-    parts = ["How far from softmax", f"{settings}."]
+    parts = [
+        "How far from softmax",
+        f"{settings}.",
+        "‖out − softmax's‖ / ‖softmax's‖; time of a forward pass over one input, in brackets over softmax's.",
+    ]
     for source, records in _by_source(found).items():
-        parts.append(f"**{source}**")
         (softmax,) = (record for record in records if record["method"] == SOFTMAX)
-        if "errors" in softmax:
-            lines = []
-            for record in records:
-                time = record["forward"]
-                shown = f"{quartiles(time)} ({time['median'] / softmax['forward']['median']:.2f})"
-                errors = (mean_error(record), *record["errors"].values())
-                lines.append([record["method"], shown, *(f"{error:.3f}" for error in errors)])
-            parts += [
-                "‖out − softmax's‖ / ‖softmax's‖; time of a forward pass over one input, in brackets over softmax's.",
-                markdown(["attention", "ms", "mean but random", *softmax["errors"]], lines),
-            ]
-        if lines := [[e["method"], f"{e['loss']:.3f}", f"{100 * e['accuracy']:.2f}"] for e in records if "loss" in e]:
-            heading = ["attention in softmax's place, untrained", "loss", "masked-token accuracy, %"]
-            parts.append(markdown(heading, lines))
+        lines = []
+        for record in records:
+            time = record["forward"]
+            shown = f"{quartiles(time)} ({time['median'] / softmax['forward']['median']:.2f})"
+            errors = (fmean(record["errors"].values()), *record["errors"].values())
+            lines.append([record["method"], shown, *(f"{error:.3f}" for error in errors)])
+        parts += [f"**{source}**", markdown(["attention", "ms", "mean", *softmax["errors"]], lines)]
     return parts
 
 
 def draw(found: Findings) -> Any:
-    """The mean error against the time of a forward pass, a panel for each source, a colour for each attention; None
-    where losses alone were measured.
-    """
-    sources = _by_source(found) if any("errors" in record for record in found.records) else {}
-    if not sources:
-        return None
+    """The mean error against the time of a forward pass, a panel for each source, a colour for each attention."""
     from matplotlib.ticker import LogLocator
 
+    sources = _by_source(found)
     picture, colours = new_figure(max(7.0, 6.5 * len(sources)), 5.2), dict[str, str]()
     for axis, (source, records) in zip(
         picture.subplots(1, len(sources), squeeze=False)[0], sources.items(), strict=True
     ):
         for record in records:
-            method, time = record["method"], record["forward"]["median"]
+            method, time, error = record["method"], record["forward"]["median"], fmean(record["errors"].values())
             if method == SOFTMAX:
                 axis.axvline(time, color="black", linewidth=0.8, linestyle=":", label="softmax's time")
                 continue
             colour = colours.setdefault(method.split()[0].rstrip(","), f"C{len(colours) % 10}")
-            axis.plot(time, mean_error(record), "o", color=colour, markersize=4)
-            axis.annotate(method, (time, mean_error(record)), (4, 2), textcoords="offset points", fontsize=6)
+            axis.plot(time, error, "o", color=colour, markersize=4)
+            axis.annotate(method, (time, error), (4, 2), textcoords="offset points", fontsize=6)
         axis.legend(frameon=False, fontsize=7, loc="upper right")
         times = [record["forward"]["median"] for record in records]
         # Room for the names to the right of the last point.

@@ -59,7 +59,7 @@ class Efficiency:
     budget: float = flag(
         1800.0, "Time limit in seconds; what does not fit is left out and listed, the reference (SDPA) last.", 0
     )
-    peers: bool = flag(False, "Also measure the installed public implementations of each attention, and padded rows.")
+    peers: bool = flag(False, "Also measure installed public implementations of Nyström attention, and padded rows.")
 
 
 @with_flag_groups
@@ -81,25 +81,28 @@ def measure_at(settings: Efficiency, methods: Sequence[Method], length: int, unt
 
     Args:
         until: on the monotonic clock. What the time does not allow, by the last length and with the square, is left
-            out, see `leave_out`; of a method of which nothing is known, nothing is.
+            out, the costliest first and SDPA last; of a method of which nothing is known, nothing is.
     """
     repeats = repeats_at(length, settings.repeats)
     known = {record["method"]: record for record in found.records}  # at the longest so far
-    seconds: dict[str, float] = {}
-    possible: dict[str, Method] = {}
-    for method in methods:
-        if why := method.why_not(length) or _too_large(method, settings, length):
-            found.left_out.append(f"{method.name}, {length} tokens: {why}")
-            continue
-        possible[method.name] = method
+    left, possible = max(0.0, until - time.monotonic()), dict[str, Method]()
+
+    def seconds(method: Method) -> float:
         before = known.get(method.name)
         step = before["both"]["median"] / 1e3 * (length / before["length"]) ** 2 if before else 0.0
         # Beside its measurements, those forward alone, which take about a third, those of the memory, and one more.
-        seconds[method.name] = step * (repeats * 4 / 3 + 4)
-    left = max(0.0, until - time.monotonic())
-    for name in leave_out(seconds, left):
-        del possible[name]
-        found.left_out.append(f"{name}, {length} tokens: budget: some {seconds[name]:,.0f} s, {left:,.0f} were left")
+        return step * (repeats * 4 / 3 + 4)
+
+    for method in sorted(methods, key=lambda method: (method.name != SDPA, seconds(method))):
+        needed, why = 3 * 4 * settings.batch * settings.heads * length**2, method.why_not
+        if method.name == WRITTEN_OUT and needed > MOST_BYTES:  # a system without memory kills who asks for it
+            why = f"memory: its N x N matrices take {needed / 2**30:,.1f} GiB"
+        elif seconds(method) > left:
+            why = f"budget: some {seconds(method):,.0f} s, {left:,.0f} were left"
+        if why is None:
+            possible[method.name], left = method, left - seconds(method)
+        else:
+            found.left_out.append(f"{method.name}, {length} tokens: {why}")
     torch.manual_seed(0)  # of the methods' own parameters
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     size = settings.batch, length, settings.heads, settings.head_dim
@@ -154,62 +157,34 @@ def side_by_side(
     ]
 
 
-def leave_out(seconds: dict[str, float], left: float) -> list[str]:
-    """Which methods are too much for the time that is left, by their seconds: the costliest first, but SDPA, to which
-    the others are compared, last unless it alone is too much.
-    """
-    kept, names = dict(seconds), []
-    while sum(kept.values()) > left:
-        name = max(kept, key=lambda name: (name != SDPA or kept[name] > left, kept[name]))
-        del kept[name]
-        names.append(name)
-    return names
-
-
-def _too_large(method: Method, settings: Efficiency, length: int) -> str | None:
-    """What stands in the way of softmax written out: a system without memory kills who asks for it."""
-    needed = 3 * 4 * settings.batch * settings.heads * length**2
-    if method.name != WRITTEN_OUT or needed < MOST_BYTES:
-        return None
-    return f"memory: its N x N matrices take {needed / 2**30:,.1f} GiB"
-
-
 def costs(records: Sequence[Record], name: str) -> pd.DataFrame:
     """A figure of methods, both softmaxes first and the control last, over the lengths."""
     table = pd.json_normalize(list(records)).pivot(index="method", columns="length", values=name)
     return table.loc[sorted(table.index, key=lambda method: (_ORDER.get(method, 2), method))]
 
 
-def exponent(known: pd.Series, least: int = FROM) -> float | None:
-    """p of cost ~ N^p: the slope of the least-squares line on logarithmic axes, over the lengths from `least` on; None
-    where fewer than two are there.
+def exponent(known: pd.Series) -> float | None:
+    """p of cost ~ N^p: the slope of the least-squares line on logarithmic axes, over the lengths from FROM tokens on;
+    None where fewer than two are there.
     """
-    points = known[(known.index >= least) & (known > 0)]
+    points = known[(known.index >= FROM) & (known > 0)]
     return None if len(points) < 2 else float(np.polyfit(np.log(points.index), np.log(points.to_numpy()), 1)[0])
 
 
-def crossover(ratios: pd.Series) -> float | None:
-    """The length from which on a ratio stays below 1, between the measured lengths along straight lines on logarithmic
-    axes. The shortest measured length where it is below at all; None where it is not at the longest.
+def crossing(ratios: pd.Series) -> str:
+    """From which length on a ratio stays below 1, between the measured ones along straight lines on logarithmic axes:
+    `from 700`, `from 512 or less`, `not up to 4096`.
     """
-    logs = np.log(ratios.to_numpy())
-    lengths = list(ratios.index)
-    if not lengths or logs[-1] >= 0:
-        return None
+    logs, lengths = np.log(ratios.to_numpy()), list(ratios.index)
+    if not lengths:
+        return "-"
+    if logs[-1] >= 0:
+        return f"not up to {lengths[-1]}"
     behind = np.flatnonzero(logs >= 0)
     if not len(behind):
-        return float(lengths[0])
+        return f"from {lengths[0]} or less"
     at = behind[-1]
-    return float(np.exp(np.interp(0.0, [-logs[at], -logs[at + 1]], np.log(lengths[at : at + 2]))))
-
-
-def _crossing(ratios: pd.Series) -> str:
-    """`from 700`, `from 512 or less`, `not up to 4096`."""
-    crossing = crossover(ratios)
-    if crossing is None:
-        return f"not up to {ratios.index[-1]}" if len(ratios) else "-"
-    least = ratios.index[0]
-    return f"from {least} or less" if crossing <= least else f"from {crossing:,.0f}"
+    return f"from {np.exp(np.interp(0.0, [-logs[at], -logs[at + 1]], np.log(lengths[at : at + 2]))):,.0f}"
 
 
 def blocks(found: Findings) -> list[str]:
@@ -242,8 +217,8 @@ def _pivot(table: pd.DataFrame) -> str:
     for method, mine in table.iterrows():
         cells = [_cell(cost, fused.get(length, np.nan), plain.get(length, np.nan)) for length, cost in mine.items()]
         grows = exponent(mine.dropna())
-        crossing = "" if method in (SDPA, CONTROL) else _crossing((mine / fused).dropna())
-        rows.append([str(method), *cells, "" if grows is None else f"{grows:.2f}", crossing])
+        cheaper = "" if method in (SDPA, CONTROL) else crossing((mine / fused).dropna())
+        rows.append([str(method), *cells, "" if grows is None else f"{grows:.2f}", cheaper])
     return markdown(["attention", *map(str, table.columns), "exponent", "less than SDPA"], rows)
 
 

@@ -1,15 +1,18 @@
-"""Nyström's kernels against float64, attention over the length, and steps of training, within a time limit. What fails
-costs itself alone; `--dry_run` goes through all of it on a CPU, in tiny sizes.
+"""Nyström's kernels against float64, attention over the length, and steps of training, within a time limit. Each has a
+process of its own: what fails, takes the device down or never ends costs itself alone. `--dry_run` goes through all of
+it on a CPU, in tiny sizes.
 """
 
 import gc
 import itertools
 import logging
 import math
+import multiprocessing
 import os
 import secrets
+import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -19,10 +22,9 @@ import torch
 import typer
 
 from nystromformer.attention import comparison, create_attention
-from nystromformer.attention.kernels import IS_INSTALLED, interprets, why_not
+from nystromformer.attention.kernels import why_not
 from nystromformer.attention.kernels.plan import HEAD_DIMS, LANDMARKS
 from nystromformer.benchmark.findings import Findings, Record
-from nystromformer.benchmark.isolated import LeftOut, Work, run_works
 from nystromformer.benchmark.methods import SDPA
 from nystromformer.benchmark.questions import OUT, Out, efficiency, flag, step
 from nystromformer.command_line.flag_groups import with_flag_groups
@@ -37,12 +39,19 @@ FACTOR = 2.0
 FLOAT32_FLOOR = 1e-5
 """A relative error that is no mistake in float32 even where tensor operations are more exact: a third of what the tests
 allow."""
-SHARES = {"compile": 0.2, "check": 0.3, "speed": 0.3, "training": 0.2}
-"""Of the time, by section. What a section leaves over goes to those behind it; compiling comes unasked."""
+SHARES = {"check": 0.4, "speed": 0.4, "training": 0.2}
+"""Of the time, by section. What a section leaves over goes to those behind it."""
 KERNELS, COMPILED = "nystrom, kernels", ", compiled"
 TO_COMPILE = ("nystrom", "near_far", "mra")
 _SEVERAL, _MEMORY = 12, 16 << 30
-"""Processes that compile and compare at once, and bytes that each may take; what is timed has the device for itself."""
+"""Processes that compare at once, and bytes that each may take; what is timed has the device for itself."""
+
+Work = Callable[[], list[Record]]
+"""It pickles."""
+
+
+class LeftOut(Exception):
+    """Why something is not measured here."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,6 @@ class Sizes:
         num_layers=12,
         width=768,
         precision="bf16",
-        compiled=True,
     )
     repeats: int = 15
     device: str = "cuda"
@@ -108,15 +116,10 @@ def gpu(flags: Gpu, out: Out = OUT) -> None:
         logger.info("a dry run: tensor operations stand in the kernels' place, and figures mean nothing")
     elif not torch.cuda.is_available():
         raise UserError("no CUDA device was found; --dry_run goes through everything on the CPU, in tiny sizes")
-    elif not IS_INSTALLED:
-        raise UserError("the kernels need triton (pip install triton)")
-    elif interprets():
-        raise UserError("TRITON_INTERPRET=1 is set, which runs kernels on the CPU: unset it, or use --dry_run")
     seed = secrets.randbits(31) if flags.seed is None else flags.seed
-    sections = [flags.section] if flags.section else ["check", "speed", "training"]
+    sections = [flags.section] if flags.section else list(SHARES)
     found, text = Findings.begin("gpu", replace(flags, seed=seed), out), ""
     works: dict[str, dict[str, Work]] = {
-        "compile": {} if flags.dry_run else dict(_to_compile(sizes, sections)),
         "check": {
             f"check of {case}": partial(compare, sizes, case, seed + number) for number, case in enumerate(cases(sizes))
         },
@@ -126,15 +129,15 @@ def gpu(flags: Gpu, out: Out = OUT) -> None:
             for length in sizes.training.lengths
         },
     }
-    shares = list(itertools.accumulate(SHARES[name] for name in ("compile", *sections)))
+    shares = list(itertools.accumulate(SHARES[name] for name in sections))
     begin = time.monotonic()
-    for name, share in zip(("compile", *sections), shares, strict=True):
+    for name, share in zip(sections, shares, strict=True):
         at_once = 0 if flags.dry_run else 1
-        if at_once and name in ("compile", "check"):
+        if at_once and name == "check":
             at_once = max(1, min(_SEVERAL, (os.cpu_count() or 1) - 2, torch.cuda.mem_get_info()[1] // _MEMORY))
         for title, outcome in run_works(works[name], at_once, begin + 60 * flags.minutes * share / shares[-1]):
             records = outcome.get("records", [])
-            found.records += [{"section": name, **record} for record in records if name != "compile"]
+            found.records += [{"section": name, **record} for record in records]
             wrong = [*(text for each in records for text in each.get("wrong", [])), outcome.get("failed")]
             found.failed += [f"{title}: {each}" for each in wrong if each]
             found.left_out += [f"{title}: {outcome['left_out']}"] if "left_out" in outcome else []
@@ -143,6 +146,43 @@ def gpu(flags: Gpu, out: Out = OUT) -> None:
     show(text)
     if found.failed:
         raise typer.Exit(1)
+
+
+def run_works(works: Mapping[str, Work], processes: int, until: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What became of the works by their titles, in order: `records`, or a text why it `failed` or was `left_out`.
+
+    Args:
+        processes: side by side, one for each work, because after a kernel's illegal access everything fails until the
+            process ends; 0: all in this one.
+        until: on the monotonic clock: what has not ended by then is left out.
+    """
+    late = {"left_out": "it did not end within the time limit"}
+    if not processes:
+        for title, work in works.items():
+            yield title, _attempt(work) if time.monotonic() < until else late
+        return
+    # A process that is forked could not use the device. Ctrl-C reaches all of them: the first one ends the others.
+    context, ignore = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
+    with context.Pool(processes, signal.signal, ignore, maxtasksperchild=1) as pool:
+        results = {title: pool.apply_async(_attempt, (work,)) for title, work in works.items()}
+        for title, result in results.items():
+            try:
+                yield title, result.get(max(0.0, until - time.monotonic()))
+            except multiprocessing.TimeoutError:
+                yield title, late
+
+
+def _attempt(work: Work) -> Mapping[str, Any]:
+    try:
+        return {"records": work()}
+    except LeftOut as reason:
+        return {"left_out": str(reason)}
+    except Exception as error:
+        # Whatever it is, the others are worth their time; the outcome names it and the command fails at its end.
+        logger.info("it failed", exc_info=True)
+        # A compiler's message says at its end what an error of the device says first.
+        lines = [line.strip()[:200] for line in str(error).splitlines() if line.strip()]
+        return {"failed": f"{type(error).__name__}: {' ... '.join(dict.fromkeys([*lines[:1], *lines[-1:]]))}"}
 
 
 def cases(sizes: Sizes) -> Iterator[Record]:
@@ -225,10 +265,9 @@ def _poison(device: torch.device) -> None:
         del blocks
 
 
-def measure_speed(sizes: Sizes, length: int, only: str = "") -> list[Record]:
-    """Nyström attention by kernels, SDPA, and what runs as tensor operations, as they are and compiled, side by side;
-    or one of them, which is run for what it leaves in the caches.
-    """
+def measure_speed(sizes: Sizes, length: int) -> list[Record]:
+    """Nyström attention by kernels, SDPA, and what runs as tensor operations, as they are and compiled, side by
+    side."""
     nystrom = {"num_landmarks": sizes.num_landmarks, "conv_kernel_size": sizes.taps}
     shape: dict[str, Any] = {"num_heads": sizes.heads, "head_dim": sizes.head_dim, "max_length": length}
     methods: dict[str, Any] = {
@@ -238,25 +277,13 @@ def measure_speed(sizes: Sizes, length: int, only: str = "") -> list[Record]:
         **{name: create_attention(name, **shape) for name in ("near_far", "mra")},
     }
     if sizes.device == "cuda" and missing_compiler(torch.device(sizes.device)) is None:
-        methods |= {f"{name}{COMPILED}": torch.compile(methods[name], dynamic=False) for name in TO_COMPILE}
-    chosen = {name: each for name, each in methods.items() if only in ("", name)}
+        # Of any length: what was compiled for one is found in the cache for the others.
+        methods |= {f"{name}{COMPILED}": torch.compile(methods[name], dynamic=True) for name in TO_COMPILE}
     size = max(1, sizes.tokens // length), length, sizes.heads, sizes.head_dim
     generator = torch.Generator(sizes.device).manual_seed(0)
     inputs = comparison.draw_inputs(size, sizes.at.autocast_dtype or torch.float32, generator)
-    records = efficiency.side_by_side(chosen, inputs, 1 if only else sizes.repeats, sizes.at.autocast)
+    records = efficiency.side_by_side(methods, inputs, sizes.repeats, sizes.at.autocast)
     return [{"length": length, "rows": size[0], **record} for record in records]
-
-
-def _to_compile(sizes: Sizes, sections: Sequence[str]) -> Iterator[tuple[str, Work]]:
-    """What the others will run, for what it leaves in the caches: the slowest to compile first."""
-    for length, text in itertools.product(sizes.training.lengths, sizes.training.attentions):
-        if "training" in sections:
-            # All layers are alike: two compile to what twelve do.
-            few = replace(sizes.training, num_layers=2, attentions=[text], repeats=1)
-            yield f"compiling {text} for {length} tokens", partial(step.measure_steps, few, length, sizes.at)
-    for length, name in itertools.product(sizes.lengths, (KERNELS, *(f"{each}{COMPILED}" for each in TO_COMPILE))):
-        if "speed" in sections:
-            yield f"compiling {name} for {length} tokens", partial(measure_speed, sizes, length, name)
 
 
 def blocks(found: Findings) -> list[str]:

@@ -5,8 +5,7 @@ Shapes: B rows, H heads, N tokens.
 """
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,28 +26,11 @@ from nystromformer.model.layers import Layer
 from nystromformer.tables import markdown, show
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
-from nystromformer.tasks.pretraining.validation import OpenedScoring, load_checkpoint, open_scoring
+from nystromformer.tasks.pretraining.validation import load_checkpoint, open_scoring
 from nystromformer.training import choose_device
+from nystromformer.training.trainable import to_device
 
 logger = logging.getLogger(__name__)
-
-
-def watch_attention(
-    opened: OpenedScoring, rows: int, see: Callable[[int, Any, tuple[Any, ...]], None]
-) -> Iterator[dict[str, Tensor]]:
-    """Run the checkpoint's encoder over masked validation rows, drawn once and for all; gives each batch behind it.
-    `see(layer, attention, arguments)` is called before each attention computes.
-    """
-
-    model, _ = load_checkpoint(opened, opened.checkpoints[0])
-    for index, layer in enumerate(layer for layer in model.encoder.layers if isinstance(layer, Layer)):
-        layer.attention.core.register_forward_pre_hook(partial(see, index))
-    preparation = RowPreparation(opened.dataset, opened.config)
-    with torch.no_grad(), opened.device.autocast():
-        for batch in ValidationBatches(opened.dataset.validation, preparation, rows):
-            moved = {name: tensor.to(opened.device.device) for name, tensor in batch.items()}
-            model.encoder(moved["tokens_BN"], moved.get("mask_BN"), moved.get("types_BN"))
-            yield moved
 
 
 def mean_distance(weights_HNN: Tensor) -> float:
@@ -139,8 +121,15 @@ def span(settings: Span, out: Out = OUT, dataset: DatasetFolder = None, device: 
             q, k, _, mask = arguments
             seen += spans_of_rows(core, q, k, mask, layer)
 
+        model, _ = load_checkpoint(opened, opened.checkpoints[0])
+        for index, layer in enumerate(layer for layer in model.encoder.layers if isinstance(layer, Layer)):
+            layer.attention.core.register_forward_pre_hook(partial(see, index))
+        preparation = RowPreparation(opened.dataset, opened.config)
         try:
-            deque(watch_attention(opened, settings.rows, see), maxlen=0)
+            with torch.no_grad(), chosen.autocast():
+                for batch in ValidationBatches(opened.dataset.validation, preparation, settings.rows):
+                    moved = to_device(batch, chosen.device)
+                    model.encoder(moved["tokens_BN"], moved.get("mask_BN"), moved.get("types_BN"))
         except ValueError as error:
             raise UserError(f"{name}: {error}") from None
         attention = ", ".join(dict.fromkeys(layer.name for layer in experiment.config.model.attentions))
