@@ -42,9 +42,8 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
     """Data of a valid config.json: a shipped one with other attentions."""
     data = copy.deepcopy(draw(st.sampled_from(CONFIGS)))
     model, layers = data["model"], data["model"]["num_layers"]
-    alternating = st.fixed_dictionaries({"every": st.integers(2, 5), "global": attentions(), "local": attentions()})
     every_layer = st.lists(attentions(), min_size=layers, max_size=layers)
-    model |= {"attn_type": draw(attentions() | every_layer | alternating), "max_seq_len": draw(st.integers(512, 5000))}
+    model |= {"attn_type": draw(attentions() | every_layer), "max_seq_len": draw(st.integers(512, 5000))}
     model |= {"num_landmarks": None, "rope_theta_local": None}
     model["conv_kernel_size"] = draw(st.none() | ODD) if isinstance(model["attn_type"], str) else None
     return data

@@ -61,7 +61,6 @@ OWN = {"name": "nystrom", "num_landmarks": 64}
             [SoftmaxConfig(conv_kernel_size=5), NystromConfig(num_landmarks=8, conv_kernel_size=None)],
         ),
         ([OWN, "nystrom"], {"num_landmarks": 8}, [NystromConfig(num_landmarks=64), NystromConfig(num_landmarks=8)]),
-        ({"every": 2, "global": "nystrom", "local": "softmax"}, {}, [NystromConfig(), SoftmaxConfig()]),
         ((NystromConfig(num_landmarks=4), "softmax"), {}, [NystromConfig(num_landmarks=4), SoftmaxConfig()]),
     ],
     ids=str,
@@ -126,10 +125,6 @@ ITEMS = "model.attn_type: expected 2 items, one for each of the num_layers, foun
         ({"attn_type": "nystrom", "num_landmarks": 32}, f"model.num_landmarks: {FEWER} 32"),
         ({"attn_type": NYSTROM}, f"model.attn_type.num_landmarks: {FEWER} 33"),
         ({"attn_type": ["softmax", NYSTROM]}, f"model.attn_type[1].num_landmarks: {FEWER} 33"),
-        (
-            {"attn_type": {"every": 2, "global": NYSTROM, "local": "softmax"}},
-            f"model.attn_type.global.num_landmarks: {FEWER} 33",
-        ),
         (
             {"num_landmarks": 8},
             "model.num_landmarks: no layer uses it: attn_type is softmax, which has no num_",

@@ -31,7 +31,7 @@ MADE: dict[str, dict[str, Any]] = {
         "model__embedding_norm": False,
     },
     "switches": {
-        "model__attn_type": {"every": 2, "global": "nystrom", "local": {"name": "local", "block_size": 4}},
+        "model__attn_type": ["nystrom", {"name": "local", "block_size": 4}],
         "model__conv_kernel_size": None,
         "model__positions": "rotary",
         "model__rope_theta": 500.0,

@@ -23,7 +23,7 @@ def drawing(name: str, **parameters: Any) -> dict[str, Any]:
 
 
 MODERN: dict[str, Any] = {
-    "model__attn_type": {"every": 2, "global": "softmax", "local": {"name": "local", "block_size": 8}},
+    "model__attn_type": ["softmax", {"name": "local", "block_size": 8}],
     "model__num_landmarks": None,
     "model__conv_kernel_size": None,
     "model__positions": "rotary",

@@ -15,14 +15,13 @@ from ..files.paths import EXPERIMENTS, PROJECT
 from ..wording import listed, number_of
 from .attention import ATTENTIONS
 from .messages import Problem, StrictModel, describe_errors, nearest, quoted
-from .network import AlternatingConfig, ModelConfig
+from .network import ModelConfig
 from .overrides import apply_overrides, parse_json
 from .schema import ExperimentConfig, GpuConfig, PretrainingConfig
 
 SCHEMA_FILE = Path(__file__).with_name("config.schema.json")
 _OBJECTS: dict[str, type[StrictModel]] = {
     **ATTENTIONS,
-    "alternating": AlternatingConfig,
     "model": ModelConfig,
     "pretraining_setting": PretrainingConfig,
     "gpu_setting": GpuConfig,

@@ -19,8 +19,6 @@ def _form(value: object) -> str | None:
     """Which of its forms an ``attn_type`` has."""
     if isinstance(value, str):
         return "name"
-    if isinstance(value, AlternatingConfig) or (isinstance(value, dict) and "every" in value):
-        return "alternating"
     if isinstance(value, (dict, AttentionConfig)):
         return "object"
     return "list" if isinstance(value, (list, tuple)) else None
@@ -34,21 +32,7 @@ _WRONG_FORM: dict[str, Any] = {
 }
 LayerAttention = Annotated[_Name | _Object, Discriminator(_form, **_WRONG_FORM)]
 _List = Annotated[tuple[LayerAttention, ...], Field(max_length=MOST_LAYERS), BeforeValidator(as_tuple), Tag("list")]
-
-
-class AlternatingConfig(StrictModel):
-    """Layers of two kinds, as in ModernBERT: every so many, from the first on, is global; those between are local."""
-
-    every: Annotated[int, Field(ge=2, le=MOST_LAYERS)]
-    """One layer in this many is global, beginning with the first."""
-    global_: LayerAttention = Field(alias="global")
-    """The attention of the global layers: a name or an object."""
-    local: LayerAttention
-    """The attention of the layers between them: a name or an object."""
-
-
-_Alternating = Annotated[AlternatingConfig, Tag("alternating")]
-AttnType = Annotated[_Name | _Object | _List | _Alternating, Discriminator(_form, **_WRONG_FORM)]
+AttnType = Annotated[_Name | _Object | _List, Discriminator(_form, **_WRONG_FORM)]
 
 
 class ModelConfig(StrictModel):
@@ -101,8 +85,7 @@ class ModelConfig(StrictModel):
     """Width of each attention head."""
     attn_type: AttnType
     """The attention of all layers: a name, or an object with a name and parameters, such as {"name": "nystrom",
-    "num_landmarks": 32}; or a list with such an item for each layer; or {"every": 3, "global": …, "local": …} with two
-    such items, the first for layers 0, 3, 6, …, the second for those between."""
+    "num_landmarks": 32}; or a list with such an item for each layer."""
     num_landmarks: Size | None = None
     """Number of landmarks (means of segments, which represent all tokens) in every layer whose attention uses them and
     does not set its own number; null: the attention's default."""
@@ -176,10 +159,7 @@ class ModelConfig(StrictModel):
     @property
     def _items(self) -> tuple[str | AttentionConfig, ...]:
         """What `attn_type` says of each layer."""
-        said = self.attn_type
-        if isinstance(said, AlternatingConfig):
-            return tuple(said.local if index % said.every else said.global_ for index in range(self.num_layers))
-        return said if isinstance(said, tuple) else (said,) * self.num_layers
+        return self.attn_type if isinstance(self.attn_type, tuple) else (self.attn_type,) * self.num_layers
 
     @property
     def _flat(self) -> dict[str, int]:
@@ -262,8 +242,6 @@ class ModelConfig(StrictModel):
             return (key,)
         if isinstance(self.attn_type, tuple):
             place = (*place, index)
-        elif isinstance(self.attn_type, AlternatingConfig):
-            place = (*place, "local" if index % self.attn_type.every else "global")
         # A name alone has no key: it is the attention's own default.
         return place if isinstance(item, str) else (*place, key)
 
