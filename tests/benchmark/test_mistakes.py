@@ -14,7 +14,7 @@ MISTAKES: list[tuple[tuple[str, ...], str, str]] = [
     (EFFICIENCY, "--lengths 1k", "'--lengths': expected numbers separated by commas"),
     (("efficiency",), "--attention local,window=3", "window: unknown key"),
     (("abilities",), "--task loookup", "expected one or more of lookup, recall"),
-    (("abilities",), "--length 8", "8 is not in the range 16<=x"),
+    (("abilities",), "--length 8", "greater than or equal to 16"),
     (
         ("abilities",),
         """--attention {"name":"nystrom","num_landmarks":24,"segments":"padded"} --length 64""",

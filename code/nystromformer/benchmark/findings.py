@@ -48,11 +48,7 @@ class Findings:
 
     @classmethod
     def read(cls, path: Path) -> "Findings":
-        """Of a file.
-
-        Raises:
-            UserError: it is not there, is damaged, or none of a benchmark.
-        """
+        """Of a file."""
         try:
             if (data := read_checked(path)) is None:
                 raise UserError(f"{path}: no such file")

@@ -79,9 +79,6 @@ def choose_methods(attentions: Sequence[str], peers: bool, length: int) -> list[
 
     Args:
         peers: behind Nyström attention its public implementations; softmax and Nyström also with padding.
-
-    Raises:
-        UserError: an unknown attention, or parameters that it does not take.
     """
     softmax = attention_config("softmax")
     found = [*_ours(SDPA, softmax, peers, length), Method(WRITTEN_OUT, lambda *shape: WrittenOutSoftmax())]

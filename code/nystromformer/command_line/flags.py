@@ -40,11 +40,7 @@ ArraySize = Annotated[int | None, typer.Option("--array_size", min=1, help="In a
 
 
 def array_slice(index: int | None, size: int | None) -> slice | None:
-    """The part of the list of all work that the flags of an array job name; None: all of it.
-
-    Raises:
-        UserError: one flag without the other, or no such slice.
-    """
+    """The part of the list of all work that the flags of an array job name; None: all of it."""
     if index is None and size is None:
         return None
     if index is None or size is None:

@@ -38,9 +38,6 @@ def attention_overrides(
 
     Args:
         usual: parameters of others, by the attention's name, where they are not the defaults.
-
-    Raises:
-        UserError: as `parse_attention`.
     """
     attention, parameters = parse_attention(text)
     try:

@@ -51,8 +51,8 @@ class ModelConfig(StrictModel):
     feed_forward_chunk: Size | None = None
     """Save memory: compute feed-forward blocks this many tokens at a time; null: all at once."""
     compile: bool = False
-    """Compile the layers with torch.compile where there is a compiler: a minute or two at the start, then faster steps
-    on a GPU."""
+    """Compile the layers with torch.compile, which needs a C++ compiler: a minute or two at the start, then faster
+    steps on a GPU."""
     vocab_size: Size
     """Tokens in the vocabulary; the tokenizer must not have more."""
     num_sen_type: Size = 1

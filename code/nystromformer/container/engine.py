@@ -71,11 +71,7 @@ def find_containers(client: Any) -> list[Any]:
 
 
 def select(containers: Sequence[Any], name: str) -> list[Any]:
-    """Those that users name by container, or else by folder or its name.
-
-    Raises:
-        UserError: a name that is none of these, with those that are.
-    """
+    """Those that users name by container, or else by folder or its name."""
     folder = Path(name).resolve()
     named = [each for each in containers if each.name == name]
     named = named or [each for each in containers if Path(each.labels[FOLDER]) == folder]

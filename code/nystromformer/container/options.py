@@ -25,11 +25,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """As they are typed.
-
-    Raises:
-        UserError: a value that engines refuse.
-    """
+    """As they are typed."""
 
     gpus: Annotated[
         str, typer.Option("--gpus", help="GPUs to use: all, none, or numbers such as 0,1. Each gets a process.")

@@ -24,9 +24,6 @@ def spec_of(command: str, place: str, flags: Sequence[str], options: LaunchOptio
     Args:
         place: an experiment's or run's folder, or the name of an experiment of the project.
         flags: the script's.
-
-    Raises:
-        UserError: the config or a flag is wrong.
     """
     if command in SCRIPTS:
         return _of_experiment(SCRIPTS[command], place, flags, options)

@@ -46,11 +46,7 @@ def _checksum(data: Mapping[str, Any]) -> str:
 
 
 def checked(kind: type[T], data: object) -> T:
-    """Parsed JSON as a value of a type whose dataclasses are `STRICT`.
-
-    Raises:
-        ValueError: names the first key that does not fit.
-    """
+    """Parsed JSON as a value of a type whose dataclasses are `STRICT`."""
     try:
         # As text, in which a list may stand for a tuple, and an object for a dataclass.
         return TypeAdapter(kind).validate_json(json.dumps(data), strict=True)

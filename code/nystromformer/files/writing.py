@@ -114,11 +114,7 @@ def write_figure(path: Path, figure: Any, dpi: int) -> None:
 
 
 def check_new_file(flag: str, path: Path) -> None:
-    """Check that a file can be written without another being lost.
-
-    Raises:
-        UserError: it is there already, or its folder is not.
-    """
+    """Check that a file can be written without another being lost."""
     if path.exists() or path.is_symlink():
         raise UserError(f"{flag} {path}: is there already: remove it, or name another file")
     if not path.resolve().parent.is_dir():
@@ -132,11 +128,7 @@ def sha256_of(path: Path) -> str:
 
 
 def check_stamps(files: Mapping[Path, FileStamp]) -> None:
-    """Compare prepared files' checksums.
-
-    Raises:
-        UserError: names the first that is not as it was written.
-    """
+    """Compare prepared files' checksums."""
     for path, stamp in files.items():
         if not path.is_file() or sha256_of(path) != stamp.sha256:
             raise UserError(f"{path}: is missing or was modified after it was written (sha256): prepare the data again")

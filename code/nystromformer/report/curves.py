@@ -52,11 +52,7 @@ class Curve:
 
 
 def read_curve(folder: Path) -> Curve:
-    """The run of an experiment folder.
-
-    Raises:
-        UserError: no experiment or no log there, or one that cannot be read or has no report.
-    """
+    """The run of an experiment folder."""
     path = open_experiment(folder).checkpoints / "log.jsonl"
     if not path.is_file():
         raise UserError(f"{path}: no such file; the folder has no pretraining run yet")
@@ -73,9 +69,6 @@ def draw_curves(runs: Sequence[Curve], path: Path, baselines: Mapping[str, float
     Args:
         path: of the picture, PNG, SVG or PDF by its ending.
         baselines: names and accuracies drawn as horizontal lines in the masked-token panel.
-
-    Raises:
-        UserError: another ending.
     """
     if path.suffix not in _PICTURES:
         raise UserError(f"{path}: expected a picture's name that ends in one of {', '.join(_PICTURES)}")

@@ -48,9 +48,6 @@ def run_demo(folder: Path, quick: bool = False) -> str:
 
     Args:
         quick: a few steps on little text: shows that everything runs, learns nothing.
-
-    Raises:
-        UserError: a part failed, or the folder holds a demo with other settings.
     """
     started = time.monotonic()
     dataset, corpora = folder / "dataset", folder / "corpora"

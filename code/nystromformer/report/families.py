@@ -180,9 +180,6 @@ def read_families(
     Args:
         table: as of `Task.table`.
         example: a command that would make one.
-
-    Raises:
-        UserError: a folder is no experiment, or has no such run; a result cannot be read.
     """
     different: dict[Path, Path] = {}
     for folder in folders:
@@ -224,11 +221,7 @@ def warnings_of(families: Iterable[Family]) -> list[str]:
 
 
 def write_report(out: Path, text: str, data: Mapping[str, Any]) -> None:
-    """Markdown, and its figures as JSON beside it.
-
-    Raises:
-        UserError: another ending than Markdown's.
-    """
+    """Markdown, and its figures as JSON beside it."""
     if out.suffix != ".md":
         raise UserError(f"--out {out}: expected a name that ends in .md")
     write_text(out, text)

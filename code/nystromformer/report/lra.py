@@ -121,24 +121,21 @@ def as_markdown(columns: Columns, texts: Mapping[str, str]) -> str:
 
 
 def _details(columns: Columns) -> str:
-    header = ["column", "attention", "seeds", "test", "best validation", "at step", "hours", "examples/s"]
-    rows = []
+    rows: list[dict[str, str]] = []
     for name, own in columns.items():
         for family in own.values():
-            costs, steps = family.costs(), ", ".join(f"{run.best_step:,}" for run in family.runs)
-            hours = sum(costs["seconds"]) / len(family.runs) / 3600
-            pace = "" if costs["examples_per_second"] is None else f"{costs['examples_per_second']:.1f}"
-            figures = [str(family.shown["accuracy"]), str(family.best("accuracy")), steps]
-            seeds = ", ".join(map(str, family.seeds))
+            costs = family.costs()
             rows.append(
-                [
-                    name,
-                    family.first.attention_text,
-                    seeds,
-                    *figures,
-                    f"{hours:.2f}",
-                    pace,
-                    f"{costs['memory_mib']:,.0f}",
-                ]
+                {
+                    "column": name,
+                    "attention": family.first.attention_text,
+                    "seeds": ", ".join(map(str, family.seeds)),
+                    "test": str(family.shown["accuracy"]),
+                    "best validation": str(family.best("accuracy")),
+                    "at step": ", ".join(f"{run.best_step:,}" for run in family.runs),
+                    "hours": f"{sum(costs['seconds']) / len(family.runs) / 3600:.2f}",
+                    "examples/s": "" if (pace := costs["examples_per_second"]) is None else f"{pace:.1f}",
+                    "memory, MiB": f"{costs['memory_mib']:,.0f}",
+                }
             )
-    return markdown([*header, "memory, MiB"], rows)
+    return markdown(list(rows[0]), [list(row.values()) for row in rows])

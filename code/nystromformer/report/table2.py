@@ -38,10 +38,6 @@ _PROTOCOL = (
     "The paper: batch 32, learning rate 3e-5, 4 epochs (MRPC: searched over batch 8, 16, 32 and 2e-5 to 5e-5); it "
     "gives F1 alone for MRPC and QQP."
 )
-_DETAILS = (
-    *("model", "task", "from", "attention", "training rows", "length", "seeds", "batch", "learning rate", "epochs"),
-    *("best", "last", "exact"),
-)
 
 
 def write_table2(folders: Sequence[Path], out: Path) -> str:
@@ -153,28 +149,32 @@ def _below(columns: Columns) -> list[str]:
 
 def _how(columns: Columns) -> list[str]:
     """How each figure was reached."""
-    lines = []
+    lines: list[dict[str, str]] = []
     for heading, own in columns.items():
         for name, family in own.items():
             first, settings = family.first, family.first.settings
-            step = f", step {first.origin.step}" if first.origin.checkpoint else ""
-            place = [
-                name,
-                heading + (" †" if first.every_warning else ""),
-                f"{first.origin}{step}",
-                first.attention_text,
-            ]
-            asked = [f"{first.rows['train']:,}", str(first.length), ",".join(map(str, family.seeds))]
-            asked += [str(settings.batch_size), f"{settings.learning_rate:g}", str(settings.epochs)]
-            reached = [
-                " / ".join(str(spread(metric)) for metric in family.metrics) for spread in (family.best, family.last)
-            ]
-            lines.append([*place, *asked, *reached, f"{100 * first.exact_share['validation']:.0f} %"])
+            lines.append(
+                {
+                    "model": name,
+                    "task": heading + (" †" if first.every_warning else ""),
+                    "from": f"{first.origin}{f', step {first.origin.step}' if first.origin.checkpoint else ''}",
+                    "attention": first.attention_text,
+                    "training rows": f"{first.rows['train']:,}",
+                    "length": str(first.length),
+                    "seeds": ",".join(map(str, family.seeds)),
+                    "batch": str(settings.batch_size),
+                    "learning rate": f"{settings.learning_rate:g}",
+                    "epochs": str(settings.epochs),
+                    "best": " / ".join(str(family.best(metric)) for metric in family.metrics),
+                    "last": " / ".join(str(family.last(metric)) for metric in family.metrics),
+                    "exact": f"{100 * first.exact_share['validation']:.0f} %",
+                }
+            )
     commands = "\n".join(commands_of(family for own in columns.values() for family in own.values()))
     return [
         "## How each figure was reached",
         "Best and last: the best and the last epoch on the validation data, in percent. Exact: the share of validation "
         "rows that are short enough for exact attention in every layer.",
-        markdown(_DETAILS, lines),
+        markdown(list(lines[0]), [list(line.values()) for line in lines]),
         f"```sh\n{commands}\n```",
     ]

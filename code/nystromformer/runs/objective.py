@@ -56,12 +56,7 @@ class ObjectiveSettings:
 
 
 def objective_of(text: str) -> ObjectiveSettings | None:
-    """What `NAME,KEY=VALUE,…` asks for, such as `f_beta,beta=2`; None: the task's own loss. For typer.
-
-    Raises:
-        typer.BadParameter: a name or a key that is none, a method that the objective has not, or a parameter that is
-            out of range, missing, or of another objective.
-    """
+    """What `NAME,KEY=VALUE,…` asks for, such as `f_beta,beta=2`; None: the task's own loss. For typer."""
     if text == "cross_entropy":
         return None
     found = parse_value(text, is_attention=True)

@@ -227,11 +227,7 @@ class Run:
 
     @property
     def tokenizer(self) -> Path:
-        """Folder of the tokenizer that it read its texts with.
-
-        Raises:
-            UserError: it is not there, or another one.
-        """
+        """Folder of the tokenizer that it read its texts with."""
         path = self.folder / TOKENIZER / "tokenizer.json"
         if not path.is_file() or sha256_of(path) != self.tokenizer_sha256:
             raise UserError(
@@ -251,22 +247,14 @@ def digest(facts: Mapping[str, Any]) -> str:
 
 
 def _read(folder: Path) -> Run | None:
-    """The record of a folder, of a run that is over or not; None where none is.
-
-    Raises:
-        UserError: the file was changed after it was written, or made by an earlier version.
-    """
+    """The record of a folder, of a run that is over or not; None where none is."""
     advice = "Remove it, and the same command writes it again, from the run's weights"
     run = read_record(folder / RECORD, Run, advice, _FORMAT)
     return None if run is None else replace(run, folder=folder)
 
 
 def read_run(folder: Path) -> Run | None:
-    """The finished run of a folder; None where none is.
-
-    Raises:
-        UserError: the record is damaged, or made by an earlier version.
-    """
+    """The finished run of a folder; None where none is."""
     run = _read(folder)
     return run if run is not None and run.epochs else None
 
@@ -297,11 +285,7 @@ def open_run(folder: Path, name: str = "", asked: Run | None = None) -> Run:
 
 
 def find_runs(checkpoints: Path) -> list[Run]:
-    """The finished runs below an experiment's checkpoints, in the order of their folders.
-
-    Raises:
-        UserError: as `read_run`.
-    """
+    """The finished runs below an experiment's checkpoints, in the order of their folders."""
     found = (read_run(path.parent) for path in sorted(checkpoints.rglob(RECORD)))
     return [run for run in found if run is not None]
 

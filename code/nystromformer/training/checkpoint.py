@@ -115,11 +115,7 @@ def write_weights(content: Mapping[str, Any], path: Path) -> None:
 
 @contextmanager
 def hold_folder(folder: Path, group: Group = Group()) -> Iterator[None]:  # noqa: B008  # immutable
-    """Holds a folder for one command; of a group the main process holds it.
-
-    Raises:
-        UserError: another command holds it, or the folder cannot be written.
-    """
+    """Holds a folder for one command; of a group the main process holds it."""
     held = hold(folder / "run.lock", "refuse", f"{folder}: a run is active here already")
     with ExitStack() as stack:
         group.on_main(lambda: stack.enter_context(held))
@@ -227,21 +223,13 @@ def remove_old(newest: CheckpointFile, keep_epochs: int | None, best: int | None
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
-    """Load weights that fit exactly.
-
-    Raises:
-        UserError: as `check_weights`.
-    """
+    """Load weights that fit exactly."""
     check_weights(model.state_dict(), weights, source)
     model.load_state_dict(weights)
 
 
 def check_weights(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], source: Path) -> None:
-    """Check that weights fit a model's exactly.
-
-    Raises:
-        UserError: lists every missing, unexpected and differently shaped weight.
-    """
+    """Check that weights fit a model's exactly; lists every missing, unexpected and differently shaped one."""
     problems = [f"{name}: missing from the checkpoint" for name in expected if name not in weights]
     problems += [f"{name}: not in the model" for name in weights if name not in expected]
     for name, weight in weights.items():

@@ -1,8 +1,5 @@
 """The device and the precision of a run."""
 
-import importlib.util
-import os
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +9,6 @@ import torch
 from nystromformer.errors import UserError, first_line
 
 _NAMES: dict[torch.dtype | None, str] = {None: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}
-_COMPILERS = ("g++", "c++", "clang++")
 
 
 @dataclass(frozen=True)
@@ -50,9 +46,6 @@ def choose_device(name: str, mixed_precision: bool | str, local_rank: int | None
         mixed_precision: false: float32. true: the best the device has: bfloat16 on a GPU or CPU with instructions for
             it, float16 on an older GPU, float32 on other CPUs. "bf16", "fp16": that one.
         local_rank: of several processes on this machine, this one's number: it gets the GPU of that number.
-
-    Raises:
-        UserError: a device that is not there.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -101,12 +94,3 @@ def peak_memory_in_mib(device: torch.device) -> float:
 
     # In KiB, and on a Mac in bytes.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
-
-
-def missing_compiler(device: torch.device) -> str | None:
-    """What torch.compile lacks on this machine; None where it lacks nothing."""
-    if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), *_COMPILERS) if name):
-        return f"found no C++ compiler ({', '.join(_COMPILERS)}, or the environment variable CXX)"
-    if device.type == "cuda" and importlib.util.find_spec("triton") is None:
-        return "found no triton package (pip install triton)"
-    return None

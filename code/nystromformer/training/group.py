@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from nystromformer.errors import UserError, first_line
-from nystromformer.training.device import Device, missing_compiler
+from nystromformer.training.device import Device
 
 log = logging.getLogger(__name__)
 
@@ -68,11 +68,7 @@ class Group:
         return tuple(highest.tolist())
 
     def check(self, work: Callable[[], T]) -> T:
-        """Do `work` in every process; where it fails in one, it fails in all, with that one's message.
-
-        Raises:
-            UserError: the first process' that failed.
-        """
+        """Do `work` in every process; where it fails in one, it fails in all, with that one's message."""
         if self.size == 1:
             return work()
         result, failure = _attempt(work)
@@ -158,15 +154,12 @@ def place(model: nn.Module, units: Sequence[nn.Module], compiles: bool, device: 
     Args:
         model: with the same weights in every process.
         units: its layers, which are compiled one by one (in place, layers alike share one compilation).
-        compiles: whether to compile the layers, where this machine has what that takes.
+        compiles: whether to compile the layers.
     """
     take_gpu(device)
     model.to(device.device)
-    if compiles and (missing := missing_compiler(device.device)):
-        group.say("model.compile: %s; the layers run uncompiled", missing)
-    elif compiles:
-        for unit in units:
-            unit.compile()
+    for unit in units if compiles else ():
+        unit.compile()
     if group.size == 1:
         return model
     ids = [device.device] if device.device.type == "cuda" else None

@@ -136,11 +136,7 @@ def _describe(metrics: dict[str, float]) -> str:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records of a `log.jsonl`, each with a "type" and a "step"; a last line that a kill cut short is none.
-
-    Raises:
-        UserError: a line is not a record of a run; names it.
-    """
+    """The records of a `log.jsonl`, each with a "type" and a "step"; a last line that a kill cut short is none."""
     return [record for _, record in _records(path)]
 
 

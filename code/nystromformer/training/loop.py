@@ -129,11 +129,7 @@ def fit(
 
 
 def _finished_without_state(folder: Path, settings: TrainingSettings) -> list[Validated] | None:
-    """The history of a training that is over and kept its weights alone; None of an empty folder.
-
-    Raises:
-        UserError: there are weights, which a new training would overwrite.
-    """
+    """The history of a training that is over and kept its weights alone; None of an empty folder."""
     *_, path = [None, *find_weights(folder).values()]
     if path is None:
         return None
@@ -200,11 +196,7 @@ class Trainer:
         self._told_of_steps: list[Any] = [each for each in self.trainable.model.modules() if hasattr(each, "at_step")]
 
     def load(self, file: CheckpointFile, content: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint, that any number of processes wrote.
-
-        Raises:
-            UserError: the weights do not fit the model (lists all that differs); nothing is loaded then.
-        """
+        """Go on from a checkpoint, that any number of processes wrote; where weights do not fit, nothing is loaded."""
         load_weights(unwrapped(self.trainable.model), content["model"], file.path)
         # The moments are the checkpoint's; all else of the optimizer is as config.json says and this version does it.
         # Merged before they are loaded: where a step's number lies depends on what the optimizer is.

@@ -114,10 +114,6 @@ def abilities(flags: Abilities, out: Out = OUT) -> None:
 def list_cells(flags: Abilities) -> list[Record]:
     """What is learned, with what and in how many seconds of one core, its `limit`: each once, all attentions of a task
     before the next task, all of a seed before the next seed.
-
-    Raises:
-        UserError: an unknown task or attention; a parameter that the attention does not have; a length or a number of
-            pairs that one of them refuses.
     """
     found: dict[str, Record] = {}
     for seed, task in itertools.product(range(flags.seeds), flags.tasks or TASKS):
@@ -151,11 +147,7 @@ def _column(cell: Record) -> str:
 
 
 def model_config(cell: Record) -> ModelConfig:
-    """Of a cell's encoder.
-
-    Raises:
-        ValueError: none that has such an attention at such a length.
-    """
+    """Of a cell's encoder."""
     task, attention = TASKS[cell["task"]](cell["length"], cell["pairs"]), attention_config(**cell["attention"])
     return ModelConfig(
         vocab_size=task.vocab_size,

@@ -127,9 +127,6 @@ def choose_candidates(attentions: Sequence[str], length: int) -> Candidates:
 
     Args:
         attentions: as `--attention` takes them; none: all.
-
-    Raises:
-        UserError: an unknown attention; one that is asked for and cannot be tried; none that can.
     """
     found: dict[str, AttentionConfig] = {SOFTMAX: attention_config(SOFTMAX)}
     missing: dict[str, str] = {}

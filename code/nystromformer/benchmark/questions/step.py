@@ -31,11 +31,7 @@ NYSTROM = f"nystrom,num_landmarks={LANDMARKS},conv_kernel_size={_TAPS}"
 
 @dataclass(frozen=True)
 class Step:
-    """The model, by default the paper's BERT-small with RoBERTa's vocabulary, and its batches.
-
-    Raises:
-        UserError: a width or a length that is no multiple of 64.
-    """
+    """The model, by default the paper's BERT-small with RoBERTa's vocabulary, and its batches."""
 
     attentions: list[str] = flag(
         [], f"{ATTENTIONS} Default: Nyström with the convolution, and softmax.", name="attention"
