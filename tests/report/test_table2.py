@@ -215,13 +215,6 @@ def test_a_folder_without_finished_runs(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("table2*"))
 
 
-def test_what_is_no_result_is_named(tmp_path: Path) -> None:
-    file = write_run(tmp_path / "e") / "run.json"
-    file.write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match=r"run\.json: "):
-        write_table2([tmp_path / "e"], tmp_path / "table2.md")
-
-
 def test_the_command_prints_and_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

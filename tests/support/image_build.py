@@ -1,7 +1,6 @@
 """The Dockerfile as data, and its build on a base image that is made from a folder."""
 
 import ast
-import functools
 import io
 import json
 import os
@@ -98,8 +97,9 @@ def torch_index(folder: Path) -> dict[str, str]:
     `folder`; a container needs that folder.
     """
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--ignore-installed", "--quiet"]
-    wanted = f"torch=={locked()['torch'][0].version}"
-    said = subprocess.run([*command, "--report", "-", wanted], check=True, capture_output=True, text=True).stdout
+    pinned = re.search(r"^torch==\S+$", (ROOT / "requirements.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert pinned is not None
+    said = subprocess.run([*command, "--report", "-", pinned[0]], check=True, capture_output=True, text=True).stdout
     (torch,) = json.loads(said)["install"]
     if "+" not in torch["metadata"]["version"]:
         return {}
@@ -108,33 +108,6 @@ def torch_index(folder: Path) -> dict[str, str]:
     url = torch["download_info"]["url"]
     page.write_text(f'<!DOCTYPE html><a href="{url}">{url.rpartition("/")[2]}</a>', encoding="utf-8")
     return {"TORCH_INDEX_URL": folder.as_uri()}
-
-
-@dataclass(frozen=True)
-class Locked:
-    """An entry of requirements.lock: a version, where it applies, and the hashes of its files."""
-
-    version: str
-    marker: str
-    hashes: tuple[str, ...]
-
-
-@functools.cache
-def locked(path: Path = ROOT / "requirements.lock") -> dict[str, list[Locked]]:
-    """The entries of each package, by its normalised name.
-
-    Raises:
-        ValueError: a line that is none of an entry's.
-    """
-    text = re.sub(r"^ *#.*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE).replace("\\\n", " ")
-    entries: dict[str, list[Locked]] = {}
-    for line in text.splitlines():
-        match = re.fullmatch(r"([a-z0-9-]+)==(\S+)((?: ; .*?)?)((?: +--hash=sha256:[0-9a-f]{64})*)", line)
-        if match is None:
-            raise ValueError(f"{path}: {line[:200]}")
-        name, version, marker, hashes = match.groups()
-        entries.setdefault(name, []).append(Locked(version, marker.removeprefix(" ; "), tuple(hashes.split())))
-    return entries
 
 
 def pip_settings() -> dict[str, str]:

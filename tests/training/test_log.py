@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from scripted import Scripted, settings, train
 from small import CPU
 
 from nystromformer.errors import UserError
-from nystromformer.training.checkpoint import read_checkpoint
 from nystromformer.training.device import peak_memory_in_mib
 from nystromformer.training.log import RunLog, figure, read_log
 
@@ -46,16 +44,6 @@ def test_a_line_that_is_no_record_is_named(line: bytes, tmp_path: Path) -> None:
 def test_figures_are_finite_numbers(text: str, value: float | None) -> None:
     assert figure(json.loads(f'{{"loss": {text}}}'), "loss") == value
     assert figure({}, "loss") is None
-
-
-def test_checkpoints_have_the_validations(tmp_path: Path) -> None:
-    assert train(Scripted([0.5, 0.25, 0.75]), settings(3), tmp_path).stopped_by is None
-    expected = [{"epoch": n, "step": n + 1, "metrics": {"score": x}} for n, x in enumerate([0.5, 0.25, 0.75])]
-    for epoch in range(3):
-        for kind in ("cp", "model"):
-            content = read_checkpoint(tmp_path / f"cp-{epoch:04d}.{kind}")
-            assert content["history"] == expected[: epoch + 1]
-    assert read_checkpoint(tmp_path / "cp-0002.cp")["progress"]["history"] == expected
 
 
 def test_the_peak_counts_what_was_freed() -> None:

@@ -21,7 +21,6 @@ from wikihop_files import record, write_records
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
 from nystromformer.tasks.pretraining.pretrain import pretrain
-from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.tasks.wikihop.task import WikiHop
 from nystromformer.training import Device, choose_device
 from nystromformer.training.loop import Trainer
@@ -158,28 +157,3 @@ def test_no_step_of_finetuning_waits(guard: Guard, source: Path, tmp_path: Path,
         definition = Glue(find_tasks(name)[0], write_sst2(tmp_path / "data"))
     finetune(experiment, definition, here(False))
     assert guard.steps > 4
-
-
-MISTAKES: dict[str, Callable[[Tensor], object]] = {
-    "item": lambda sums: sums[0].item(),
-    "bools": lambda sums: sums[sums > 0],
-    "tensor": lambda sums: torch.tensor([0.0, 1.0], device=sums.device),
-}
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_step_that_waits_is_found(
-    guard: Guard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dataset_folder: Path, name: str
-) -> None:
-    loss = Pretraining.loss
-
-    def waiting(pretraining: Pretraining, batch: Any) -> tuple[Tensor, Tensor]:
-        value, sums = loss(pretraining, batch)
-        MISTAKES[name](sums)
-        return value, sums
-
-    monkeypatch.setattr(Pretraining, "loss", waiting)
-    expected: Any = RuntimeError if torch.cuda.is_available() else Waits
-    with pytest.raises(expected):
-        pretrain(write_experiment(tmp_path, pretraining_setting__epoch=1), dataset_folder, here(False))
-    assert guard.steps == 0
