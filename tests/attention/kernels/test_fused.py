@@ -19,7 +19,6 @@ from nystromformer.attention.comparison import (
     results,
     with_gradients,
 )
-from nystromformer.attention.kernels import ops, plan
 from nystromformer.attention.nystrom import NystromAttention
 
 FLOAT32 = 3e-5
@@ -78,18 +77,14 @@ HEADS = pytest.mark.parametrize("H", [1, slow(2)])
 
 @pytest.mark.parametrize(
     ("M", "D", "N"),
-    [
-        *((32, 32, 33), slow(32, 64, 96), slow(32, 128, 100), slow(64, 32, 70), (64, 64, 200), slow(64, 128, 70)),
-        *(slow(128, 32, 150), slow(128, 64, 131), slow(128, 128, 160)),
-        *(slow(256, 32, 257), slow(256, 64, 270), slow(256, 128, 260)),
-    ],
+    [(32, 32, 33), slow(32, 64, 96), slow(32, 128, 100), slow(64, 32, 70), (64, 64, 200)],
 )
 def test_sizes(M: int, D: int, N: int) -> None:
     module, x = build(1, D, M, K=9), tensors(1, 1, N, D)
     assert_close(results(module, x), by_the_equations(module, x))
 
 
-@pytest.mark.parametrize(("M", "D", "N"), [(32, 128, 100), slow(64, 64, 200), slow(128, 64, 131), slow(256, 128, 260)])
+@pytest.mark.parametrize(("M", "D", "N"), [(32, 128, 100), slow(64, 64, 200)])
 def test_sizes_with_a_mask(M: int, D: int, N: int) -> None:
     module, x = build(1, D, M, K=9), tensors(2, 1, N, D)
     keep = ragged(2, N)
@@ -165,32 +160,6 @@ def test_any_number_of_programs(enough: int, monkeypatch: pytest.MonkeyPatch) ->
     assert_close(results(module, x, keep), by_the_equations(module, x, keep))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("landmarks", [16, 32])
-def test_landmarks_in_tiles(landmarks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where not all landmarks fit at once, as with 256 of head dim 128: rows of all kinds, several splits."""
-    monkeypatch.setitem(plan.LARGEST_TILES[4], plan.LARGE_ROOM, landmarks * 32)
-    monkeypatch.setattr("nystromformer.attention.kernels.plan.ENOUGH_PROGRAMS", 20)
-    module, x = build(1, 32, 64, K=5), tensors(6, 1, 150, 32)
-    keep = masks_of_all_kinds(150, 64, torch.Generator().manual_seed(3)).to(DEVICE)
-    # The landmarks of some tiles stand for tokens, those of the last for none.
-    assert landmarks < keep[MASKS.index("fewer tokens than landmarks")].sum() <= 64 - 16
-    values = results(module, x, keep)
-    assert_close(values, by_the_equations(module, x, keep))
-    assert all(value.isfinite().all() for value in values.values())
-
-
-def test_tiles_are_added_before_they_are_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    module, x = build(1, 32, 64, K=5), tensors(1, 1, 150, 32, torch.bfloat16)
-    expected = by_the_equations(module, x)
-    whole = errors(results(module, x), expected)
-    monkeypatch.setattr(plan, "LARGEST_TILES", {2: {plan.LARGE_ROOM: 16 * 32}})
-    monkeypatch.setattr(ops, "room", lambda device: plan.LARGE_ROOM)
-    tiles = errors(results(module, x), expected)
-    assert tiles != whole
-    assert all(tiles[name] < 1.05 * whole[name] for name in expected), (tiles, whole)
-
-
 @pytest.mark.parametrize("view", [slow("wider"), "every other", slow("transposed"), slow("one for all")])
 def test_masks_and_filters_that_are_views(view: str) -> None:
     module, x = build(2, 32, 32, K=5), tensors(2, 2, 80, 32)
@@ -209,9 +178,8 @@ def test_masks_and_filters_that_are_views(view: str) -> None:
     assert_close(results(module, x, seen), by_the_equations(module, x, seen.contiguous()))
 
 
-@pytest.mark.parametrize("M", [64, slow(256)])
-def test_autocast_does_not_reach_products_of_landmarks(M: int) -> None:
-    module, x = build(1, 32, M, K=None, iterations=2), tensors(1, 1, M + 4, 32, torch.bfloat16)
+def test_autocast_does_not_reach_products_of_landmarks() -> None:
+    module, x = build(1, 32, 64, K=None, iterations=2), tensors(1, 1, 68, 32, torch.bfloat16)
     expected = results(module, x)
     with torch.autocast(DEVICE.type, torch.bfloat16):
         values = results(module, x)
@@ -265,13 +233,14 @@ def test_a_gradient_without_strides() -> None:
     ],
     ids=str,
 )
-def test_short_numbers_are_as_close_as_tensor_operations(dtype: torch.dtype, scale: float) -> None:
+@pytest.mark.parametrize("D", [64, slow(128)])
+def test_short_numbers_are_as_close_as_tensor_operations(dtype: torch.dtype, scale: float, D: int) -> None:
     """Also where all keys look alike, which the inverse enlarges most, and where a few take all."""
-    module, x = build(1, 64, 64, K=9), tensors(2, 1, 150, 64, dtype)
+    module, x = build(1, D, 64, K=9), tensors(2, 1, 150, D, dtype)
     x[:2] = [each * scale for each in x[:2]]
     keep = ragged(2, 150)
     expected = by_the_equations(module, x, keep)
-    plain = build(1, 64, 64, K=9, implementation="torch")
+    plain = build(1, D, 64, K=9, implementation="torch")
     with torch.autocast(DEVICE.type, dtype):
         usual = errors(results(plain, x, keep), expected)
         ours = errors(results(module, x, keep), expected)

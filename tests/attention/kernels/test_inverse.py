@@ -11,7 +11,7 @@ from nystromformer.attention.pinv import iterative_pinv
 
 
 @pytest.mark.parametrize("spread", [0.3, 1.0, 3.0])
-@pytest.mark.parametrize("M", [32, 64, 128])
+@pytest.mark.parametrize("M", [32, 64])
 @pytest.mark.parametrize(("precision", "rounding"), [("tf32x3", 1e-7), ("bf16x3", 1e-6)])
 def test_residual(precision: str, rounding: float, M: int, spread: float) -> None:
     """As small as by tensor operations in float64, but for rounding; from nearly of rank one to well apart."""

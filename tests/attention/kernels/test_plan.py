@@ -13,24 +13,16 @@ ROOMS = (plan.SMALL_ROOM, plan.LARGE_ROOM, plan.HOPPER_ROOM)
 @pytest.mark.parametrize("room", ROOMS)
 @pytest.mark.parametrize("size", [2, 4])
 def test_every_size_is_cut_into_what_matrix_units_take(size: int, room: int) -> None:
-    if room < plan.least_room(size):
-        return
     for M, D, heads in itertools.product(plan.LANDMARKS, plan.HEAD_DIMS, (1, 12, 5000)):
+        if room < plan.LEAST_ROOM[size] or plan.LARGEST_AREA[size] < M * D:
+            continue
         cut = plan.make_plan(heads, 1000, M, D, 33, size, room)
-        assert M % cut.tile == 0
-        assert min(cut.tile, cut.block, cut.chunk, cut.output_block, cut.gradient_block, cut.taps_block) >= 16
+        assert min(cut.block, cut.chunk, cut.output_block, cut.gradient_block, cut.taps_block) >= 16
         assert cut.output_tokens % cut.output_block == 0
         assert cut.parts * cut.segments == M
         assert cut.segments <= 16
         assert cut.tokens_of_split % cut.gradient_block == 0
         assert (cut.splits - 1) * cut.tokens_of_split < 1000 <= cut.splits * cut.tokens_of_split
-
-
-def test_less_room_takes_no_more_at_a_time() -> None:
-    for M, D in itertools.product(plan.LANDMARKS, plan.HEAD_DIMS):
-        small, large, hopper = (plan.make_plan(12, 1000, M, D, 33, 2, room) for room in ROOMS)
-        assert small.tile <= large.tile == hopper.tile
-        assert large.block <= hopper.block
 
 
 @pytest.mark.parametrize("taps", [1, 3, 33, 65, 129])

@@ -9,8 +9,9 @@ from nystromformer.attention.kernels.plan import (
     DTYPES,
     HEAD_DIMS,
     LANDMARKS,
+    LARGEST_AREA,
     LARGEST_FILTER,
-    least_room,
+    LEAST_ROOM,
     room,
 )
 
@@ -35,12 +36,14 @@ def why_not(q: Tensor, num_landmarks: int, kernel_size: int | None) -> str | Non
         return f"head_dim is {q.shape[3]}: supported are {', '.join(map(str, HEAD_DIMS))}"
     if q.dtype not in DTYPES:
         return f"the dtype is {q.dtype}: supported are bfloat16, float16 and float32"
+    if num_landmarks * q.shape[3] > (largest := LARGEST_AREA[q.element_size()]):
+        return f"num_landmarks x head_dim is {num_landmarks * q.shape[3]}: supported with {q.dtype} are up to {largest}"
     if q.shape[2] >= (longest := 2**31 // (num_landmarks + 1)):
         return f"there are {q.shape[2]:,} tokens: supported are fewer than {longest:,} with {num_landmarks} landmarks"
     if kernel_size is not None and kernel_size > LARGEST_FILTER:
         return f"conv_kernel_size is {kernel_size}: supported are up to {LARGEST_FILTER}"
-    if (given := room(q.device)) < (needed := least_room(q.element_size())):
-        least = ", ".join(f"{least_room(size) // 1024} for numbers of {8 * size} bits" for size in (2, 4))
+    if (given := room(q.device)) < (needed := LEAST_ROOM[q.element_size()]):
+        least = ", ".join(f"{size // 1024} for numbers of {8 * width} bits" for width, size in LEAST_ROOM.items())
         return (
             f"the GPU gives a program {given // 1024} KiB of shared memory, of which the kernels need "
             f"{needed // 1024} ({least})"

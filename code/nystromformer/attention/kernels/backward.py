@@ -11,8 +11,8 @@ from nystromformer.attention.kernels.forward import (
     convolve,
     inner_terms,
     inverse_start,
+    landmark_places,
     landmark_softmax,
-    landmark_tile,
     load_bands,
     load_tokens,
     place,
@@ -51,79 +51,32 @@ def score_gradient(weights, d_weights):
 
 
 @triton.jit
-def token_sums_kernel(
-    q_ptr, d_out_ptr, keep_ptr, counts_ptr, k_landmarks_ptr, values_ptr, log_sums_ptr, products_ptr,
-    q_stride_b, q_stride_h, q_stride_n, o_stride_b, o_stride_h, o_stride_n, H, N, scale,
-    M: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
-    HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """What a token's softmax over all landmarks takes, where they come in tiles: (B·H, N) the log2 of its sum, and the
-    sum over landmarks of weights times their gradients."""
-    block, pid_bh = place(tl.cdiv(N, BLOCK))
-    row = pid_bh // H
-    tokens = block * BLOCK + tl.arange(0, BLOCK)
-    kept = are_kept(keep_ptr, row, tokens, tokens < N, N, HAS_MASK)
-    q = load_tokens(q_ptr + token_offsets(pid_bh, H, q_stride_b, q_stride_h), tokens, kept, q_stride_n, D)
-    d_out = load_tokens(d_out_ptr + token_offsets(pid_bh, H, o_stride_b, o_stride_h), tokens, kept, o_stride_n, D)
-    highest = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
-    total = tl.zeros((BLOCK,), dtype=tl.float32)
-    product = tl.zeros((BLOCK,), dtype=tl.float32)
-    for i in range(M // TILE):
-        landmarks, places = landmark_tile(pid_bh, i, M, D, TILE)
-        used = used_landmarks(counts_ptr, row, landmarks, M, HAS_MASK)
-        scores = token_scores(q, tl.load(k_landmarks_ptr + places).to(q.dtype), used, scale, PRECISION)
-        d_weights = tl.dot(d_out, tl.trans(tl.load(values_ptr + places).to(q.dtype)), input_precision=PRECISION)
-        new_highest = tl.maximum(highest, tl.max(scores, 1))
-        weights, shrink = tl.exp2(scores - new_highest[:, None]), tl.exp2(highest - new_highest)
-        total = total * shrink + tl.sum(weights, 1)
-        product = product * shrink + tl.sum(weights * d_weights, 1)
-        highest = new_highest
-    places = pid_bh.to(tl.int64) * N + tokens
-    tl.store(log_sums_ptr + places, highest + tl.log2(total), mask=tokens < N)
-    tl.store(products_ptr + places, product / total, mask=tokens < N)
-
-
-@triton.jit
-def token_gradients(
-    q, d_out, k_landmarks, values, used, log_sums_ptr, products_ptr, pid_bh, tokens, N, scale,
-    IS_WHOLE: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """softmax(QK̃ᵀ/√D) of a block of tokens at a tile of landmarks, and the gradient of its scores, both (tokens, TILE).
-
-    IS_WHOLE: the tile is all landmarks; else `token_sums_kernel` has summed over all.
-    """
+def token_gradients(q, d_out, k_landmarks, values, used, scale, PRECISION: tl.constexpr):
+    """softmax(QK̃ᵀ/√D) of a block of tokens, and the gradient of its scores, both (tokens, M)."""
     scores = token_scores(q, k_landmarks, used, scale, PRECISION)
     d_weights = tl.dot(d_out, tl.trans(values), input_precision=PRECISION)
-    if IS_WHOLE:
-        weights = tl.exp2(scores - tl.max(scores, 1)[:, None])
-        weights = weights / tl.sum(weights, 1)[:, None]
-        return weights, score_gradient(weights, d_weights)
-    places = pid_bh.to(tl.int64) * N + tokens
-    # +inf: a token beyond the end weighs nothing.
-    weights = tl.exp2(scores - tl.load(log_sums_ptr + places, mask=tokens < N, other=float("inf"))[:, None])
-    return weights, weights * (d_weights - tl.load(products_ptr + places, mask=tokens < N, other=0.0)[:, None])
+    weights = tl.exp2(scores - tl.max(scores, 1)[:, None])
+    weights = weights / tl.sum(weights, 1)[:, None]
+    return weights, score_gradient(weights, d_weights)
 
 
 @triton.jit
 def output_sums_kernel(
-    q_ptr, d_out_ptr, keep_ptr, counts_ptr, k_landmarks_ptr, values_ptr, log_sums_ptr, products_ptr,
-    d_values_ptr, d_k_landmarks_ptr,
+    q_ptr, d_out_ptr, keep_ptr, counts_ptr, k_landmarks_ptr, values_ptr, d_values_ptr, d_k_landmarks_ptr,
     q_stride_b, q_stride_h, q_stride_n, o_stride_b, o_stride_h, o_stride_n, H, N, tokens_of_split, scale, root,
-    M: tl.constexpr, D: tl.constexpr, S, BLOCK: tl.constexpr, TILE: tl.constexpr,
-    HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
+    M: tl.constexpr, D: tl.constexpr, S, BLOCK: tl.constexpr, HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Parts of a tile of d_W and of d_K̃ that a split's outputs give. Reads Q and d_out."""
+    """Parts of d_W and of d_K̃ that a split's outputs give. Reads Q and d_out."""
     split, pid_bh = place(S)
-    tile = tl.program_id(1) if TILE < M else 0
     row = pid_bh // H
-    landmarks, places = landmark_tile(pid_bh, tile, M, D, TILE)
+    landmarks, places = landmark_places(pid_bh, M, D)
     q_base = q_ptr + token_offsets(pid_bh, H, q_stride_b, q_stride_h)
     o_base = d_out_ptr + token_offsets(pid_bh, H, o_stride_b, o_stride_h)
     k_landmarks = tl.load(k_landmarks_ptr + places).to(q_ptr.dtype.element_ty)
     values = tl.load(values_ptr + places).to(q_ptr.dtype.element_ty)
     used = used_landmarks(counts_ptr, row, landmarks, M, HAS_MASK)
-    d_values = tl.zeros((TILE, D), dtype=tl.float32)
-    d_k_landmarks = tl.zeros((TILE, D), dtype=tl.float32)
+    d_values = tl.zeros((M, D), dtype=tl.float32)
+    d_k_landmarks = tl.zeros((M, D), dtype=tl.float32)
     start = split * tokens_of_split
     end = tl.minimum(start + tokens_of_split, N)
     for begin in range(start, end, BLOCK):
@@ -131,10 +84,7 @@ def output_sums_kernel(
         kept = are_kept(keep_ptr, row, tokens, tokens < end, N, HAS_MASK)
         q = load_tokens(q_base, tokens, kept, q_stride_n, D)
         d_out = load_tokens(o_base, tokens, kept, o_stride_n, D)
-        weights, d_scores = token_gradients(
-            q, d_out, k_landmarks, values, used, log_sums_ptr, products_ptr, pid_bh, tokens, N, scale,
-            TILE == M, PRECISION,
-        )  # fmt: skip
+        weights, d_scores = token_gradients(q, d_out, k_landmarks, values, used, scale, PRECISION)
         d_values = tl.dot(tl.trans(weights.to(d_out.dtype)), d_out, d_values, input_precision=PRECISION)
         d_k_landmarks = tl.dot(tl.trans(d_scores.to(q.dtype)), q, d_k_landmarks, input_precision=PRECISION)
     part = ((pid_bh.to(tl.int64) * S + split) * M + landmarks[:, None]) * D + tl.arange(0, D)[None, :]
@@ -157,9 +107,8 @@ def landmark_gradients_kernel(
     """
     pid_bh = tl.program_id(0)
     row = pid_bh // H
-    landmarks, dims = tl.arange(0, M), tl.arange(0, D)
+    landmarks, tile = landmark_places(pid_bh, M, D)
     head = pid_bh.to(tl.int64) * M
-    tile = (head + landmarks[:, None]) * D + dims[None, :]
     square = landmarks[:, None] * M + landmarks[None, :]
     kept_base = kept_ptr + head * (2 * ITERATIONS * M)
     q_landmarks, k_landmarks = tl.load(q_landmarks_ptr + tile), tl.load(k_landmarks_ptr + tile)
@@ -214,24 +163,21 @@ def landmark_gradients_kernel(
     tl.store(d_k_landmarks_ptr + tile, d_k_landmarks + tl.load(d_k_outputs_ptr + tile))
 
 
-@triton.jit(do_not_specialize=["tile"])
+@triton.jit
 def key_value_gradients_kernel(
     k_ptr, v_ptr, d_out_ptr, keep_ptr, ids_ptr, counts_ptr, bands_ptr,
     q_landmarks_ptr, log_sum_ptr, d_context_ptr, d_own_ptr, row_sums_ptr, d_k_landmarks_ptr,
     d_k_ptr, d_v_ptr, d_q_landmarks_ptr,
     k_stride_b, k_stride_h, k_stride_n, v_stride_b, v_stride_h, v_stride_n, o_stride_b, o_stride_h, o_stride_n,
-    g_stride_b, g_stride_h, g_stride_n, H, N, tokens_of_split, scale, root, tile,
+    g_stride_b, g_stride_h, g_stride_n, H, N, tokens_of_split, scale, root,
     M: tl.constexpr, D: tl.constexpr, K: tl.constexpr, S, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
-    TILE: tl.constexpr, IS_FIRST: tl.constexpr, HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
+    HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """d_K and d_V of a split's tokens, and its part of d_Q̃ through softmax(Q̃Kᵀ). Reads K, V, d_out, writes two.
-
-    Of a tile of landmarks: the first one writes d_K and d_V, the others add to them.
-    """
+    """d_K and d_V of a split's tokens, and its part of d_Q̃ through softmax(Q̃Kᵀ). Reads K, V, d_out, writes two."""
     split, pid_bh = place(S)
     row, head = pid_bh // H, pid_bh % H
     dims = tl.arange(0, D)
-    landmarks, places = landmark_tile(pid_bh, tile if TILE < M else 0, M, D, TILE)
+    landmarks, places = landmark_places(pid_bh, M, D)
     k_base = k_ptr + token_offsets(pid_bh, H, k_stride_b, k_stride_h)
     v_base = v_ptr + token_offsets(pid_bh, H, v_stride_b, v_stride_h)
     o_base = d_out_ptr + token_offsets(pid_bh, H, o_stride_b, o_stride_h)
@@ -240,8 +186,8 @@ def key_value_gradients_kernel(
     d_context = tl.load(d_context_ptr + places).to(k_ptr.dtype.element_ty)
     log_sum = tl.load(log_sum_ptr + pid_bh.to(tl.int64) * M + landmarks)
     row_sums = tl.load(row_sums_ptr + pid_bh.to(tl.int64) * M + landmarks)
-    d_q_landmarks = tl.zeros((TILE, D), dtype=tl.float32)
-    if IS_FIRST and K > 0:
+    d_q_landmarks = tl.zeros((M, D), dtype=tl.float32)
+    if K > 0:
         bands = load_bands(bands_ptr, head, K, BLOCK, CHUNK)
     start = split * tokens_of_split
     end = tl.minimum(start + tokens_of_split, N)
@@ -253,9 +199,9 @@ def key_value_gradients_kernel(
         scores = tl.dot(k, tl.trans(q_landmarks), input_precision=PRECISION) * scale
         weights = tl.where(kept[:, None], tl.exp2(scores - log_sum[None, :]), 0.0)
         d_v = tl.dot(weights.to(v.dtype), d_context, input_precision=PRECISION)
-        if IS_FIRST and HAS_MASK:
+        if HAS_MASK:
             d_v += from_landmarks(d_own_ptr, ids_ptr, counts_ptr, tokens, kept, pid_bh, row, N, M, D, False, HAS_MASK)
-        if IS_FIRST and K > 0:
+        if K > 0:
             d_v = convolve(
                 d_v, o_base, keep_ptr, bands, row, begin, o_stride_n, N, D, K, BLOCK, CHUNK, HAS_MASK, PRECISION
             )
@@ -265,13 +211,9 @@ def key_value_gradients_kernel(
         d_k = tl.dot(d_scores, q_landmarks, input_precision=PRECISION) * root
         outputs = g_offset + tokens.to(tl.int64)[:, None] * g_stride_n + dims[None, :]
         inside = (tokens < end)[:, None]
-        if IS_FIRST:
-            d_k += from_landmarks(
-                d_k_landmarks_ptr, ids_ptr, counts_ptr, tokens, kept, pid_bh, row, N, M, D, True, HAS_MASK
-            )
-        else:
-            d_k += tl.load(d_k_ptr + outputs, mask=inside, other=0.0)
-            d_v += tl.load(d_v_ptr + outputs, mask=inside, other=0.0)
+        d_k += from_landmarks(
+            d_k_landmarks_ptr, ids_ptr, counts_ptr, tokens, kept, pid_bh, row, N, M, D, True, HAS_MASK
+        )
         tl.store(d_k_ptr + outputs, tl.where(kept[:, None], d_k, 0.0).to(d_k_ptr.dtype.element_ty), mask=inside)
         tl.store(d_v_ptr + outputs, tl.where(kept[:, None], d_v, 0.0).to(d_v_ptr.dtype.element_ty), mask=inside)
     part = ((pid_bh.to(tl.int64) * S + split) * M + landmarks[:, None]) * D + dims[None, :]
@@ -280,12 +222,10 @@ def key_value_gradients_kernel(
 
 @triton.jit
 def query_gradients_kernel(
-    q_ptr, d_out_ptr, keep_ptr, ids_ptr, counts_ptr, k_landmarks_ptr, values_ptr, log_sums_ptr, products_ptr,
-    d_q_landmarks_ptr, d_q_ptr,
+    q_ptr, d_out_ptr, keep_ptr, ids_ptr, counts_ptr, k_landmarks_ptr, values_ptr, d_q_landmarks_ptr, d_q_ptr,
     q_stride_b, q_stride_h, q_stride_n, o_stride_b, o_stride_h, o_stride_n, g_stride_b, g_stride_h, g_stride_n,
     H, N, scale, root,
-    M: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
-    HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
+    M: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """d_Q of a block of tokens: through its own weights, and as a part of its landmark. Reads Q and d_out, writes."""
     block, pid_bh = place(tl.cdiv(N, BLOCK))
@@ -294,17 +234,11 @@ def query_gradients_kernel(
     kept = are_kept(keep_ptr, row, tokens, tokens < N, N, HAS_MASK)
     q = load_tokens(q_ptr + token_offsets(pid_bh, H, q_stride_b, q_stride_h), tokens, kept, q_stride_n, D)
     d_out = load_tokens(d_out_ptr + token_offsets(pid_bh, H, o_stride_b, o_stride_h), tokens, kept, o_stride_n, D)
-    d_q = tl.zeros((BLOCK, D), dtype=tl.float32)
-    for i in range(M // TILE):
-        landmarks, places = landmark_tile(pid_bh, i, M, D, TILE)
-        used = used_landmarks(counts_ptr, row, landmarks, M, HAS_MASK)
-        k_landmarks = tl.load(k_landmarks_ptr + places).to(q.dtype)
-        _, d_scores = token_gradients(
-            q, d_out, k_landmarks, tl.load(values_ptr + places).to(q.dtype), used, log_sums_ptr, products_ptr,
-            pid_bh, tokens, N, scale, TILE == M, PRECISION,
-        )  # fmt: skip
-        d_q = tl.dot(d_scores.to(q.dtype), k_landmarks, d_q, input_precision=PRECISION)
-    d_q = d_q * root
+    landmarks, places = landmark_places(pid_bh, M, D)
+    used = used_landmarks(counts_ptr, row, landmarks, M, HAS_MASK)
+    k_landmarks, values = tl.load(k_landmarks_ptr + places).to(q.dtype), tl.load(values_ptr + places).to(q.dtype)
+    _, d_scores = token_gradients(q, d_out, k_landmarks, values, used, scale, PRECISION)
+    d_q = tl.dot(d_scores.to(q.dtype), k_landmarks, input_precision=PRECISION) * root
     d_q += from_landmarks(d_q_landmarks_ptr, ids_ptr, counts_ptr, tokens, kept, pid_bh, row, N, M, D, True, HAS_MASK)
     outputs = token_offsets(pid_bh, H, g_stride_b, g_stride_h) + tokens.to(tl.int64)[:, None] * g_stride_n
     d_q = tl.where(kept[:, None], d_q, 0.0).to(d_q_ptr.dtype.element_ty)

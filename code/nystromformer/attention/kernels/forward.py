@@ -1,9 +1,8 @@
 """Triton kernels of the forward pass.
 
 Shapes: B batch, H heads, N tokens, M landmarks, D head dim, S splits of a row's segments, G segments of a split, K taps
-of the convolution. One program works on one head of one row (`pid_bh`) and on one split, or one block of tokens; on all
-landmarks at once (TILE = M) or, where they would not fit, on TILE of them after TILE. docs/kernels.md counts what each
-kernel reads and writes.
+of the convolution. One program works on one head of one row (`pid_bh`), on one split or one block of tokens, and on all
+landmarks. docs/kernels.md counts what each kernel reads and writes.
 """
 
 import triton
@@ -126,28 +125,25 @@ def keys_kernel(
     k_ptr, v_ptr, keep_ptr, bounds_ptr, counts_ptr, q_landmarks_ptr,
     k_landmarks_ptr, part_ptr, part_max_ptr, part_sum_ptr,
     k_stride_b, k_stride_h, k_stride_n, v_stride_b, v_stride_h, v_stride_n, H, N, scale,
-    M: tl.constexpr, D: tl.constexpr, G: tl.constexpr, S, BLOCK: tl.constexpr, TILE: tl.constexpr,
+    M: tl.constexpr, D: tl.constexpr, G: tl.constexpr, S, BLOCK: tl.constexpr,
     HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """K̃ of a split's segments, and the split's part of a tile of softmax(Q̃Kᵀ)V by an online softmax. Reads K and V.
+    """K̃ of a split's segments, and the split's part of softmax(Q̃Kᵀ)V by an online softmax. Reads K and V once.
 
     Scores are in units of log2, for exp2.
     """
     split, pid_bh = place(S)
-    tile = tl.program_id(1) if TILE < M else 0
     row, first = pid_bh // H, split * G
     start = segment_start(bounds_ptr, row, first, N, M, HAS_MASK)
     end = segment_start(bounds_ptr, row, tl.minimum(first + G, M), N, M, HAS_MASK)
     k_base = k_ptr + token_offsets(pid_bh, H, k_stride_b, k_stride_h)
     v_base = v_ptr + token_offsets(pid_bh, H, v_stride_b, v_stride_h)
-    landmarks, dims = tile * TILE + tl.arange(0, TILE), tl.arange(0, D)
-    head = pid_bh.to(tl.int64) * M
-    q_landmarks = tl.load(q_landmarks_ptr + (head + landmarks[:, None]) * D + dims[None, :])
-    q_landmarks = q_landmarks.to(k_ptr.dtype.element_ty)
+    landmarks, places = landmark_places(pid_bh, M, D)
+    q_landmarks = tl.load(q_landmarks_ptr + places).to(k_ptr.dtype.element_ty)
     sums = tl.zeros((16, D), dtype=tl.float32)
-    context = tl.zeros((TILE, D), dtype=tl.float32)
-    highest = tl.full((TILE,), float("-inf"), dtype=tl.float32)
-    total = tl.zeros((TILE,), dtype=tl.float32)
+    context = tl.zeros((M, D), dtype=tl.float32)
+    highest = tl.full((M,), float("-inf"), dtype=tl.float32)
+    total = tl.zeros((M,), dtype=tl.float32)
     for begin in range(start, end, BLOCK):
         tokens = begin + tl.arange(0, BLOCK)
         kept = are_kept(keep_ptr, row, tokens, tokens < end, N, HAS_MASK)
@@ -165,10 +161,9 @@ def keys_kernel(
         total = total * shrink + tl.sum(weights, 1)
         context = tl.dot(weights.to(v.dtype), v, context * shrink[:, None], input_precision=PRECISION)
         highest = new_highest
-    # The programs of a split's tiles all write the same.
     store_means(k_landmarks_ptr, sums, pid_bh, row, first, counts_ptr, bounds_ptr, N, M, D, G, HAS_MASK)
     part = (pid_bh.to(tl.int64) * S + split) * M
-    tl.store(part_ptr + (part + landmarks[:, None]) * D + dims[None, :], context)
+    tl.store(part_ptr + (part + landmarks[:, None]) * D + tl.arange(0, D)[None, :], context)
     tl.store(part_max_ptr + part + landmarks, highest)
     tl.store(part_sum_ptr + part + landmarks, total)
 
@@ -245,8 +240,7 @@ def landmark_system_kernel(
     """
     pid_bh = tl.program_id(0)
     row = pid_bh // H
-    landmarks, dims = tl.arange(0, M), tl.arange(0, D)
-    tile = (pid_bh.to(tl.int64) * M + landmarks[:, None]) * D + dims[None, :]
+    landmarks, tile = landmark_places(pid_bh, M, D)
     context, log_sum = combined_context(part_ptr, part_max_ptr, part_sum_ptr, pid_bh, M, D, S)
     tl.store(context_ptr + tile, context)
     tl.store(log_sum_ptr + pid_bh.to(tl.int64) * M + landmarks, log_sum)
@@ -314,9 +308,9 @@ def convolve(
 
 
 @triton.jit
-def landmark_tile(pid_bh, tile, M: tl.constexpr, D: tl.constexpr, TILE: tl.constexpr):
-    """The landmarks of a tile, (TILE,), and their places in (B·H, M, D), (TILE, D)."""
-    landmarks = tile * TILE + tl.arange(0, TILE)
+def landmark_places(pid_bh, M: tl.constexpr, D: tl.constexpr):
+    """A head's landmarks, (M,), and their places in (B·H, M, D), (M, D)."""
+    landmarks = tl.arange(0, M)
     return landmarks, (pid_bh.to(tl.int64) * M + landmarks[:, None]) * D + tl.arange(0, D)[None, :]
 
 
@@ -332,7 +326,7 @@ def output_kernel(
     q_ptr, v_ptr, keep_ptr, counts_ptr, k_landmarks_ptr, values_ptr, bands_ptr, out_ptr,
     q_stride_b, q_stride_h, q_stride_n, v_stride_b, v_stride_h, v_stride_n, o_stride_b, o_stride_h, o_stride_n,
     H, N, tokens_of_split, scale,
-    M: tl.constexpr, D: tl.constexpr, K: tl.constexpr, S, BLOCK: tl.constexpr, CHUNK: tl.constexpr, TILE: tl.constexpr,
+    M: tl.constexpr, D: tl.constexpr, K: tl.constexpr, S, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
     HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """softmax(QK̃ᵀ)W + conv(V) of a split's tokens. Reads Q and V once (V's blocks with K - 1 neighbours), writes."""
@@ -341,10 +335,10 @@ def output_kernel(
     q_base = q_ptr + token_offsets(pid_bh, H, q_stride_b, q_stride_h)
     v_base = v_ptr + token_offsets(pid_bh, H, v_stride_b, v_stride_h)
     o_base = out_ptr + token_offsets(pid_bh, H, o_stride_b, o_stride_h)
-    landmarks, places = landmark_tile(pid_bh, 0, M, D, TILE)
-    used_first = used_landmarks(counts_ptr, row, landmarks, M, HAS_MASK)
-    k_landmarks_first = tl.load(k_landmarks_ptr + places).to(q_ptr.dtype.element_ty)
-    values_first = tl.load(values_ptr + places).to(q_ptr.dtype.element_ty)
+    landmarks, places = landmark_places(pid_bh, M, D)
+    used = used_landmarks(counts_ptr, row, landmarks, M, HAS_MASK)
+    k_landmarks = tl.load(k_landmarks_ptr + places).to(q_ptr.dtype.element_ty)
+    values = tl.load(values_ptr + places).to(q_ptr.dtype.element_ty)
     if K > 0:
         bands = load_bands(bands_ptr, head, K, BLOCK, CHUNK)
     start = split * tokens_of_split
@@ -353,25 +347,10 @@ def output_kernel(
         tokens = begin + tl.arange(0, BLOCK)
         kept = are_kept(keep_ptr, row, tokens, tokens < end, N, HAS_MASK)
         q = load_tokens(q_base, tokens, kept, q_stride_n, D)
-        scores = token_scores(q, k_landmarks_first, used_first, scale, PRECISION)
-        highest = tl.max(scores, 1)  # of a landmark that is used: no -inf
-        weights = tl.exp2(scores - highest[:, None])
-        total = tl.sum(weights, 1)
-        if TILE == M:
-            weights = weights / total[:, None]
-        out = tl.dot(weights.to(q.dtype), values_first, input_precision=PRECISION)
-        if TILE < M:
-            for i in range(1, M // TILE):
-                landmarks, places = landmark_tile(pid_bh, i, M, D, TILE)
-                used = used_landmarks(counts_ptr, row, landmarks, M, HAS_MASK)
-                scores = token_scores(q, tl.load(k_landmarks_ptr + places).to(q.dtype), used, scale, PRECISION)
-                new_highest = tl.maximum(highest, tl.max(scores, 1))
-                weights, shrink = tl.exp2(scores - new_highest[:, None]), tl.exp2(highest - new_highest)
-                total = total * shrink + tl.sum(weights, 1)
-                values = tl.load(values_ptr + places).to(q.dtype)
-                out = tl.dot(weights.to(q.dtype), values, out * shrink[:, None], input_precision=PRECISION)
-                highest = new_highest
-            out = out / total[:, None]
+        scores = token_scores(q, k_landmarks, used, scale, PRECISION)
+        weights = tl.exp2(scores - tl.max(scores, 1)[:, None])  # the highest is of a landmark that is used: no -inf
+        weights = weights / tl.sum(weights, 1)[:, None]
+        out = tl.dot(weights.to(q.dtype), values, input_precision=PRECISION)
         if K > 0:
             out = convolve(
                 out, v_base, keep_ptr, bands, row, begin, v_stride_n, N, D, K, BLOCK, CHUNK, HAS_MASK, PRECISION

@@ -15,11 +15,7 @@ from torch import Tensor
 from nystromformer.attention.kernels import backward as bwd
 from nystromformer.attention.kernels import forward as fwd
 from nystromformer.attention.kernels.plan import Plan, make_plan, room
-from nystromformer.attention.pinv import apply_iterations, iteration_gradients, start_value
 
-_SYSTEM_ON_CHIP, _GRADIENTS_ON_CHIP = 128, 64
-"""Landmarks up to which a head's M x M matrices stay in one program, forward and backward (which has ten of them);
-above, batched products that meet in L2."""
 _PRECISION = "tf32x3"
 """Of products of float32 numbers among tokens: as exact as float32's own. Those of 16-bit numbers are exact anyway."""
 P = ParamSpec("P")
@@ -60,10 +56,10 @@ def _on_its_device(operator: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-def _like_projections(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+def _like_projections(x: Tensor) -> Tensor:
     """Memory for (B, H, N, D) in the order in which the layers' projections give and take it, (B, N, H, D)."""
     B, H, N, D = x.shape
-    return torch.empty(B, N, H, D, dtype=dtype or x.dtype, device=x.device).transpose(1, 2)
+    return torch.empty(B, N, H, D, dtype=x.dtype, device=x.device).transpose(1, 2)
 
 
 def _scales(D: int) -> tuple[float, float]:
@@ -127,36 +123,27 @@ def nystrom_attention(
     split = {"M": M, "D": D, "G": plan.segments, "BLOCK": plan.block, **flags}
     split |= {"num_warps": plan.warps, "num_stages": plan.key_stages}
     fwd.query_landmarks_kernel[(plan.parts * B * H,)](q, keep, bounds, counts, q_landmarks, *_strides(q), H, N, **split)
-    fwd.keys_kernel[(plan.parts * B * H, M // plan.tile)](
+    fwd.keys_kernel[(plan.parts * B * H,)](
         *(k, v, keep, bounds, counts, q_landmarks, k_landmarks, part, part_max, part_sum),
         *(*_strides(k), *_strides(v), H, N, scale),
         S=plan.parts,
-        TILE=plan.tile,
         **split,
     )
-    if M <= _SYSTEM_ON_CHIP:
-        fwd.landmark_system_kernel[(B * H,)](
-            *(q_landmarks, k_landmarks, part, part_max, part_sum, v, counts, lengths, first),
-            *(context, log_sum, values, *_strides(v), H, scale),
-            M=M,
-            D=D,
-            S=plan.parts,
-            ITERATIONS=iterations,
-            HAS_MASK=keep is not None,
-            PRECISION=plan.system_precision,
-            num_warps=4 if M == 32 else 8,
-            num_stages=2,
-        )
-    else:
-        context, log_sum = _combine(part, part_max, part_sum)
-        a = _landmark_softmax(q_landmarks, k_landmarks, counts)
-        z, _ = apply_iterations(a.flatten(0, 1), start_value(a.flatten(0, 1)), iterations)
-        values = z.view_as(a) @ context
-        if lengths is not None and first is not None:
-            values = torch.where((lengths <= M)[:, None, None, None], _tokens_at(v, first, lengths), values)
+    fwd.landmark_system_kernel[(B * H,)](
+        *(q_landmarks, k_landmarks, part, part_max, part_sum, v, counts, lengths, first),
+        *(context, log_sum, values, *_strides(v), H, scale),
+        M=M,
+        D=D,
+        S=plan.parts,
+        ITERATIONS=iterations,
+        HAS_MASK=keep is not None,
+        PRECISION=plan.system_precision,
+        num_warps=4 if M == 32 else 8,
+        num_stages=2,
+    )
     bands = _bands(weight, q.dtype, plan.output_block, plan.chunk, is_flipped=False)
     splits = triton.cdiv(N, plan.output_tokens)
-    cut = {"M": M, "D": D, "K": K, "S": splits, "BLOCK": plan.output_block, "CHUNK": plan.chunk, "TILE": plan.tile}
+    cut = {"M": M, "D": D, "K": K, "S": splits, "BLOCK": plan.output_block, "CHUNK": plan.chunk}
     fwd.output_kernel[(splits * B * H,)](
         *(q, v, keep, counts, k_landmarks, values, bands, out),
         *(*_strides(q), *_strides(v), *_strides(out), H, N, plan.output_tokens, scale),
@@ -193,68 +180,51 @@ def nystrom_attention_backward(
     B, H, N, D = q.shape
     M, K = q_landmarks.shape[2], 0 if weight is None else weight.shape[2]
     plan, (scale, root) = _plan(q, M, K), _scales(D)
-    tiles = M // plan.tile
-    d_q = _like_projections(q)
-    # What several tiles of landmarks add up is rounded once, at the end.
-    d_k, d_v = (_like_projections(q, torch.float32 if tiles > 1 else q.dtype) for _ in range(2))
+    d_q, d_k, d_v = (_like_projections(q) for _ in range(3))
     small: dict[str, Any] = {"dtype": torch.float32, "device": q.device}
     if not q.numel():
-        return d_q, d_k.to(q.dtype), d_v.to(q.dtype), torch.zeros(0 if weight is None else weight.shape, **small)
+        return d_q, d_k, d_v, torch.zeros(0 if weight is None else weight.shape, **small)
     flags: dict[str, Any] = {"HAS_MASK": keep is not None, "PRECISION": _PRECISION}
-    cut = {"M": M, "D": D, "BLOCK": plan.gradient_block, "TILE": plan.tile}
+    cut = {"M": M, "D": D, "BLOCK": plan.gradient_block}
     cut |= {"num_warps": 8, "num_stages": plan.gradient_stages, **flags}
-    blocks = triton.cdiv(N, plan.gradient_block)
-    token_sums = torch.empty(2, B, H, N if tiles > 1 else 0, **small)
-    if tiles > 1:
-        bwd.token_sums_kernel[(blocks * B * H,)](
-            *(q, d_out, keep, counts, k_landmarks, values, *token_sums),
-            *(*_strides(q), *_strides(d_out), H, N, scale),
-            **cut,
-        )
     sums = torch.empty(2, B, H, plan.splits, M, D, **small)
-    bwd.output_sums_kernel[(plan.splits * B * H, tiles)](
-        *(q, d_out, keep, counts, k_landmarks, values, *token_sums, *sums),
+    bwd.output_sums_kernel[(plan.splits * B * H,)](
+        *(q, d_out, keep, counts, k_landmarks, values, *sums),
         *(*_strides(q), *_strides(d_out), H, N, plan.tokens_of_split, scale, root),
         S=plan.splits,
         **cut,
     )
     d_values, d_k_outputs = _over_splits(sums)
-    if M > _GRADIENTS_ON_CHIP:
-        d_context, d_own, row_sums, d_q_landmarks, d_k_landmarks = _system_gradients(
-            q_landmarks, k_landmarks, context, counts, lengths, d_values, d_k_outputs, iterations
-        )
-    else:
-        kept = torch.empty(B * H, 2 * iterations, M, M, **small)
-        d_context, d_own, d_q_landmarks, d_k_landmarks = (torch.empty_like(context) for _ in range(4))
-        row_sums = torch.empty(B, H, M, **small)
-        bwd.landmark_gradients_kernel[(B * H,)](
-            *(q_landmarks, k_landmarks, context, counts, lengths, kept, d_values, d_k_outputs),
-            *(d_context, d_own, row_sums, d_q_landmarks, d_k_landmarks, H, scale, root),
-            M=M,
-            D=D,
-            ITERATIONS=iterations,
-            HAS_MASK=counts is not None,
-            PRECISION=plan.system_precision,
-            num_warps=4,
-            num_stages=1,
-        )
+    kept = torch.empty(B * H, 2 * iterations, M, M, **small)
+    d_context, d_own, d_q_landmarks, d_k_landmarks = (torch.empty_like(context) for _ in range(4))
+    row_sums = torch.empty(B, H, M, **small)
+    bwd.landmark_gradients_kernel[(B * H,)](
+        *(q_landmarks, k_landmarks, context, counts, lengths, kept, d_values, d_k_outputs),
+        *(d_context, d_own, row_sums, d_q_landmarks, d_k_landmarks, H, scale, root),
+        M=M,
+        D=D,
+        ITERATIONS=iterations,
+        HAS_MASK=counts is not None,
+        PRECISION=plan.system_precision,
+        num_warps=4,
+        num_stages=1,
+    )
     d_q_parts = torch.empty(B, H, plan.splits, M, D, **small)
     bands = _bands(weight, q.dtype, plan.gradient_block, plan.chunk, is_flipped=True)
-    for tile in range(tiles):
-        bwd.key_value_gradients_kernel[(plan.splits * B * H,)](
-            *(k, v, d_out, keep, ids, counts, bands, q_landmarks, log_sum, d_context, d_own, row_sums, d_k_landmarks),
-            *(d_k, d_v, d_q_parts, *_strides(k), *_strides(v), *_strides(d_out), *_strides(d_k)),
-            *(H, N, plan.tokens_of_split, scale, root, tile),
-            **{"K": K, "S": plan.splits, "CHUNK": plan.chunk, "IS_FIRST": tile == 0, **cut},
-        )
+    bwd.key_value_gradients_kernel[(plan.splits * B * H,)](
+        *(k, v, d_out, keep, ids, counts, bands, q_landmarks, log_sum, d_context, d_own, row_sums, d_k_landmarks),
+        *(d_k, d_v, d_q_parts, *_strides(k), *_strides(v), *_strides(d_out), *_strides(d_k)),
+        *(H, N, plan.tokens_of_split, scale, root),
+        **{"K": K, "S": plan.splits, "CHUNK": plan.chunk, **cut},
+    )
     d_q_landmarks = d_q_landmarks + _over_splits(d_q_parts)
-    bwd.query_gradients_kernel[(blocks * B * H,)](
-        *(q, d_out, keep, ids, counts, k_landmarks, values, *token_sums, d_q_landmarks, d_q),
+    bwd.query_gradients_kernel[(triton.cdiv(N, plan.gradient_block) * B * H,)](
+        *(q, d_out, keep, ids, counts, k_landmarks, values, d_q_landmarks, d_q),
         *(*_strides(q), *_strides(d_out), *_strides(d_q), H, N, scale, root),
         **cut,
     )
     d_weight = torch.empty(0, **small) if weight is None else _weight_gradient(v, d_out, keep, K, plan)
-    return d_q, d_k.to(q.dtype), d_v.to(q.dtype), d_weight
+    return d_q, d_k, d_v, d_weight
 
 
 def _over_splits(parts: Tensor) -> Tensor:
@@ -282,70 +252,6 @@ def _weight_gradient(v: Tensor, d_out: Tensor, keep: Tensor | None, K: int, plan
     )
     diagonals = products.sum((0, 2)).as_strided((H, C, K), (C * window, window + 1, 1))
     return diagonals.sum(1).view(H, 1, K, 1)
-
-
-def _system_gradients(
-    q_landmarks: Tensor,
-    k_landmarks: Tensor,
-    context: Tensor,
-    counts: Tensor | None,
-    lengths: Tensor | None,
-    d_values: Tensor,
-    d_k_outputs: Tensor,
-    iterations: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """What `landmark_gradients_kernel` gives, by batched products."""
-    B, H, M, D = q_landmarks.shape
-    _, root = _scales(D)
-    a = _landmark_softmax(q_landmarks, k_landmarks, counts).flatten(0, 1)
-    start = start_value(a)
-    z, kept = apply_iterations(a, start, iterations)
-    d_own = torch.zeros_like(d_values)
-    if lengths is not None:
-        exact = (lengths <= M)[:, None, None, None]
-        d_own, d_values = torch.where(exact, d_values, 0.0), torch.where(exact, 0.0, d_values)
-    d_context = z.view(B, H, M, M).mT @ d_values
-    d_a, d_start = iteration_gradients((d_values @ context.mT).flatten(0, 1), a, *kept)
-    columns, rows = a.sum(1), a.sum(2)
-    highest, widest = columns.amax(1, keepdim=True), rows.amax(1, keepdim=True)
-    norm = (highest * widest)[:, :, None]
-    d_a += d_start.mT / norm
-    d_norm = -(d_start * start).sum((1, 2))[:, None] / norm[:, :, 0]
-    is_highest = columns == highest
-    d_a += torch.where(is_highest, d_norm * widest / is_highest.sum(1, keepdim=True), 0.0)[:, None, :]
-    d_scores = (a * (d_a - (a * d_a).sum(2, keepdim=True)) * root).view(B, H, M, M)
-    d_k_landmarks = d_scores.mT @ q_landmarks + d_k_outputs
-    return d_context, d_own, (d_context * context).sum(3), d_scores @ k_landmarks, d_k_landmarks
-
-
-def _landmark_softmax(q_landmarks: Tensor, k_landmarks: Tensor, counts: Tensor | None) -> Tensor:
-    _, root = _scales(q_landmarks.shape[3])
-    scores = (q_landmarks @ k_landmarks.mT) * root
-    if counts is not None:
-        used = counts > 0
-        used[:, 0] |= ~used.any(1)
-        scores = scores.masked_fill(~used[:, None, None, :], float("-inf"))
-    return torch.softmax(scores, dim=-1)
-
-
-def _combine(part: Tensor, part_max: Tensor, part_sum: Tensor) -> tuple[Tensor, Tensor]:
-    """`combined_context` by tensor operations."""
-    highest = part_max.amax(2)
-    grow = torch.exp2(part_max - torch.where(highest.isneginf(), 0.0, highest)[:, :, None])
-    total = (part_sum * grow).sum(2)
-    is_empty = total == 0
-    total = torch.where(is_empty, 1.0, total)
-    context = (part * grow[..., None]).sum(2) / total[..., None]
-    log_sum = torch.where(is_empty, float("inf"), highest + torch.log2(total))
-    return torch.where(is_empty[..., None], 0.0, context), log_sum
-
-
-def _tokens_at(v: Tensor, first: Tensor, lengths: Tensor) -> Tensor:
-    B, H, _, D = v.shape
-    M = first.shape[1]
-    own = v.gather(2, first.long()[:, None, :, None].expand(B, H, M, D)).float()
-    there = torch.arange(M, device=v.device) < lengths[:, None]
-    return torch.where(there[:, None, :, None], own, 0.0)
 
 
 @nystrom_attention.register_fake

@@ -11,14 +11,16 @@ import torch
 
 P = ParamSpec("P")
 R = TypeVar("R")
-LANDMARKS, HEAD_DIMS = (32, 64, 128, 256), (32, 64, 128)
+LANDMARKS, HEAD_DIMS = (32, 64), (32, 64, 128)
 LARGEST_FILTER = 129
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 HOPPER_ROOM, LARGE_ROOM, SMALL_ROOM = 227 * 1024, 163 * 1024, 99 * 1024
 """Bytes of shared memory that a program may have: on an H100, on an A100, on other GPUs since 2020."""
-LARGEST_TILES = {2: {LARGE_ROOM: 128 * 128, SMALL_ROOM: 64 * 128}, 4: {LARGE_ROOM: 64 * 64}}
-"""Landmarks times head dims that fit at a time, by the bytes of a number of Q, K and V and what a program may have."""
+LEAST_ROOM = {2: SMALL_ROOM, 4: LARGE_ROOM}
+"""What a program must be given, by the bytes of a number of Q, K and V."""
+LARGEST_AREA = {2: 64 * 128, 4: 64 * 64}
+"""Landmarks times head dims that fit into that, by the same bytes."""
 
 ENOUGH_PROGRAMS = 512
 """Programs that fill a large GPU several times over; work is split until there are as many."""
@@ -30,8 +32,6 @@ _OUTPUT_BLOCKS = 8
 class Plan(NamedTuple):
     """How the work of one call is cut."""
 
-    tile: int
-    """Landmarks at a time: all of them where they fit."""
     block: int
     """Tokens at a time, forward."""
     segments: int
@@ -74,20 +74,16 @@ def make_plan(
     Args:
         taps: K, or 0 without a convolution.
         element_size: bytes of a number of Q, K and V.
-        room: bytes of shared memory that a program may have, at least `least_room(element_size)`.
+        room: bytes of shared memory that a program may have, at least `LEAST_ROOM[element_size]`.
     """
-    is_short = element_size == 2
-    largest = max(area for needed, area in LARGEST_TILES[element_size].items() if needed <= room)
-    tile = min(num_landmarks, largest // head_dim, 256 if is_short else 64)
-    area = tile * head_dim
+    is_short, area = element_size == 2, num_landmarks * head_dim
+    fits = area <= 64 * 64
     # Hopper's matrix units take numbers from shared memory, others from registers, which more tokens would overflow.
-    is_light = is_short and area <= 64 * 64 and room >= HOPPER_ROOM
-    fits = area <= 64 * 64 and tile <= 64
+    is_light = is_short and fits and room >= HOPPER_ROOM
     if is_short:
-        block = 128 if is_light else 64 if area <= 128 * 64 else 32
-        gradient_block = 64 if fits else 32 if tile <= 128 else 16
+        block, gradient_block = 128 if is_light else 64, 64 if fits else 32
     else:
-        block, gradient_block = 32, 32 if head_dim <= 64 and tile == num_landmarks else 16
+        block, gradient_block = 32, 32 if head_dim <= 64 else 16
     chunk = 32 if is_short else 16
 
     def needs(block: int, tensors: int, stages: int) -> int:
@@ -95,7 +91,7 @@ def make_plan(
         compiler asked for was never more."""
         neighbours = _ceil(block + taps - 1, chunk) * chunk if taps else 0
         # Of float32 numbers the parts that are multiplied stay, too.
-        stays = 3 * area + block * (tile + neighbours * (1 if is_short else 3))
+        stays = 3 * area + block * (num_landmarks + neighbours * (1 if is_short else 3))
         return element_size * (stays + stages * (tensors * block + neighbours) * head_dim)
 
     def fitting(block: int, tensors: int) -> int:
@@ -120,7 +116,6 @@ def make_plan(
     splits = min(_ceil(length, gradient_block), max(1, ENOUGH_PROGRAMS // heads))
     tokens_of_split = _ceil(_ceil(length, splits), gradient_block) * gradient_block
     return Plan(
-        tile=tile,
         block=block,
         segments=segments,
         parts=num_landmarks // segments,
@@ -128,7 +123,7 @@ def make_plan(
         output_block=output_block,
         output_tokens=output_block
         * min(_OUTPUT_BLOCKS, max(1, heads * _ceil(length, output_block) // ENOUGH_PROGRAMS)),
-        output_stages=stages(output_block, 1, programs=2) if tile == num_landmarks else 1,
+        output_stages=stages(output_block, 1, programs=2),
         gradient_block=gradient_block,
         tokens_of_split=tokens_of_split,
         splits=_ceil(length, tokens_of_split),
@@ -139,11 +134,6 @@ def make_plan(
         taps_window=_next_power(taps_block + taps - 1),
         system_precision="bf16x3" if is_short else "tf32x3",
     )
-
-
-def least_room(element_size: int) -> int:
-    """Bytes of shared memory that a program must be given, for numbers of `element_size` bytes."""
-    return min(LARGEST_TILES[element_size])
 
 
 def constant_when_compiled(function: Callable[P, R]) -> Callable[P, R]:
