@@ -2,21 +2,15 @@
 
 import copy
 import io
-import re
-from contextlib import redirect_stdout
 from pathlib import Path
 
-import foreign
 import pytest
 import torch
-from exported import MADE, assert_equal, experiment, given, of_table, rows
-from finetuning import finetune, made_rows, pretrained
+from exported import MADE, assert_equal, experiment, given, rows
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from nystromformer.interop.experiments.export_model import export_model
-from nystromformer.interop.experiments.import_model import import_model
 from nystromformer.interop.experiments.open_model import open_model
-from nystromformer.interop.experiments.settings import ImportSettings
 from nystromformer.model import ClassificationModel
 
 BEHAVIOURS = (*("hidden states", "embeds", "attentions", "resized", "checkpointing", "half", "copies", "tuples"),)
@@ -124,25 +118,3 @@ def test_padding_may_stand_on_the_left(handed_on: Path, pooling: str, tmp_path: 
         assert_equal(theirs(tokens, attention_mask=keep.long()).logits, ours)
         alone = [model(row[there][None]) for row, there in zip(tokens, keep, strict=True)]
     assert_equal(ours, torch.cat(alone))
-
-
-def readme_prints(folder: Path) -> str:
-    """What the program in a folder's README.md prints."""
-    (program,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
-    printed = io.StringIO()
-    with redirect_stdout(printed):
-        exec(program.replace("FOLDER", str(folder)), {})  # our own text
-    return printed.getvalue()
-
-
-def test_the_readme_of_a_run_runs(tmp_path: Path, dataset_folder: Path) -> None:
-    (run,) = finetune(pretrained(tmp_path / "ours", dataset_folder), of_table(tmp_path, made_rows(24)), epoch=1).results
-    export_model(run.folder, None, "hf", tmp_path / "hf")
-    assert readme_prints(tmp_path / "hf") == "torch.Size([1, 2])\n"
-
-
-def test_the_readme_of_a_model_without_a_tokenizer_runs(tmp_path: Path) -> None:
-    foreign.stored(foreign.nystromformer(), tmp_path / "theirs")
-    import_model(tmp_path / "theirs", tmp_path / "ours", ImportSettings(), tokenizer="none")
-    export_model(tmp_path / "ours", None, "hf", tmp_path / "hf")
-    assert readme_prints(tmp_path / "hf") == f"torch.Size([1, 3, {foreign.VOCABULARY}])\n"

@@ -15,7 +15,6 @@ from torch import Tensor
 from nystromformer.data.tokenizer import save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.interop.experiments.import_model import import_model
-from nystromformer.interop.formats import is_foreign
 
 
 @pytest.fixture
@@ -124,7 +123,6 @@ MODERNBERTS: dict[str, tuple[Callable[[Path], object], str]] = {
         "rope_parameters.full_attention: expected",
     ),
     "other layers": (in_config(layer_types=["full_attention"] * 3 + ["chunked_attention"]), "layer_types"),
-    "windows": (in_config(local_attention=10**6), "window: expected at most max_seq_len"),
     "some biases": (in_config(norm_bias=True), "norm_bias: expected false, found true"),
 }
 ROBERTAS: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -198,7 +196,6 @@ def test_the_command(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPat
         ((source, ours / "notes.txt"), "not an empty folder"),
         ((source, new, "--config", "config.json"), "expected no --config with a folder"),
         ((source, new, "--attention", "nystrm"), 'unknown attention "nystrm"'),
-        ((source, new, "--attention", "near_far,block_size=40"), "expected at most max_seq_len = 32"),
         ((source, new, "--set", "model.num_layers=3"), "model.num_layers: 3 in config.json, 2 in the checkpoint"),
         ((source, new, "--set", "model.pool=mean"), "pooling"),
     ]:
@@ -206,12 +203,3 @@ def test_the_command(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPat
         assert message in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ours", "theirs"]
     assert [path.name for path in ours.iterdir()] == ["notes.txt"]
-
-
-def test_what_is_foreign(tmp_path: Path, source: Path) -> None:
-    path = foreign.authors_folder(tmp_path / "authors")
-    import_model(source, tmp_path / "ours")
-    assert is_foreign(source)
-    assert is_foreign(path)
-    for other in ("ours", "ours/model/cp-0000.model", "nowhere", "theirs/config.json"):
-        assert not is_foreign(tmp_path / other)

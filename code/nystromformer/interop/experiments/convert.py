@@ -25,6 +25,7 @@ from nystromformer.data.sampler import rows_of_step
 from nystromformer.data.tokenizer import sha256_as_saved, special_tokens
 from nystromformer.errors import UserError
 from nystromformer.files.parts import open_parts
+from nystromformer.files.reading import read_json
 from nystromformer.files.writing import sha256_of, write_json
 from nystromformer.interop.experiments.folders import check_free, write_folder
 from nystromformer.interop.experiments.import_model import (
@@ -37,7 +38,6 @@ from nystromformer.interop.experiments.import_model import (
 )
 from nystromformer.interop.experiments.open_model import Opened, open_model
 from nystromformer.interop.experiments.settings import Conversion
-from nystromformer.interop.formats import is_foreign
 from nystromformer.machine import machine_facts
 from nystromformer.model import PretrainingModel
 from nystromformer.tables import markdown
@@ -113,11 +113,13 @@ def convert_model(
 
 
 def _open_original(source: Path, scratch: Path) -> Opened:
-    """Open an experiment folder, or a folder of transformers, which is imported."""
+    """Open an experiment folder, whose config.json has a section model; all else is imported."""
     folder = find_source(source)
-    if is_foreign(folder):
+    config = folder / "config.json"
+    if not (config.is_file() and "model" in read_json(config)):
         import_model(folder, scratch)
-    original = open_model(scratch if is_foreign(folder) else folder)
+        folder = scratch
+    original = open_model(folder)
     names = {each.name for each in original.config.attentions}
     if names != {"softmax"} or original.config.reversible or original.labels is not None:
         raise UserError(
@@ -136,8 +138,7 @@ def _models(
     data = original.experiment.model_dump(mode="json", by_alias=True)
     # The new folder has weights of its own.
     data |= {"from_cp": None, "model_checkpoints": ExperimentConfig.model_fields["model_checkpoints"].default}
-    place = f"{original.name} with {asked.attention}"
-    new = changed_config(data, place, asked.attention, None, asked.overrides)
+    new = changed_config(data, f"{original.path} with {asked.attention}", asked.attention, None, asked.overrides)
     softmax = {key: getattr(original.config, key) for key in ("attn_type", "num_landmarks", "conv_kernel_size")}
     models: list[PretrainingModel] = []
     before = original.config.model_dump(mode="json", by_alias=True)

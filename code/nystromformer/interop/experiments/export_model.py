@@ -35,8 +35,6 @@ class Layout(NamedTuple):
     weights: dict[str, Tensor]
     with_file: bool
     """Whether a file of code lies beside it, which `trust_remote_code` runs."""
-    head: str
-    """ForMaskedLM, ForSequenceClassification, or Model of an encoder alone."""
     same: str
     why_not: tuple[str, ...] = ()
     """Where a file lies beside it: why none of transformers' own modules computes the same, a sentence each."""
@@ -66,8 +64,8 @@ def export_model(folder: Path, checkpoint: str | None = None, form: str = "hf", 
 
 
 def _write(opened: Opened, layout: Layout, for_sentences: bool, folder: Path) -> None:
-    """What transformers loads: config.json, model.safetensors, the tokenizer, README.md, and where needed a file of
-    code; and what sentence-transformers does, whose vectors are those that the model pools."""
+    """What transformers loads: config.json, model.safetensors, the tokenizer, and where needed a file of code; and what
+    sentence-transformers does, whose vectors are those that the model pools."""
     from safetensors.torch import save
 
     config = dict(layout.config)
@@ -85,7 +83,6 @@ def _write(opened: Opened, layout: Layout, for_sentences: bool, folder: Path) ->
         write_text(folder / MODULE_FILE, Path(__file__).with_name(MODULE_FILE).read_text(encoding="utf-8"))
     if for_sentences:
         opened.sentences.write(folder, opened.config.transformer_dim)
-    write_text(folder / "README.md", _model_card(opened, layout, for_sentences))
 
 
 def lay_out(opened: Opened, for_sentences: bool = False) -> Layout:
@@ -106,7 +103,7 @@ def lay_out(opened: Opened, for_sentences: bool = False) -> Layout:
             if form is NYSTROMFORMER:
                 limit = f"for full rows of {config.max_seq_len} tokens alone, and fails, or mixes rows, on others."
             same = f"transformers' own {form.title}{head} computes the same {limit}"
-            return Layout(_common(opened, form, head) | keys, stored, False, head, same)
+            return Layout(_common(opened, form, head) | keys, stored, False, same)
         why_not.append(f"{form.title}: {reason}")
     unlike = ["reversible layers"] if config.reversible else []
     unlike += [f"{each.name} attention" for each in config.attentions if own_keys_refused(each)]
@@ -135,7 +132,7 @@ def lay_out(opened: Opened, for_sentences: bool = False) -> Layout:
         same += (
             f" It needs the package nystromformer installed, for {' and '.join(others)}: `pip install -e .` in a clone."
         )
-    return Layout(keys, weights, True, head, same, tuple(why_not))
+    return Layout(keys, weights, True, same, tuple(why_not))
 
 
 def _common(opened: Opened, form: Format, head: str) -> dict[str, Any]:
@@ -172,35 +169,3 @@ def write_tokenizer(opened: Opened, tokenizer: Tokenizer, folder: Path) -> None:
     if opened.labels is not None:
         config["split_special_tokens"] = True  # a text that spells [SEP] has no separator there, as in training
     write_json(folder / "tokenizer_config.json", config)
-
-
-def _model_card(opened: Opened, layout: Layout, for_sentences: bool) -> str:
-    """README.md of an exported folder, with a program that runs where FOLDER is the folder."""
-    trust = ", trust_remote_code=True" if layout.with_file else ""
-    name = f"Auto{'' if layout.head == 'Model' else 'Model'}{layout.head}"
-    tokens = "torch.tensor([[0, 5, 2]])  # ids of its tokenizer"
-    if opened.tokenizer is not None:
-        tokens = f'AutoTokenizer.from_pretrained("FOLDER"{trust})("a text", return_tensors="pt").input_ids'
-    program = (
-        f"import torch\nfrom transformers import AutoTokenizer, {name}\n\n"
-        f'model = {name}.from_pretrained("FOLDER"{trust})\ntokens = {tokens}\nprint(model(tokens)[0].shape)'
-    )
-    if for_sentences:
-        program = (
-            "from sentence_transformers import SentenceTransformer\n\n"
-            f'model = SentenceTransformer("FOLDER"{trust})\n'
-            f'print(model.encode(["a text", "another"]).shape)  # pooling: {opened.sentences.pooling}'
-        )
-
-    origin = f"Checkpoint {opened.path.name}, step {opened.content['step']:,}."
-    if imported := opened.content.get("imported"):
-        origin += f" Imported from {imported['kind']}: {', '.join(imported['files'])}."
-    library = "sentence-transformers" if for_sentences else "transformers"
-    parts = [
-        f"---\nlibrary_name: {library}\ntags: [nystromformer]\n---",
-        f"# {opened.name}",
-        *filter(None, [layout.same, opened.unlike_the_run]),
-        f"```python\n{program}\n```",
-        f"## Where it comes from\n\n{origin}",
-    ]
-    return "\n\n".join(parts) + "\n"

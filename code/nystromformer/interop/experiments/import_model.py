@@ -20,9 +20,8 @@ from nystromformer.errors import UserError, first_line
 from nystromformer.files.writing import write_json
 from nystromformer.interop.experiments.folders import check_free, write_folder
 from nystromformer.interop.experiments.settings import ImportSettings
-from nystromformer.interop.formats import open_source
 from nystromformer.interop.formats.sentences import Sentences
-from nystromformer.interop.formats.source import SETTINGS
+from nystromformer.interop.formats.source import SETTINGS, open_source
 from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.start import fit_weights
 from nystromformer.training.checkpoint import FORMAT, epoch_name, write_checkpoint

@@ -33,8 +33,6 @@ _CLASSIFIER = "head.classifier."
 class Opened:
     """A checkpoint's model."""
 
-    name: str
-    """For people, without paths of the machine."""
     path: Path
     """Of the checkpoint."""
     content: Mapping[str, Any]
@@ -149,7 +147,7 @@ def _open_experiment(folder: Path, wanted: str) -> Opened:
         logger.warning("%s: %s", path, line)
     tokenizer = find_tokenizer(experiment, content["tokenizer"]) if content["tokenizer"] else None
     kept = kept_sentences(experiment.checkpoints / TOKENIZER_FOLDER)
-    return Opened(folder.resolve().name, path, content, experiment.config, tokenizer, kept)
+    return Opened(path, content, experiment.config, tokenizer, kept)
 
 
 def _open_run(folder: Path, wanted: str) -> Opened:
@@ -178,5 +176,4 @@ def _open_run(folder: Path, wanted: str) -> Opened:
     # The run learned from texts without it.
     kept = None if kept is None else replace(kept, default_prompt_name=None)
     config = experiment_config(content["config"], str(path))
-    name = f"{run.experiment}-{run.task.replace('/', '-')}"
-    return Opened(name, path, content, config, load_tokenizer(run.tokenizer), kept, run, recipe)
+    return Opened(path, content, config, load_tokenizer(run.tokenizer), kept, run, recipe)

@@ -85,21 +85,6 @@ class Source:
         return {path.name: sha256_of(path) for path in files}
 
 
-def is_foreign(path: Path) -> bool:
-    """Whether a path looks like another project's model: a folder with a config.json of transformers', or a file that
-    the authors' code saved."""
-    try:
-        if path.is_dir():
-            content = read_json(path / CONFIG)
-        elif path.suffix in (".model", ".cp"):
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        else:
-            return False
-    except Exception:  # what reads it says why
-        return False
-    return isinstance(content, dict) and ("model_type" if path.is_dir() else _STATE) in content
-
-
 def open_source(path: Path, config: Path | None = None, compatible: bool = False) -> Source:
     """Open a transformers folder, or a checkpoint of the authors' code.
 
