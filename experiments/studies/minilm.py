@@ -34,7 +34,7 @@ CONVERTED: Mapping[str, str] = {
 }
 UNTRAINED = (
     *("nystrom", "nystrom,num_landmarks=128", "nystrom,landmarks=strided", "near_far,num_landmarks=16"),
-    *("near_far,num_landmarks=16,num_selected=64", "near_far,num_landmarks=16,num_blocks=2", "mra", "mra,choice=query"),
+    *("near_far,num_landmarks=16,num_selected=64", "near_far,num_landmarks=16,num_blocks=2", "mra"),
     *("local,block_size=32", "longformer,window=64", "bigbird,block_size=32", "linear", "performer"),
 )
 TRAINED, TESTED = 2000, 1000

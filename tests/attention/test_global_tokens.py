@@ -53,16 +53,3 @@ def test_more_marks_than_there_is_room_for_are_an_error() -> None:
     assert AttentionMask(keep, marks).global_tokens(2, 8).there_BG.sum().item() == 2 + 10
     keep[1, 3] = False
     assert AttentionMask(keep, marks).global_tokens(1, 8).there_BG.sum().item() == 1 + 9
-
-
-@pytest.mark.slow
-def test_where_one_cannot_look_it_is_an_error_of_the_graph() -> None:
-    def slots(keep: Tensor, marks: Tensor) -> Tensor:
-        return AttentionMask(keep, marks).global_tokens(1, 8).there_BG
-
-    torch._dynamo.reset()
-    compiled = torch.compile(slots, fullgraph=True, backend="aot_eager")
-    keep, marks = torch.ones(1, 30, dtype=torch.bool), torch.arange(30)[None] < 9
-    assert compiled(keep, marks).sum() == 9
-    with pytest.raises(RuntimeError, match="global_capacity = 8"):
-        compiled(keep, torch.arange(30)[None] < 10)

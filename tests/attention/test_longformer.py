@@ -9,7 +9,6 @@ from torch.func import functional_call
 
 from nystromformer.attention import AttentionMask, create_attention, reference
 from nystromformer.attention.longformer import LongformerAttention
-from nystromformer.model.encoder import Encoder
 from nystromformer.model.finetuning import CandidateModel
 
 WIDTH = HEADS * DIM
@@ -120,21 +119,6 @@ def test_marks_in_compiled_and_exported_programs() -> None:
             torch.testing.assert_close(compiled(*x), expected, rtol=1e-4, atol=1e-5)
     with pytest.raises(RuntimeError, match="global_capacity = 24"):
         compiled(*inputs(2, 50)[:4], torch.ones(2, 50, dtype=torch.bool))
-
-
-def test_too_many_marks_name_the_setting() -> None:
-    module = longformer(window=4, global_capacity=3)
-    mask = AttentionMask(torch.ones(2, 20, dtype=torch.bool), torch.arange(20).expand(2, -1) < 5)
-    with pytest.raises(ValueError, match=r"4 tokens marked .* expected at most global_capacity = 3: raise it"):
-        module(*qkv(2, 20), mask)
-
-
-def test_each_layer_may_have_its_own_window() -> None:
-    layers = [{"name": "longformer", "window": 4}, {"name": "longformer", "window": 8}]
-    encoder = Encoder(small_config(model__attn_type=layers, model__num_landmarks=None).model)
-    cores = [layer.attention.core for layer in encoder.layers]
-    assert [core.config.window for core in cores] == [4, 8]
-    assert encoder(torch.randint(5, 300, (2, 32))).shape == (2, 32, 16)
 
 
 @pytest.mark.parametrize("marked", [False, True], ids=["unmarked", "marked"])

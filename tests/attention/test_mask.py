@@ -28,7 +28,7 @@ def test_masked_positions_become_zeros_in_values_and_gradients(dtype: torch.dtyp
 
 
 @pytest.mark.parametrize("tokens", [10, 2000], ids=["few", "many"])
-def test_it_is_differentiated_twice_and_by_torch_func(tokens: int) -> None:
+def test_it_is_differentiated_twice(tokens: int) -> None:
     mask = AttentionMask(random_mask(B, tokens))
     q, k = torch.randn(2, B, H, tokens, 16, generator=torch.Generator().manual_seed(0))
 
@@ -37,6 +37,5 @@ def test_it_is_differentiated_twice_and_by_torch_func(tokens: int) -> None:
 
     x = q.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(total(x), x, create_graph=True)
-    torch.testing.assert_close(torch.func.grad(total)(q), gradient.detach())
     (second,) = torch.autograd.grad(gradient.sum(), x)
     torch.testing.assert_close(second, mask.zeroed(6 * q * k**3))

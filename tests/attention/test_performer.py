@@ -39,14 +39,6 @@ def test_features_average_to_softmaxs_exponential() -> None:
     assert (error < 5 * estimates.std(0) / len(estimates) ** 0.5).all()
 
 
-def test_more_features_come_closer_to_softmax() -> None:
-    x = [a.detach() for a in qkv(2, 60, scale=0.5)]
-    exact = reference.softmax_attention(*x)
-    errors = [(performer(count)(*x) - exact).norm() / exact.norm() for count in (16, 256, 4096)]
-    assert errors[0] > 1.5 * errors[1], errors
-    assert errors[1] > 2.5 * errors[2], errors
-
-
 def test_performer_pytorchs_module_agrees() -> None:
     peers = pytest.importorskip("performer_pytorch")
     module = performer(32)

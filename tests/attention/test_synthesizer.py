@@ -1,31 +1,12 @@
-"""Synthesizer: what it goes by, and what cannot be asked of it."""
+"""Synthesizer: what it goes by."""
 
-import pytest
 import torch
-from attention_cases import DIM, HEADS, qkv
 from small import small_config
 
-from nystromformer.attention import create_attention
-from nystromformer.attention.synthesizer import SynthesizerAttention
 from nystromformer.interop.transfer import transfer_weights
 from nystromformer.model.encoder import Encoder
 
 ALONE = {"model__num_landmarks": None, "model__conv_kernel_size": None}
-
-
-def synthesizer() -> SynthesizerAttention:
-    torch.manual_seed(1)
-    module = create_attention("synthesizer", num_heads=HEADS, head_dim=DIM, max_length=64)
-    assert isinstance(module, SynthesizerAttention)
-    return module
-
-
-def test_longer_input_than_was_learned_is_refused() -> None:
-    assert synthesizer()(*qkv(1, 64)).shape == (1, HEADS, 64, DIM)
-    with pytest.raises(ValueError, match=r"learned weights for 64 tokens .*, found 65"):
-        synthesizer()(*qkv(1, 65))
-    with pytest.raises(ValueError, match="synthesizer learns weights for each position: expected max_length"):
-        create_attention("synthesizer", num_heads=HEADS, head_dim=DIM)
 
 
 def test_no_projection_is_built_for_keys() -> None:

@@ -137,10 +137,6 @@ ITEMS = "model.attn_type: expected 2 items, one for each of the num_layers, foun
         ({"reversible": True}, 'model.reversible: expected norm "pre" with it, found "post"'),
         (NETWORK | {"compile": True}, "model.compile: cannot be combined with reversible layers"),
         (NETWORK | {"gelu_grad_checkpointing": True}, "model.gelu_grad_checkpointing: reversible layers are already"),
-        (
-            {"feed_forward_chunk": 8, "gelu_grad_checkpointing": True},
-            "model.gelu_grad_checkpointing: with feed_",
-        ),
         ({"skip_first_prenorm": True}, 'model.skip_first_prenorm: expected norm "pre" and embedding_norm true with it'),
         (
             {"head_transform": False, "embedding_dim": 8},

@@ -96,6 +96,8 @@ def test_mlm_logits_are_tied_and_at_the_given_positions_only() -> None:
 def test_input_longer_than_the_position_table_is_refused() -> None:
     with pytest.raises(ValueError, match=f"at most max_seq_len = {LENGTH} tokens, found {LENGTH + 1}"):
         Encoder(config())(tokens(length=LENGTH + 1))
+    with pytest.raises(ValueError, match="expected at least one token per row, found none"):
+        Encoder(config())(tokens(length=0))
 
 
 def test_heads() -> None:

@@ -1,4 +1,4 @@
-"""Reversible layers and feed-forward in chunks: the same gradients from less memory."""
+"""Reversible layers: the same gradients from less memory."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -139,23 +139,6 @@ def test_decisions_are_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Encoder(config(**ATTENTIONS["reformer"])).train()
     model(tokens()).sum().backward()
     assert len(calls) == 3
-
-
-@pytest.mark.parametrize(("chunk", "reversible"), [(1, False), (7, False), (7, True), (64, False), (1000, False)])
-def test_feed_forward_in_chunks_computes_the_same(chunk: int, reversible: bool) -> None:
-    found = []
-    for each in (None, chunk):
-        torch.manual_seed(0)
-        model = Encoder(config(reversible=reversible, feed_forward_chunk=each)).double().train()
-        out = model(tokens(), torch.arange(LENGTH) < torch.tensor([[LENGTH], [20]]))
-        found.append([out, *torch.autograd.grad(out[..., 0].sum(), list(model.parameters()))])
-    for result, right in zip(*found, strict=True):
-        torch.testing.assert_close(result, right, rtol=1e-9, atol=1e-11)
-
-
-def test_of_chunks_no_hidden_layer_is_kept() -> None:
-    sizes = {"transformer_hidden_dim": 512, "reversible": False}
-    assert saved_bytes(Encoder(config(feed_forward_chunk=8, **sizes))) < 0.5 * saved_bytes(Encoder(config(**sizes)))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ from typing import Any
 import pytest
 import torch
 from attention_cases import FIRST, Case
-from hypothesis import given
-from hypothesis import strategies as st
 from small import LENGTH, VOCABULARY, small_config
 from torch import Tensor
 from transformers import RoFormerConfig, RoFormerModel
@@ -70,13 +68,6 @@ def test_in_16_bits_only_the_result_is_rounded(dtype: torch.dtype) -> None:
     assert ((out.double() - expected).abs() <= torch.finfo(dtype).eps / 2 * expected.abs() + 1e-6).all()
 
 
-@given(st.integers(0, 500), st.integers(0, 500), st.integers(0, 3000), st.integers(0, 99))
-def test_products_depend_on_the_distance_alone(first: int, second: int, shift: int, seed: int) -> None:
-    rotation = Rotary(1, 12, 4096)(4096, CPU)
-    q, k = (rotated(heads(1, 1, 1, 12, seed=2 * seed + i).expand(1, 4096, 1, 12), rotation)[0, :, 0] for i in (0, 1))
-    torch.testing.assert_close(q[first] @ k[second], q[first + shift] @ k[second + shift], rtol=0, atol=2e-5)
-
-
 def test_with_softmax_it_is_roformer() -> None:
     """Which turns neighbours: the rows of its projections of queries and keys in another order."""
     torch.manual_seed(0)
@@ -94,14 +85,6 @@ def test_with_softmax_it_is_roformer() -> None:
     types = (torch.arange(LENGTH) > 6).long().expand(2, -1)
     expected = peer(tokens(), attention_mask=keep.long(), token_type_ids=types).last_hidden_state
     torch.testing.assert_close(mine(tokens(), keep, types)[keep], expected[keep], rtol=1e-4, atol=1e-4)
-
-
-def test_padding_in_front_changes_nothing_for_softmax() -> None:
-    """Positions are counted from the row's start, padding included, and distances stay as they are."""
-    model = encoder(**SOFTMAX).eval()
-    padded = torch.cat([torch.ones(2, 12, dtype=torch.long), tokens(length=20)], 1)
-    keep = torch.arange(LENGTH).expand(2, -1) >= 12
-    torch.testing.assert_close(model(padded, keep)[:, 12:], model(tokens(length=20)), rtol=1e-4, atol=1e-5)
 
 
 ALONE = {"num_landmarks": None, "conv_kernel_size": None}

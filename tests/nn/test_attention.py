@@ -95,3 +95,7 @@ def test_other_input_is_refused() -> None:
         layer(tokens()[..., :5])
     with pytest.raises(ValueError, match=re.escape("mask must have the shape (batch, tokens) = (3, 20)")):
         layer(tokens(), keep(19))
+    with pytest.raises(ValueError, match=r"mask must be a torch.Tensor.* found ndarray"):
+        layer(tokens(), keep(20).numpy())
+    with pytest.raises(ValueError, match="expected at least one token per row, found none"):
+        layer(tokens(0))

@@ -119,3 +119,5 @@ def test_what_cannot_be_built(options: dict[str, Any], words: str) -> None:
 def test_other_input_is_refused(x: Tensor) -> None:
     with pytest.raises(ValueError, match=re.escape("x must be floats of the shape (batch, tokens, 32)")):
         build()(x)
+    with pytest.raises(ValueError, match="expected at least one token per row, found none"):
+        build()(patches(0))

@@ -114,7 +114,7 @@ _longformer = oracle_of(reference.longformer_attention, "window", num_first="num
 _near_far = oracle_of(
     reference.near_far_attention, "block_size", "neighbours", "num_landmarks", "num_selected", "num_blocks"
 )
-_mra = oracle_of(reference.mra_attention, "block_size", "num_blocks", "neighbours", "choice")
+_mra = oracle_of(reference.mra_attention, "block_size", "num_blocks", "neighbours")
 
 
 def _local(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
@@ -214,8 +214,6 @@ CASES = [
     _case("synthesizer+conv", _synthesizer, conv_kernel_size=3),
     _case("mra", _mra, block_size=4, num_blocks=2),
     _case("mra+conv", _mra, block_size=3, num_blocks=5, neighbours=1, conv_kernel_size=3),
-    _case("mra-query", _mra, block_size=4, num_blocks=2, choice="query"),
-    _case("mra-block", _mra, block_size=4, num_blocks=3, choice="block"),
     _case("near_far", _near_far, block_size=4, num_landmarks=5, num_selected=3),
     _case("near_far+conv", _near_far, block_size=5, neighbours=0, num_landmarks=2, num_selected=0, conv_kernel_size=3),
     _case("near_far-blocks", _near_far, block_size=3, num_landmarks=6, num_selected=2, num_blocks=2),

@@ -15,8 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nystromformer.attention.tracing import is_transforming
-
 _SLOTS_STEP = 16
 """Slots that are as many as a batch needs are rounded up to a multiple of it, for fewer different shapes."""
 
@@ -77,8 +75,8 @@ class GlobalTokens(NamedTuple):
         places_BG = torch.where(self.there_BG, self.places_BG, N)  # N: a place that is cut off again
         # Padding of three sizes, for the reason that grid.py gives.
         out_BLX = F.pad(out_BHND.transpose(1, 2).flatten(2), (0, 0, 0, 1))
-        scatter = out_BLX.scatter if is_transforming() else out_BLX.scatter_  # the padded copy needs no second one
-        out_BLX = scatter(1, places_BG[:, :, None].expand_as(own_BGX), own_BGX)
+        # In place: the padded copy needs no second one.
+        out_BLX = out_BLX.scatter_(1, places_BG[:, :, None].expand_as(own_BGX), own_BGX)
         return out_BLX[:, :N].unflatten(2, (H, D)).transpose(1, 2)
 
 

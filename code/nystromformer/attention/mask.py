@@ -172,10 +172,7 @@ class AttentionMask:
 
 
 class _ClearBits(torch.autograd.Function):
-    """A bitwise "and", which on a CPU takes a third of the time of `torch.where`; linear, and its own gradient.
-
-    Without `setup_context`, which would let `torch.func` go through it and take longer than the work itself.
-    """
+    """A bitwise "and", which on a CPU takes a third of the time of `torch.where`; linear, and its own gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kept_bits: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from nystromformer.attention.tracing import is_transforming, once_differentiable, without_autocast
+from nystromformer.attention.tracing import once_differentiable, without_autocast
 
 PinvStart = Literal["matrix", "batch"]
 STABLE_ITERATIONS = 12
@@ -39,11 +39,7 @@ def iterative_pinv(a: Tensor, iterations: int = 6, start: PinvStart = "matrix") 
         if iterations > STABLE_ITERATIONS:
             flat = flat.double()
         first = start_value(flat, start)
-        z: Tensor
-        if is_transforming():
-            z, _ = apply_iterations(flat, first, iterations)
-        else:
-            z = _Iterations.apply(flat, first, iterations)
+        z: Tensor = _Iterations.apply(flat, first, iterations)
         return z.to(a.dtype).view(a.shape)
 
 

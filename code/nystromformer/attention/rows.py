@@ -53,8 +53,6 @@ class LearnedRowsAttention(RowsAttention):
 
     def __init__(self, config: AttentionConfig, num_heads: int, head_dim: int, max_length: int) -> None:
         super().__init__(config, num_heads, head_dim)
-        if max_length < 1:
-            raise ValueError(f"max_length must be at least 1, found {max_length}")
         self.max_length = max_length
 
     @property

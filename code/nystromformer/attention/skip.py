@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nystromformer.attention.mask import AttentionMask
-from nystromformer.attention.tracing import is_exporting, is_plain, is_transforming, once_differentiable
+from nystromformer.attention.tracing import is_exporting, is_plain, once_differentiable
 
 # Rows of a block of the banded product in the weight's gradient. Larger blocks waste work on zeros (C + K - 1 columns
 # for K taps), smaller ones make the products too small; 32 was the fastest of 32, 64 and 128 at K = 33.
@@ -56,9 +56,8 @@ def add_convolution(v_BHND: Tensor, weight_H1K1: Tensor, out_BHND: Tensor, mask:
         own: Tensor = _CpuConvolution.apply(v_BHND, weight_H1K1.float(), out_BHND, mask)
         return own
     if is_own and not is_exporting():
-        convolve = _convolve_channels if is_transforming() else _convolved
         with torch.autocast("cpu", enabled=False):
-            total = (convolve(v_BHND.float(), weight_H1K1.float()) + out_BHND).to(out_BHND.dtype)
+            total = (_convolved(v_BHND.float(), weight_H1K1.float()) + out_BHND).to(out_BHND.dtype)
     else:
         weight_H1K1 = weight_H1K1.to(v_BHND.dtype)
         padding = (weight_H1K1.shape[2] // 2, 0)

@@ -1,4 +1,4 @@
-"""What traces or transforms the computation, so that some of its ways cannot be taken."""
+"""What traces the computation, so that some of its ways cannot be taken."""
 
 import functools
 from collections.abc import Callable
@@ -14,14 +14,9 @@ def is_exporting() -> bool:
     return bool(torch.compiler.is_exporting())
 
 
-def is_transforming() -> bool:
-    """Whether torch.func takes derivatives or maps over a dimension: it takes no autograd.Function with a context."""
-    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
-
-
 def is_plain() -> bool:
-    """Whether a graph is traced or torch.func transforms: then all operations must be PyTorch's own."""
-    return torch.compiler.is_compiling() or torch._C._is_tracing() or is_transforming()
+    """Whether a graph is traced: then all operations must be PyTorch's own."""
+    return torch.compiler.is_compiling() or torch._C._is_tracing()
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[object]:

@@ -48,8 +48,6 @@ class ModelConfig(StrictModel):
     reversible: bool = False
     """Save memory by reversible residual layers, as in Reformer: the backward pass computes each layer's input from its
     output instead of storing it. A different network than with false; needs norm pre."""
-    feed_forward_chunk: Size | None = None
-    """Save memory: compute feed-forward blocks this many tokens at a time; null: all at once."""
     compile: bool = False
     """Compile the layers with torch.compile, which needs a C++ compiler: a minute or two at the start, then faster
     steps on a GPU."""
@@ -209,9 +207,6 @@ class ModelConfig(StrictModel):
         for key in ("attention_grad_checkpointing", "gelu_grad_checkpointing"):
             if self.reversible and getattr(self, key):
                 yield (key,), "reversible layers are already recomputed in the backward pass: set it to false"
-        if self.feed_forward_chunk is not None and self.gelu_grad_checkpointing and not self.reversible:
-            text = "with feed_forward_chunk the whole block is already recomputed in the backward pass"
-            yield ("gelu_grad_checkpointing",), f"{text}: set it to false"
 
     def _impossible_positions(self) -> Impossible:
         fields = type(self).model_fields
@@ -251,5 +246,5 @@ SHAPE_KEYS = (
 )
 """Keys of the section "model" that decide the shapes of weights: what another model's weights must share with a
 checkpoint's. To another length or convolution kernel, or other sentence types, weights can be fitted."""
-NO_EFFECT = frozenset({"compile", "attention_grad_checkpointing", "gelu_grad_checkpointing", "feed_forward_chunk"})
+NO_EFFECT = frozenset({"compile", "attention_grad_checkpointing", "gelu_grad_checkpointing"})
 """Keys of the section "model" that change how a result is computed, not which."""

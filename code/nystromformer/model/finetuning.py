@@ -100,8 +100,6 @@ class SequenceModel(nn.Module):
 
     def __init__(self, config: ModelConfig, num_classes: int, sequences: int = 1, guesses_tokens: bool = False) -> None:
         super().__init__()
-        if sequences not in (1, 2):
-            raise ValueError(f"expected 1 or 2 sequences, found {sequences}")
         self.encoder = Encoder(config)
         head = PooledHead if sequences == 1 else TwoTowerHead
         self.head = head(config.transformer_dim, config.transformer_hidden_dim, num_classes)

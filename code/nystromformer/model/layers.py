@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nystromformer.attention import AttentionMask, create_attention
-from nystromformer.attention.tracing import has_own_weights, is_transforming
+from nystromformer.attention.tracing import has_own_weights
 from nystromformer.config import AttentionConfig, ModelConfig
 from nystromformer.model.dropout import Dropout
 from nystromformer.model.norm import build_norm
@@ -64,13 +64,8 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with an activation between, which is computed again in the backward where asked.
-
-    Gated ("glu", Shazeer 2020), the first map gives two hidden layers, and the activation of one times the other goes
-    on.
-
-    With `feed_forward_chunk` tokens are computed so many at a time, again in the backward: all that is held of the
-    hidden layer at any time is that of one chunk (Kitaev et al. 2020, section 3, "Chunking").
+    """Two linear maps with an activation between, which is computed again in the backward where asked. Gated ("glu",
+    Shazeer 2020), the first map gives two hidden layers, and the activation of one times the other goes on.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -82,22 +77,8 @@ class FeedForward(nn.Module):
         self.activation = activation(config.activation)
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.recompute = config.gelu_grad_checkpointing
-        self.chunk = config.feed_forward_chunk
 
     def forward(self, x_BNE: Tensor) -> Tensor:
-        if self.chunk is None or x_BNE.shape[:-1].numel() <= self.chunk:
-            return self._whole(x_BNE)
-        # Kept for the backward pass, the hidden layers of all chunks would take as much memory as one of all tokens.
-        parts = torch.split(x_BNE.flatten(0, -2), self.chunk)
-        return torch.cat([self._one_chunk(part) for part in parts]).view(x_BNE.shape)
-
-    def _one_chunk(self, x_TE: Tensor) -> Tensor:
-        if not _may_recompute(self):
-            return self._whole(x_TE)
-        out: Tensor = checkpoint(self._whole, x_TE, use_reentrant=False, preserve_rng_state=self.dropout.p > 0)
-        return out
-
-    def _whole(self, x_BNE: Tensor) -> Tensor:
         hidden = self.up(x_BNE)
         if self.recompute and _may_recompute(self):
             draws = self.dropout.p > 0
@@ -116,8 +97,8 @@ class FeedForward(nn.Module):
 
 
 def _may_recompute(module: nn.Module) -> bool:
-    """Whether the backward pass may compute a part of the module again; torch.func allows no hooks for it."""
-    return module.training and not is_transforming() and has_own_weights(module)
+    """Whether the backward pass may compute a part of the module again."""
+    return module.training and has_own_weights(module)
 
 
 class Layer(nn.Module):

@@ -36,7 +36,6 @@ class Encoder(LayerStack):
         layer_norm_eps: what is added to the variance in a layer norm.
         reversible: the backward pass computes each layer's input from its output instead of storing it; another network
             than without, with norm="pre" alone.
-        feed_forward_chunk: tokens for which a feed-forward block is computed at a time; None: all.
         max_length: tokens of the longest input, which methods that learn something for each place must know.
         parameters: the attention's own, such as `num_landmarks=64, conv_kernel_size=33`.
 
@@ -60,7 +59,6 @@ class Encoder(LayerStack):
         activation: str = "gelu",
         layer_norm_eps: float = 1e-5,
         reversible: bool = False,
-        feed_forward_chunk: int | None = None,
         max_length: int | None = None,
         **parameters: object,
     ) -> None:
@@ -87,7 +85,6 @@ class Encoder(LayerStack):
             "activation": activation,
             "layer_norm_eps": layer_norm_eps,
             "reversible": reversible,
-            "feed_forward_chunk": feed_forward_chunk,
             "max_seq_len": longest if max_length is None else max_length,
         }
         self.dim, self.max_length = dim, max_length

@@ -1,6 +1,5 @@
 """What all attentions may be told, and what they tell those who plan with them."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
@@ -27,8 +26,6 @@ class AttentionConfig(StrictModel):
 
     exceptional: ClassVar[tuple[dict[str, Any], ...]] = ()
     """Settings with which it keeps less of the contract than with its defaults, for the documents' table."""
-    counts_tokens: ClassVar[tuple[str, ...]] = ()
-    """Parameters that count tokens: none may be more than the longest input has."""
     compares_queries_and_keys: ClassVar[bool] = True
     """Whether scores come of queries and keys, the two that rotary positions turn."""
     learns_weights: ClassVar[bool] = False
@@ -45,21 +42,7 @@ class AttentionConfig(StrictModel):
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
         """What cannot be in a model whose longest input has so many tokens: a parameter each, and what is wrong."""
-        limits = dict.fromkeys(self.counts_tokens, (max_seq_len, f"max_seq_len = {max_seq_len}"))
-        size = getattr(self, "block_size", None)
-        if size is not None and size <= max_seq_len:
-            blocks = -(-max_seq_len // size)
-            for key, most in self.most_blocks(blocks).items():
-                limits[key] = most, f"{most}, as max_seq_len = {max_seq_len} is {blocks} blocks"
-        return [
-            (key, f"expected at most {text}, found {getattr(self, key)}")
-            for key, (most, text) in limits.items()
-            if (getattr(self, key) or 0) > most
-        ]
-
-    def most_blocks(self, blocks: int) -> Mapping[str, int]:
-        """Parameters that count blocks, and the most that each may be where the longest input has so many."""
-        return {}
+        return []
 
     @property
     def length_step(self) -> int:

@@ -13,8 +13,6 @@ from .base import AttentionConfig, OddNumber
 class BigBirdConfig(AttentionConfig):
     """BigBird: blocks of tokens attend to neighbouring blocks, random blocks and global tokens (Zaheer et al. 2020)."""
 
-    counts_tokens = ("block_size",)
-
     name: Literal["bigbird"] = "bigbird"
     block_size: Size = 64
     """Tokens in a block."""
@@ -26,9 +24,6 @@ class BigBirdConfig(AttentionConfig):
     """First blocks of a row that are global: their tokens attend to all tokens, and all tokens attend to them."""
     global_capacity: Count = 512
     """Largest number of further tokens that a task may mark as global in a row."""
-
-    def most_blocks(self, blocks: int) -> dict[str, int]:
-        return {"num_window_blocks": 2 * blocks - 1, "num_random_blocks": blocks, "num_global_blocks": blocks}
 
     @property
     def longest_exact(self) -> float:
@@ -49,7 +44,6 @@ class ConvLinformerConfig(AttentionConfig):
     """Linformer with a strided convolution instead of its projections, for any length: softmax attention to learned
     weighted sums of consecutive tokens."""
 
-    counts_tokens = ("stride",)
     learns_weights = True
 
     name: Literal["conv_linformer"] = "conv_linformer"
@@ -66,7 +60,6 @@ class LinearConfig(AttentionConfig):
 class LinformerConfig(AttentionConfig):
     """Linformer: keys and values projected along the length, by weights for max_seq_len tokens (Wang et al. 2020)."""
 
-    counts_tokens = ("projected_length",)
     learns_weights = True
 
     name: Literal["linformer"] = "linformer"
@@ -79,17 +72,12 @@ class LinformerConfig(AttentionConfig):
 class LocalConfig(AttentionConfig):
     """Softmax attention within blocks of tokens and to the neighbouring blocks."""
 
-    counts_tokens = ("block_size",)
-
     name: Literal["local"] = "local"
     block_size: Size = 128
     """Tokens in a block."""
     neighbours: Count = 1
     """Neighbouring blocks on either side that a block also attends to; 0: only its own block, as in the Long Range
     Arena."""
-
-    def most_blocks(self, blocks: int) -> dict[str, int]:
-        return {"neighbours": max(1, blocks - 1)}
 
     @property
     def is_local(self) -> bool:
@@ -102,8 +90,6 @@ class LocalConfig(AttentionConfig):
 
 class LongformerConfig(AttentionConfig):
     """Longformer's attention: softmax over a sliding window and global tokens (Beltagy et al. 2020)."""
-
-    counts_tokens = ("window", "num_global_tokens")
 
     name: Literal["longformer"] = "longformer"
     window: Annotated[int, Field(ge=2, le=MOST, multiple_of=2)] = 512
@@ -131,28 +117,19 @@ class LongformerConfig(AttentionConfig):
 class MraConfig(AttentionConfig):
     """MRA-2: softmax over the tokens of chosen blocks, and over the means of all others (Zeng et al. 2022)."""
 
-    exceptional = ({"choice": "query"},)
-    counts_tokens = ("block_size",)
-
     name: Literal["mra"] = "mra"
     block_size: Size = 32
     """Tokens in a block."""
     num_blocks: Size = 8
-    """Blocks whose tokens a block attends to individually: an average if choice is head, otherwise exact."""
+    """Blocks whose tokens a block attends to individually, an average over the blocks of a head."""
     neighbours: Count = 0
     """Neighbouring blocks on either side that are always chosen, like the block itself."""
-    choice: Literal["head", "block", "query"] = "head"
-    """What chooses the blocks. head: the highest scores among all pairs of blocks of a head, as in the paper; block:
-    each block of queries; query: each query, at a cost of length² / block_size."""
 
     def impossible(self) -> Impossible:
         always = 2 * self.neighbours + 1
         if self.num_blocks < always:
             text = f"expected at least {always}, for the blocks that are always chosen, found {self.num_blocks}"
             yield ("num_blocks",), text
-
-    def most_blocks(self, blocks: int) -> dict[str, int]:
-        return {"num_blocks": blocks}
 
     @property
     def longest_exact(self) -> float:
@@ -161,8 +138,6 @@ class MraConfig(AttentionConfig):
 
 class NearFarConfig(AttentionConfig):
     """One softmax over nearby tokens, selected tokens, and means of groups of all other tokens."""
-
-    counts_tokens = ("block_size", "num_landmarks", "num_selected")
 
     name: Literal["near_far"] = "near_far"
     block_size: Size = 32
@@ -177,10 +152,6 @@ class NearFarConfig(AttentionConfig):
     num_blocks: Count = 0
     """Further blocks that each block attends to individually: those with the highest products of block means. The
     scores of all pairs of blocks cost (length / block_size)²."""
-
-    def most_blocks(self, blocks: int) -> dict[str, int]:
-        # Those around come first: what is left of the others may be further ones.
-        return {"neighbours": max(1, blocks - 1), "num_blocks": max(0, blocks - 1 - self.neighbours)}
 
     @property
     def longest_exact(self) -> float:
@@ -280,8 +251,6 @@ class ReformerConfig(AttentionConfig):
     """Reformer attention: softmax within buckets of locality-sensitive hashing, twice as many in each round as a row
     has chunks; queries and keys share one projection (Kitaev et al. 2020)."""
 
-    counts_tokens = ("chunk_length",)
-
     name: Literal["reformer"] = "reformer"
     num_hashes: Annotated[int, Field(ge=1, le=8)] = 2
     """Rounds of hashing: a token attends to tokens that share its bucket in at least one round."""
@@ -297,8 +266,6 @@ class ReformerConfig(AttentionConfig):
 class SinkhornConfig(AttentionConfig):
     """Sparse Sinkhorn attention: softmax within a block and to one other block, chosen by a differentiable sorting (Tay
     et al. 2020)."""
-
-    counts_tokens = ("block_size",)
 
     name: Literal["sinkhorn"] = "sinkhorn"
     block_size: Size = 64
@@ -328,8 +295,6 @@ class SoftmaxConfig(AttentionConfig):
 class SparseConfig(AttentionConfig):
     """Strided attention of Sparse Transformers, in both directions: tokens at most a stride away, and those a multiple
     of the stride away (Child et al. 2019)."""
-
-    counts_tokens = ("stride",)
 
     name: Literal["sparse"] = "sparse"
     stride: Size = 64
