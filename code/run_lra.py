@@ -12,7 +12,7 @@ from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
 from nystromformer.tasks.finetuning.flags import Flags, RecipeFlags, recipe_folder
-from nystromformer.tasks.lra.declaration import PATH, TRACKS, TaskName, TrackName
+from nystromformer.tasks.lra.declaration import MODERN, PATH, TaskName, TrackName
 
 
 @with_flag_groups
@@ -60,7 +60,7 @@ def lra(
         raise UserError(f"--task {PATH}: expected --track paper with it")
     folder = recipe_folder(shared.model, EXPERIMENTS / "lra" / task)
     keys = {each.partition("=")[0].strip() for each in shared.overrides or []}
-    of_track = [f"{key}={value}" for key, value in TRACKS[track].overrides.items() if key not in keys]
+    of_track = [f"{key}={value}" for key, value in MODERN.items() if track == "modern" and key not in keys]
     overrides = [*of_track, *recipe.overrides(folder / "config.json", shared)]
     experiment = open_experiment(folder, overrides)
     if steps == 0 and not shared.baselines:
@@ -76,7 +76,7 @@ def lra(
 
     source = data or experiment.path(experiment.config.data_folder)
     most = setting.validate_batches_per_epoch * setting.batch_size
-    finetune(experiment, [open_arena(task, source, most, TRACKS[track])], shared, grid)
+    finetune(experiment, [open_arena(task, source, most, track)], shared, grid)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,7 @@ from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import with_flag_groups
 from nystromformer.errors import UserError
 from nystromformer.tasks.lra.listops import LISTOPS, Expressions, draw_listops
-from nystromformer.tasks.lra.pathfinder import (
-    PATHFINDER,
-    STYLES,
-    Style,
-    draw_path_pixels,
-    draw_pathfinder,
-    find_style,
-)
+from nystromformer.tasks.lra.pathfinder import PATH_PIXELS, PATHFINDER, STYLES, Style, draw_pathfinder, find_style
 from nystromformer.tasks.lra.release import read_image, read_listops, read_pathfinder, read_retrieval, read_text
 from nystromformer.tasks.lra.store import describe
 
@@ -131,7 +124,7 @@ def pathfinder(release: Release = None, *, pictures: Pictures, drawing: Drawing,
 def pathfinder_path(*, pictures: Pictures, drawing: Drawing, common: Common) -> None:
     """Pathfinder with a label of each pixel: whether it is on the marked path; not a task of the Long Range Arena."""
     folder, sizes = common.folder("pathfinder_path", f"data-{pictures.size}"), drawing.sizes(PATHFINDER.official)
-    typer.echo(describe(draw_path_pixels(folder, pictures.style, sizes, common.seed, drawing.workers)))
+    typer.echo(describe(draw_pathfinder(folder, pictures.style, sizes, common.seed, drawing.workers, PATH_PIXELS)))
 
 
 def _check_source(release: Path | None, is_usual: bool) -> None:

@@ -1,25 +1,23 @@
-"""Prepare clients' events for run_transactions.py: one's own tables, public data, or clients who are drawn."""
+"""Prepare clients' events for run_transactions.py: one's own tables, or public data."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import with_flag_groups
-from nystromformer.config.ranges import MOST_SEED
 from nystromformer.errors import UserError
-from nystromformer.tasks.transactions.clients import Division, read_clients
+from nystromformer.tasks.transactions.clients import Client, Division, read_clients
 from nystromformer.tasks.transactions.formats import read_sparkov, read_tabformer, read_uci
-from nystromformer.tasks.transactions.generator import CLIENTS, EVENTS, World, draw_clients
-from nystromformer.tasks.transactions.prepare import Plan, describe, prepare
-from nystromformer.tasks.transactions.store import Form, open_stored
+from nystromformer.tasks.transactions.prepare import describe, prepare
+from nystromformer.tasks.transactions.store import Form, Manifest, open_stored
 from nystromformer.tasks.transactions.tables import (
-    UNITS,
     EventTable,
-    choose_roles,
+    choose_columns,
     describe_columns,
     open_source,
     table_like,
@@ -41,23 +39,14 @@ class TableFlags:
         str | None, typer.Option(help="Column of the day on which each client was scored; later events are left out.")
     ] = None
     split: Annotated[str | None, typer.Option(help="Column with train, validation or test.")] = None
-    truth: Annotated[str | None, typer.Option(help="Column of the true probability of label 1, if known.")] = None
     categorical: Annotated[str, typer.Option(help="Columns of categories, separated by commas.")] = ""
     numerical: Annotated[
         str,
         typer.Option(help="Columns of numbers, separated by commas; a:scale: scaled as they are, not by logarithm."),
     ] = ""
     ignore: Annotated[str, typer.Option(help="Columns to leave out, separated by commas.")] = ""
-    time_unit: Annotated[
-        Literal["seconds", "milliseconds", "days"], typer.Option("--time_unit", help="Unit of times that are numbers.")
-    ] = "seconds"
 
-    def plan(self, events: Path, clients: Path, division: Division) -> Plan:
-        """What is prepared.
-
-        Raises:
-            UserError: a flag is wrong, or a table is none.
-        """
+    def prepare(self, name: str, events: Path, clients: Path, division: Division, out: Path) -> None:
         if self.split is not None and division != Division():
             raise UserError("--split: expected no --out_of_time, --validation or --split_seed with it")
         numbers: dict[str, Form] = {}
@@ -67,12 +56,11 @@ class TableFlags:
                 raise UserError(f"--numerical: expected scale or log, found {form}")
             numbers[name] = "scale" if form == "scale" else "log"
         source = open_source(events)
-        columns = (self.client, self.target, self.date, self.split, self.truth)
+        columns = (self.client, self.target, self.date, self.split)
         named = (self.client, self.time, _names(self.categorical), numbers, _names(self.ignore))
-        roles = choose_roles(source, *named, [name for name in columns[1:] if name])
-        table = EventTable(source, roles, UNITS[self.time_unit])
-        known = read_clients(clients, columns, None if table.has_dates else table.unit)
-        return Plan(table, division, known, columns)
+        table = choose_columns(source, *named, [column for column in columns[1:] if column])
+        known = read_clients(clients, columns, table.has_dates)
+        _prepare(name, table, out, [*dict.fromkeys((events, clients))], division, known, of_clients=columns)
 
 
 @with_flag_groups
@@ -85,7 +73,7 @@ def long(
     division: Division,
 ) -> None:
     """A row for each event, those of a client together."""
-    _prepare("long", table.plan(events, clients, division), out, [events, clients])
+    table.prepare("long", events, clients, division, out)
 
 
 @with_flag_groups
@@ -97,7 +85,7 @@ def nested(
     division: Division,
 ) -> None:
     """A row for each client with lists, as pytorch-lifestream has them."""
-    _prepare("nested", table.plan(events, events, division), out, [events])
+    table.prepare("nested", events, events, division, out)
 
 
 def new(
@@ -107,64 +95,48 @@ def new(
 ) -> None:
     """Events of other clients, without labels, for run_predict.py: a row for each event, or for each client."""
     known = open_stored(like)
-    plan = Plan(table_like(open_source(events), known), Division(), {}, like=known.manifest)
-    _prepare("new", plan, out, [events, like])
+    _prepare("new", table_like(open_source(events), known), out, [events, like], Division(), like=known.manifest)
 
 
 @with_flag_groups
 def uci(source: Source, out: Out, *, division: Division) -> None:
     """UCI's default of credit card clients, UCI_Credit_Card.csv: six months of each client, who have no dates: the
     last rows are tested on."""
-    _prepare("uci", Plan(read_uci(source), division, {}), out, [source])
+    _prepare("uci", read_uci(source), out, [source], division)
 
 
 @with_flag_groups
 def tabformer(source: Source, out: Out, *, division: Division) -> None:
     """TabFormer's card_transaction.v1.csv: whether a card has a fraud."""
-    _prepare("tabformer", Plan(read_tabformer(source), division, {}), out, [source])
+    _prepare("tabformer", read_tabformer(source), out, [source], division)
 
 
 @with_flag_groups
 def sparkov(source: Source, out: Out, *, division: Division) -> None:
     """Sparkov's generated card transactions: whether a card has a fraud."""
-    _prepare("sparkov", Plan(read_sparkov(source), division, {}), out, [source])
-
-
-def draw(
-    out: Annotated[Path, typer.Option(help="Folder for the tables: events/ and clients.csv, for `prepare.py long`.")],
-    clients: Annotated[int, typer.Option(min=10, max=10**8, help="Number of clients.")] = 10_000,
-    length: Annotated[int, typer.Option(min=8, max=100_000, help="Mean number of events of a client.")] = 350,
-    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Random seed.")] = 0,
-    of_loan: Annotated[
-        float,
-        typer.Option("--of_loan", min=0, max=10, help="What each open loan, up to three, adds to the log-odds."),
-    ] = World.of_loan,
-    intercept: Annotated[
-        float, typer.Option(min=-10, max=10, help="Log-odds of default of a calm client without open loans.")
-    ] = World.intercept,
-) -> None:
-    """Draw clients whose true chance of default is known."""
-    if out.exists() and any(out.iterdir()):
-        raise UserError(f"{out}: expected an empty folder or none, found files: choose another --out")
-    world = World(mean_length=length, most_events=12 * length, of_loan=of_loan, intercept=intercept)
-    draw_clients(world, clients, seed, out)
-    typer.echo(
-        f"{clients:,} clients: {out}\nnext: python experiments/transactions/prepare.py long --events {out / EVENTS} "
-        f"--clients {out / CLIENTS} --client client --time time --target default --date date --truth truth --out FOLDER"
-    )
+    _prepare("sparkov", read_sparkov(source), out, [source], division)
 
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _prepare(name: str, plan: Plan, out: Path, places: list[Path]) -> None:
-    typer.echo(describe_columns(plan.table))
-    settings = {"format": name, "sources": [str(place.resolve()) for place in places]}
-    stored = prepare(out, f"experiments/transactions/prepare.py {name}", settings, plan)
+def _prepare(
+    name: str,
+    table: EventTable,
+    out: Path,
+    places: list[Path],
+    division: Division,
+    clients: Mapping[str, Client] | None = None,
+    like: Manifest | None = None,
+    of_clients: tuple[str | None, ...] = (),
+) -> None:
+    typer.echo(describe_columns(table))
+    origin = {"format": name, "sources": [str(place.resolve()) for place in places], "of_clients": of_clients}
+    stored = prepare(out, f"experiments/transactions/prepare.py {name}", origin, table, division, clients, like)
     typer.echo(describe(stored))
 
 
 if __name__ == "__main__":
     logging.getLogger("nystromformer").setLevel(logging.INFO)
-    cli.run_one_of(long, nested, new, uci, tabformer, sparkov, draw)
+    cli.run_one_of(long, nested, new, uci, tabformer, sparkov)

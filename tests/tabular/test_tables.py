@@ -194,20 +194,19 @@ def test_rows_that_are_none_stand_between_the_others(tmp_path: Path) -> None:
         list(open_table(path).rows(NAMES))
 
 
-def test_batches_are_text_or_of_the_type_that_they_look_like(tmp_path: Path) -> None:
+def test_a_whole_table_as_pyarrow_has_it(tmp_path: Path) -> None:
+    """Of a CSV file all columns are text, and an empty cell is null; Excel's first line and quotes are understood."""
     path = tmp_path / "t.csv"
-    path.write_text("client,amount,code,x\n007,1.5,4829,a\n8,,5411,\n")
-    table = open_table(path)
-    (batch,) = table.batches(("amount", "code", "x"), guessed=True)
-    assert batch.schema.types == [pyarrow.float64(), pyarrow.int64(), pyarrow.string()]
-    assert batch.to_pydict() == {"amount": [1.5, None], "code": [4829, 5411], "x": ["a", None]}
-    (batch,) = table.batches(("client", "amount"))
-    assert batch.to_pydict() == {"client": ["007", "8"], "amount": ["1.5", None]}
+    path.write_text('sep=;\nclient; amount;note\r\n007;1.5;"a;\nb ""c"""\r\n\r\n8;;d\r\n')
+    expected = {"client": ["007", "8"], "amount": ["1.5", None], "note": ['a;\nb "c"', "d"]}
+    assert open_table(path).arrow().to_pydict() == expected
     path.write_text("client,x\n1,2\n3\n")
-    with pytest.raises(UserError, match="row 2: expected 2 cells"):
-        list(open_table(path).batches(("x",)))
-    (batch,) = open_table(write_table(tmp_path / "t.parquet", COLUMNS, ROWS)).batches(("label",))
-    assert batch["label"].to_pylist() == [label for _, label, _ in ROWS]
+    with pytest.raises(UserError, match=r"t.csv: CSV parse error: Row #3: Expected 2 columns, got 1: 3"):
+        open_table(path).arrow()
+    parquet_table = open_table(write_table(tmp_path / "t.parquet", COLUMNS, ROWS)).arrow()
+    assert parquet_table["label"].to_pylist() == [label for _, label, _ in ROWS]
+    with pytest.raises(UserError, match=r"expected a .csv, .tsv or .parquet file"):
+        open_table(write_table(tmp_path / "t.jsonl", COLUMNS, ROWS)).arrow()
 
 
 def test_where_relative_names_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

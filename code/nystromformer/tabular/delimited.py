@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import importlib
-import io
 import logging
 import re
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, first_line
 from nystromformer.tabular.reading import Reading
 from nystromformer.tabular.table import Row, Table
 from nystromformer.wording import first_names, number_of
@@ -26,8 +25,6 @@ _SEPARATOR = re.compile(r"sep=(.)\s*")
 """The first line that Excel writes, and that its users write for it."""
 _LONGEST = 1 << 23
 """Characters of a cell."""
-_ROWS = 1 << 16
-"""Of a batch."""
 _END = "\0end of the table\0"
 csv.field_size_limit(_LONGEST)
 
@@ -58,7 +55,7 @@ def open_delimited(path: Path, reading: Reading, given_header: Sequence[str] | N
     content = _File(path, reading, header, delimiter, skipped)
     # Tables that pandas wrote begin with a column of row numbers without a name.
     names = tuple(filter(None, header))
-    return Table(str(path), names, content.rows, content.batches, reading)
+    return Table(str(path), names, content.rows, content.arrow, reading)
 
 
 @dataclass(frozen=True)
@@ -127,25 +124,16 @@ class _File:
         cells = zip(self.header, row, strict=True)
         return next((name for name, cell in cells if self.delimiter in cell and re.search("[\r\n]", cell)), "")
 
-    def batches(self, columns: Sequence[str], guessed: bool) -> Iterator[Any]:
-        """As of `Table.batches`."""
-        arrow = importlib.import_module("pyarrow")
-        rows = self.rows(columns)
-        while part := list(islice(rows, _ROWS)):
-            if errors := [row for row in part if isinstance(row, UserError)]:
-                raise errors[0]
-            texts = [[cell or None for cell in cells] for cells in zip(*part, strict=True)]
-            arrays = [_guessed(cells) if guessed else arrow.array(cells, arrow.string()) for cells in texts]
-            yield arrow.RecordBatch.from_arrays(arrays, names=list(columns))
-
-
-def _guessed(cells: Sequence[str | None]) -> Any:
-    """Cells as an array of the type that pyarrow takes them for."""
-    arrow_csv = importlib.import_module("pyarrow.csv")
-    text = io.StringIO()
-    csv.writer(text, quoting=csv.QUOTE_ALL).writerows([cell] for cell in cells)
-    content = io.BytesIO(text.getvalue().encode())
-    parsing = arrow_csv.ParseOptions(newlines_in_values=True)
-    conversion = arrow_csv.ConvertOptions(null_values=[""], strings_can_be_null=True)
-    names = arrow_csv.ReadOptions(column_names=["cell"])
-    return arrow_csv.read_csv(content, names, parsing, conversion).column(0).combine_chunks()
+    def arrow(self) -> Any:
+        """As of `Table.arrow`."""
+        arrow, arrow_csv = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.csv")
+        texts = dict.fromkeys(self.header, arrow.string())
+        try:
+            return arrow_csv.read_csv(
+                self.path,
+                arrow_csv.ReadOptions(column_names=self.header, skip_rows=self.skipped, use_threads=False),
+                arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+                arrow_csv.ConvertOptions(column_types=texts, null_values=[""], strings_can_be_null=True),
+            )
+        except arrow.ArrowInvalid as error:
+            raise UserError(f"{self.path}: {first_line(error)}") from None

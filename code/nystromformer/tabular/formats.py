@@ -19,9 +19,9 @@ from nystromformer.wording import first_names
 
 _FIRST_OBJECTS = 1000
 """Whose keys are the columns of JSON Lines."""
-_PARQUET_ROWS, _BATCH_ROWS, _PARQUET_BYTES = 256, 1 << 16, 1 << 20
-"""Rows, which are whole documents, rows of a batch, and bytes of a column that are read at a time: row groups may be as
-large as the file.
+_PARQUET_ROWS, _PARQUET_BYTES = 256, 1 << 20
+"""Rows, which are whole documents, and bytes of a column that are read at a time: row groups may be as large as the
+file.
 """
 _BEGINNINGS = {
     b"\x1f\x8b": ("", "compressed by gzip: decompress it (gunzip)"),
@@ -170,21 +170,19 @@ def open_parquet(path: Path, reading: Reading) -> Table:
     described = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     classes = _class_names(described.get("info", {}).get("features") or {})
 
-    def batches(columns: Sequence[str], rows: int) -> Iterator[Any]:
-        with parquet_file(path) as file:
-            yield from file.iter_batches(rows, columns=list(dict.fromkeys(columns)))
-
     def read(columns: Sequence[str]) -> Iterator[Row]:
-        for batch in batches(columns, _PARQUET_ROWS):
-            cells = {column: list(map(_plain, found)) for column, found in batch.to_pydict().items()}
-            for column in classes.keys() & cells.keys():
-                cells[column] = [_named(cell, classes[column], f"{path}, {column}") for cell in cells[column]]
-            yield from zip(*(cells[column] for column in columns), strict=True)
+        with parquet_file(path) as file:
+            for batch in file.iter_batches(_PARQUET_ROWS, columns=list(dict.fromkeys(columns))):
+                cells = {column: list(map(_plain, found)) for column, found in batch.to_pydict().items()}
+                for column in classes.keys() & cells.keys():
+                    cells[column] = [_named(cell, classes[column], f"{path}, {column}") for cell in cells[column]]
+                yield from zip(*(cells[column] for column in columns), strict=True)
 
-    def read_batches(columns: Sequence[str], guessed: bool) -> Iterator[Any]:
-        return batches(columns, _BATCH_ROWS)
+    def read_arrow() -> Any:
+        with parquet_file(path) as file:
+            return file.read()
 
-    return Table(str(path), tuple(schema.names), read, read_batches, reading)
+    return Table(str(path), tuple(schema.names), read, read_arrow, reading)
 
 
 def _plain(cell: Cell) -> Cell:

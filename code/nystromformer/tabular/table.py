@@ -1,12 +1,11 @@
 """Tables that people bring, of any size: which columns they have, and their rows.
 
     table = open_table("reviews.csv")
-    for body, stars in table.rows(["body", "stars"]): ...              # cells, a row at a time
-    for batch in open_table(path).batches(["client", "amount"]): ...   # pyarrow's record batches, of CSV and Parquet
+    for body, stars in table.rows(["body", "stars"]): ...   # cells, a row at a time
+    events = open_table("events.parquet").arrow()           # all of it as pyarrow's table, of CSV and Parquet
 
-CSV and TSV files give text alone. Whatever the format,
-a row with too many or too few cells, a file that ends early, a header that comes again and rows that a quotation mark
-joins are said with the numbers of their rows.
+CSV and TSV files give text alone. Read by rows, whatever the format, a row with too many or too few cells, a file that
+ends early, a header that comes again and rows that a quotation mark joins are said with the numbers of their rows.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Table:
         name: what messages call it.
         columns: in their order; none without a name.
         read: gives the cells of the named columns, row by row; for a row that is none what is wrong with it.
-        read_batches: gives record batches of the named columns; None of formats that have no types.
+        read_arrow: gives all of it as a table of pyarrow's; None of other formats than CSV, TSV and Parquet.
 
     Raises:
         UserError: it has more columns than a table of texts has.
@@ -46,7 +45,7 @@ class Table:
     name: str
     columns: tuple[str, ...]
     read: Callable[[Sequence[str]], Iterator[Row | UserError]]
-    read_batches: Callable[[Sequence[str], bool], Iterator[Any]] | None = None
+    read_arrow: Callable[[], Any] | None = None
     reading: Reading = Reading()  # noqa: RUF009  # immutable
 
     def __post_init__(self) -> None:
@@ -74,19 +73,11 @@ class Table:
                 )
         return _decoded(self, self.read(columns))
 
-    def batches(self, columns: Sequence[str], guessed: bool = False) -> Iterator[Any]:
-        """These columns in record batches of pyarrow; of a CSV or TSV file an empty cell is null.
-
-        Args:
-            guessed: give columns of a CSV or TSV file the type that each batch looks like, and not text.
-
-        Raises:
-            UserError: as `rows`; or the table is in another format.
-        """
-        self.rows_or_errors(columns)
-        if self.read_batches is None:
+    def arrow(self) -> Any:
+        """All of it as a table of pyarrow's; of a CSV or TSV file all columns are text, and an empty cell is null."""
+        if self.read_arrow is None:
             raise UserError(f"{self.name}: expected a .csv, .tsv or .parquet file")
-        return _decoded(self, self.read_batches(columns, guessed))
+        return self.read_arrow()
 
     def place(self, row: int) -> str:
         """What messages call a row; they count from 1, without the header."""

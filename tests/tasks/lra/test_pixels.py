@@ -10,7 +10,7 @@ from arena import Lra, experiment
 from sklearn.metrics import jaccard_score
 
 from nystromformer.tasks.lra.examples import PathExamples
-from nystromformer.tasks.lra.pathfinder import draw, draw_path_pixels, find_style, pixels_of_path
+from nystromformer.tasks.lra.pathfinder import PATH_PIXELS, draw, draw_pathfinder, find_style, pixels_of_path
 from nystromformer.tasks.lra.store import Stored, open_stored
 
 STYLE = find_style(32, contour=5)
@@ -21,7 +21,7 @@ ROWS = ("model.mixed_precision=false", "model.num_layers=1", "model.attn_type.nu
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Stored]:
     folder = tmp_path_factory.mktemp("pixels")
-    return folder, draw_path_pixels(folder, STYLE, SIZES, 0, 1)
+    return folder, draw_pathfinder(folder, STYLE, SIZES, 0, 1, PATH_PIXELS)
 
 
 def test_labelled_pixels_are_those_near_the_marked_path() -> None:

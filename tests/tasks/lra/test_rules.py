@@ -10,7 +10,6 @@ from arena import Lra
 from nystromformer.tasks.lra import rules
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.listops import OPERATORS, apply, parse
-from nystromformer.tasks.lra.pathfinder import draw, find_style, paint
 from nystromformer.tasks.lra.rules import Table, build_rules
 from nystromformer.tasks.lra.store import Example, StoredSplit, TaskData, write_split
 
@@ -61,15 +60,6 @@ def test_the_rules_of_listops_know_what_their_names_say(tmp_path: Path) -> None:
     found = scores("listops", splits)
     assert found["operator and direct digits"] == found["operator, direct digits and next operators"] > 0.98
     assert 0.1 < found["outermost operator"] < 1
-
-
-def test_the_marks_of_a_path_are_found(tmp_path: Path) -> None:
-    style = find_style(32)
-    drawings = [draw(random.Random(number), style) for number in range(12)]
-    examples: list[Example] = [([paint(drawing, style).tobytes()], drawing.label) for drawing in drawings]
-    distances_n1 = rules._distances_of_marks(stored(tmp_path, "train", examples, 2))
-    true_n = [np.linalg.norm(np.subtract(*drawing.mark_places)) for drawing in drawings]
-    assert np.median(abs(distances_n1[:, 0] - true_n)) < 1
 
 
 def test_baselines_without_training(lra: Lra) -> None:

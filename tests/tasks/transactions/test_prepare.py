@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from clients import PREPARE, draw, flags_of, prepare_drawn, run
+from clients import PREPARE, flags_of, prepare_drawn, run
 
-from nystromformer.tabular import delimited
 from nystromformer.tasks.transactions.store import SPLITS, UNKNOWN, Stored, open_stored
 
 REAL = os.environ.get("NYSTROM_DATA")
@@ -59,7 +58,7 @@ def test_every_layout_gives_the_same_events(drawn: Path, stored: Stored, tmp_pat
     assert arrays(open_stored(tmp_path / "c")) == expected, "in any order"
     lists = events.groupby("client", sort=False).agg(list).reset_index().merge(clients, on="client")
     lists.to_parquet(tmp_path / "nested.parquet")
-    named = ["--client", "client", "--time", "time", "--target", "default", "--truth", "truth", "--date", "date"]
+    named = ["--client", "client", "--time", "time", "--target", "default", "--date", "date"]
     assert run(PREPARE, "nested", "--events", tmp_path / "nested.parquet", *named, "--out", tmp_path / "b") == 0
     assert arrays(open_stored(tmp_path / "b")) == expected
 
@@ -232,11 +231,8 @@ def test_bad_flags(flags: str, expected: str, drawn: Path, tmp_path: Path, capsy
     assert expected in " ".join(capsys.readouterr().err.split())
 
 
-def test_dates_of_a_csv_file_need_not_look_like_the_first(
-    drawn: Path, stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dates_of_a_csv_file_need_not_look_like_the_first(drawn: Path, stored: Stored, tmp_path: Path) -> None:
     """Whole days may be followed by times, and by fractions of seconds."""
-    monkeypatch.setattr(delimited, "_ROWS", 32)
     events, clients = events_of(drawn), pd.read_csv(drawn / "clients.csv")
     first, second = (events["client"].isin(clients["client"][number : number + 1]) for number in (0, 1))
     form = np.select([first, second], ["%Y-%m-%d", "%Y-%m-%d %H:%M"], "%Y-%m-%d %H:%M:%S.%f")
@@ -244,23 +240,21 @@ def test_dates_of_a_csv_file_need_not_look_like_the_first(
     clients.to_csv(tmp_path / "clients.csv", index=False)
     events.to_csv(tmp_path / "events.csv", index=False)
     flags = ("long", "--events", tmp_path / "events.csv", "--clients", tmp_path / "clients.csv", *flags_of(drawn)[5:])
-    assert run(PREPARE, *flags, "--numerical", "instalments,points,fee,rate", "--out", tmp_path / "data") == 0
+    assert run(PREPARE, *flags, "--numerical", "instalments,points", "--out", tmp_path / "data") == 0
     kept = ~(first | second).to_numpy()
     assert np.array_equal(open_stored(tmp_path / "data").numbers[kept], stored.numbers[kept], equal_nan=True)
 
 
 def test_times_that_are_numbers(drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Dates of clients are of the same unit, and new clients get it from the folder."""
+    """Dates of clients are numbers, too."""
     events, clients = events_of(drawn), pd.read_csv(drawn / "clients.csv")
     events["time"] = (events["time"] - pd.Timestamp("2022-01-01")) / pd.Timedelta(days=1)
-    clients["date"] = events.groupby("client")["time"].max()[clients["client"]].to_numpy() + 1
+    clients["date"] = events.groupby("client")["time"].max()[clients["client"]].to_numpy()
     table = written(tmp_path / "t", events, clients)
-    prepare_drawn(table, tmp_path / "data", "--time_unit", "days")
+    prepare_drawn(table, tmp_path / "data")
     stored = open_stored(tmp_path / "data")
-    found = stored.numbers[1, -1]
-    assert found == pytest.approx((events["time"].iloc[1] - events["time"].iloc[0]) * 86_400, rel=1e-5)
-    assert run(PREPARE, "new", "--events", table / "events", "--like", stored.folder, "--out", tmp_path / "new") == 0
-    assert np.array_equal(open_stored(tmp_path / "new").numbers, stored.numbers, equal_nan=True)
+    assert stored.numbers[1, -1] == pytest.approx(events["time"].iloc[1] - events["time"].iloc[0], rel=1e-5)
+    assert stored.manifest.notes == []
     prepare_drawn(drawn, tmp_path / "dates")
     like = ("--like", tmp_path / "dates", "--out", tmp_path / "others")
     assert run(PREPARE, "new", "--events", table / "events", *like) == 2
@@ -274,16 +268,6 @@ def test_clients_may_be_divided_by_a_column(drawn: Path, tmp_path: Path) -> None
     stored = open_stored(tmp_path / "data")
     for number, split in enumerate(SPLITS):
         assert stored.clients_of(split).tolist() == list(range(number, 120, 3))
-
-
-def test_clients_are_drawn_alike_by_a_seed_and_default_as_often_as_is_true(tmp_path: Path) -> None:
-    one, again, other = (draw(tmp_path / str(number), 600, seed) for number, seed in enumerate((0, 0, 1)))
-    assert (one / "clients.csv").read_bytes() == (again / "clients.csv").read_bytes()
-    assert (one / "clients.csv").read_bytes() != (other / "clients.csv").read_bytes()
-    pd.testing.assert_frame_equal(events_of(one), events_of(again))
-    clients = pd.read_csv(one / "clients.csv")
-    error = np.sqrt((clients["truth"] * (1 - clients["truth"])).sum()) / len(clients)
-    assert abs(clients["default"].mean() - clients["truth"].mean()) < 4 * error
 
 
 TABFORMER = (

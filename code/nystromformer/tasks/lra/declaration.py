@@ -4,34 +4,18 @@ tracks that it is trained on, which stand apart in every table."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from nystromformer.tasks.declaration import Data, Task
 
-
-@dataclass(frozen=True)
-class Track:
-    """A way to train."""
-
-    name: str
-    overrides: Mapping[str, str] = field(default_factory=dict)
-    """What it writes over a config.json."""
-    hidden: float = 0.0
-    """Share of a batch's examples of which masked tokens are guessed in place of the class."""
-    moves_pictures: bool = False
-
-
-TRACKS = {
-    track.name: track
-    for track in (
-        Track("paper"),
-        Track("modern", {"model.positions": "rotary", "model.position_offset": "2"}, hidden=0.5, moves_pictures=True),
-    )
-}
+TrackName = Literal["paper", "modern"]
 """paper: the authors' recipe. modern: rotary positions, an auxiliary loss of masked tokens, pictures moved (after
 Miralles-González et al. 2025, arXiv 2501.14850).
 """
+MODERN = {"model.positions": "rotary", "model.position_offset": "2"}
+"""What the track modern writes over a config.json."""
+HIDDEN = 0.5
+"""Share of a batch's examples of which it has masked tokens guessed in place of the class."""
 MASK_RATES = {"listops": 0.1, "text": 0.15, "retrieval": 0.15, "image": 0.5, "pathfinder": 0.5}
 """Share of a hidden example's tokens that are to be guessed."""
 
@@ -39,7 +23,6 @@ PATH = "pathfinder_path"
 """Pathfinder with a label of each pixel, no task of the Long Range Arena."""
 TaskName = Literal["listops", "text", "retrieval", "image", "pathfinder", "pathfinder_path"]
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
-TrackName = Literal["paper", "modern"]
 
 
 def _name(choices: Mapping[str, Any]) -> str:

@@ -289,33 +289,31 @@ PATHFINDER = TaskData("pathfinder", 2, {"train": 160_000, "validation": 20_000, 
 PATH_PIXELS = replace(PATHFINDER, task=PATH, sequences=2)
 
 
-def draw_pathfinder(folder: Path, style: Style, sizes: Mapping[str, int], seed: int, workers: int) -> Stored:
-    """Draw Pathfinder into a folder, so many examples of each split."""
+def draw_pathfinder(
+    folder: Path, style: Style, sizes: Mapping[str, int], seed: int, workers: int, data: TaskData = PATHFINDER
+) -> Stored:
+    """Draw pictures into a folder, so many examples of each split: of PATHFINDER or of PATH_PIXELS."""
     usual = find_style(style.size)
     warning = "drawn here with the Long Range Arena's parameters: its own pictures are others"
     if style != usual:
         shown = f"paths of {style.contour} dashes " + ("and" if style.distractors else "without") + " distractors"
         official = f"the Long Range Arena's have {usual.contour} and distractors"
         warning = f"not the Long Range Arena's Pathfinder: {shown}; {official}"
-    warnings = [warning, *compare_sizes(sizes, PATHFINDER.official)]
+    warnings = [warning, *compare_sizes(sizes, data.official)]
+    if data.task == PATH:
+        warnings = ["not a task of the Long Range Arena"]
     settings = {"seed": seed, **asdict(style)}
-    return prepare_drawn(folder, PATHFINDER, partial(draw_example, style, seed), settings, sizes, workers, warnings)
+    return prepare_drawn(
+        folder, data, partial(draw_example, data.task, style, seed), settings, sizes, workers, warnings
+    )
 
 
-def draw_example(style: Style, seed: int, split: str, number: int, attempt: int) -> tuple[bytes, int]:
-    """Pixels and label of a picture of a split."""
-    drawing = draw(random.Random(f"pathfinder {seed} {split} {number} {attempt}"), style)
-    return paint(drawing, style).tobytes(), drawing.label
-
-
-def draw_path_pixels(folder: Path, style: Style, sizes: Mapping[str, int], seed: int, workers: int) -> Stored:
-    """The same with a label of each pixel."""
-    drawing, settings = partial(draw_path_example, style, seed), {"seed": seed, **asdict(style)}
-    return prepare_drawn(folder, PATH_PIXELS, drawing, settings, sizes, workers, ["not a task of the Long Range Arena"])
-
-
-def draw_path_example(style: Style, seed: int, split: str, number: int, attempt: int) -> tuple[bytes, int]:
-    """Pixels, and which of them are on the marked path; the label is 1: one path has both marks."""
-    drawing = draw(random.Random(f"{PATH} {seed} {split} {number} {attempt}"), style)
+def draw_example(task: str, style: Style, seed: int, split: str, number: int, attempt: int) -> tuple[bytes, int]:
+    """Pixels and label of a picture of a split; of PATH_PIXELS also which pixels are on the marked path, and the label
+    is 1: one path has both marks.
+    """
+    drawing = draw(random.Random(f"{task} {seed} {split} {number} {attempt}"), style)
+    if task != PATH:
+        return paint(drawing, style).tobytes(), drawing.label
     drawing = replace(drawing, marked=(drawing.marked[0], drawing.marked[0]))
     return paint(drawing, style).tobytes() + pixels_of_path(drawing, style).tobytes(), drawing.label

@@ -15,19 +15,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import oaconvolve
 from scipy.sparse import hstack
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import normalize
-from sklearn.tree import DecisionTreeClassifier
 
 from nystromformer.data.counter import permute
 from nystromformer.tasks.finetuning.examples import Ints
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.listops import END_OF_LIST, FIRST_OPERATOR, apply
-from nystromformer.tasks.lra.pathfinder import STYLES
 
 _MOST_BYTES = 100_000_000
 """Of training texts that n-grams are counted in; of longer data some examples are drawn."""
@@ -74,28 +71,15 @@ class Rule:
 def build_rules(task: str) -> list[Rule]:
     """The rules of a task, simplest first."""
     if task == "listops":
-        return [
-            Rule("outermost operator", _keys(1), [Table()]),
-            Rule("operator and direct digits", _keys(2), [Table()]),
-            Rule("operator, direct digits and next operators", _keys(3), [Table()]),
-        ]
+        names = ("outermost operator", "operator and direct digits", "operator, direct digits and next operators")
+        return [Rule(name, _keys(count), [Table()]) for count, name in enumerate(names, start=1)]
     if task in ("text", "retrieval"):
-        return [
-            Rule("bag of bytes", _grams(1, 1), _regressions(1, 10, 100, 1000), _MOST_BYTES),
-            Rule("byte n-grams", _grams(2, 5), _regressions(1, 10, 100), _MOST_BYTES),
-        ]
+        return [Rule("byte n-grams", _count_grams, _regressions(1, 10, 100), _MOST_BYTES)]
     if task == "image":
         neighbours = [KNeighborsClassifier(count) for count in (1, 3, 5, 10, 20, 50)]
-        return [
-            Rule("nearest mean", _pixels, [NearestCentroid()]),
-            Rule("linear on pixels", _pixels, _regressions(0.001, 0.01, 0.1, 1)),
-            Rule("nearest neighbours", _pixels, neighbours),
-        ]
-    trees = [DecisionTreeClassifier(max_leaf_nodes=leaves, random_state=0) for leaves in (2, 4, 8, 16)]
-    return [
-        Rule("linear on pixels", _pixels, _regressions(0.0001, 0.001, 0.01)),
-        Rule("distance of the marks", _distances_of_marks, trees),
-    ]
+        linear = Rule("linear on pixels", _pixels, _regressions(0.001, 0.01, 0.1, 1))
+        return [linear, Rule("nearest neighbours", _pixels, neighbours)]
+    return [Rule("linear on pixels", _pixels, _regressions(0.0001, 0.001, 0.01))]
 
 
 def _regressions(*strengths: float) -> list[Any]:
@@ -151,30 +135,21 @@ def _keys(count: int) -> Features:
     return lambda split: [_read_outermost(tokens.tolist())[:count] for tokens in split.sequences()]
 
 
-def _grams(shortest: int, longest: int) -> Features:
-    """Weights of byte n-grams: 1 + the logarithm of their counts, by hashes, of length 1."""
+def _count_grams(split: StoredExamples) -> Any:
+    """Weights of 2 to 5 consecutive bytes: 1 + the logarithm of their counts, by hashes, of length 1."""
     hashing = HashingVectorizer(
-        analyzer="char",
-        ngram_range=(shortest, longest),
-        lowercase=False,
-        norm=None,
-        alternate_sign=False,
-        n_features=1 << 20,
+        analyzer="char", ngram_range=(2, 5), lowercase=False, norm=None, alternate_sign=False, n_features=1 << 20
     )
-
-    def features(split: StoredExamples) -> Any:
-        sides = []
-        for sequence in range(split.num_sequences):
-            # A character each byte.
-            x_nF = hashing.transform([tokens.tobytes().decode("latin-1") for tokens in split.sequences(sequence)])
-            x_nF.data = 1 + np.log(x_nF.data)
-            sides.append(normalize(x_nF, copy=False))
-        if len(sides) == 1:
-            return sides[0]
-        first, second = sides
-        return hstack([first, second, abs(first - second)], format="csr")
-
-    return features
+    sides = []
+    for sequence in range(split.num_sequences):
+        # A character each byte.
+        x_nF = hashing.transform([tokens.tobytes().decode("latin-1") for tokens in split.sequences(sequence)])
+        x_nF.data = 1 + np.log(x_nF.data)
+        sides.append(normalize(x_nF, copy=False))
+    if len(sides) == 1:
+        return sides[0]
+    first, second = sides
+    return hstack([first, second, abs(first - second)], format="csr")
 
 
 def _pixels(split: StoredExamples) -> NDArray[np.float32]:
@@ -183,22 +158,3 @@ def _pixels(split: StoredExamples) -> NDArray[np.float32]:
     for row_P, tokens in zip(rows_nP, split.sequences(), strict=True):
         row_P[: len(tokens)] = tokens
     return rows_nP[:, : int(split.lengths.max())] / np.float32(255)
-
-
-def _distances_of_marks(split: StoredExamples) -> NDArray[np.float64]:
-    """(n, 1): pixels between the two discs that a path's ends are marked with: the two brightest ones."""
-    x_nP = _pixels(split)
-    size = math.isqrt(x_nP.shape[1])
-    pictures_nHW = x_nP[:, : size * size].reshape(-1, size, size)
-    radius = STYLES[size].mark_radius if size in STYLES else 1.5
-    steps = np.arange(-math.ceil(radius), math.ceil(radius) + 1)
-    disc = (np.hypot(steps, steps[:, None]) <= radius).astype(np.float32)
-    bright_nHW = oaconvolve(pictures_nHW, disc[None], mode="same", axes=(1, 2))
-    y_H1, x_1W = np.arange(size)[:, None], np.arange(size)
-    distances = np.zeros((len(bright_nHW), 1))
-    for number, bright_HW in enumerate(bright_nHW):
-        first = np.unravel_index(bright_HW.argmax(), bright_HW.shape)
-        elsewhere = np.hypot(y_H1 - first[0], x_1W - first[1]) > 2 * radius
-        second = np.unravel_index(np.where(elsewhere, bright_HW, -1).argmax(), bright_HW.shape)
-        distances[number] = math.dist(first, second)
-    return distances

@@ -26,7 +26,7 @@ from nystromformer.tasks.finetuning.objective import choose_threshold, measure
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.predictions import write_rows
 from nystromformer.tasks.finetuning.target import Classes, Target, TokenLabels
-from nystromformer.tasks.lra.declaration import MASK_RATES, PATH, TASK, TRACKS, Track
+from nystromformer.tasks.lra.declaration import HIDDEN, MASK_RATES, PATH, TASK, TrackName
 from nystromformer.tasks.lra.examples import PathExamples, StoredExamples, mask_tokens, move_pictures
 from nystromformer.tasks.lra.store import open_stored
 from nystromformer.wording import number_of
@@ -89,24 +89,24 @@ class Arena(Definition):
     task: str
     folder: Path
     most_validated: int
-    track: Track = TRACKS["paper"]
+    track: TrackName = "paper"
     main_metric = "accuracy"
     examples: ClassVar[type[StoredExamples]] = StoredExamples
 
     def __post_init__(self) -> None:
         self.kind = "lra"
-        self.choices: Mapping[str, Any] = {"task": self.task, "track": self.track.name}
+        self.choices: Mapping[str, Any] = {"task": self.task, "track": self.track}
         self.name = f"lra/{TASK.name(self.choices)}"
         self.stored = open_stored(self.folder, self.task)
         data = self.stored.manifest.data
         self.kinds: int | None = data.kinds + _NO_TOKENS
         self.mask_token = data.kinds + 1
-        self.target: Target = SequenceClasses(data.classes, data.sequences, self.track.hidden > 0)
+        self.target: Target = SequenceClasses(data.classes, data.sequences, self.track == "modern")
 
     def load(self, loading: Loading) -> Splits:
         facts = self.stored.manifest.splits
         pixels = int(self.stored.split("train").lengths.max())
-        has_whole_pictures = self.task == PATH or (self.track.moves_pictures and self.task in PICTURES)
+        has_whole_pictures = self.task == PATH or (self.track == "modern" and self.task in PICTURES)
         if has_whole_pictures and loading.length < pixels:
             raise UserError(
                 f"{self.folder}: has pictures of {pixels:,} pixels, which are needed whole: expected rows of at least "
@@ -126,11 +126,11 @@ class Arena(Definition):
         return Splits(train, {"": validation}, warnings, notes)
 
     def noise(self, batch: dict[str, Tensor], numbers: Ints, seed: int, step: int) -> dict[str, Tensor]:
-        if self.track.moves_pictures and self.task in PICTURES:
+        if self.track == "paper":
+            return batch
+        if self.task in PICTURES:
             batch = move_pictures(batch, numbers, self.task, seed, step)
-        if share := self.track.hidden:
-            batch = mask_tokens(batch, numbers, MASK_RATES[self.task], share, self.mask_token, seed, step)
-        return batch
+        return mask_tokens(batch, numbers, MASK_RATES[self.task], HIDDEN, self.mask_token, seed, step)
 
     def rules(self, splits: Splits, compared: Mapping[str, Examples]) -> dict[str, dict[str, Spread]]:
         # Imported here: scikit-learn is an extra.
@@ -225,6 +225,6 @@ class PathArena(Arena):
         return {"iou": [f"{measure(_IOU, one, labels, 0.0)['iou']:.6f}" for one, labels in both]}
 
 
-def open_arena(task: str, folder: Path, most_validated: int, track: Track = TRACKS["paper"]) -> Arena:
+def open_arena(task: str, folder: Path, most_validated: int, track: TrackName = "paper") -> Arena:
     """A task by its name; arguments as of Arena."""
     return (PathArena if task == PATH else Arena)(task, folder, most_validated, track)

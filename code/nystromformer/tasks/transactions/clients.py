@@ -28,13 +28,11 @@ class Client:
     """A client with a label.
 
     date: when the label was asked for, in seconds: later events are left out.
-    truth: the true chance of a 1, where it is known.
     """
 
     label: int
     date: float = math.inf
     split: str | None = None
-    truth: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -59,14 +57,14 @@ class Division:
     ] = 0
 
 
-def read_clients(path: Path, columns: Sequence[str | None], unit: float | None = None) -> dict[str, Client]:
+def read_clients(path: Path, columns: Sequence[str | None], has_dates: bool) -> dict[str, Client]:
     """Read a table with a row for each client; those without a label are left out.
 
     Args:
-        columns: of the client and its label, and of its date, split and truth where there are such.
-        unit: of dates that are numbers, as the events' times are, in seconds; None: they are dates.
+        columns: of the client and its label, and of its date and split where there are such.
+        has_dates: whether the events' times, and so the dates, are no numbers.
     """
-    client, target, date, split, truth = columns
+    client, target, date, split = columns
     assert client is not None
     assert target is not None
     table = open_table(path)
@@ -87,14 +85,10 @@ def read_clients(path: Path, columns: Sequence[str | None], unit: float | None =
             raise UserError(f"{place}: {target}: expected 0, 1 or nothing, found {label:.40}")
         if split is not None and row[split] not in SPLITS:
             raise UserError(f"{place}: {split}: expected one of {', '.join(SPLITS)}, found {row[split]!r:.40}")
-        chance = math.nan if truth is None else _number(row[truth], f"{place}: {truth}")
-        if not (truth is None or 0 <= chance <= 1):
-            raise UserError(f"{place}: {truth}: expected a number from 0 to 1, found {row[str(truth)]!r:.40}")
         found[name] = Client(
             int(label in ("1", "true")),
-            math.inf if date is None else _seconds(row[date], f"{place}: {date}", unit),
+            math.inf if date is None else (_seconds if has_dates else _number)(row[date], f"{place}: {date}"),
             None if split is None else str(row[split]),
-            chance,
         )
     return found
 
@@ -106,12 +100,10 @@ def _number(cell: Any, place: str) -> float:
         raise UserError(f"{place}: expected a number, found {cell!r:.40}") from None
 
 
-def _seconds(cell: Any, place: str, unit: float | None) -> float:
+def _seconds(cell: Any, place: str) -> float:
     """The end of what a cell names: of a day without a time, or at midnight as Parquet and Excel files have days, its
     last second.
     """
-    if unit is not None:
-        return _number(cell, place) * unit
     try:
         value = cell if isinstance(cell, datetime) else datetime.fromisoformat(str(cell))
     except ValueError:

@@ -6,8 +6,8 @@ Shapes: n events, c clients, C categorical and F numerical columns.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from nystromformer.files.checked_json import write_checked
 from nystromformer.files.parts import PARTS, open_parts
 from nystromformer.files.writing import NewFile
 from nystromformer.tasks.transactions.clients import Client, Division, divide
-from nystromformer.tasks.transactions.metrics import gini
 from nystromformer.tasks.transactions.store import (
     DAY,
     DTYPES,
@@ -51,62 +50,55 @@ _HOURS = [str(hour) for hour in range(24)]
 _WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is prepared from, and how.
-
-    clients: by their names; of tables whose marks make labels none.
-    columns: of the table of clients.
-    like: of a folder whose columns, vocabularies and scales these clients get, who are to be predicted and all of the
-        test split.
-    """
-
-    table: EventTable
-    division: Division
-    clients: Mapping[str, Client]
-    columns: Sequence[str | None] = ()
-    like: Manifest | None = None
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """All that decides what is written, beside the tables."""
-        roles = self.table.roles
-        return {
-            "client": roles.client,
-            "time": roles.time,
-            "unit": self.table.unit,
-            "has_dates": self.table.has_dates,
-            "categorical": list(roles.categorical),
-            "numerical": [list(each) for each in roles.numerical.items()],
-            "of_clients": list(self.columns),
-            **asdict(self.division),
-        }
-
-
-def prepare(folder: Path, command: str, origin: Mapping[str, Any], plan: Plan) -> Stored:
+def prepare(
+    folder: Path,
+    command: str,
+    origin: Mapping[str, Any],
+    table: EventTable,
+    division: Division,
+    clients: Mapping[str, Client] | None = None,
+    like: Manifest | None = None,
+) -> Stored:
     """Write a folder.
 
     Args:
         command: as users call it.
-        origin: which tables are read.
+        origin: what decides what is read, beside the table's columns.
+        clients: by their names; of tables whose marks make labels None.
+        like: of a folder whose columns, vocabularies and scales these clients get, who are to be predicted and all of
+            the test split.
     """
-    settings = {**origin, **plan.settings}
+    settings = {
+        **origin,
+        "client": table.client,
+        "time": table.time,
+        "has_dates": table.has_dates,
+        "categorical": list(table.categorical),
+        "numerical": [list(each) for each in table.numerical.items()],
+        **asdict(division),
+    }
     results = [*(file_of(folder, kind) for kind in DTYPES), folder / MANIFEST_FILE]
     with open_parts(folder / PARTS, command, settings, results) as parts:
         if not results[-1].exists():
-            write_checked(results[-1], asdict(_write(folder, settings, plan)))
+            write_checked(results[-1], asdict(_write(folder, settings, table, division, clients or {}, like)))
         parts.remove()
     return open_stored(folder)
 
 
-def _write(folder: Path, settings: dict[str, Any], plan: Plan) -> Manifest:
-    table, source = plan.table, plan.table.source.name
-    events = table.read()
-    names, clients = events.values[table.roles.client], dict(plan.clients)
+def _write(
+    folder: Path,
+    settings: dict[str, Any],
+    table: EventTable,
+    division: Division,
+    clients: Mapping[str, Client],
+    like: Manifest | None,
+) -> Manifest:
+    source, events = table.source.name, table.read()
+    names = events.values[table.client]
     if events.marks_n is not None:
         marked = set(events.client_n[events.marks_n].tolist())
         clients = {name: Client(int(number in marked)) for number, name in enumerate(names)}
-    elif plan.like is not None:
+    elif like is not None:
         clients = dict.fromkeys(names, Client(NO_LABEL))
     has_label = np.array([name in clients for name in names], dtype=bool)
     limits = np.array([clients[name].date if name in clients else math.inf for name in names])
@@ -118,7 +110,7 @@ def _write(folder: Path, settings: dict[str, Any], plan: Plan) -> Manifest:
         raise UserError(f"{source}: expected events of clients with a label, found none")
     lengths = np.bincount(events.client_n[order], minlength=len(names))
     names, lengths = [name for name, length in zip(names, lengths, strict=True) if length], lengths[lengths > 0]
-    without_events = events.empty if plan.like is not None else len(clients.keys() - set(names))
+    without_events = events.empty if like is not None else len(clients.keys() - set(names))
     left_out = {
         "without a label": (int((~has_label).sum()), "client"),
         "after its client's date": (int(is_late.sum()), "event"),
@@ -128,11 +120,11 @@ def _write(folder: Path, settings: dict[str, Any], plan: Plan) -> Manifest:
 
     ends, times_n = np.cumsum(lengths), events.times_n[order]
     labels = np.array([clients[name].label for name in names], dtype=np.uint8)
-    if plan.like is None:
-        splits = divide(source, [clients[name] for name in names], times_n[ends - 1], plan.division)
+    if like is None:
+        splits = divide(source, [clients[name] for name in names], times_n[ends - 1], division)
     else:
         splits = np.full(len(names), SPLITS.index("test"), dtype=np.uint8)
-    values = {name: events.values[name] for name in table.roles.categorical}
+    values = {name: events.values[name] for name in table.categorical}
     codes_nC, numbers_nF = events.codes_nC[order], events.numbers_nF[order]
     if table.has_dates:
         values |= {HOUR: _HOURS, WEEKDAY: _WEEKDAYS}
@@ -143,8 +135,6 @@ def _write(folder: Path, settings: dict[str, Any], plan: Plan) -> Manifest:
     gaps_n[ends - lengths] = np.nan
     numbers_nF = np.concatenate([numbers_nF, gaps_n.astype(np.float32)[:, None]], 1)
 
-    truth = np.array([clients[name].truth for name in names])
-    contents: dict[str, bytes] = {"clients": "".join(f"{name}\n" for name in names).encode()}
     arrays: dict[str, NDArray[Any]] = {
         "categories": codes_nC,
         "numbers": numbers_nF,
@@ -152,28 +142,24 @@ def _write(folder: Path, settings: dict[str, Any], plan: Plan) -> Manifest:
         "labels": labels,
         "splits": splits,
     }
-    arrays |= {} if np.isnan(truth).all() else {"truth": truth}
-    contents |= {kind: each.astype(DTYPES[kind]).tobytes() for kind, each in arrays.items()}
+    contents = {kind: each.astype(DTYPES[kind]).tobytes() for kind, each in arrays.items()}
+    contents["clients"] = "".join(f"{name}\n" for name in names).encode()
     stamps = {}
     for kind, content in contents.items():
         with NewFile(file_of(folder, kind)) as file:
             file.write(content)
         stamps[kind] = file.stamp
-    ceiling = {}
-    if plan.like is None:
+    if like is None:
         trained_n = np.repeat(splits == SPLITS.index("train"), lengths)
         categories = _fit_categories(codes_nC[trained_n], values)
-        numbers = _fit_numbers(numbers_nF[trained_n], {**table.roles.numerical, GAP: "log"})
-        if "truth" in arrays:
-            chosen = {split: splits == number for number, split in enumerate(SPLITS)}
-            ceiling = {split: gini(truth[own], labels[own].astype(np.int64)) for split, own in chosen.items()}
+        numbers = _fit_numbers(numbers_nF[trained_n], {**table.numerical, GAP: "log"})
     else:
-        numbers = plan.like.numbers
+        numbers = like.numbers
         categories = [
             replace(each, values=found, ids=[*each.ids, *[UNKNOWN] * (len(found) - len(each.values))])
-            for each, found in zip(plan.like.categories, values.values(), strict=True)
+            for each, found in zip(like.categories, values.values(), strict=True)
         ]
-    return Manifest(source, settings, categories, numbers, stamps, ceiling, notes)
+    return Manifest(source, settings, categories, numbers, stamps, notes)
 
 
 def _fit_categories(codes_nC: NDArray[np.int32], values: Mapping[str, list[str]]) -> list[Category]:
@@ -214,8 +200,6 @@ def describe(stored: Stored) -> str:
         line += f"{lengths.mean():,.0f} on average"
         if positives := int((stored.labels[clients] == 1).sum()):
             line += f"; {100 * positives / len(clients):.1f} % have label 1"
-        if split in manifest.ceiling:
-            line += f"; Gini of the truth {100 * manifest.ceiling[split]:.1f} %"
         lines.append(line)
     codes = np.asarray(stored.categories[:_COUNTED])
     for column, each in enumerate(manifest.categories):

@@ -3,8 +3,7 @@
 Every client's events stand together, the oldest first. Files: `categories.bin`, int32 (events, C), the number of each
 value in the manifest's list, -1 where it is missing; `numbers.bin`, float32 (events, F), NaN where one is missing;
 `ends.bin`, int64, where each client's events end; `labels.bin`, a byte each client, 255 of clients to predict;
-`splits.bin`, its split's number; `clients.txt`, their names, a line each; `truth.bin`, float64, the chance of a 1
-where it is known.
+`splits.bin`, its split's number; `clients.txt`, their names, a line each.
 """
 
 from __future__ import annotations
@@ -29,15 +28,7 @@ NO_LABEL = 255
 MISSING, UNKNOWN, FIRST = 0, 1, 2
 """Ids of a category: of a missing value, of those that are not among the training clients' most frequent ones, and the
 first of these."""
-DTYPES = {
-    "categories": "<i4",
-    "numbers": "<f4",
-    "ends": "<i8",
-    "labels": "u1",
-    "splits": "u1",
-    "clients": "",
-    "truth": "<f8",
-}
+DTYPES = {"categories": "<i4", "numbers": "<f4", "ends": "<i8", "labels": "u1", "splits": "u1", "clients": ""}
 Form = Literal["scale", "log"]
 DAY = 86_400
 GAP, HOUR, WEEKDAY = MADE = ("time.gap", "time.hour", "time.weekday")
@@ -109,8 +100,6 @@ class Manifest:
     categories: list[Category]
     numbers: list[Number]
     files: dict[str, FileStamp]
-    ceiling: dict[str, float]
-    """Of each split the Gini of the true chances, where they are known."""
     notes: list[str] = field(default_factory=list)
     """What was understood and left out."""
     __pydantic_config__ = STRICT

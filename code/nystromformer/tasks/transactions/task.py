@@ -176,8 +176,7 @@ class Transactions(Definition):
         labels, chances_n = cast(ClientExamples, test["test"]).labels, _chances(scores["test"])
         figures = score(chances_n, labels)
         between = interval(partial(gini, chances_n, labels), len(labels))
-        more = {"interval": between, "ceiling": self.stored.manifest.ceiling.get("test")}
-        write_json(folder / "test.json", {"clients": len(labels), **figures, **more})
+        write_json(folder / "test.json", {"clients": len(labels), **figures, "interval": between})
         return figures
 
     def _examples(self, split: str, loading: Loading, most: int | None = None) -> ClientExamples:
