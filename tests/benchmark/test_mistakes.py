@@ -34,7 +34,7 @@ MISTAKES: list[tuple[tuple[str, ...], str, str]] = [
         "--attention linformer,projected_length=4096 --lengths 128",
         "--attention linformer,projected_length=4096 for",
     ),
-    (GPU, "--section all", "'all' is not one of 'check', 'speed', 'training'"),
+    (GPU, "--minutes 0", "'--minutes'"),
 ]
 
 

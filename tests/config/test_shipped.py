@@ -60,19 +60,6 @@ def test_the_papers_pairs_differ_in_the_attention_alone(name: str, other: str) -
     assert pair[0].model.attentions != pair[1].model.attentions
 
 
-@pytest.mark.parametrize(
-    ("name", "steps", "shape"),
-    [("nystrom-512", 500_000, (12, 768, 3072, 12, 64)), ("nystrom-small-conv", 100_000, (4, 512, 2048, 8, 64))],
-)
-def test_the_papers_numbers(name: str, steps: int, shape: tuple[int, ...]) -> None:
-    config = load_config(SHIPPED[name])
-    model, setting = config.model, config.pretraining_setting
-    widths = (model.num_layers, model.transformer_dim, model.transformer_hidden_dim, model.num_head, model.head_dim)
-    assert widths == shape
-    assert (setting.num_steps, setting.warmup_steps) == (steps, 10_000)
-    assert (setting.batch_size, setting.learning_rate, setting.objectives) == (256, 1e-4, ("mlm", "sop"))
-
-
 def test_4096_goes_on_from_512() -> None:
     long, short = (load_config(SHIPPED[f"nystrom-{length}"]) for length in (4096, 512))
     model, setting = long.model, long.pretraining_setting

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import a_run, begun
+from records import a_run
 from small import ROOT
 
 from nystromformer.errors import UserError
@@ -140,11 +140,3 @@ def test_too_short_a_run_has_no_speed(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "lra.json").read_text())["cells"][0]["examples_per_second"] is None
     with pytest.raises(UserError, match=r"expected a name that ends in \.md"):
         write_lra([folder], tmp_path / "lra.txt")
-
-
-def test_nothing_finished_says_what_to_run(tmp_path: Path) -> None:
-    folder = experiment(tmp_path / "e")
-    begun(folder / "model" / "lra" / "listops" / "scratch-x")
-    with pytest.raises(UserError, match=r"e: expected finished runs, found none; run one first, .*run_lra"):
-        write_lra([folder], tmp_path / "lra.md")
-    assert not list(tmp_path.glob("lra*"))

@@ -18,8 +18,7 @@ DryRun = Annotated[bool, typer.Option("--dry_run", help="Only print the equivale
 Follow = Annotated[
     bool, typer.Option("--follow", "-f", help="Show the log until the end; Ctrl-C does not stop the container.")
 ]
-Names = Annotated[list[str] | None, typer.Argument(help="Containers, their folders, or names of such folders.")]
-All = Annotated[bool, typer.Option("--all", help="All containers of this project that this applies to.")]
+Names = Annotated[list[str], typer.Argument(help="Containers, their folders, or names of such folders.")]
 
 SECONDS_TO_FAIL = 10.0
 """After a start, in which mistakes in config, flags and data show."""
@@ -74,33 +73,32 @@ def logs(
 
 
 def stop(
-    names: Names = None,
-    everything: All = False,
+    names: Names,
     timeout: Annotated[
         int, typer.Option("--timeout", min=0, help="Seconds until what has not ended is killed.")
     ] = STOP_SECONDS,
 ) -> None:
     """End runs after their step, with a checkpoint."""
-    _each(names, everything, engine.is_active, "stop", lambda container: container.stop(timeout=timeout))
+    _each(names, engine.is_active, "stop", lambda container: container.stop(timeout=timeout))
 
 
-def kill(names: Names = None, everything: All = False) -> None:
+def kill(names: Names) -> None:
     """End runs at once. What they did since their last checkpoint is lost."""
 
     def end(container: Any) -> None:
         container.kill()
         container.wait()
 
-    _each(names, everything, engine.is_active, "kill", end)
+    _each(names, engine.is_active, "kill", end)
 
 
-def resume(names: Names = None, everything: All = False) -> None:
+def resume(names: Names) -> None:
     """Start containers again that were stopped or killed, or failed. Runs go on from their last checkpoint."""
 
     def has_failed(container: Any) -> bool:
         return not engine.is_active(container) and engine.state(container) != "done"
 
-    _each(names, everything, has_failed, "resume", lambda container: container.start())
+    _each(names, has_failed, "resume", lambda container: container.start())
 
 
 def build(
@@ -158,15 +156,10 @@ def _say_start(container: Any, begin: int) -> None:
         typer.echo(f"{name}: done")
 
 
-def _each(
-    names: Sequence[str] | None, everything: bool, fits: Callable[[Any], bool], verb: str, act: Callable[[Any], None]
-) -> None:
+def _each(names: Sequence[str], fits: Callable[[Any], bool], verb: str, act: Callable[[Any], None]) -> None:
     """Do something to the containers that users name and to which it can be done, and say what they are then."""
-    if bool(names) == everything:
-        raise UserError(f"{verb}: expected containers, experiments, or --all")
-    containers = engine.find_containers(engine.connect())
-    chosen = {each.id: each for each in containers if everything and fits(each)}
-    for name in names or ():
+    containers, chosen = engine.find_containers(engine.connect()), dict[str, Any]()
+    for name in names:
         named = engine.select(containers, name)
         fitting = {each.id: each for each in named if fits(each)}
         if not fitting:

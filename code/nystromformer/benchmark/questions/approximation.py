@@ -31,14 +31,6 @@ from nystromformer.training.device import choose_device
 logger = logging.getLogger(__name__)
 
 SOFTMAX = "softmax"
-USUAL = (
-    *("bigbird,block_size=16/32/64,num_global_blocks=1", "local,block_size=16/32/128", "longformer,window=32/64/256"),
-    *("mra,num_blocks=2/4/8", "near_far,num_landmarks=16,num_selected=0/16/32/64", "performer,num_features=64/256"),
-    *("nystrom,num_landmarks=8/16/32/128/256", "nystrom,landmarks=strided,num_landmarks=16/64/256"),
-    *("sinkhorn,block_size=16/32/64/128", "sparse,stride=8/16/32"),
-    *EQUAL_KEYS,
-)
-"""What is tried where no attention is asked for; of those that are not here, the defaults."""
 
 
 class Inputs(NamedTuple):
@@ -130,8 +122,7 @@ def choose_candidates(attentions: Sequence[str], length: int) -> Candidates:
     """
     found: dict[str, AttentionConfig] = {SOFTMAX: attention_config(SOFTMAX)}
     missing: dict[str, str] = {}
-    covered = {text.partition(",")[0] for text in USUAL}
-    for text in dict.fromkeys(expand(attentions or sorted({*USUAL, *(set(ATTENTIONS) - covered)}))):
+    for text in dict.fromkeys(expand(attentions or sorted({*ATTENTIONS, *EQUAL_KEYS}))):
         config, _, name = parse_at(text, length)
         core = create_attention(config, num_heads=2, head_dim=8, max_length=64)
         reason = next((f"{key}: {why}" for key, why in config.impossible_at(length)), None)

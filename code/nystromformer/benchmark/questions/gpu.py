@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 import torch
@@ -39,8 +39,8 @@ FACTOR = 2.0
 FLOAT32_FLOOR = 1e-5
 """A relative error that is no mistake in float32 even where tensor operations are more exact: a third of what the tests
 allow."""
-SHARES = {"check": 0.4, "speed": 0.4, "training": 0.2}
-"""Of the time, by section. What a section leaves over goes to those behind it."""
+ENDS = {"check": 0.4, "speed": 0.8, "training": 1.0}
+"""Of each section, as a share of the time."""
 KERNELS, COMPILED = "nystrom, kernels", ", compiled"
 TO_COMPILE = ("nystrom", "near_far", "mra")
 _SEVERAL, _MEMORY = 12, 16 << 30
@@ -56,9 +56,8 @@ class LeftOut(Exception):
 
 @dataclass(frozen=True)
 class Gpu:
-    """Sections and their time."""
+    """How long and on what."""
 
-    section: Literal["check", "speed", "training"] | None = flag(None, "What to measure alone. Default: all three.")
     minutes: float = flag(8.0, "Total minutes; what does not fit is left out and listed.", 0.001)
     seed: int | None = flag(None, "Random seed of the inputs on which results are compared. Default: a new one.", 0)
     dry_run: bool = flag(False, "Try the command on a CPU, in tiny sizes: its figures mean nothing.")
@@ -117,7 +116,6 @@ def gpu(flags: Gpu, out: Out = OUT) -> None:
     elif not torch.cuda.is_available():
         raise UserError("no CUDA device was found; --dry_run goes through everything on the CPU, in tiny sizes")
     seed = secrets.randbits(31) if flags.seed is None else flags.seed
-    sections = [flags.section] if flags.section else list(SHARES)
     found, text = Findings.begin("gpu", replace(flags, seed=seed), out), ""
     works: dict[str, dict[str, Work]] = {
         "check": {
@@ -129,13 +127,12 @@ def gpu(flags: Gpu, out: Out = OUT) -> None:
             for length in sizes.training.lengths
         },
     }
-    shares = list(itertools.accumulate(SHARES[name] for name in sections))
     begin = time.monotonic()
-    for name, share in zip(sections, shares, strict=True):
+    for name, end in ENDS.items():
         at_once = 0 if flags.dry_run else 1
         if at_once and name == "check":
             at_once = max(1, min(_SEVERAL, (os.cpu_count() or 1) - 2, torch.cuda.mem_get_info()[1] // _MEMORY))
-        for title, outcome in run_works(works[name], at_once, begin + 60 * flags.minutes * share / shares[-1]):
+        for title, outcome in run_works(works[name], at_once, begin + 60 * flags.minutes * end):
             records = outcome.get("records", [])
             found.records += [{"section": name, **record} for record in records]
             wrong = [*(text for each in records for text in each.get("wrong", [])), outcome.get("failed")]
@@ -289,7 +286,7 @@ def measure_speed(sizes: Sizes, length: int) -> list[Record]:
 def blocks(found: Findings) -> list[str]:
     """Tables of each section."""
     parts = ["Measured on a GPU"]
-    sections = {name: [r for r in found.records if r["section"] == name] for name in SHARES}
+    sections = {name: [r for r in found.records if r["section"] == name] for name in ENDS}
     if rows := sections["check"]:
         frame = pd.json_normalize(rows).assign(cases=1)
         frame["wrong"] = frame.wrong.map(len).gt(0)
