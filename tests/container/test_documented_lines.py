@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from run_files import last_step, records
 from small import ROOT, write_dataset, write_experiment
 from wikihop_files import write_wikihop
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("no_containers_left")]
 
 LINES = re.findall(
     r"```sh\n(docker run .*?)```", (ROOT / "docs" / "containers.md").read_text(encoding="utf-8"), re.DOTALL
@@ -51,10 +50,8 @@ class Project:
 
 
 @pytest.fixture
-def project(engine: Engine, docker_command: str, tmp_path: Path) -> Iterator[Project]:
-    yield Project(tmp_path, engine, docker_command)
-    for container in engine.client.containers.list(all=True, ignore_removed=True):
-        container.remove(force=True)
+def project(engine: Engine, docker_command: str, tmp_path: Path) -> Project:
+    return Project(tmp_path, engine, docker_command)
 
 
 def test_pretraining_stops_with_a_checkpoint_at_the_very_step_and_goes_on(project: Project) -> None:

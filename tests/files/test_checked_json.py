@@ -89,7 +89,4 @@ def test_what_does_not_fit_is_named_in_one_line(data: object, message: str) -> N
     with pytest.raises(ValueError, match=f"^{message}") as error:
         checked(Outer, data)
     assert "\n" not in str(error.value)
-
-
-def test_what_fits_is_of_its_types() -> None:
     assert checked(Outer, {"name": "x", "inner": [{"value": 1}]}) == Outer("x", [Inner(1.0)])

@@ -6,7 +6,6 @@ import pytest
 from small import run_here
 
 from nystromformer.report import demo
-from nystromformer.tasks.pretraining.validation import Score, Validation
 
 
 def test_another_demos_folder_is_left_alone(
@@ -23,12 +22,3 @@ def test_a_part_that_fails_is_named(
     monkeypatch.setattr(demo, "PROJECT", tmp_path)
     assert run_here(monkeypatch, "code/run_demo.py", "--out", tmp_path / "demo") == 2
     assert "data-preprocessing/docstrings/preprocess.py failed with status 2" in capfd.readouterr().err
-
-
-def test_the_smallest_difference_is_told() -> None:
-    results = {
-        name: Validation(100, 100, 3800, {}, [Score("cp-0000", 10, {"mlm_accuracy": 0.2})]) for name in demo.KINDS
-    }
-    told = demo.say_power(results)
-    assert "Smallest difference between two rows that could have been shown" in told
-    assert "points (1 seed, 3,800 masked tokens)" in told

@@ -34,11 +34,7 @@ class Without:
 
 
 def with_flag_groups(command: Callable[..., R]) -> Callable[..., R]:
-    """The command with one keyword parameter for each field of each parameter that is a dataclass, in its place.
-
-    Raises:
-        ValueError: two parameters have one name.
-    """
+    """The command with one keyword parameter for each field of each parameter that is a dataclass, in its place."""
     groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
     """By parameter: what makes its value from those of its flags, and their names."""
     parameters: list[Parameter] = []

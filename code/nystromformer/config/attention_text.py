@@ -13,11 +13,7 @@ from .overrides import parse_json, parse_value
 
 
 def parse_attention(text: str) -> tuple[AttentionConfig, Mapping[str, Any]]:
-    """The attention, and what the text tells of its parameters.
-
-    Raises:
-        UserError: another form, an unknown attention, or parameters that it does not take.
-    """
+    """The attention, and what the text tells of its parameters."""
     value = parse_value(text, is_attention=True)
     parameters = value if isinstance(value, dict) else {"name": text}
     try:

@@ -159,11 +159,7 @@ def find_weights(folder: Path) -> dict[int, Path]:
 
 
 def choose_weights(folder: Path, wanted: str, several: bool = False) -> list[Path]:
-    """The files of "last", a number or, where several may be asked for, "all".
-
-    Raises:
-        UserError: nothing there, or another word; lists the numbers that exist.
-    """
+    """The files of "last", a number or, where several may be asked for, "all"."""
     weights = {str(epoch): path for epoch, path in find_weights(folder).items()}
     if not weights:
         raise UserError(f"{folder}: no checkpoint of a finished epoch (cp-NNNN.model) is there; pretrain first")

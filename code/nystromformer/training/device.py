@@ -24,11 +24,6 @@ class Device:
         """bf16, fp16 or float32: what `mixed_precision` amounts to on this device."""
         return _NAMES[self.autocast_dtype]
 
-    @property
-    def needs_loss_scale(self) -> bool:
-        """float16 gradients underflow without a scale; bfloat16 and float32 need none."""
-        return self.autocast_dtype == torch.float16
-
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)
 

@@ -183,7 +183,9 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self.optimizer = build_optimizer(unwrapped(self.trainable.model), self.settings)
-        self.scaler = torch.amp.GradScaler(self.device.device.type, enabled=self.device.needs_loss_scale)
+        # float16 gradients underflow without a scale; bfloat16 and float32 need none.
+        needs_scale = self.device.autocast_dtype == torch.float16
+        self.scaler = torch.amp.GradScaler(self.device.device.type, enabled=needs_scale)
         self.state = RunState()
         self.log: RunLog | SilentLog = SilentLog()
         self._owes_an_epochs_end = False
