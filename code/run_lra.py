@@ -11,7 +11,7 @@ from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
-from nystromformer.tasks.finetuning.flags import Flags, RecipeFlags, recipe_folder
+from nystromformer.tasks.finetuning.flags import Conv, Flags, open_recipe
 from nystromformer.tasks.lra.declaration import MODERN, PATH, TaskName, TrackName
 
 
@@ -47,27 +47,22 @@ def lra(
         int | None,
         typer.Option("--every", min=1, max=MOST, help="Steps between two validations. Default: config.json's."),
     ] = None,
+    conv: Conv = None,
     *,
-    recipe: RecipeFlags,
     shared: Annotated[Flags, Without("checkpoint", "epoch", "freeze", "predict")],
 ) -> None:
     """Train an encoder with any attention on a task of the Long Range Arena; the weights that are best on the
     validation data are tested once, on the whole test set."""
-    # Only now: it imports numpy.
-    from nystromformer.tasks.experiment.folder import open_experiment
-
     if task == PATH and track != "paper":
         raise UserError(f"--task {PATH}: expected --track paper with it")
-    folder = recipe_folder(shared.model, EXPERIMENTS / "lra" / task)
     keys = {each.partition("=")[0].strip() for each in shared.overrides or []}
     of_track = [f"{key}={value}" for key, value in MODERN.items() if track == "modern" and key not in keys]
-    overrides = [*of_track, *recipe.overrides(folder / "config.json", shared)]
-    experiment = open_experiment(folder, overrides)
+    experiment, usual = open_recipe(shared, conv, EXPERIMENTS / "lra" / task, of_track)
     if steps == 0 and not shared.baselines:
         raise UserError("--steps 0: expected --baselines with it; without training only baselines can be scored")
     setting = experiment.config.pretraining_setting
     period, count = every or setting.batches_per_epoch, steps or setting.num_steps
-    usual = replace(recipe.usual(setting), epochs=-(-count // period), steps=count, every=min(period, count))
+    usual = replace(usual, epochs=-(-count // period), steps=count, every=min(period, count))
     grid = shared.grid(usual) if steps != 0 else []
 
     # After the flags were checked: importing torch takes seconds.

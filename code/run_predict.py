@@ -7,7 +7,6 @@ import typer
 
 from nystromformer.command_line import cli, flags
 from nystromformer.command_line.flag_groups import Without, with_flag_groups
-from nystromformer.errors import UserError
 from nystromformer.tabular.reading import Reading
 
 
@@ -68,8 +67,6 @@ def predict(
 ) -> None:
     """Predict labels and their probabilities for a table of any size, in its order, or a folder of tables."""
     part = flags.array_slice(array_index, array_size)
-    if length is not None and not embed:
-        raise UserError("--length: expected --embed with it: a run predicts with the length of its training")
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.prediction.predict import run_predict
     from nystromformer.prediction.predictor import Predictor

@@ -10,7 +10,7 @@ from nystromformer.command_line import cli
 from nystromformer.command_line.flag_groups import Without, with_flag_groups
 from nystromformer.errors import UserError
 from nystromformer.files.paths import EXPERIMENTS
-from nystromformer.tasks.finetuning.flags import Flags, RecipeFlags, recipe_folder
+from nystromformer.tasks.finetuning.flags import Conv, Flags, open_recipe
 from nystromformer.tasks.transactions.declaration import Architecture
 
 
@@ -35,22 +35,18 @@ def transactions(
             "number of layers.",
         ),
     ] = "encoder",
+    conv: Conv = None,
     *,
-    recipe: RecipeFlags,
     shared: Annotated[Flags, Without("checkpoint", "freeze")],
 ) -> None:
     """Train an encoder with any attention, an LSTM or a GRU on clients' events; the best epoch's weights are tested on
     the latest clients."""
-    # Only now: it imports numpy.
-    from nystromformer.tasks.experiment.folder import open_experiment
-
-    if architecture != "encoder" and (shared.attention is not None or recipe.conv is not None):
+    if architecture != "encoder" and (shared.attention is not None or conv is not None):
         raise UserError(f"--architecture {architecture}: expected no --attention and no --conv with it")
     if task is not None and not re.fullmatch(r"\w[\w.-]{0,79}", task):
         raise UserError(f"--task {task}: expected letters, digits, and . _ - between them, at most 80")
-    folder = recipe_folder(shared.model, EXPERIMENTS / "transactions" / "encoder")
-    experiment = open_experiment(folder, recipe.overrides(folder / "config.json", shared))
-    grid = shared.grid(recipe.usual(experiment.config.pretraining_setting))
+    experiment, usual = open_recipe(shared, conv, EXPERIMENTS / "transactions" / "encoder")
+    grid = shared.grid(usual)
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.finetuning.run import finetune

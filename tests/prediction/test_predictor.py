@@ -57,7 +57,7 @@ def test_a_run_on_a_data_set_predicts_as_it_did(
     if kind == "imdb":
         assert same(predict(["a token<br /><br />of a row"]), predict(["a token of a row"]))
     with pytest.raises(UserError, match=r"expected (pairs|single texts), as in the run's training data, found"):
-        predict.encode([["a text"]] * (1 if kind == "STS-B" else 2))
+        predict.network.encode(*[["a text"]] * (1 if kind == "STS-B" else 2))
 
 
 @pytest.mark.parametrize("kind", ["several", "value"])
@@ -73,7 +73,7 @@ def test_batches_of_near_lengths_say_the_same(
     monkeypatch.setattr(predictor, "TOKENS_AT_A_TIME", {"cpu": 100})
     shapes: list[tuple[int, ...]] = []
     hook = run.model.encoder.register_forward_pre_hook(lambda _, inputs: shapes.append(inputs[0].shape))
-    found = predict.results(predict.scores(examples))
+    found = predict.results(run.scores(examples))
     hook.remove()
     assert kind == "value" or found["prediction"].tolist() == expected["prediction"].tolist()
     for name in predict.columns if kind == "value" else predict.columns[1:]:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,9 +25,8 @@ from small import command, run_here
 
 import nystromformer
 from nystromformer.prediction import serve
-from nystromformer.prediction.predictor import Network, Predictor
+from nystromformer.prediction.predictor import Predictor
 from nystromformer.prediction.serve import Choice, ServedModel, answer_of, create_app
-from nystromformer.tasks.documents.cut import Cut
 
 LOCAL = "http://localhost"
 
@@ -288,25 +286,6 @@ def test_choices_are_the_likeliest_and_values_have_no_probability() -> None:
         assert found == predicted
         assert [each.probability for each in choices] == sorted(map(float, chances.values()), reverse=True)[:10]
         assert all(each.probability == chances[each.label] for each in choices)
-
-
-def test_what_was_read_of_a_text(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several windows are no cut, nor is what was taken out; an attention that mixes rows gets them one by one."""
-    model = ServedModel(finished, "cpu")
-    recipe = model.predictor.network.recipe
-    model.predictor.network.recipe = replace(recipe, cut=Cut("windows", 5))
-    (answer,) = model.answer(TEXTS[2:])
-    assert answer.rows > 1
-    assert not answer.cut
-    model.predictor.network.recipe = replace(recipe, has_breaks=True)
-    (answer,) = model.answer(["softmax landmark" + 60 * "<br />"])
-    assert not answer.cut
-    monkeypatch.setattr(Network, "has_rows_apart", False)
-    model = ServedModel(finished, "cpu")
-    rows: list[int] = []
-    model.predictor.network.model.encoder.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
-    assert len(model.answer(TEXTS)) == 3
-    assert rows == [1, 1, 1]
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no browser is installed")

@@ -81,7 +81,6 @@ def explain_text(predictor: Predictor, text: str, label: str | None = None) -> E
         label: whose score is explained; None: that of the predicted class, or of the likeliest of several labels.
 
     Raises:
-        UserError: no such label, or a run that learned from pairs.
         ValueError: an empty text, or an attention without weights.
     """
     run = predictor.network
@@ -91,8 +90,8 @@ def explain_text(predictor: Predictor, text: str, label: str | None = None) -> E
             f"--label {label}: expected one of {', '.join(answer.names) or 'none: the run predicts values'}"
         )
     check_texts([text])
-    encoded = predictor.encode([[text]])
-    told, chances = predictor.told(predictor.results(predictor.scores(encoded)), 0)
+    encoded = run.encode([text])
+    told, chances = predictor.told(predictor.results(run.scores(encoded)), 0)
     # Of ordered classes the middle one of the chances is predicted, which need not be the likeliest.
     wanted = told if label is None and answer.kind == "ordered" else label
     classes_I = None if wanted is None else torch.tensor([answer.names.index(wanted)], device=run.device.device)

@@ -9,7 +9,7 @@ import importlib
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 from nystromformer.errors import UserError, first_line
 
@@ -20,29 +20,21 @@ _INHERITED = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """How OpenMP waits, which commands set."""
 
 
-def _told(work: Callable[[int], object], number: int) -> str:
+def _told(work: Callable[[str], object], name: str) -> str:
     """What a user is told of why there is no part: an error that Ray raises again has a traceback in it."""
     try:
-        work(number)
+        work(name)
     except UserError as error:
         return str(error)
     return ""
 
 
-def each_on_ray(work: Callable[[int], object], places: Mapping[int, str], device: str) -> Iterator[int]:
-    """Have work done on a Ray cluster: the one of RAY_ADDRESS, or one on this machine that ends with it.
+def each_on_ray(work: Callable[[str], object], names: Iterable[str], device: str) -> Iterator[str]:
+    """Have work, which pickles, done on a Ray cluster: the one of RAY_ADDRESS, or one on this machine that ends with
+    it. Gives the names of the parts as these are finished.
 
     Args:
-        work: does the part of a number; pickles.
-        places: what messages call the parts, by their numbers.
         device: cpu, or cuda: a GPU for each part.
-
-    Returns:
-        The numbers, as their parts are finished.
-
-    Raises:
-        UserError: there is no cluster at the address, it has no such resource, workers end again and again, or as
-            `work`.
     """
     # Nothing is sent to anybody.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -62,17 +54,17 @@ def each_on_ray(work: Callable[[int], object], places: Mapping[int, str], device
         if not ray.cluster_resources().get(kind):
             raise UserError(f"--engine ray: expected a cluster with a {kind}, found none")
         task, shared = ray.remote(num_cpus=1, max_retries=TRIES - 1, **needs)(_told), ray.put(work)
-        running = {task.remote(shared, number): number for number in places}
+        running = {task.remote(shared, name): name for name in names}
         while running:
             (ready, *_), _ = ray.wait(list(running), num_returns=1)
-            number = running.pop(ready)
+            name = running.pop(ready)
             try:
                 refusal = ray.get(ready)
             except ray.exceptions.RayError as error:
                 reason = str(error).strip().splitlines()[-1].strip()
-                raise UserError(f"{places[number]}: its worker ended {TRIES} times: {reason}") from None
+                raise UserError(f"{name}: its worker ended {TRIES} times: {reason}") from None
             if refusal:
                 raise UserError(refusal)
-            yield number
+            yield name
     finally:
         ray.shutdown()

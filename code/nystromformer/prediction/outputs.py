@@ -79,6 +79,5 @@ class Output:
         self._writer.write_table(table)
 
     def close(self) -> None:
-        """Write what is left to write."""
         if self._delimiter is None and self._writer is not None:
             self._writer.close()

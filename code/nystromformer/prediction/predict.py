@@ -12,8 +12,8 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -65,19 +65,8 @@ def run_predict(
         predict_table(predictor, open_table(place, reading), out, text, id_column)
 
 
-@dataclass(frozen=True)
-class FolderJob(Job):
-    """A folder to predict, a part for each of its files, by this process or by others."""
-
-    source: Path
-    names: tuple[str, ...]
-    out: Path
-    reading: Reading
-    parts: Parts
-
-
 def predict_folder(
-    first: Job,
+    job: Job,
     source: Path,
     names: tuple[str, ...],
     out: Path,
@@ -85,17 +74,12 @@ def predict_folder(
     on_ray: bool,
     part: slice | None,
 ) -> None:
-    """Predict the Parquet files of a folder.
+    """Predict the Parquet files of a folder, a part for each; finished parts stay, whatever fails.
 
     Args:
-        first: the job on the first of its files.
         on_ray: have a Ray cluster predict them.
         part: of the files, beside other processes that have other parts; the folder is finished by a process that has
             all of them. None: all.
-
-    Raises:
-        UserError: a file or a text is invalid, files have other columns than the first one, the output folder is
-            another's, or Ray fails; finished parts stay.
     """
     if out.suffix.lower() in ENDINGS:
         raise UserError(f"--out {out}: expected a folder, as --input {source} is one, found the name of a file")
@@ -104,21 +88,23 @@ def predict_folder(
     is_free = not out.exists() or {path.name for path in out.iterdir()} <= {PARTS}
     if not (is_free or (out / PARTS / MARK).is_file()):
         raise UserError(f"--out {out}: is there already: name a new folder, or an empty one")
-    rows, digest = _described(source, names, first.columns)
-    facts = {"input": digest, **first.facts}
-    numbers = range(len(names))[part or slice(None)]
+    rows, digest = _described(source, names, job.columns)
+    facts, chosen = {"input": digest, **job.facts}, names[part or slice(None)]
     with open_parts(out / PARTS, COMMAND, facts, [manifest], part is not None) as parts:
         if not manifest.exists():
-            job = FolderJob(first.predictor, first.text, first.id, source, names, out, reading, parts)
-            with progress_bar(sum(rows[number] for number in numbers)) as bar:
-                for number in _on_ray(job, numbers) if on_ray else map(partial(predict_part, job), numbers):
-                    bar.update(rows[number])
+            # A worker takes the device that Ray gives it, of the kind that was found here.
+            kind = job.predictor.network.device.device.type
+            own = replace(job, predictor=replace(job.predictor, device=kind)) if on_ray else job
+            work = partial(predict_part, own, source, out, reading, parts)
+            with progress_bar(sum(rows[name] for name in chosen)) as bar:
+                for name in each_on_ray(work, chosen, kind) if on_ray else map(work, chosen):
+                    bar.update(rows[name])
             made = {name: found for name in names if (found := parts.find(name)) is not None}
             tell(found.figures for found in made.values())
         if part is not None:
             logger.info(
                 "predictions: %s of %d in %s; without --array_index and --array_size the command finishes the folder",
-                *(number_of(len(numbers), "part"), len(names), out),
+                *(number_of(len(chosen), "part"), len(names), out),
             )
             return
         if not manifest.exists():
@@ -127,18 +113,18 @@ def predict_folder(
                 for name, found in made.items()
                 for stamp in found.files.values()
             ]
-            columns = ["id", *first.predictor.columns]
-            write_json(manifest, {"command": COMMAND, **facts, "columns": columns, "rows": sum(rows), "parts": files})
+            facts |= {"columns": ["id", *job.predictor.columns], "rows": sum(rows.values()), "parts": files}
+            write_json(manifest, {"command": COMMAND, **facts})
         parts.remove()
     logger.info("predictions: %s in %s", number_of(len(names), "part"), out)
 
 
-def _described(source: Path, names: Sequence[str], columns: Sequence[str]) -> tuple[list[int], str]:
+def _described(source: Path, names: Sequence[str], columns: Sequence[str]) -> tuple[dict[str, int], str]:
     """Rows of each file, and a digest of all names, sizes and footers, which hold where every column of a file is and
     its bounds.
     """
     expected: list[str] = []
-    rows: list[int] = []
+    rows: dict[str, int] = {}
     digest = hashlib.sha256()
     for name in names:
         with parquet_file(source / name) as content:
@@ -150,43 +136,30 @@ def _described(source: Path, names: Sequence[str], columns: Sequence[str]) -> tu
                 f"{', '.join(found) or 'none of them'}: write the files with one schema, or put them into folders of "
                 "their own"
             )
-        rows.append(metadata.num_rows)
+        rows[name] = metadata.num_rows
         size = (source / name).stat().st_size
         digest.update(json.dumps([name, size, metadata.to_dict()], default=str).encode())
     return rows, digest.hexdigest()
 
 
-def _on_ray(job: FolderJob, numbers: Sequence[int]) -> Iterator[int]:
-    # A worker takes the device that Ray gives it, of the kind that was found here.
-    kind = job.predictor.network.device.device.type
-    places = {number: str(job.source / job.names[number]) for number in numbers}
-    own = replace(job, predictor=replace(job.predictor, device=kind))
-    return each_on_ray(partial(predict_part, own), places, kind)
-
-
-def predict_part(job: FolderJob, number: int) -> int:
-    """Predict a part, unless it is finished; one that is damaged is computed again, and the log says so. Gives its
-    number.
-
-    Raises:
-        UserError: the file or a text is invalid, texts are empty, or a file that this command did not write has the
-            part's name.
+def predict_part(job: Job, source: Path, out: Path, reading: Reading, parts: Parts, name: str) -> str:
+    """Predict a file of a folder, unless its part is finished; one that is damaged is computed again, and the log says
+    so. Gives its name.
     """
-    name = job.names[number]
-    target = job.out / name
-    with job.parts.alone(name):
-        if job.parts.find(name, verify=True) is not None:
-            return number
+    target = out / name
+    with parts.alone(name):
+        if parts.find(name, verify=True) is not None:
+            return name
         if os.path.lexists(target):
-            if name not in job.parts.names():
+            if name not in parts.names():
                 raise UserError(f"{target}: is there already, and this command did not write it: move it away")
             target.unlink()
-        table, own, counts = open_parquet(job.source / name, job.reading), job.predictor, Counter[str]()
-        with NewFile(job.parts.folder / name) as file:
+        table, own, counts = open_parquet(source / name, reading), job.predictor, Counter[str]()
+        with NewFile(parts.folder / name) as file:
             output = Output(file, own.network.recipe)
             for _, window, found in job.score((name, each) for each in job.windows(table)):
                 output.write(window.ids, own.results(found))
                 counts.update(found.counts)
             output.close()
-        job.parts.finish(name, file, target, **counts)
-    return number
+        parts.finish(name, file, target, **counts)
+    return name

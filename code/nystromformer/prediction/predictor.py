@@ -54,6 +54,24 @@ UNREAD = ("cut", "unknown_share")
 """Columns of results that say what a network could not read of a text."""
 
 
+@dataclass(frozen=True)
+class Scored:
+    """Scores of n texts, (n, outputs), and of each whether it was cut, its tokens that were read, and how many of these
+    are unknown.
+    """
+
+    scores: NDArray[np.float32]
+    cut: NDArray[np.bool_]
+    tokens: Ints
+    unknown: Ints
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Of all together."""
+        each = {"cut": self.cut, "tokens": self.tokens, "unknown": self.unknown}
+        return {"rows": len(self.cut), **{name: int(values.sum()) for name, values in each.items()}}
+
+
 @dataclass
 class Network:
     """An encoder with a head; its model is built when it is first asked.
@@ -88,11 +106,6 @@ class Network:
         computed = {"precision": self.device.precision, "device": self.device.device.type, "embed": self.embeds}
         return {**self.origin, **read, **computed}
 
-    @property
-    def outputs(self) -> int:
-        """Numbers for each text."""
-        return self.config.model.transformer_dim if self.embeds else self.recipe.answer.outputs
-
     @cached_property
     def model(self) -> ClassificationModel:
         """With its weights, on the device."""
@@ -112,18 +125,20 @@ class Network:
         return all(module.holds.batch for module in self.model.modules() if isinstance(module, Attention))
 
     def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> EncodedTexts:
-        """Texts as it reads them."""
+        """Texts, or pairs of them, as it reads them."""
+        if (second is not None) != self.recipe.is_of_pairs:
+            found, learned = ("pairs", "single texts") if second is not None else ("single texts", "pairs")
+            raise UserError(f"{self.source}: expected {learned}, as in the run's training data, found {found}")
         types, clean = self.config.model.num_sen_type > 1, self.recipe.cleaned
         read = Texts("texts", [self.prefix + clean(text) for text in texts], second and [*map(clean, second)])
         return encode_cut(read, self.tokenizer, self.length, types, self.recipe.cut)
 
-    def scores(self, examples: EncodedTexts) -> Tensor:
-        """In the examples' order, (n, outputs) float32 on the CPU.
-
-        Batches have as few tokens of padding as possible. For an attention that mixes the rows of a batch every example
-        is computed by itself.
+    def scores(self, examples: EncodedTexts) -> Scored:
+        """What `encode` gave, scored in its order. Batches have as few tokens of padding as possible; for an attention
+        that mixes the rows of a batch every example is computed by itself.
         """
-        total, everyone = torch.zeros(len(examples), self.outputs), np.arange(len(examples))
+        outputs = self.config.model.transformer_dim if self.embeds else self.recipe.answer.outputs
+        total, everyone = torch.zeros(len(examples), outputs), np.arange(len(examples))
         budget = TOKENS_AT_A_TIME[self.device.device.type]
         parts = np.array_split(everyone, len(everyone)) if len(everyone) else []
         if self.has_rows_apart:
@@ -134,7 +149,7 @@ class Network:
                 vectors = self._vectors(batch, budget)
                 found = vectors if self.embeds else self.model.logits(vectors)
                 total[torch.from_numpy(part)] = found.float().cpu()
-        return total
+        return Scored(total.numpy(), examples.is_cut, examples.own_tokens, examples.unknown)
 
     def _vectors(self, batch: Mapping[str, Tensor], budget: int) -> Tensor:
         """What the head gets of a batch's examples; one whose windows are too many at once is computed in pieces."""
@@ -146,24 +161,6 @@ class Network:
         pieces = [slice(start, start + rows) for start in range(0, len(tokens_BN), rows)]
         pooled = [self.model.pooled(*(each[piece] for each in inputs)).float() for piece in pieces]
         return mean_over(torch.cat(pooled), batch["rows_I"])
-
-
-@dataclass(frozen=True)
-class Scored:
-    """Scores of n texts, (n, outputs), and of each whether it was cut, its tokens that were read, and how many of these
-    are unknown.
-    """
-
-    scores: NDArray[np.float32]
-    cut: NDArray[np.bool_]
-    tokens: Ints
-    unknown: Ints
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Of all together."""
-        each = {"cut": self.cut, "tokens": self.tokens, "unknown": self.unknown}
-        return {"rows": len(self.cut), **{name: int(values.sum()) for name, values in each.items()}}
 
 
 def tell(each: Iterable[Mapping[str, int]]) -> Counter[str]:
@@ -194,9 +191,6 @@ class Predictor:
         embed: give each text's vector, which the encoder gives the head, instead of a prediction.
         length: tokens that are read of a text; with `embed` alone. None: as many as the run reads, the model takes, or
             sentence-transformers reads where the model came from there.
-
-    Raises:
-        ValueError: a length without embed.
     """
 
     folder: str | Path
@@ -206,7 +200,7 @@ class Predictor:
 
     def __post_init__(self) -> None:
         if self.length is not None and not self.embed:
-            raise ValueError("length: expected embed=True with it: a run predicts with the length of its training")
+            raise UserError("length: expected embed with it: a run predicts with the length of its training")
         self.folder = Path(self.folder).absolute()  # another process may have another working folder
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -220,12 +214,7 @@ class Predictor:
 
     @cached_property
     def network(self) -> Network:
-        """What gives the scores.
-
-        Raises:
-            UserError: no finished run there, one of another task, or its weights or tokenizer are gone; no checkpoint
-                of the experiment, or weights that are not of config.json's model.
-        """
+        """What gives the scores."""
         if self.run is None:
             network = _open_experiment(Path(self.folder), self.device)
         else:
@@ -284,24 +273,9 @@ class Predictor:
             raise ValueError(f"expected columns of one length, found {count} and {wrong[0]} cells")
         for column in columns:
             check_texts(column)
-        scored = self.scores(self.encode(columns))
+        scored = self.network.scores(self.network.encode(*columns))
         tell([scored.counts])
         return found | self.results(scored)
-
-    def encode(self, columns: Sequence[Sequence[str]]) -> EncodedTexts:
-        """What the model reads of a column of texts, or of two of pairs.
-
-        Raises:
-            UserError: pairs where the run learned from single texts, or the other way round.
-        """
-        if (len(columns) == 2) != self.network.recipe.is_of_pairs:
-            found, learned = ("pairs", "single texts") if len(columns) == 2 else ("single texts", "pairs")
-            raise UserError(f"{self.folder}: expected {learned}, as in the run's training data, found {found}")
-        return self.network.encode(*columns)
-
-    def scores(self, examples: EncodedTexts) -> Scored:
-        """What `encode` gave, scored."""
-        return Scored(self.network.scores(examples).numpy(), examples.is_cut, examples.own_tokens, examples.unknown)
 
     def results(self, found: Scored) -> dict[str, Any]:
         """What scores say, as `__call__` returns it; each row's results depend on its scores alone."""
@@ -336,11 +310,7 @@ def _unpickled(*given: Any) -> Predictor:
 
 
 def check_texts(texts: Sequence[Any]) -> None:
-    """Check that these are texts with something in them.
-
-    Raises:
-        TypeError, ValueError: one is none; names it by its number, from 0.
-    """
+    """Check that these are texts with something in them; the error names one by its number, from 0."""
     if isinstance(texts, str | bytes):
         raise TypeError("expected a sequence of texts, found one text: put it into a list")
     for number, text in enumerate(texts):

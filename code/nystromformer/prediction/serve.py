@@ -108,22 +108,16 @@ class ServedModel:
 
     def answer(self, texts: Sequence[str]) -> list[Answer]:
         """Of each text, in their order."""
-        own = self.predictor
-        examples = own.network.encode(texts)
-        found = own.results(own.scores(examples))
+        network = self.predictor.network
+        examples = network.encode(texts)
+        found = self.predictor.results(network.scores(examples))
         answers = []
         for number in range(len(texts)):
-            choices, predicted = answer_of(*own.told(found, number))
-            answers.append(
-                Answer(
-                    choices=choices,
-                    predicted=predicted,
-                    tokens=int(examples.tokens[number]),
-                    rows=int(examples.rows[number]),
-                    cut=bool(found["cut"][number]),
-                    unknown_share=round(float(found["unknown_share"][number]), 6),
-                )
-            )
+            choices, predicted = answer_of(*self.predictor.told(found, number))
+            read = {"tokens": int(examples.tokens[number]), "rows": int(examples.rows[number])}
+            unknown = round(float(found["unknown_share"][number]), 6)
+            cut = bool(found["cut"][number])
+            answers.append(Answer(choices=choices, predicted=predicted, cut=cut, unknown_share=unknown, **read))
         return answers
 
     def explain(self, text: str) -> str:

@@ -48,16 +48,13 @@ class Window:
 
 @dataclass(frozen=True)
 class Job:
-    """What predicts tables, and by which of their columns; pickles.
-
-    Args:
-        text: columns of texts, one or two.
-        id: the column that names rows; None: their numbers, from 1.
-    """
+    """What predicts tables, and by which of their columns; pickles."""
 
     predictor: Predictor
     text: tuple[str, ...]
+    """Columns of texts, one or two."""
     id: str | None
+    """The column that names rows; None: their numbers, from 1."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -89,9 +86,9 @@ class Job:
 
     def score(self, windows: Iterable[tuple[str, Window]]) -> Iterator[tuple[str, Window, Scored]]:
         """Named windows with their scores; the next one is read and tokenised while one is computed."""
-        own, places = self.predictor, range(len(self.text))
+        own, places = self.predictor.network, range(len(self.text))
         encoded = (
-            (name, window, own.encode([[texts[place] for texts in window.texts] for place in places]))
+            (name, window, own.encode(*([texts[place] for texts in window.texts] for place in places)))
             for name, window in windows
         )
         for name, window, examples in prefetched(encoded, depth=1):
@@ -99,14 +96,8 @@ class Job:
 
 
 def job_of(predictor: Predictor, table: Table, text: str | None, id_column: str | None) -> Job:
-    """The job on tables such as this one.
-
-    Args:
-        text: its columns of texts, as they were typed; None: those of the data that the run learned from.
-        id_column: the column that names its rows.
-
-    Raises:
-        UserError: the table has them not, or not as many as the run learned from were named.
+    """The job on tables such as this one, by its columns of texts as they were typed (None: those that the run learned
+    from) and the column that names its rows.
     """
     learned = predictor.network.recipe.text
     columns = tuple(learned) if text is None else columns_named("--text", text, table)
@@ -123,12 +114,7 @@ def job_of(predictor: Predictor, table: Table, text: str | None, id_column: str 
 
 
 def predict_table(predictor: Predictor, table: Table, out: Path, text: str | None, id_column: str | None) -> None:
-    """Predict a table's rows, in order, into a file that appears once it is whole.
-
-    Raises:
-        UserError: the table or a text is invalid; the file is there; or parts of another prediction, or somebody's
-            files, are where the parts go.
-    """
+    """Predict a table's rows, in order, into a file that appears once it is whole."""
     check_ending(out)
     folder = out.with_name(f"{out.name}.parts")
     if not folder.exists():

@@ -135,7 +135,7 @@ def test_what_stands_around_the_encoder_goes_along(
     if case == "a length":
         longer = Predictor(tmp_path / "ours", embed=True, length=20)(SHOUTED)["vector"]
         assert np.abs(np.stack(longer) - expected).max() > 1e-3
-        for flags, words in ((("--length", 4000), "expected from 3 to 32 tokens"), ((), "expected --embed with it")):
+        for flags, words in ((("--length", 4000), "expected from 3 to 32 tokens"), ((), "expected embed with it")):
             embed = ("--embed", *flags) if flags else ("--length", 9)
             places = ("--input", tmp_path / "t.csv", "--out", tmp_path / "v.parquet")
             (tmp_path / "t.csv").write_text("text\na b\n")

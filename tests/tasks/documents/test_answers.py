@@ -25,12 +25,9 @@ def answer_of(labels: LabelCells, wanted: Any, order: tuple[str, ...] = ()) -> A
     [
         (("b", "a", "b"), "classes", ("a", "b")),
         (("10", "9", "10"), "classes", ("9", "10")),
-        ((1, 0, 1), "classes", ("0", "1")),
-        ((2.0, 1.0, 2.0), "classes", ("1", "2")),
-        (("2.0", "1", "2"), "classes", ("1", "2")),
+        ((2.0, 1, "2"), "classes", ("1", "2")),
         ((True, False, True), "classes", ("false", "true")),
         (("1", "two", "1"), "classes", ("1", "two")),
-        (("0.5", "two", "two"), "classes", ("0.5", "two")),
         (("0.5", "1", "2"), "value", ()),
         (tuple(range(21)), "value", ()),
         ((["b", "a"], [], ["b"]), "several", ("a", "b")),
@@ -63,7 +60,6 @@ def test_what_is_spelt_otherwise_is_another_class(labels: tuple[Any, ...], names
 @pytest.mark.parametrize(
     ("train", "order", "other"),
     [
-        (("1.0", "2.0", "other"), (), ("1.0", "2.0")),
         (("1.0", "2.0", "other"), (), (1, 2.0)),
         (("1", "2", "2"), (), ("1.0", "2.00")),
         (("1", "2", "3"), ("1.0", "2.0", "3.0"), ("1", 2)),
@@ -110,22 +106,17 @@ def test_numbers_of_each_kind() -> None:
         (cells("1", "1"), "value", "expected different values to learn, found 1 in every row"),
         (cells("a", "a"), "several", "that some rows have and others do not, found a in every row"),
         (cells("", ""), "several", "found none in any row"),
-        (cells("a", "", "b", None), None, "found none in 2 of 4 rows, the first of them row 2"),
-        (cells("a", float("nan")), None, "found none in 1 of 2 rows, the first of them row 2"),
+        (cells("a", "", "b", float("nan")), None, "found none in 2 of 4 rows, the first of them row 2"),
         (
             cells("1", "NA", "0", "?"),
             None,
             r"none in 2 of 4 .* row 2 \('NA'\): .*add --skip_empty to leave such rows out; --keep_na takes \?, NA as",
         ),
-        (cells("1", "\u200b"), None, "found none in 1 of 2 rows"),
-        *(
-            (cells("a", "b", each), None, "found none in 1 of 3 rows")
-            for each in ("nan", "NULL", "None", "#N/A", "<NA>")
-        ),
+        *((cells("a", "b", each), None, "found none in 1 of 3 rows") for each in ("\u200b", "NULL", "<NA>")),
         (cells(*map(str, range(60)), "tbd"), None, "expected a number as in most rows of label, found 'tbd'"),
         *(
             (cells(each, "4", "5"), None, "row 1: expected plain numbers in label, such as 1234.5, found")
-            for each in ("3,5", "1,234", "1.234,5", "45 %", "€5", "(3)", "1 000")
+            for each in ("3,5", "1.234,5", "45 %", "(3)", "1 000")
         ),
         (cells("3,5", "4"), "value", "expected a number .*, such as 3.5, found '3,5'"),
         *(
@@ -134,14 +125,13 @@ def test_numbers_of_each_kind() -> None:
         ),
         *(
             (cells(each, "x"), None, r"expected a list of labels such as \['a', 'b'\] .*, found")
-            for each in ("['a', 'b']", "['a' 'b']", "array(['a'])", '{"a": 1}', "{'a', 'b'}", "[a, b]", "[1, 0]")
+            for each in ("['a', 'b']", "array(['a'])", '{"a": 1}', "[a, b]")
         ),
         (cells("['a', 'b']", "['a']"), "classes", "row 1: expected one label, found a list or an object written"),
         (cells("1", {"x": 1}), None, "row 2: expected a label that is a number or text, found {"),
         (cells("1", ["x"]), "classes", "row 2: expected a label that is a number or text, found .*--kind several"),
         (cells("0.5", "1.5", "other"), None, "row 3: expected a number as in most rows of label, found 'other'"),
         (cells(["a;b"], ["c"]), None, "expected labels without ';', .* found 'a;b': name another one"),
-        (cells("1", 1j), None, "row 2: expected a label that is a number or text, found 1j"),
         (cells("1", "x"), "value", r"row 2: expected a number \(--kind value\), such as 3.5, found 'x'"),
         (cells("a", "['a' 'b']"), "several", "row 2: .* found a list or an object written as text"),
         (cells("low", "high"), "ordered", "expected ordered,order=LOW/…/HIGH"),
@@ -160,7 +150,6 @@ def test_labels_to_refuse(labels: LabelCells, kind: Any, said: str) -> None:
     [
         (("Pos", "pos", "b"), "'Pos' (1 row), 'pos' (1 row) differ only in case"),
         (("not spam", "not_spam", "b"), "differ only in case, quotes or what is between words"),
-        (("pos", "\uff50os", "b"), "differ only in case"),
         (("pos", "pos", "pos\u200b", "b"), "'pos\\u200b' (1 row) is read as 'pos': they differ in invisible"),
         (("pos", "neg", "unsup"), "'unsup' (1 row) may say that there is no label"),
         ((-1, 0, 1), "'-1' (1 row) may say that there is no label"),
@@ -195,9 +184,8 @@ def test_a_label_in_one_row_cannot_be_divided() -> None:
 
 
 def test_labels_that_were_not_learned() -> None:
-    with pytest.raises(
-        UserError, match=r"found others:\n  'c' in 2 rows, first in row 2\n  'd' in 1 row, first in row 3"
-    ):
+    said = r"found others:\n  'c' in 2 rows, first in row 2\n  'd' in 1 row, first in row 3"
+    with pytest.raises(UserError, match=said):
         numbers_of(Answer("classes", ("a", "b")), cells("a", "c", "d", "c"))
     with pytest.raises(UserError, match=r"'z' in 1 row, first in row 1"):
         numbers_of(Answer("several", ("a", "b")), cells("a;z"))

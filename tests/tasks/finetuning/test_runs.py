@@ -133,16 +133,6 @@ def test_what_a_run_leaves(
     assert "SST-2 train has 60 rows" in " ".join(result.warnings)
 
 
-def test_other_landmarks_from_the_same_checkpoint(source: Path, tmp_path: Path, glue_folder: Path) -> None:
-    experiment, shares = copy_of(source, tmp_path / "e").folder, []
-    for landmarks in (4, 16):
-        found = opened(open_experiment(experiment, [f"model.num_landmarks={landmarks}"]), sst2(glue_folder))
-        shares.append(found.exact_share["validation"])
-        assert shares[-1] == float((found.splits.validation[""].lengths <= landmarks).mean())
-        assert ask(found, found.grid[0]).attention[0]["num_landmarks"] == landmarks
-    assert shares[0] < shares[1]
-
-
 def test_every_input_is_of_the_identity(source: Path, tmp_path: Path, glue_folder: Path) -> None:
     """In one folder, whatever decides a result makes a run of its own; whatever does not, does not."""
     experiment = copy_of(source, tmp_path / "one")

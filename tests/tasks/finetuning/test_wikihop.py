@@ -26,8 +26,6 @@ from nystromformer.training.checkpoint import read_checkpoint
 from nystromformer.training.log import read_log
 
 SCRIPT = "code/run_wikihop.py"
-NO_DROPOUT = "model.dropout_prob=0.0"
-EACH_STEP = "pretraining_setting.batches_per_report=1"
 WORDS = "encoder.embeddings.word.weight"
 
 
@@ -45,16 +43,6 @@ def load(experiment: Experiment, data: Path, length: int = LENGTH) -> tuple[Wiki
     task = WikiHop(data, None, 0)
     tokenizer = task.tokenizer(load_tokenizer(experiment.checkpoints / "tokenizer"))
     return task, Loading(tokenizer, length, False, None)
-
-
-def curve(result: Run) -> list[tuple[float, float]]:
-    """Losses, and the norms of the gradients, to whose scale Adam's steps would be blind."""
-    records = read_log(Path(result.folder) / "log.jsonl")
-    return [(one["loss"], one.get("gradient_norm", 0.0)) for one in records if one["type"] in ("train", "validation")]
-
-
-def assert_same(actual: list[tuple[float, float]], expected: list[tuple[float, float]]) -> None:
-    torch.testing.assert_close(torch.tensor(actual), torch.tensor(expected), rtol=0, atol=1e-5)
 
 
 def predictions(result: Run, name: str) -> dict[str, str]:

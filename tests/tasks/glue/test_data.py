@@ -122,17 +122,6 @@ def test_other_tables_than_tsv(tmp_path: Path) -> None:
     assert "row 2: expected label to be 0 or 1, found '2'" in str(left_out)
 
 
-def test_the_folder_may_be_glue_or_the_tasks_own(tmp_path: Path) -> None:
-    for split in ("train", "dev"):
-        put_rte(tmp_path, "entailment", split=split)
-    found = find_files(task("RTE"), tmp_path)
-    assert (
-        found == find_files(task("RTE"), tmp_path / "RTE") == {s: tmp_path / f"RTE/{s}.tsv" for s in ("train", "dev")}
-    )
-    (tmp_path / "RTE").rename(tmp_path / "my_rte")
-    assert list(find_files(task("RTE"), tmp_path / "my_rte")) == ["train", "dev"]
-
-
 def test_optional_splits_and_the_diagnostic_set(tmp_path: Path) -> None:
     own = tmp_path / "glue" / "MNLI"
     for split in ("train", "dev_matched"):
@@ -140,23 +129,13 @@ def test_optional_splits_and_the_diagnostic_set(tmp_path: Path) -> None:
     assert list(find_files(task("MNLI"), tmp_path / "glue")) == ["train", "dev_matched"]
     for place in ("AX/AX.tsv", "diagnostic/diagnostic.tsv"):
         path = put(tmp_path / "glue" / place, ("index", "sentence1", "sentence2"), ("0", "a", "b"))
-        for folder in (tmp_path / "glue", own):
-            found = find_files(task("MNLI"), folder)
-            assert list(found) == ["train", "dev_matched", "ax"]
-            assert len(read_split(task("MNLI"), "ax", found["ax"])[0]) == 1
+        found = find_files(task("MNLI"), tmp_path / "glue")
+        assert list(found) == ["train", "dev_matched", "ax"]
+        assert len(read_split(task("MNLI"), "ax", found["ax"])[0]) == 1
         path.unlink()
     (own / "dev_matched.tsv").unlink()
     with pytest.raises(UserError, match=r"dev_matched\.tsv: no such file"):
         find_files(task("MNLI"), tmp_path / "glue")
-
-
-def test_a_folder_without_the_task(tmp_path: Path) -> None:
-    put(tmp_path / "SST-2" / "train.tsv", ("sentence", "label"), ("good", "1"))
-    expected = r"no data of MRPC: found no .*/MRPC/train\.tsv and no .*/train\.tsv.*gluebenchmark"
-    with pytest.raises(UserError, match=expected):
-        find_files(task("MRPC"), tmp_path)
-    with pytest.raises(UserError, match="no data of CoLA"):  # whose columns have the same names
-        find_files(task("CoLA"), tmp_path / "SST-2")
 
 
 @pytest.mark.parametrize("skip", [False, True])

@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import join_group
 from nystromformer.training.checkpoint import hold_folder
 
+Refused = Callable[..., str]
 PRETRAIN, VALIDATE = "code/run_pretrain.py", "code/run_validation.py"
 
 
@@ -38,35 +39,6 @@ def run(finished: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def data(dataset_folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(dataset_folder, tmp_path / "data"))
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and path.name != "run.lock"
-    }
-
-
-class Refused(Protocol):
-    def __call__(self, script: str, folder: Path, *flags: object) -> str: ...
-
-
-@pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
-    """Runs a command that must refuse; returns what it said."""
-
-    def check(script: str, folder: Path, *flags: object) -> str:
-        before = contents(folder)
-        capsys.readouterr()
-        assert run_here(monkeypatch, script, "--model", folder, *flags) == 2
-        said = capsys.readouterr().err
-        assert said.count("error:") == 1
-        assert "Traceback" not in said
-        assert contents(folder) == before
-        return said
-
-    return check
 
 
 def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:

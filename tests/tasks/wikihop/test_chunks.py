@@ -55,12 +55,6 @@ def prefix_size(question: int, candidates: list[int]) -> int:
     return len(["<s>", "<question>", "</question>"]) + question + sum(size + 2 for size in candidates)
 
 
-def leaves(question: int, candidates: list[int], length: int, count: int) -> int:
-    """Tokens that `count` near-equal groups leave to supports, at the least."""
-    parts = [candidates[len(candidates) * i // count : len(candidates) * (i + 1) // count] for i in range(count)]
-    return min(length - prefix_size(question, part) for part in parts)
-
-
 @settings(max_examples=400)
 @given(sizes)
 @example((1, [1], [], 7))
@@ -119,22 +113,6 @@ def test_greedy(made: tuple[int, list[int], list[int], int]) -> None:
                 assert supports[first.support] + 1 > left, "begins a row only where it did not fit the one before"
             else:
                 assert left < 2, "an overlong one fills the row before"
-
-
-@settings(max_examples=400)
-@given(sizes)
-@example((2, [1] * 30, [5], 60))
-@example((2, [30, *[1] * 12], [5], 40))
-def test_number_of_groups(made: tuple[int, list[int], list[int], int]) -> None:
-    question, candidates, supports, length = made
-    try:
-        groups = len(by_group(cut("WH_7", *made)))
-    except UserError:
-        return
-    possible = range(1, len(candidates) + 1)
-    room = {count: leaves(question, candidates, length, count) for count in possible}
-    wanted = min(max(length / 4, 3 if any(supports) else 1), room[len(candidates)])
-    assert groups == next(count for count in possible if room[count] >= wanted)
 
 
 @pytest.mark.parametrize(("question", "candidates", "supports"), [(40, [1], [5]), (5, [1, 30], [5]), (28, [1], [])])

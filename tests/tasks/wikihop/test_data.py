@@ -13,7 +13,7 @@ from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.tasks.wikihop.chunks import MARKERS, add_special_tokens, markers
 from nystromformer.tasks.wikihop.examples import tokenise
-from nystromformer.tasks.wikihop.read import Instance, check_size, read_instances
+from nystromformer.tasks.wikihop.read import Instance, read_instances
 
 
 @pytest.fixture(scope="module")
@@ -64,16 +64,11 @@ class TestReading:
         with pytest.raises(UserError, match=rf"train\.json: .*{message}"):
             read_instances(write_records(tmp_path / "train.json", records))
 
-    def test_sizes(self) -> None:
-        assert check_size("dev", 5_129) == []
-        (warning,) = check_size("dev", 5)
-        assert warning.startswith("WikiHop dev has 5 instances, the official one has 5,129: figures on it are not")
-
 
 class TestMarkers:
     def test_they_follow_the_vocabulary(self, plain: Tokenizer, tokenizer: Tokenizer) -> None:
         size = plain.get_vocab_size()
-        assert [tokenizer.token_to_id(token) for token in MARKERS.values()] == list(range(size, size + 4))
+        assert [tokenizer.token_to_id(token) for token in MARKERS] == list(range(size, size + 4))
         assert {**plain.get_vocab()}.items() <= tokenizer.get_vocab().items()
         assert plain.token_to_id("<answer>") is None, "the tokenizer itself is left alone"
         assert add_special_tokens(tokenizer).get_vocab() == tokenizer.get_vocab()
@@ -86,7 +81,7 @@ class TestMarkers:
         other.add_tokens([AddedToken("<answer>", special=special)])
         size = plain.get_vocab_size()
         made = add_special_tokens(other)
-        assert [made.token_to_id(token) for token in MARKERS.values()] == [size + 1, size + 2, size, size + 3]
+        assert [made.token_to_id(token) for token in MARKERS] == [size + 1, size + 2, size, size + 3]
 
     def test_tokens_are_the_tokenizers(self, plain: Tokenizer, tokenizer: Tokenizer) -> None:
         found = tokenise([Instance(**one) for one in RECORDS], tokenizer)
@@ -104,7 +99,7 @@ class TestMarkers:
         made = add_special_tokens(plain)
         text = "<s> </s><answer> x</answer> <question><mask> y </question><pad>"
         (tokens,) = tokenise([Instance(**record(0, query=text, candidates=[text, "wales"], supports=[text]))], made)
-        special = [made.token_to_id(token) for token in (*MARKERS.values(), "<s>", "</s>", "<pad>", "<mask>", "<unk>")]
+        special = [made.token_to_id(token) for token in (*MARKERS, "<s>", "</s>", "<pad>", "<mask>", "<unk>")]
         for ids in (tokens.question, tokens.candidates[0], tokens.supports[0]):
             assert not np.isin(ids, special).any()
             assert made.decode(ids.tolist()) == " " + text

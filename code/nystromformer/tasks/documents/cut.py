@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,8 +20,6 @@ from nystromformer.files.checked_json import STRICT
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Ints, Texts
 
-Rule = Literal["head", "windows"]
-RULES: tuple[Rule, ...] = get_args(Rule)
 _LEAST_ROOM = 4
 """Tokens of a window at least, beside the special ones and a pair's other text."""
 
@@ -32,7 +30,7 @@ class Cut:
 
     __pydantic_config__ = STRICT
 
-    rule: Rule = "head"
+    rule: Literal["head", "windows"] = "head"
     overlap: int | None = None
     """Tokens that two windows share at least; None: an eighth of a row's length."""
 
@@ -41,12 +39,12 @@ def cut_of(text: str | None) -> Cut | None:
     """What --cut names, such as `windows,overlap=64`; None where nothing is asked for."""
     if text is None:
         return None
-    if text in RULES:
-        return Cut("windows" if text == "windows" else "head")
-    overlap = text.removeprefix("windows,overlap=")
-    if overlap == text or not overlap.isdecimal():
-        raise UserError(f"--cut {text}: expected one of {', '.join(RULES)}, or windows,overlap=TOKENS")
-    return Cut("windows", int(overlap))
+    if text == "head":
+        return Cut()
+    rule, comma, overlap = text.partition(",overlap=")
+    if rule != "windows" or (comma and not overlap.isdecimal()):
+        raise UserError(f"--cut {text}: expected one of head, windows, or windows,overlap=TOKENS")
+    return Cut("windows", int(overlap) if comma else None)
 
 
 def encode_cut(texts: Texts, tokenizer: Tokenizer, length: int, sentence_types: bool, cut: Cut) -> EncodedTexts:

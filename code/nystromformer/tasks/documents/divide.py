@@ -21,11 +21,8 @@ def divide(
 ) -> tuple[Texts, Texts]:
     """The rows to train on and those to choose by, both in the table's order: a function of the table and the flags.
 
-    Args:
-        validation: a share, or `SHARE,seed=N`.
-        is_class: whether labels are classes, of each of which the same share is held out.
-        group: of each row; a group is never divided.
-        time: of each row; the latest are held out, and rows of one time stay together.
+    Of classes the same share of each is held out; of rows with a group whole groups; of rows with a time the latest,
+    and rows of one time stay together.
     """
     share, seed = share_of(validation)
     if is_class and not time and not group:

@@ -58,23 +58,19 @@ def kind_of(text: str | None) -> tuple[Kind | None, str, tuple[str, ...]]:
 
 @dataclass
 class LabelCells:
-    """What stands in the label columns of a table.
-
-    Args:
-        name: what messages call the table.
-        columns: one, or for several labels at once one for each, of 0 and 1.
-        separator: between the labels of a cell, for several at once.
-        rows: their numbers in the table, from 1.
-        cells: of each row, in the columns.
-        keep_na: whether words such as NA are labels.
-    """
+    """What stands in the label columns of a table."""
 
     name: str
     columns: tuple[str, ...]
+    """One, or for several labels at once one for each, of 0 and 1."""
     separator: str
+    """Between the labels of a cell, for several at once."""
     rows: Sequence[int]
+    """Their numbers in the table, from 1."""
     cells: Sequence[Sequence[Cell]]
+    """Of each row, in the columns."""
     keep_na: bool = False
+    """Whether words such as NA are labels."""
 
     def place(self, row: int) -> str:
         return f"{self.name}, row {row:,}"
@@ -164,9 +160,6 @@ def look_at(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = (), 
         wanted: by --kind; None: as the labels tell.
         order: the classes from the lowest on; empty: of numbers their own.
         divided: whether a part of the table's rows is held out.
-
-    Raises:
-        UserError: labels are missing, none of the kind, all the same, or what nobody means; says how many and where.
     """
     kind = wanted or _guess_kind(labels)
     column = labels.columns[0] if len(labels.columns) == 1 else "label"
@@ -208,11 +201,7 @@ def look_at(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = (), 
 
 
 def numbers_of(answer: Answer, labels: LabelCells) -> Labels:
-    """The labels of a table as numbers: (n,) int64 of classes, (n,) float32 of values, (n, C) float32 of several.
-
-    Raises:
-        UserError: a label is missing, none of the kind, or none that was learned; says which and where.
-    """
+    """The labels of a table as numbers: (n,) int64 of classes, (n,) float32 of values, (n, C) float32 of several."""
     if answer.kind == "value":
         return np.asarray((np.asarray(labels.values()) - answer.mean) / answer.deviation, dtype=np.float32)
     several = answer.kind == "several"
@@ -263,11 +252,7 @@ def _classes(labels: LabelCells, kind: Kind, counts: Mapping[str, int], order: S
 
 
 def _guess_kind(labels: LabelCells) -> Kind:
-    """The kind that the labels look like.
-
-    Raises:
-        UserError: they look like numbers or lists that somebody wrote in another way, or only some of them do.
-    """
+    """The kind that the labels look like; numbers or lists that somebody wrote in another way are an error."""
     if len(labels.columns) > 1 or any(isinstance(each[0], list | tuple) for each in labels.cells):
         return "several"
     rows = [(row, cell) for row, (cell,) in zip(labels.rows, labels.cells, strict=True)]

@@ -16,8 +16,6 @@ from nystromformer.tabular.reading import TABLE
 
 BALANCED = "balanced"
 _NAME = re.compile(r"[\w][\w.-]{0,79}")
-_CACHE = "cache"
-"""A folder that no report counts."""
 
 
 @dataclass(frozen=True)
@@ -123,13 +121,9 @@ class Question:
     def name(self) -> str:
         """What the task is called: --task, or what the training table is called."""
         if self.task is None:
-            name = re.sub(r"[^\w.-]+", "-", Path(self.train).stem).strip("-.")[:80] or "table"
-            return "table" if name == _CACHE else name
-        if not _NAME.fullmatch(self.task) or self.task == _CACHE:
-            raise UserError(
-                f"--task {self.task}: expected letters, digits, and . _ - between them, at most 80, and another name "
-                f"than {_CACHE}"
-            )
+            return re.sub(r"[^\w.-]+", "-", Path(self.train).stem).strip("-.")[:80] or "table"
+        if not _NAME.fullmatch(self.task):
+            raise UserError(f"--task {self.task}: expected letters, digits, and . _ - between them, at most 80")
         return self.task
 
     @property

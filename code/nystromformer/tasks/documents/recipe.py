@@ -131,11 +131,7 @@ class Recipe:
 
 
 def recipe_in(texts: object, source: Path) -> Recipe:
-    """What a run's record, or its checkpoint, says of its texts.
-
-    Raises:
-        UserError: nothing, as that of a task that predicts no others, or something else.
-    """
+    """What a run's record, or its checkpoint, says of its texts; None is that of a task that predicts no others."""
     if texts is None:
         raise UserError(
             f"{source}: expected a run of run_classify.py, run_glue.py or run_imdb.py, found another task's"
@@ -150,10 +146,6 @@ def write_split(path: Path, texts: Texts, scores: Tensor, answer: Answer, separa
     """Write the predictions of a split as a TSV: each row's id (its number in the file from 0 on, where `texts` has no
     ids), the label where there is one, the prediction, and the probability of each class in a column p_CLASS. Values
     are exactly as they are: rounded, those of a model that has hardly learned would tie.
-
-    Args:
-        scores: (n, outputs).
-        separator: between several labels of a text.
     """
     ids = map(str, range(len(texts))) if texts.ids is None else texts.ids
     columns = {"id": list(map(printable, ids))}

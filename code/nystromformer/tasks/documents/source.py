@@ -36,12 +36,8 @@ def read_rows(table: Table, question: Question, separator: str, labelled: bool =
     """Read a table.
 
     Args:
-        separator: between several labels of a cell.
         labelled: whether it must have labels; else they are read where it has their columns.
         divided: whether the columns to divide it by (group, time) are read.
-
-    Raises:
-        UserError: a column is missing, a row is none, or a text (says how many), a group or a time is empty.
     """
     text_columns = columns_named("--text", question.text, table, most=2)
     label_names: tuple[str, ...] = ()

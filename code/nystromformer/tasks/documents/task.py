@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,8 @@ _LOOKED_AT, _LENGTH_STEP = 2000, 32
 
 
 class Documents(Definition):
-    """What the labels of a table ask for. Each table is read when it is first needed, and once.
-
-    Args:
-        default: where relative names of tables are that are not in the current folder.
+    """What the labels of a table ask for. Each table is read when it is first needed, and once; relative names that are
+    not in the current folder are in `default`.
     """
 
     kind = "classify"
@@ -63,7 +61,7 @@ class Documents(Definition):
         self.name = f"documents/{question.name}"
         self.choices = {"table": question.name}
         self._of_lengths: list[str] = []
-        self._test_examples = cache(self._encode_test)
+        self._test: dict[str, EncodedTexts] = {}
 
     def _read(self, place: str, labelled: bool = True, divided: bool = False) -> Rows:
         table = open_table(place, self.reading, None, self.default)
@@ -108,9 +106,6 @@ class Documents(Definition):
 
     def _encode(self, texts: Texts, loading: Loading) -> EncodedTexts:
         return encode_cut(texts, loading.tokenizer, loading.length, loading.sentence_types, self.cut)
-
-    def _encode_test(self, loading: Loading) -> EncodedTexts | None:
-        return None if self.tested is None else self._encode(self.tested, loading)
 
     def fit_length(self, tokenizer: Tokenizer, most: int) -> int:
         """Rows as long as 95 % of the training table's texts are, rounded up; where that is more than `most`, rows of
@@ -174,11 +169,11 @@ class Documents(Definition):
         encoded = self._encode(rows, loading), self._encode(held_out, loading)
         warnings = [*(f"{self.rows.table.name}: {doubt}" for doubt in self.look.doubts), *reduced]
         warnings += self._warn_of_cut_texts(encoded[0], loading) + _warn_of_trained_texts(rows, held_out)
-        of_test = []
+        of_test, tables = list[str](), [held_out]
         if tested is not None:
-            of_test = self._warn_of_cut_texts(self._test_examples(loading), loading)
-            of_test += _warn_of_trained_texts(rows, tested)
-        tables = [held_out] if tested is None else [held_out, tested]
+            self._test = {"test": self._encode(tested, loading)}
+            of_test = self._warn_of_cut_texts(self._test["test"], loading) + _warn_of_trained_texts(rows, tested)
+            tables.append(tested)
         return Splits(
             encoded[0],
             {"": encoded[1]},
@@ -190,15 +185,14 @@ class Documents(Definition):
             positive=self.answer.names[1] if len(self.answer.names) == 2 else "",
         )
 
-    def _warn_of_cut_texts(self, examples: EncodedTexts | None, loading: Loading) -> list[str]:
+    def _warn_of_cut_texts(self, examples: EncodedTexts, loading: Loading) -> list[str]:
         """A warning of a split of which most texts lose their end; in windows they do not."""
-        if examples is None or self.cut.rule == "windows" or 2 * examples.truncated <= len(examples):
+        if self.cut.rule == "windows" or 2 * examples.truncated <= len(examples):
             return []
-        warning = (
+        return [
             f"{examples.name}: the end of {examples.truncated:,} of {number_of(len(examples), 'text')} is dropped, "
             f"beyond --length {loading.length}; raise --length, or use --cut windows"
-        )
-        return [warning]
+        ]
 
     @property
     def _notes(self) -> list[str]:
@@ -225,8 +219,7 @@ class Documents(Definition):
         return score(self.answer, scores_NC, labels_N)
 
     def test(self, loading: Loading) -> dict[str, Examples]:
-        tested = self._test_examples(loading)
-        return {} if tested is None else {"test": tested}
+        return dict(self._test)
 
     def write(
         self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
@@ -265,10 +258,10 @@ def _warn_of_trained_texts(train: Texts, scored: Texts) -> list[str]:
         [(first.strip(), other.strip()) for first, other in zip(each.first, each.second or repeat(""), strict=False)]
         for each in (train, scored)
     )
-    count = sum(map(set(known).__contains__, asked))
+    if not (count := sum(map(set(known).__contains__, asked))):
+        return []
     are = "is" if count == 1 else "are"
-    warning = (
+    return [
         f"{scored.name}: {count:,} of its {number_of(len(scored), 'text')} {are} trained on as well; scores there say "
         "less of new texts"
-    )
-    return [warning] if count else []
+    ]

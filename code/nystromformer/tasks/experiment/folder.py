@@ -42,11 +42,7 @@ class Experiment:
         return self.folder / (path.relative_to(CONTAINER_MODEL) if path.is_relative_to(CONTAINER_MODEL) else path)
 
     def dataset(self, folder: Path | None) -> "Dataset":
-        """The dataset in `folder`, or else in config.json's `data_folder`, checked to fit the model.
-
-        Raises:
-            UserError: no dataset there, a damaged one, or one that does not fit.
-        """
+        """The dataset in `folder`, or else in config.json's `data_folder`, checked to fit the model."""
         # Only now: the launcher does without numpy, and --help need not wait for it.
         from nystromformer.data.dataset import check_fits, open_dataset
 
@@ -69,9 +65,5 @@ class Experiment:
 
 
 def open_experiment(folder: Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Read `folder/config.json`, with `section.key=value` overrides.
-
-    Raises:
-        UserError: all that is wrong with it.
-    """
+    """Read `folder/config.json`, with `section.key=value` overrides; the error has all that is wrong with it."""
     return Experiment(folder, load_config(folder / "config.json", overrides))

@@ -13,11 +13,7 @@ _SETTINGS_WITHOUT_EFFECT = {"batches_per_report", "keep_epochs", "minutes_per_ch
 
 
 def run_device(experiment: Experiment, name: str, group: Group) -> Device:
-    """The device that `--device` names, in the precision that config.json asks for.
-
-    Raises:
-        UserError: it is not there.
-    """
+    """The device that `--device` names, in the precision that config.json asks for."""
     precision, rank = experiment.config.model.mixed_precision, group.local_rank if group.size > 1 else None
     return group.check(lambda: choose_device(name, precision, rank))
 

@@ -25,15 +25,10 @@ from nystromformer.wording import listed
 
 ENCODER = "encoder."
 """How the names of an encoder's weights begin."""
-MAY_DIFFER = "max_seq_len, num_sen_type, attn_type and its parameters, and the objectives"
 
 
 def read_run_checkpoint(path: Path, dataset: Dataset | None = None) -> dict[str, Any]:
-    """A checkpoint of a run, trained with a dataset's tokenizer where one is given.
-
-    Raises:
-        UserError: as `read_checkpoint`; it is of no run; or the tokenizers differ.
-    """
+    """A checkpoint of a run, trained with a dataset's tokenizer where one is given."""
     content = read_checkpoint(path)
     if absent := [key for key in ("config", "tokenizer", "step", "epoch") if key not in content]:
         raise UserError(f"{path}: not a checkpoint of a run: it has no {', '.join(absent)}")
@@ -50,14 +45,8 @@ def read_run_checkpoint(path: Path, dataset: Dataset | None = None) -> dict[str,
 def load_start_weights(
     model: nn.Module, experiment: Experiment, dataset: Dataset, group: Group
 ) -> Mapping[str, Any] | None:
-    """Give an initial model the weights that `from_cp` names, and say what was done to fit them.
-
-    Returns:
-        Path as in config.json, sha256 and step: what the run's checkpoints say about it; None where config.json names
-        none.
-
-    Raises:
-        UserError: missing, unreadable, with another tokenizer, or of another architecture (lists all that differs).
+    """Give an initial model the weights that `from_cp` names, and say what was done to fit them. Gives what the run's
+    checkpoints say about it: path as in config.json, sha256 and step; None where config.json names none.
     """
     config, name = experiment.config, experiment.config.from_cp
     if name is None:
@@ -71,7 +60,7 @@ def load_start_weights(
         )
     content = read_run_checkpoint(path, dataset)
     before = content["config"]["model"]
-    transfer = fit_weights(path, content["model"], before, config, model.state_dict(), MAY_DIFFER)
+    transfer = fit_weights(path, content["model"], before, config, model.state_dict())
     model.load_state_dict(transfer.weights)
     for line in (f"weights from {path} (step {content['step']})", *(f"  {note}" for note in transfer.notes)):
         group.say("%s", line)
@@ -104,11 +93,7 @@ class Pretrained:
 
 
 def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
-    """The checkpoint of an experiment that `wanted` names, "last" or an epoch's number, read.
-
-    Raises:
-        UserError: no such checkpoint, or an unreadable one.
-    """
+    """The checkpoint of an experiment that `wanted` names, "last" or an epoch's number, read."""
     (path,) = choose_weights(experiment.checkpoints, wanted)
     content = read_run_checkpoint(path)
     return Pretrained(
@@ -128,16 +113,10 @@ def fit_weights(
     section: Mapping[str, Any],
     config: ExperimentConfig,
     initial: Mapping[str, Tensor],
-    may_differ: str,
+    may_differ: str = "max_seq_len, num_sen_type, attn_type and its parameters, and the objectives",
 ) -> Transfer:
-    """A checkpoint's weights in the shapes of a config's model.
-
-    Args:
-        section: the config's "model" that they are of.
-        initial: the model's state dict.
-
-    Raises:
-        UserError: of another architecture (lists all that differs).
+    """A checkpoint's weights, of a config's section "model", in the shapes of another config's model, whose state dict
+    is `initial`. The error lists all that differs.
     """
     now = config.model.model_dump(mode="json", by_alias=True)
     try:
@@ -151,11 +130,7 @@ def fit_weights(
 
 
 def keep_tokenizer(source: Path, checkpoints: Path) -> None:
-    """Copy a dataset's tokenizer folder to the checkpoints that are made with it.
-
-    Raises:
-        UserError: it cannot be written.
-    """
+    """Copy a dataset's tokenizer folder to the checkpoints that are made with it."""
     for path in sorted(source.iterdir()):
         target = checkpoints / TOKENIZER_FOLDER / path.name
         if path.is_file() and not (target.is_file() and target.read_bytes() == path.read_bytes()):
@@ -164,13 +139,8 @@ def keep_tokenizer(source: Path, checkpoints: Path) -> None:
 
 
 def find_tokenizer(experiment: Experiment, sha256: str) -> Tokenizer:
-    """The tokenizer that a checkpoint was trained with, from beside the checkpoints or `data_folder`.
-
-    Args:
-        sha256: of its tokenizer.json, as the checkpoint says.
-
-    Raises:
-        UserError: none is there, or only others; lists where it was looked for.
+    """The tokenizer that a checkpoint was trained with, by the checksum of its tokenizer.json, from beside the
+    checkpoints or `data_folder`; the error lists where it was looked for.
     """
     if not sha256:
         raise UserError(

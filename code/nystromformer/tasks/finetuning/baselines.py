@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nystromformer.runs.figures import Spread
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Labels
-from nystromformer.tasks.finetuning.target import NEVER, Pooled, Questions, TokenLabels, Value
+from nystromformer.tasks.finetuning.target import NEVER, Pooled, Questions, Value
 from nystromformer.wording import number_of
 
 if TYPE_CHECKING:
@@ -33,11 +33,8 @@ def measure_baselines(opened: Opened) -> Guesses:
     """What guessers reach: one answer for all rows, tf-idf, and the task's own rules."""
     task, splits, train = opened.task, opened.splits, opened.splits.train
     target = task.target
-    if not isinstance(target, Pooled | TokenLabels):
-        logger.info("%s: there are no baselines for this task", task.name)
-        return {}
-    labelled = {name: rows for name, rows in opened.test.items() if rows.labels is not None}
-    compared = splits.validation | {f"_{name}": rows for name, rows in labelled.items()}
+    labelled = {f"_{name}": rows for name, rows in opened.test.items() if rows.labels is not None}
+    compared = splits.validation | labelled
     guesses: Guesses = {}
     if isinstance(target, Pooled):
         assert train.labels is not None

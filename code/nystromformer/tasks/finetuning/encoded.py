@@ -28,7 +28,6 @@ class EncodedTexts:
     Implements Examples: an example is one row.
 
     Args:
-        texts: of the split.
         tokenizer: with RoBERTa's special tokens. Where a text spells one of them, it is taken for text.
         length: tokens of the longest row; a longer one loses tokens at the end of its longer sentence.
         sentence_types: whether batches say which sentence a token is of (type 1 from B's first token on).

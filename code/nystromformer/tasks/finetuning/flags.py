@@ -16,7 +16,6 @@ import typer
 from nystromformer.command_line import flags
 from nystromformer.config.attention_text import attention_overrides
 from nystromformer.config.ranges import LEAST_RATE, MOST, MOST_RATE, MOST_SEED
-from nystromformer.config.schema import PretrainingConfig
 from nystromformer.errors import UserError
 from nystromformer.runs.settings import MORE, Predict, Settings, SharedSettings
 from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, Experiment, open_experiment
@@ -145,34 +144,31 @@ def numbers(flag: str, text: str, kind: Callable[[str], T], least: T, most: T) -
     return tuple(values)
 
 
-@dataclass(frozen=True)
-class RecipeFlags:
-    """More flags of commands whose recipe is an experiment's config.json."""
-
-    conv: Annotated[
-        int | None,
-        typer.Option(
-            "--conv",
-            min=0,
-            max=MOST,
-            help="Taps of the convolution; 0: none. Default: config.json's for its own attention, none for others.",
-        ),
-    ] = None
-
-    def overrides(self, config_file: Path, shared: Flags) -> list[str]:
-        """What to write over a config.json for the encoder's attention and convolution; --set comes last."""
-        given = shared.overrides or []
-        chosen = [] if shared.attention is None else attention_overrides(config_file, shared.attention, PUBLISHED)
-        conv = [] if self.conv is None else [f"model.attn_type.conv_kernel_size={self.conv or 'null'}"]
-        return [*chosen, *conv, *given]
-
-    def usual(self, setting: PretrainingConfig) -> Settings:
-        """The settings that config.json has."""
-        rate, size = setting.learning_rate, setting.batch_size
-        return Settings(batch_size=size, learning_rate=rate, warmup=setting.warmup, epochs=setting.epoch)
+Conv = Annotated[
+    int | None,
+    typer.Option(
+        "--conv",
+        min=0,
+        max=MOST,
+        help="Taps of the convolution; 0: none. Default: config.json's for its own attention, none for others.",
+    ),
+]
 
 
-def recipe_folder(model: Path, shipped: Path) -> Path:
-    """The experiment's folder: outside of a container, where none is named, the shipped one."""
+def open_recipe(
+    shared: Flags, conv: int | None, shipped: Path, others: Sequence[str] = ()
+) -> tuple[Experiment, Settings]:
+    """The experiment whose config.json is a command's recipe, and the settings that it has: outside of a container,
+    where --model names none, the shipped one. `others` are overrides before those of the flags; --set comes last.
+    """
     is_container = (CONTAINER_MODEL / "config.json").is_file()
-    return shipped if model == CONTAINER_MODEL and not is_container else model
+    folder = shipped if shared.model == CONTAINER_MODEL and not is_container else shared.model
+    chosen = [*others]
+    if shared.attention is not None:
+        chosen += attention_overrides(folder / "config.json", shared.attention, PUBLISHED)
+    if conv is not None:
+        chosen.append(f"model.attn_type.conv_kernel_size={conv or 'null'}")
+    experiment = open_experiment(folder, [*chosen, *(shared.overrides or [])])
+    setting = experiment.config.pretraining_setting
+    rate, size = setting.learning_rate, setting.batch_size
+    return experiment, Settings(batch_size=size, learning_rate=rate, warmup=setting.warmup, epochs=setting.epoch)

@@ -155,9 +155,7 @@ def fit_head(build: Callable[[bool], tuple[Finetuning, Mapping[str, Any]]], fold
 
 
 def put_head(model: ClassificationModel, target: Pooled, train: Rows, held_out: Rows) -> None:
-    """Give a model the head that is best for its vectors (n, E): of training rows, with the penalty that gives the
-    lowest loss on others.
-    """
+    """Give a model the head that is best for its vectors (n, E), as `choose` has it."""
     mean_E, deviation_E = train[0].mean(0), np.maximum(train[0].std(0), 1e-6)
     scaled, others = (((x_nE - mean_E) / deviation_E, labels) for x_nE, labels in (train, held_out))
     strengths = [len(train[0]) * strength for strength in _VECTOR_STRENGTHS]

@@ -34,12 +34,7 @@ Array = NDArray[Any]
 
 
 def check_objective(settings: ObjectiveSettings, target: Target, splits: Splits) -> str:
-    """Check that a task can be trained for an objective, and say how many of its labels are positive.
-
-    Raises:
-        UserError: its labels are not 0 and 1 (for iou: of each token), or a split has one of them alone; classes have
-            weights.
-    """
+    """Check that a task can be trained for an objective, and say how many of its labels are positive."""
     name = f"--objective {settings.name}"
     if settings.name == "iou":
         if not isinstance(target, TokenLabels):
@@ -159,8 +154,8 @@ def measure(settings: ObjectiveSettings, scores: Array, labels: Array, threshold
 
 
 def measure_tested(settings: ObjectiveSettings, scores: Array, labels: Array, threshold: float) -> dict[str, float]:
-    """The metric on rows that the threshold was not chosen on; with a constraint also what precision and recall are
-    with it, since other rows may not keep it.
+    """The metric on rows that the threshold was not chosen on; with a constraint, which other rows may not keep, also
+    what precision and recall are with it.
     """
     figures = measure(settings, scores, labels, threshold)
     if settings.target is not None:

@@ -93,14 +93,13 @@ def open_tasks(
     group: Group,
     begin: Begin | None = None,
 ) -> list[Opened]:
-    """Open tasks to fine-tune an experiment on, or to train it from initial weights where they have their own kinds of
-    token.
-
-    What is wrong with the last task is known now, and not once the tasks before it have trained for hours.
+    """Open tasks to fine-tune an experiment on. What is wrong with the last task is known now, and not once the tasks
+    before it have trained for hours.
 
     Args:
         grid: the settings of the runs; none to look at the data alone.
-        begin: gives what the runs begin with; None: the experiment's checkpoint, or initial weights for such kinds.
+        begin: gives what the runs begin with; None: the experiment's checkpoint, or initial weights for tasks that have
+            their own kinds of token.
     """
 
     def read() -> list[Opened]:
@@ -151,12 +150,7 @@ def _fitted(
 
 
 def with_room(experiment: Experiment, length: int, num_tokens: int, pad_to: int | None = None) -> ExperimentConfig:
-    """The experiment's config with room for rows of `length` tokens and a tokenizer of `num_tokens`.
-
-    Raises:
-        UserError: such a model is impossible, or its attention cannot take rows of any length and `pad_to` is not set
-            to one that it takes.
-    """
+    """The experiment's config with room for rows of `length` tokens and a tokenizer of `num_tokens`."""
     # Rows of any length are to be taken, a single token's too, where they are not padded to one.
     refused = pad_to or 1
     for index, attention in enumerate(experiment.config.model.attentions):

@@ -25,9 +25,6 @@ def epoch_batches(
         lengths: tokens of each example.
         pool: batches to a pool, at most; 1: no sorting.
         labels: of each example, of which every batch gets its share; None: as chance has it.
-
-    Returns:
-        ceil(examples / batch_size) arrays of example numbers; one of them may be smaller.
     """
     order = permute(np.arange(len(lengths)), len(lengths), seed, _EXAMPLE_STREAM, epoch)
     count = -(-len(order) // batch_size)
@@ -62,17 +59,13 @@ def _spread(labels: Labels) -> Ints:
 def fit_to_budget(
     numbers: Ints, lengths: Ints, rows: Ints, budget: int, processes: int = 1, pad_to: int | None = None
 ) -> list[Ints]:
-    """The examples cut into micro-batches, as many for each process.
+    """The examples of a batch cut into micro-batches of ascending length, as many for each process; the first ones are
+    those of process 0. A part is empty where there are fewer examples than processes.
 
     Args:
-        numbers: of the examples of the batch.
         lengths, rows: tokens of each example's longest row, and rows of each, of the whole split.
         budget: tokens, padding included, that one device takes at a time. An example of more is a part of its own.
         pad_to: tokens of every row; None: each part is as long as its longest row.
-
-    Returns:
-        Parts of ascending length, a multiple of `processes`; the first ones are those of process 0. A part is empty
-        where there are fewer examples than processes.
     """
     order = numbers[np.lexsort((numbers, lengths[numbers]))]
     parts: list[list[int]] = []

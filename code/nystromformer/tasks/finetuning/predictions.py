@@ -23,11 +23,8 @@ PREDICTIONS = "predictions"
 
 def predict(opened: Opened, run: Run, trained: Finetuning | None, validated: Sequence[Scored]) -> Run:
     """The run with its predictions, which are made where they are not there, of these test data and by the weights that
-    are asked for. Where there are no test data, those of earlier ones stay.
-
-    Args:
-        trained: a model of the grid, which has the last weights of the run that was trained last.
-        validated: what the run's training has scored, which is not scored again.
+    are asked for. Where there are no test data, those of earlier ones stay. What the run's training has `validated` is
+    not scored again.
     """
     group, splits, tested, chosen = opened.group, opened.splits, run.tested, run.choose(opened.flags.predict)
     if tested is not None and tested.files and tested.epoch == chosen.epoch:

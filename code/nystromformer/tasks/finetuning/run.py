@@ -156,10 +156,8 @@ def _tell_data(opened: Opened) -> None:
 
 
 def train(opened: Opened, asked: Run, title: str) -> tuple[Run, Finetuning] | Signals:
-    """Train a run in its folder, from its newest checkpoint where it has one, to its end.
-
-    Returns:
-        The finished run and its model; or the signal that stopped it.
+    """Train a run in its folder, from its newest checkpoint where it has one, to its end: the finished run and its
+    model; or the signal that stopped it.
     """
     group, settings, like = opened.group, asked.settings, training_settings(opened.config)
     facts = checkpoint_facts(opened.config, asked.data, asked.origin.tokenizer_sha256) | {"texts": asked.texts}

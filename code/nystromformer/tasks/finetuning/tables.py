@@ -43,11 +43,8 @@ def summary(opened: Opened, results: Sequence[Run]) -> str:
 
 
 def table(results: Sequence[Run], baselines: Baselines | None = None, others: Sequence[Run] = ()) -> str:
-    """All combinations of a task beside each other, best first, for a terminal.
-
-    Args:
-        baselines: the same metrics of other ways to predict, by name; those of test data end in "_test".
-        others: runs on the same data whose encoder is frozen where that of `results` is not, or the other way round.
+    """All combinations of a task beside each other, best first, for a terminal. `others` are runs on the same data
+    whose encoder is frozen where that of `results` is not, or the other way round.
     """
     first, compared = results[0], baselines or {}
     names = [name for name in first.last.metrics if not name.startswith(("loss", THRESHOLD, TEMPERATURE))]

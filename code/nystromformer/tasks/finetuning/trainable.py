@@ -37,11 +37,8 @@ _WORDS = "encoder.embeddings.word.weight"
 
 
 def build_model(opened: Opened, settings: Settings, start: Pretrained | None) -> Finetuning:
-    """A run with the first weights that its seed decides, on the device.
-
-    Args:
-        start: whose encoder replaces the model's. A longer position table repeats, as for `from_cp`; tokens beyond the
-            checkpoint's vocabulary keep the values that they have.
+    """A run with the first weights that its seed decides, on the device; the encoder of `start` replaces the model's. A
+    longer position table repeats, as for `from_cp`; tokens beyond its vocabulary keep the values that they have.
     """
     config, task, train = opened.config, opened.task, opened.splits.train
     torch.manual_seed(settings.seed)
@@ -53,8 +50,7 @@ def build_model(opened: Opened, settings: Settings, start: Pretrained | None) ->
         if added > 0 and _WORDS in source:
             source[_WORDS] = torch.cat([source[_WORDS], initial[_WORDS][-added:]])
             then["vocab_size"] = config.model.vocab_size
-        may_differ = "max_seq_len, num_sen_type, attn_type and its parameters"
-        transfer = fit_weights(start.path, source, then, config, initial, may_differ)
+        transfer = fit_weights(start.path, source, then, config, initial)
         model.load_state_dict(transfer.weights, strict=False)
         for line in (f"encoder of {start.path} (step {start.step})", *(f"  {note}" for note in transfer.notes)):
             opened.group.say("%s", line)

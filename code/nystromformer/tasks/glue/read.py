@@ -16,7 +16,6 @@ from nystromformer.tabular.reading import Reading
 from nystromformer.tabular.table import open_table
 from nystromformer.tasks.finetuning.encoded import size_warning
 from nystromformer.tasks.finetuning.examples import Labels, Texts
-from nystromformer.tasks.glue.catalog import EVERY_TASK
 from nystromformer.tasks.glue.table_task import GlueTask
 
 _HOW_TO_GET = "Get the files by GLUE's download (gluebenchmark.com; glue/README.md says what goes where)"
@@ -24,18 +23,8 @@ _MAX_SCORE = 5.0
 
 
 def find_files(task: GlueTask, folder: Path) -> dict[str, Path]:
-    """The files of a task's splits that are there, by the splits' names in the catalogue's order: in `folder`/MRPC, or
-    in `folder` itself where it holds them.
-    """
-    home, train = folder / task.name, task.split("train").files[0]
-    if not (home.is_dir() and any(home.iterdir())):
-        # Tasks share names of columns: SST-2's files could be taken for CoLA's.
-        foreign = folder.absolute().name in {other.name for other in EVERY_TASK if other is not task}
-        if foreign or not (folder / train).is_file():
-            raise UserError(
-                f"{folder}: no data of {task.name}: found no {home / train} and no {folder / train}. {_HOW_TO_GET}"
-            )
-        home = folder
+    """The files of a task's splits that are there, by the splits' names in the catalogue's order: in `folder`/MRPC."""
+    home = folder / task.name
     places = {split.name: [home / file for file in split.files if (home / file).is_file()] for split in task.splits}
     for needed in ("train", task.dev_splits[0]):
         if not places[needed]:
@@ -44,19 +33,11 @@ def find_files(task: GlueTask, folder: Path) -> dict[str, Path]:
 
 
 def read_split(task: GlueTask, split: str, path: Path, skip_bad_rows: bool = False) -> tuple[Texts, str | None]:
-    """Read a split's file.
+    """Read a split's file, and say what is to be said of rows that were left out, if any.
 
     Args:
-        skip_bad_rows: leave bad rows of train and dev files out; those of test files never are, as GLUE's server wants
-            each predicted.
-
-    Returns:
-        The split, a test split without labels; where rows were left out, `ids` are the others' numbers in the file.
-        What is to be said of rows that were left out, if any.
-
-    Raises:
-        UserError: the file is unreadable, not UTF-8, lacks a column or has no rows, or a row is bad: too few or too
-            many columns, an unknown label, a score that is no number from 0 to 5.
+        skip_bad_rows: leave rows of train and dev files out that have too few or too many columns or a bad label, so
+            that `ids` are the others' numbers; those of test files never are, as GLUE's server wants each predicted.
     """
     wanted = task.split(split)
     needed = [*task.sentences, *([task.label] if wanted.has_labels else [])]
@@ -97,10 +78,9 @@ def read_split(task: GlueTask, split: str, path: Path, skip_bad_rows: bool = Fal
 
 def check_size(task: GlueTask, split: str, count: int) -> list[str]:
     """A warning where a split has not as many rows as the official one."""
-    official, name = task.split(split), f"{task.name} {split}"
-    if official.has_labels:
-        return size_warning(name, count, "row", official.rows)
-    return size_warning(name, count, "row", official.rows, "GLUE's server refuses its predictions")
+    official = task.split(split)
+    why = () if official.has_labels else ("GLUE's server refuses its predictions",)
+    return size_warning(f"{task.name} {split}", count, "row", official.rows, *why)
 
 
 def _label_of(task: GlueTask, place: str, cell: Cell) -> float:

@@ -10,16 +10,15 @@ Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman", "pearson_s
 
 @dataclass(frozen=True)
 class GlueSplit:
-    """A split of a task.
-
-    files: where it is, seen from the task's folder, the usual place first; rows: how many the official one has.
-    prediction_file: what GLUE's server calls its predictions, None for a split with labels.
-    """
+    """A split of a task."""
 
     name: str
     files: tuple[str, ...]
+    """Where it is, seen from the task's folder, the usual place first."""
     rows: int
+    """How many the official one has."""
     prediction_file: str | None = None
+    """What GLUE's server calls its predictions; None for a split with labels."""
 
     @property
     def has_labels(self) -> bool:

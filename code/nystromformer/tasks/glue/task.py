@@ -81,11 +81,8 @@ def _ending(split: str) -> str:
 
 
 def score(task: GlueTask, scores: Tensor, labels: Tensor | Labels) -> dict[str, float]:
-    """The task's metrics in its order, each a fraction (1.0 is best).
-
-    scores: logits (n, C), or values (n, 1) where the label is a number; labels: (n,), class numbers or values.
-    Class 1 is the positive one of F1. Where a metric is undefined (F1 without positives, Matthews' and other
-    correlations of constants) it is 0.0.
+    """The task's metrics in its order, each a fraction (1.0 is best), of logits (n, C) or values (n, 1). Class 1 is the
+    positive one of F1. Where a metric is undefined (F1 without positives, correlations of constants) it is 0.0.
     """
     # imported here: it takes seconds
     from torchmetrics.functional.classification import binary_f1_score, binary_matthews_corrcoef
@@ -108,9 +105,7 @@ def score(task: GlueTask, scores: Tensor, labels: Tensor | Labels) -> dict[str, 
 
 def write_predictions(task: GlueTask, split: str, texts: Texts, scores: Tensor, folder: Path) -> None:
     """Write what was predicted for each row of a split, such as dev.tsv (see `write_split`), and of a test split also
-    the file that GLUE's server takes, such as MNLI-m.tsv.
-
-    scores: (n, C) logits, or (n, 1) values, which the server gets clipped to 0 … 5; in the order of the split's rows.
+    the file that GLUE's server takes, such as MNLI-m.tsv, with values clipped to 0 … 5.
     """
     # Some file systems take ax.tsv for AX.tsv, which is the server's.
     path = folder / ("diagnostic.tsv" if split == "ax" else f"{split}.tsv")

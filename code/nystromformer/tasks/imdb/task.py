@@ -15,14 +15,7 @@ from torch import Tensor
 from nystromformer.errors import UserError
 from nystromformer.tasks.documents.recipe import Answer, Recipe, write_split
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
-from nystromformer.tasks.finetuning.encoded import (
-    EncodedTexts,
-    describe,
-    encode,
-    reduce,
-    size_warning,
-    without_breaks,
-)
+from nystromformer.tasks.finetuning.encoded import EncodedTexts, describe, encode, reduce, size_warning, without_breaks
 from nystromformer.tasks.finetuning.examples import Examples, Texts, split_validation
 
 LABELS = ("neg", "pos")
@@ -33,13 +26,7 @@ _REVIEW = re.compile(r"(?:.*/)?(train|test)/(neg|pos)/(\d+)_(\d+)\.txt")
 
 
 class Imdb(Definition):
-    """Positive or negative.
-
-    Args:
-        source: a folder as `read_imdb` takes it.
-        validation: the share of the training reviews that is held out to choose by.
-        split_seed: which reviews those are.
-    """
+    """Positive or negative; a share of the training reviews, drawn by a seed, is held out to choose by."""
 
     kind = name = "imdb"
     main_metric = "accuracy"
@@ -79,15 +66,11 @@ class Imdb(Definition):
 
 
 def read_imdb(source: Path, keep_breaks: bool = False) -> dict[str, Texts]:
-    """The reviews of "train" and "test"; those without a label are left out.
+    """The reviews of "train" and "test" of a folder with train/neg/*.txt and the like, at its top or in aclImdb/;
+    sorted by label (0 for negative) and then by the number in their names, with ids such as "neg/123_4".
 
     Args:
-        source: a folder with train/neg/*.txt and the like, at its top or in aclImdb/.
         keep_breaks: leave line breaks (`<br />`) as they are; else each becomes a space.
-
-    Returns:
-        Reviews sorted by label and then by the number in their names; labels 0 for negative and 1 for positive; ids
-        such as "neg/123_4".
     """
     reviews: dict[str, list[tuple[int, int, str, str]]] = {"train": [], "test": []}
     for path in source.glob("**/*.txt"):

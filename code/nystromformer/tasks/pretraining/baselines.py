@@ -47,12 +47,8 @@ def count_guesses(rows: Rows, vocab_size: int, special: tuple[int, ...]) -> Gues
 
 
 def baseline_accuracies(dataset: Dataset, preparation: RowPreparation, num_rows: int | None = None) -> dict[str, float]:
-    """Accuracy on the validation rows' masked tokens, the same that `score` asks for.
-
-    The bigram table sees the true left neighbour, also where the model finds a mask there.
-
-    Args:
-        num_rows: as in `Pretraining.score`.
+    """Accuracy on the validation rows' masked tokens, the same that `Pretraining.score` asks for. The bigram table sees
+    the true left neighbour, also where the model finds a mask there.
     """
     special = dataset.special
     ids = (special.bos, special.pad, special.eos, special.unk, special.mask)

@@ -51,11 +51,8 @@ class RowPreparation:
         masks: Masks,
         part: slice = slice(None),
     ) -> Step:
-        """The rows of these numbers, swapped and masked as (key, id) says, as one global batch.
-
-        Args:
-            masks: those of training, or of validation.
-            part: which of them are prepared here; the others are only counted.
+        """The rows of these numbers, swapped and masked as (key, id) says, as one global batch, of which a part is
+        prepared here and the others are only counted.
         """
         mask_prob, replace_probs = masks
         all_tokens, all_splits = np.asarray(rows.tokens[numbers]), np.asarray(rows.splits[numbers])
@@ -127,11 +124,8 @@ class TrainingSteps:
         setting: PretrainingConfig,
         group: Group = Group(),  # noqa: B008  # immutable
     ) -> None:
-        self.rows = dataset.train
-        self.preparation = preparation
-        self.sizes = BatchSizes(setting, dataset.length)
-        self.seed = setting.seed
-        self.group = group
+        self.rows, self.preparation, self.group = dataset.train, preparation, group
+        self.sizes, self.seed = BatchSizes(setting, dataset.length), setting.seed
 
     def __getitem__(self, step: int) -> Step:
         first, size = self.sizes.of_step(step)
@@ -144,10 +138,8 @@ class TrainingSteps:
 
 
 class ValidationBatches(Sequence[Batch]):
-    """The validation rows, masked by their number alone: neither seed, nor batch size, nor epoch changes a mask.
-
-    Args:
-        num_rows: how many of them, in a random but fixed order, because neighbouring rows come from one document.
+    """So many validation rows (None: all), masked by their number alone: neither seed, nor batch size, nor epoch
+    changes a mask. Their order is random but fixed, because neighbouring rows come from one document.
     """
 
     def __init__(self, rows: Rows, preparation: RowPreparation, num_rows: int | None) -> None:

@@ -50,9 +50,6 @@ def pretrain(
     Args:
         dataset_folder: None: config.json's `data_folder`.
         group: the processes that train together; each calls this.
-
-    Raises:
-        UserError: anything in the folder, the dataset or the checkpoints that does not fit.
     """
     config, folder = experiment.config, experiment.checkpoints
     smallest = config.pretraining_setting.smallest_batch

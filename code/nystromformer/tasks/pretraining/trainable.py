@@ -18,12 +18,7 @@ from nystromformer.training.trainable import Batch, prefetch_batches, prefetched
 
 
 class Pretraining:
-    """What the loop needs of pretraining.
-
-    Args:
-        model: a PretrainingModel, as `place` gives it.
-        group: the processes that share the batches.
-    """
+    """What the loop needs of pretraining, of a PretrainingModel as `place` gives it."""
 
     def __init__(
         self,
@@ -33,11 +28,7 @@ class Pretraining:
         device: Device,
         group: Group = Group(),  # noqa: B008  # immutable
     ) -> None:
-        self.model = model
-        self.group = group
-        self.config = config
-        self.dataset = dataset
-        self.device = device
+        self.model, self.config, self.dataset, self.device, self.group = model, config, dataset, device, group
         self.preparation = RowPreparation(dataset, config)
 
     def steps(self, first: int, last: int) -> Iterator[Step]:
@@ -74,11 +65,7 @@ class Pretraining:
         return self.score(setting.validate_batches_per_epoch * setting.batch_size)
 
     def score(self, num_rows: int | None = None) -> dict[str, float]:
-        """Metrics on validation rows, the same rows with the same masks every time.
-
-        Args:
-            num_rows: how many rows, drawn once and for all; None for all of them.
-        """
+        """Metrics on so many validation rows (None: all), the same rows with the same masks every time."""
         device, group = self.device.device, self.group
         total = torch.zeros(6, dtype=torch.float64, device=device)
         batches = ValidationBatches(self.dataset.validation, self.preparation, num_rows)

@@ -67,11 +67,7 @@ class OpenedScoring:
 
 
 def open_scoring(experiment: Experiment, dataset_folder: Path | None, device: Device, wanted: str) -> OpenedScoring:
-    """Open an experiment to score its checkpoints, "last", "all" or an epoch's number, which are not read yet.
-
-    Raises:
-        UserError: no such checkpoint, or no dataset that fits config.json.
-    """
+    """Open an experiment to score its checkpoints, "last", "all" or an epoch's number, which are not read yet."""
     dataset, chosen = experiment.dataset(dataset_folder), choose_weights(experiment.checkpoints, wanted, several=True)
     return OpenedScoring(experiment, device, dataset, tuple(chosen))
 
@@ -79,10 +75,6 @@ def open_scoring(experiment: Experiment, dataset_folder: Path | None, device: De
 def load_checkpoint(opened: OpenedScoring, path: Path) -> tuple[PretrainingModel, dict[str, Any]]:
     """The model of config.json with a checkpoint's weights, and the checkpoint. Says what the weights were not trained
     with, such as another attention.
-
-    Raises:
-        UserError: unreadable, of another architecture (lists all that differs) or tokenizer, or with NaN or infinite
-            weights.
     """
     config, content = opened.config, read_run_checkpoint(path, opened.dataset)
     check_finite_weights(content["model"], path)
@@ -109,10 +101,6 @@ def validate(
         num_rows: how many validation rows; None for all.
         baselines: also score the most frequent token and the bigram table.
         show: gets the table before the file is written, for which there may be no room.
-
-    Raises:
-        UserError: damaged rows; no such checkpoint, or one that fits neither config.json nor the dataset's tokenizer;
-            no training rows for the baselines.
     """
     opened = open_scoring(experiment, dataset_folder, device, wanted)
     config, dataset = opened.config, opened.dataset
@@ -143,11 +131,7 @@ def validate(
 
 
 def read_validation(path: Path) -> Validation:
-    """What `validate` wrote.
-
-    Raises:
-        UserError: not there, or damaged.
-    """
+    """What `validate` wrote."""
     found = read_record(path, Validation, "Run code/run_validation.py for this folder again.")
     if found is None:
         raise UserError(f"{path}: no such file; run code/run_validation.py for this folder first")

@@ -11,7 +11,6 @@ Shapes: N tokens of a row, C candidates of a chunk.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -28,17 +27,11 @@ _HEAD = 3
 """Tokens of the prefix besides question and candidates: `<s> <question> </question>`."""
 _AROUND = 2
 """Tokens around a candidate."""
-MARKERS = {
-    "question": "<question>",
-    "end_question": "</question>",
-    "answer": "<answer>",
-    "end_answer": "</answer>",
-}
+MARKERS = ("<question>", "</question>", "<answer>", "</answer>")
 """The special tokens that mark a question and its candidates, added to a tokenizer."""
 
 
-@dataclass(frozen=True)
-class Markers:
+class Markers(NamedTuple):
     """Ids of the tokens that rows are built with."""
 
     bos: int
@@ -55,18 +48,17 @@ def add_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
     has already keep theirs.
     """
     copy = Tokenizer.from_str(tokenizer.to_str())
-    copy.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in MARKERS.values()])
+    copy.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in MARKERS])
     return copy
 
 
 def markers(tokenizer: Tokenizer) -> Markers:
     """Ids of the tokens that rows are built with, of a tokenizer with MARKERS."""
     special, ids = special_tokens(tokenizer), tokenizer.get_vocab()
-    return Markers(special.bos, special.pad, special.eos, **{role: ids[token] for role, token in MARKERS.items()})
+    return Markers(special.bos, special.pad, special.eos, *(ids[token] for token in MARKERS))
 
 
-@dataclass(frozen=True)
-class InstanceTokens:
+class InstanceTokens(NamedTuple):
     """An instance's texts as token ids, without special tokens."""
 
     question: Tokens
@@ -105,16 +97,9 @@ class ChunkRow(NamedTuple):
 
 
 def cut(name: str, question: int, candidates: Sequence[int], supports: Sequence[int], length: int) -> list[Chunk]:
-    """Cut an instance into chunks of at most `length` tokens.
-
-    Args:
-        name: the instance's id, for messages.
-        question, candidates, supports: numbers of tokens, without special tokens. Supports without tokens are in no
-            chunk.
-
-    Returns:
-        for each group of candidates, in order, the chunks that together have all supports, in order; one chunk where
-        there are none.
+    """Cut an instance, of so many tokens without special ones, into chunks of at most `length` tokens: for each group
+    of candidates, in order, those that together have all supports, in order; one chunk where there are none. Supports
+    without tokens are in no chunk.
     """
     chunks: list[Chunk] = []
     for group in _groups(name, question, candidates, length, room=3 if any(supports) else 1):

@@ -9,7 +9,6 @@ import copy
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import astuple
 
 import numpy as np
 import torch
@@ -46,9 +45,7 @@ class WikiHopExamples:
     Implements Examples: an example is an instance and takes a row for each of its chunks.
 
     Args:
-        name: what messages call the split.
         tokenizer: with WikiHop's special tokens added.
-        length: tokens of the longest row.
         most_global: tokens that a row's prefix may have, since the attention takes no more as global; None: any number.
     """
 
@@ -67,7 +64,7 @@ class WikiHopExamples:
         self.labels = None if None in right else np.asarray(right, dtype=np.int64)
         self._tokens = tokenise(instances, tokenizer)
         self._length, self._markers = length, markers(tokenizer)
-        digest = hashlib.sha256(json.dumps([length, *astuple(self._markers), right]).encode())
+        digest = hashlib.sha256(json.dumps([length, *self._markers, right]).encode())
         counts = np.empty((len(instances), 3), dtype=np.int64)
         for number, tokens in enumerate(self._tokens):
             chunks = cut(self.ids[number], *tokens.sizes, length)
@@ -100,10 +97,8 @@ class WikiHopExamples:
         return part
 
     def answers(self, scores_IA: Tensor) -> dict[str, str]:
-        """By each instance's id the text of its best candidate, as QAngaroo's evaluation reads it.
-
-        Args:
-            scores_IA: of all instances' candidates, in order; -inf where an instance has no such candidate.
+        """By each instance's id the text of its best candidate, as QAngaroo's evaluation reads it, of scores that are
+        -inf where an instance has no such candidate.
         """
         best = scores_IA.argmax(-1).tolist()
         return {name: own[number] for name, own, number in zip(self.ids, self.candidates, best, strict=True)}
@@ -111,14 +106,9 @@ class WikiHopExamples:
     def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
         """The chunks of these instances, one after the other.
 
-        Returns:
-            tokens_BN: int64. mask_BN: bool, True for tokens. global_BN: bool, True for the prefix: question,
-            candidates and the special tokens before and around them.
-            positions_BC: int64, where the `<answer>` of each of the row's candidates is; candidates_BC: int64, which of
-            the instance's candidates it is; both -1 in the padding.
-            instance_B: int64, number of the row's instance within the batch.
-            present_IA: bool, True for the candidates that an instance has.
-            labels: int64 (I,), numbers of the right candidates, where the split has them.
+        global_BN is True for the prefix; positions_BC is where the `<answer>` of each of the row's candidates is, and
+        candidates_BC which of the instance's candidates it is, both -1 in the padding; instance_B the number of the
+        row's instance within the batch; present_IA True for the candidates that an instance has.
         """
         rows, candidates, instances = [], [], []
         for index, number in enumerate(numbers.tolist()):

@@ -11,9 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from nystromformer.config.messages import dotted, in_words
 from nystromformer.errors import UserError
-from nystromformer.tasks.finetuning.encoded import size_warning
 
-_OFFICIAL_SIZES = {"train": 43_738, "dev": 5_129}
 _HOW_TO_GET = (
     "Download QAngaroo (qangaroo_v1.1.zip) from https://qangaroo.cs.ucl.ac.uk and put train.json and dev.json of its "
     "folder wikihop there."
@@ -40,12 +38,7 @@ class Instance(BaseModel):
 
 
 def read_instances(path: Path) -> list[Instance]:
-    """Read a file such as train.json.
-
-    Raises:
-        UserError: the file is missing, no JSON or no list of instances; an instance lacks a key, has no candidates or
-            the id of another one; an answer is none of the candidates.
-    """
+    """Read a file such as train.json, in which each answer is one of its candidates or none has an answer."""
     if not path.is_file():
         raise UserError(f"{path}: no such file. {_HOW_TO_GET}")
     try:
@@ -67,8 +60,3 @@ def read_instances(path: Path) -> list[Instance]:
                     f"{len(instance.candidates)} candidates"
                 )
     return instances
-
-
-def check_size(split: str, count: int) -> list[str]:
-    """A warning where a split, "train" or "dev", has not the official number of instances."""
-    return size_warning(f"WikiHop {split}", count, "instance", _OFFICIAL_SIZES[split])

@@ -14,12 +14,13 @@ from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
 from nystromformer.files.writing import write_json
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
+from nystromformer.tasks.finetuning.encoded import size_warning
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.target import Candidates, Target
 from nystromformer.tasks.wikihop.chunks import add_special_tokens
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
-from nystromformer.tasks.wikihop.read import check_size, read_instances
+from nystromformer.tasks.wikihop.read import read_instances
 from nystromformer.wording import number_of
 
 logger = logging.getLogger(__name__)
@@ -28,22 +29,18 @@ _VALIDATION_STREAM = 31
 
 
 class WikiHop(Definition):
-    """One of the candidates.
+    """One of the candidates, of a folder with train.json, dev.json and, where there is one, test.json without answers.
 
     Args:
-        source: folder with train.json, dev.json and, where there is one, test.json without answers.
-        validation: hold out this share of train.json to choose by, so that dev.json is used once; None: choose by
-            dev.json.
-        split_seed: which instances are held out.
+        validation: hold out this share of train.json to choose by, drawn by `split_seed`, so that dev.json is used
+            once; None: choose by dev.json.
     """
 
     kind = name = "wikihop"
     main_metric = "accuracy"
 
     def __init__(self, source: Path, validation: float | None, split_seed: int) -> None:
-        self.source = source
-        self.validation = validation
-        self.split_seed = split_seed
+        self.source, self.validation, self.split_seed = source, validation, split_seed
         self.target: Target = Candidates()
         self.choices = {"held_out": validation}
         self._examples = cache(self._read)  # Tokenising takes minutes.
@@ -61,10 +58,10 @@ class WikiHop(Definition):
         train = self._examples("train", loading)
         # An instance that fits no row is refused now and not when the training is done.
         self.test(loading)
-        warnings = check_size("train", len(train))
+        warnings = size_warning("WikiHop train", len(train), "instance", official=43_738)
         if self.validation is None:
             validation = self._examples("dev", loading)
-            warnings += check_size("dev", len(validation))
+            warnings += size_warning("WikiHop dev", len(validation), "instance", official=5_129)
         else:
             everyone, count = train, round(self.validation * len(train))
             if not 0 < count < len(train):
@@ -77,10 +74,15 @@ class WikiHop(Definition):
         if loading.train_rows is not None and loading.train_rows < len(train):
             warnings.append(f"trained on {loading.train_rows:,} of the {len(train):,} instances (--train_rows)")
             train = train.part(subset(len(train), loading.train_rows), train.name)
+        notes = []
         for examples in (train, validation):
             if examples.labels is None:
                 raise UserError(f"{self.source}: {examples.name}.json: its instances have no answers to learn from")
-        notes = [_describe(examples) for examples in (train, validation)]
+            instances, rows = number_of(len(examples), "instance"), number_of(int(examples.rows.sum()), "row")
+            notes.append(
+                f"WikiHop {examples.name}: {instances}, {int((examples.rows > 1).sum()):,} of them cut into several "
+                f"rows: {rows} of up to {int(examples.lengths.max())} tokens"
+            )
         return Splits(train, {"": validation}, warnings, notes)
 
     def test(self, loading: Loading) -> dict[str, Examples]:
@@ -108,11 +110,3 @@ class WikiHop(Definition):
         instances = read_instances(self.source / f"{split}.json")
         logger.info("WikiHop %s: tokenising %s", split, number_of(len(instances), "instance"))
         return WikiHopExamples(split, instances, loading.tokenizer, loading.length, loading.most_global)
-
-
-def _describe(examples: WikiHopExamples) -> str:
-    instances, rows = number_of(len(examples), "instance"), number_of(int(examples.rows.sum()), "row")
-    return (
-        f"WikiHop {examples.name}: {instances}, {int((examples.rows > 1).sum()):,} of them cut into several rows: "
-        f"{rows} of up to {int(examples.lengths.max())} tokens"
-    )
