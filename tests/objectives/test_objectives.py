@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from sklearn.metrics import fbeta_score, jaccard_score, precision_score, recall_score
+from sklearn.metrics import fbeta_score, precision_score, recall_score
 from small import ROOT
 from torch import Tensor
 
@@ -24,7 +24,6 @@ from nystromformer.objectives import (
     PrecisionAtRecall,
     PrecisionAtRecallFraction,
     RecallAtPrecision,
-    SoftIoU,
     ascend,
 )
 from nystromformer.objectives.objective import bounds_of
@@ -141,7 +140,7 @@ def test_the_pairwise_loss_bounds_one_minus_auroc(rows: list[tuple[float, int]])
     assert Auroc(share).loss(logits, labels, torch.ones_like(labels)) >= wrong - 1e-9
 
 
-def saddle(objective: Objective | SoftIoU, logits: Tensor, labels: Tensor) -> float:
+def saddle(objective: Objective, logits: Tensor, labels: Tensor) -> float:
     """The value of the game over the objective's own variables, by gradient steps."""
     primal = torch.optim.SGD(objective.primal_parameters(), lr=0.05)
     values = []
@@ -163,23 +162,6 @@ def test_the_game_ends_at_the_exact_metric_of_certain_predictions() -> None:
     logits = 60.0 * (2 * told - 1)
     expected = fbeta_score(labels, told, beta=2)
     assert saddle(FBeta(0.4, 2.0), logits, labels) == pytest.approx(-expected, abs=0.01)
-    classes = torch.stack([-logits, logits], 1) / 2
-    both = jaccard_score(labels, told, average=None)
-    assert saddle(SoftIoU([0.6, 0.4]), classes, labels) == pytest.approx(-float(np.mean(both)), abs=0.01)
-
-
-def test_classes_of_another_number_are_refused_and_what_is_masked_has_no_gradient() -> None:
-    objective = SoftIoU([0.3, 0.3, 0.4])
-    for classes in (2, 4):
-        with pytest.raises(ValueError, match=f"expected logits of 3 classes, found {classes}"):
-            objective(torch.randn(5, classes), torch.zeros(5, dtype=torch.int64))
-    logits = torch.randn(5, 3)
-    logits[2] = float("nan")
-    logits.requires_grad_()
-    objective(logits, torch.tensor([0, 1, 2, 1, 0]), torch.arange(5) != 2).backward()
-    assert logits.grad is not None
-    assert logits.grad.isfinite().all()
-    assert not logits.grad[2].any()
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name != "auroc"])

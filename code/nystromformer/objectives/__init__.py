@@ -1,5 +1,5 @@
-"""Losses that are no sum over examples: F-beta, AUROC, average precision, precision at a recall, recall at a precision,
-intersection over union; ordinary modules of PyTorch.
+"""Losses that are no sum over examples: F-beta, AUROC, average precision, precision at a recall, recall at a precision;
+ordinary modules of PyTorch.
 
     objective = FBeta(beta=2, positive_share=0.02)
     loss = objective(logits, labels)
@@ -9,7 +9,7 @@ intersection over union; ordinary modules of PyTorch.
 """
 
 from nystromformer.objectives.bounds import Auroc, AveragePrecision, PrecisionAtRecall, RecallAtPrecision
-from nystromformer.objectives.fractions import AurocSquares, FBeta, PrecisionAtRecallFraction, SoftIoU
+from nystromformer.objectives.fractions import AurocSquares, FBeta, PrecisionAtRecallFraction
 from nystromformer.objectives.objective import Objective, ascend
 
 __all__ = [
@@ -21,6 +21,5 @@ __all__ = [
     "PrecisionAtRecall",
     "PrecisionAtRecallFraction",
     "RecallAtPrecision",
-    "SoftIoU",
     "ascend",
 ]

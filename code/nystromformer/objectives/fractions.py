@@ -12,8 +12,6 @@ whose steps suit any share of positives. Counts are shares of all examples; p is
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -54,72 +52,6 @@ class PrecisionAtRecallFraction(Objective):
         # By how much the soft recall is below the target: linear in the soft share of true positives.
         violation = self.target - found / self.positive_share
         return _game(self, found, found + wrong) + self.of_recall * violation
-
-
-class SoftIoU(nn.Module):
-    """Minus the mean over classes of intersection over union, tp / (p + fp), of tokens that each have one class.
-
-    Args:
-        shares: of each class among the tokens of all data.
-    """
-
-    classes: Any
-
-    def __init__(self, shares: Sequence[float]) -> None:
-        super().__init__()
-        self.classes = nn.ModuleList(_ClassIoU(share) for share in shares)
-        if len(shares) < 2:
-            raise ValueError(f"expected the shares of two classes or more, found {len(shares)}")
-
-    def dual_parameters(self) -> list[nn.Parameter]:
-        """As of Objective."""
-        return [parameter for each in self.classes for parameter in each.dual_parameters()]
-
-    def primal_parameters(self) -> list[nn.Parameter]:
-        """As of Objective."""
-        return [parameter for each in self.classes for parameter in each.primal_parameters()]
-
-    def forward(
-        self, logits: Tensor, labels: Tensor, mask: Tensor | None = None, weight: Tensor | None = None
-    ) -> Tensor:
-        """The loss, a scalar in float32.
-
-        Args:
-            logits: (..., C).
-            labels: classes, int64, (...).
-            mask, weight: as of Objective.
-        """
-        if mask is not None:
-            logits = torch.where(mask[..., None], logits, 0.0)
-        of_classes = self._of_classes(logits, labels)
-        return torch.stack([each(z, own, mask, weight) for each, z, own in of_classes]).mean()
-
-    def each(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """As of Objective: what each token adds, (...)."""
-        return torch.stack([each.each(z, own) for each, z, own in self._of_classes(logits, labels)]).mean(0)
-
-    def _of_classes(self, logits: Tensor, labels: Tensor) -> list[tuple[_ClassIoU, Tensor, Tensor]]:
-        """Each class's loss, its logits log p - log (1 - p) of its probability p, and who has it."""
-        if logits.shape[-1] != len(self.classes):
-            raise ValueError(f"expected logits of {len(self.classes)} classes, found {logits.shape[-1]}")
-        logs, found = logits.float().log_softmax(-1), []
-        for number, each in enumerate(self.classes):
-            others = [place for place in range(len(self.classes)) if place != number]
-            # log (1 - p) by the other classes.
-            found.append((each, logs[..., number] - logs[..., others].logsumexp(-1), (labels == number).float()))
-        return found
-
-
-class _ClassIoU(Objective):
-    """Of one class: A = tp, B = p + fp, between p and 1."""
-
-    def __init__(self, positive_share: float) -> None:
-        super().__init__(positive_share)
-        _add_fraction(self, positive_share, 1.0, start=positive_share)
-
-    def each(self, logits: Tensor, labels: Tensor) -> Tensor:
-        found, wrong = counts_of(logits, labels)
-        return _game(self, found, self.positive_share + wrong)
 
 
 class AurocSquares(Objective):

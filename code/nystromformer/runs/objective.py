@@ -13,7 +13,7 @@ from nystromformer.config.messages import Duplicate
 from nystromformer.config.overrides import parse_value
 from nystromformer.files.checked_json import STRICT, checked
 
-Name = Literal["f_beta", "auroc", "average_precision", "precision_at_recall", "recall_at_precision", "iou"]
+Name = Literal["f_beta", "auroc", "average_precision", "precision_at_recall", "recall_at_precision"]
 Method = Literal["eban", "dual", "cross_entropy"]
 METHODS: Mapping[str, tuple[Method, ...]] = {
     "f_beta": ("dual", "cross_entropy"),
@@ -21,7 +21,6 @@ METHODS: Mapping[str, tuple[Method, ...]] = {
     "average_precision": ("eban", "cross_entropy"),
     "precision_at_recall": ("eban", "dual", "cross_entropy"),
     "recall_at_precision": ("eban", "cross_entropy"),
-    "iou": ("dual", "cross_entropy"),
 }
 """Of each objective, the usual one first."""
 WITH_TARGET = ("precision_at_recall", "recall_at_precision")

@@ -62,8 +62,8 @@ class SharedSettings:
             parser=objective_of,
             metavar="NAME,KEY=VALUE,…",
             help="Metric to train for, which also selects the best epoch and the decision threshold: f_beta,beta=2; "
-            "auroc; average_precision; precision_at_recall,target=0.9; recall_at_precision,target=0.9 (two classes); "
-            "iou (token classes). Further keys: method (eban, dual or cross_entropy), warm_start (share of all steps "
+            "auroc; average_precision; precision_at_recall,target=0.9; recall_at_precision,target=0.9 (two "
+            "classes). Further keys: method (eban, dual or cross_entropy), warm_start (share of all steps "
             "that train with cross-entropy first), stratify=true (give each batch its share of positives). Default: "
             "cross_entropy.",
             rich_help_panel=MORE,

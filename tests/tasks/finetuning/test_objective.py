@@ -9,7 +9,7 @@ import torch
 from finetuning import copy_of, finetune, made_rows, write_table
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import average_precision_score, fbeta_score, jaccard_score, precision_recall_curve, roc_auc_score
+from sklearn.metrics import average_precision_score, fbeta_score, precision_recall_curve, roc_auc_score
 from small import run_here, stop_at
 
 from nystromformer.interop.experiments.open_model import open_model
@@ -25,7 +25,7 @@ from nystromformer.training.checkpoint import read_checkpoint
 from nystromformer.training.log import read_log
 
 SCRIPT = "code/run_classify.py"
-PAIRS = [(name, method) for name, methods in METHODS.items() if name != "iou" for method in methods]
+PAIRS = [(name, method) for name, methods in METHODS.items() for method in methods]
 QUICK = (("average_precision", "eban"),)
 TRAINED = [
     pytest.param(pair, marks=() if pair in QUICK else pytest.mark.slow) for pair in PAIRS if pair[1] != "cross_entropy"
@@ -55,8 +55,6 @@ def test_no_threshold_is_better_than_the_chosen_one(rows: list[tuple[int, int]],
         precision, recall = found / max(1, named), found / ones
         if name == "f_beta":
             return float(fbeta_score(labels, told, beta=1.0, zero_division=0))
-        if name == "iou":
-            return float(jaccard_score(labels, told, average="macro", labels=[0, 1], zero_division=0))
         if name == "precision_at_recall":
             return float(precision) if recall >= 0.6 else -1.0
         if name == "recall_at_precision":
@@ -207,7 +205,6 @@ def test_predictions_follow_the_threshold(decided: Run, tables: Documents) -> No
         ("f_beta,beta=0", "beta: expected greater than 0, found 0"),
         ("precision_at_recall", "expected target=SHARE with it, such as precision_at_recall,target=0.9"),
         ("auroc,stratify=yes", "stratify: expected a valid boolean"),
-        ("iou", "--objective iou: expected a task with a class for each token"),
         ("auroc --kind ordered,order=no/yes", "expected a task of two classes"),
         ("auroc --class_weights balanced", "expected no --class_weights"),
     ],

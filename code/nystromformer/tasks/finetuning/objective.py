@@ -1,6 +1,6 @@
 """A run whose loss, threshold and best epoch follow a metric that is no sum over examples.
 
-Shapes: I examples of a batch, n rows, C classes, N tokens. A score is the log-odds of label 1.
+Shapes: I examples of a batch, n rows, C classes. A score is the log-odds of label 1.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from nystromformer.objectives import (
     PrecisionAtRecall,
     PrecisionAtRecallFraction,
     RecallAtPrecision,
-    SoftIoU,
 )
 from nystromformer.runs.objective import TEMPERATURE, THRESHOLD, ObjectiveSettings
 from nystromformer.tasks.finetuning.definition import Splits
 from nystromformer.tasks.finetuning.examples import Labels
-from nystromformer.tasks.finetuning.target import Classes, Target, TokenLabels
+from nystromformer.tasks.finetuning.target import Classes, Target
 
 Array = NDArray[Any]
 
@@ -36,15 +35,10 @@ Array = NDArray[Any]
 def check_objective(settings: ObjectiveSettings, target: Target, splits: Splits) -> str:
     """Check that a task can be trained for an objective, and say how many of its labels are positive."""
     name = f"--objective {settings.name}"
-    if settings.name == "iou":
-        if not isinstance(target, TokenLabels):
-            raise UserError(f"{name}: expected a task with a class for each token, such as pathfinder_path")
-        if settings.stratify:
-            raise UserError(f"{name}: expected no stratify with it: it has a label for each token")
-    elif not isinstance(target, Classes) or target.count != 2:
+    if not isinstance(target, Classes) or target.count != 2:
         classes = f"{target.count} classes" if isinstance(target, Classes) else "another kind of label"
         raise UserError(f"{name}: expected a task of two classes, found {classes}")
-    if getattr(target, "weights", None):
+    if target.weights:
         raise UserError(f"{name}: expected no --class_weights with it")
     shares = []
     for split, labels in (("training", splits.train.labels), ("validation", splits.validation[""].labels)):
@@ -55,9 +49,9 @@ def check_objective(settings: ObjectiveSettings, target: Target, splits: Splits)
     return f"{name}: positive is {splits.positive or 'label 1'}, {' and '.join(shares)}"
 
 
-def scores_of(target: Target, scores: Tensor) -> Tensor:
-    """The log-odds of label 1: (n,) of two classes, (n, N) of tokens."""
-    return scores if isinstance(target, TokenLabels) else scores[:, 1] - scores[:, 0]
+def log_odds(scores: Tensor) -> Tensor:
+    """Of label 1 of two classes, (n,)."""
+    return scores[:, 1] - scores[:, 0]
 
 
 class ObjectiveLoss(nn.Module):
@@ -80,11 +74,8 @@ class ObjectiveLoss(nn.Module):
                 module.project()
 
     def forward(self, scores: Tensor, labels: Tensor, losses_I: Tensor) -> Tensor:
-        """What is learned of each example, (I,), by scores as of `scores_of` and the task's own losses."""
-        if isinstance(self.of, SoftIoU):
-            found_I = self.of.each(torch.stack([torch.zeros_like(scores), scores], -1), labels).mean(-1)
-        else:
-            found_I = self.of.each(scores, labels.float())
+        """What is learned of each example, (I,), by scores as of `log_odds` and the task's own losses."""
+        found_I = self.of.each(scores, labels.float())
         if not self.is_warm:
             # Its variables are part of the graph all the same, as several processes expect.
             return losses_I + 0.0 * found_I
@@ -123,21 +114,21 @@ def choose_threshold(settings: ObjectiveSettings, scores: Array, labels: Array) 
     precision; of AUROC and average precision, which need none, that of the best accuracy.
     """
     between, found, wrong = _counts(scores, labels)
-    ones, zeros = float((labels == 1).sum()), float((labels == 0).sum())
+    ones = float((labels == 1).sum())
     if settings.name in ("auroc", "average_precision"):
         values = found - wrong
     else:
-        values = _values(settings, found, wrong, ones, zeros)
+        values = _values(settings, found, wrong, ones)
         if (values < 0).all():
             values = found / np.maximum(found + wrong, 1)
     return float(between[int(np.argmax(values))])
 
 
 def measure(settings: ObjectiveSettings, scores: Array, labels: Array, threshold: float) -> dict[str, float]:
-    """The metric on some rows: F-beta and IoU with the threshold, the others whatever it is. Recall at a precision that
+    """The metric on some rows: F-beta with the threshold, the others whatever it is. Recall at a precision that
     no threshold reaches is 0.
     """
-    ones, zeros = float((labels == 1).sum()), float((labels == 0).sum())
+    ones = float((labels == 1).sum())
     if settings.name in ("auroc", "average_precision"):
         # Imported here: it takes seconds.
         from torchmetrics.functional.classification import binary_auroc, binary_average_precision
@@ -150,7 +141,7 @@ def measure(settings: ObjectiveSettings, scores: Array, labels: Array, threshold
         found, wrong = (np.array([float((chosen & (labels == label)).sum())]) for label in (1, 0))
     else:
         _, found, wrong = _counts(scores, labels)
-    return {settings.name: max(0.0, float(_values(settings, found, wrong, ones, zeros).max()))}
+    return {settings.name: max(0.0, float(_values(settings, found, wrong, ones).max()))}
 
 
 def measure_tested(settings: ObjectiveSettings, scores: Array, labels: Array, threshold: float) -> dict[str, float]:
@@ -178,12 +169,9 @@ def _counts(scores: Array, labels: Array) -> tuple[Array, Array, Array]:
     return between, found, named - found
 
 
-def _values(settings: ObjectiveSettings, found: Array, wrong: Array, ones: float, zeros: float) -> Array:
+def _values(settings: ObjectiveSettings, found: Array, wrong: Array, ones: float) -> Array:
     """The metric of each number of true and false positives; -1 where the constraint is not kept."""
     named = found + wrong
-    if settings.name == "iou":
-        of_ones, of_zeros = found / np.maximum(ones + wrong, 1), (zeros - wrong) / np.maximum(zeros + ones - found, 1)
-        return np.asarray((of_ones + of_zeros) / 2)
     if settings.name == "f_beta":
         assert settings.beta is not None
         squared = settings.beta**2
@@ -195,12 +183,10 @@ def _values(settings: ObjectiveSettings, found: Array, wrong: Array, ones: float
     return np.where((precision >= settings.target) & (named > 0), recall, -1.0)
 
 
-def _build(settings: ObjectiveSettings, share: float) -> Objective | SoftIoU:
+def _build(settings: ObjectiveSettings, share: float) -> Objective:
     if settings.name == "f_beta":
         assert settings.beta is not None
         return FBeta(share, settings.beta)
-    if settings.name == "iou":
-        return SoftIoU([1 - share, share])
     if settings.name == "auroc":
         return Auroc(share) if settings.method == "eban" else AurocSquares(share)
     if settings.name == "average_precision":

@@ -12,9 +12,8 @@ from torch import Tensor
 from nystromformer.files.writing import NewFile
 from nystromformer.runs.objective import THRESHOLD
 from nystromformer.runs.record import EpochMetrics, Run, Tested
-from nystromformer.tasks.finetuning.objective import measure_tested, scores_of
+from nystromformer.tasks.finetuning.objective import log_odds, measure_tested
 from nystromformer.tasks.finetuning.opening import Opened
-from nystromformer.tasks.finetuning.target import TokenLabels
 from nystromformer.tasks.finetuning.trainable import Finetuning, Scored, build_model
 from nystromformer.training.checkpoint import hold_folder
 
@@ -50,10 +49,8 @@ def write_predictions(opened: Opened, run: Run, chosen: EpochMetrics, scores: Ma
     metrics = task.write(splits, test, scores, made)
     objective, tested_on = run.settings.objective, test.get("test")
     if objective is not None and tested_on is not None and tested_on.labels is not None:
-        is_decided = task.kinds is None or isinstance(task.target, TokenLabels)
-        threshold = 0.0 if is_decided else chosen.metrics.get(THRESHOLD, 0.0)
-        found = scores_of(task.target, scores["test"]).flatten().numpy()
-        metrics |= measure_tested(objective, found, tested_on.labels.ravel(), threshold)
+        threshold = 0.0 if task.kinds is None else chosen.metrics.get(THRESHOLD, 0.0)  # texts' scores are adjusted
+        metrics |= measure_tested(objective, log_odds(scores["test"]).numpy(), tested_on.labels, threshold)
     files = {f"{PREDICTIONS}/{path.name}": path for path in sorted(made.iterdir())}
     for name in set(() if run.tested is None else run.tested.files).difference(files):
         # Of data that are not predicted any more: beside the new ones it would pass for one of them.

@@ -20,10 +20,9 @@ from nystromformer.runs.settings import Settings
 from nystromformer.tasks.experiment.start import ENCODER, Pretrained, fit_weights
 from nystromformer.tasks.finetuning.calibration import temperature_of
 from nystromformer.tasks.finetuning.examples import Examples, Ints
-from nystromformer.tasks.finetuning.objective import ObjectiveLoss, adjusted, choose_threshold, measure, scores_of
+from nystromformer.tasks.finetuning.objective import ObjectiveLoss, adjusted, choose_threshold, log_odds, measure
 from nystromformer.tasks.finetuning.opening import Opened
 from nystromformer.tasks.finetuning.plan import epoch_batches, fit_to_budget
-from nystromformer.tasks.finetuning.target import TokenLabels
 from nystromformer.training import Step
 from nystromformer.training.checkpoint import epoch_name, load_weights, read_checkpoint
 from nystromformer.training.group import place, unwrapped
@@ -88,7 +87,7 @@ class Finetuning:
         target = self.opened.task.target
         scores_IC, each_I = target.learn(self.model, batch)
         if self.objective is not None:
-            each_I = self.objective(scores_of(target, scores_IC), batch["labels"], each_I)
+            each_I = self.objective(log_odds(scores_IC), batch["labels"], each_I)
         losses_I = each_I * batch["weights"]
         asked_I = batch["weights"]
         sums = [losses_I.detach().sum(), torch.zeros_like(asked_I[0]), asked_I.sum()]
@@ -116,7 +115,7 @@ class Finetuning:
             if math.isfinite(metrics["loss"]):  # else the loop says that the run has diverged
                 own: dict[str, float] = {}
                 if (wanted := self.settings.objective) is not None and not ending:
-                    odds, labels = scores_of(task.target, scores_NC).flatten().numpy(), labels_N.flatten().numpy()
+                    odds, labels = log_odds(scores_NC).numpy(), labels_N.numpy()
                     chosen = choose_threshold(wanted, odds, labels)
                     own = {**measure(wanted, odds, labels, chosen), THRESHOLD: chosen}
                 if task.kinds is None and not ending:
@@ -146,8 +145,6 @@ class Finetuning:
         self.model.eval()
         with torch.no_grad(), opened.device.autocast():
             scores = {**known, **{name: self.scores(examples) for name, examples in asked.items()}}
-        if isinstance(task.target, TokenLabels):
-            return {name: each - chosen.metrics.get(THRESHOLD, 0.0) for name, each in scores.items()}
         if task.kinds is not None:  # what these write are probabilities, which stay as they are
             return scores
         if temperature := chosen.metrics.get(TEMPERATURE):

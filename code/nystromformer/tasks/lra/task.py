@@ -13,16 +13,15 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
 from nystromformer.model import SequenceModel, TokenClassificationModel
 from nystromformer.runs.figures import Spread
-from nystromformer.runs.objective import ObjectiveSettings
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples, Ints
-from nystromformer.tasks.finetuning.objective import choose_threshold, measure
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.predictions import write_rows
 from nystromformer.tasks.finetuning.target import Classes, Target, TokenLabels
@@ -36,7 +35,6 @@ logger = logging.getLogger(__name__)
 PICTURES = ("image", "pathfinder")
 _NO_TOKENS = 2
 """Kinds of token beside the data's: padding, and the mask of those that are to be guessed."""
-_IOU = ObjectiveSettings("iou", "cross_entropy")
 _RULE_EXAMPLES = 1000
 """Training pictures that the rule of brightness is fitted to."""
 
@@ -201,28 +199,34 @@ class PathArena(Arena):
         self.target = PathPixels()
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
-        """IoU, the mean of that of both classes, over the pixels of all pictures together."""
-        return measure(_IOU, scores_NC.flatten().numpy(), labels_N.flatten().numpy(), 0.0)
+        """IoU over the pixels of all pictures together."""
+        return {"iou": iou(scores_NC.numpy(), labels_N.numpy())}
 
     def rules(self, splits: Splits, compared: Mapping[str, Examples]) -> dict[str, dict[str, Spread]]:
         """No pixel; and those that are brighter than the best threshold on training pictures."""
 
-        def flat(examples: Examples, most: int | None = None) -> tuple[Any, Any]:
+        def reached(examples: Examples, limit: float, most: int | None = None) -> float:
             known = cast(PathExamples, examples)
-            return known.pixels_nN[:most].ravel().astype(float), known.labels[:most].ravel()
+            return iou(known.pixels_nN[:most].astype(float), known.labels[:most], limit)
 
-        limits = {"no pixel": np.inf, "bright pixels": choose_threshold(_IOU, *flat(splits.train, _RULE_EXAMPLES))}
+        values = np.unique(cast(PathExamples, splits.train).pixels_nN[:_RULE_EXAMPLES].astype(float))[::-1]
+        between = [values[0] + 1, *((values[1:] + values[:-1]) / 2), values[-1] - 1]
+        best = max(between, key=lambda limit: reached(splits.train, limit, _RULE_EXAMPLES))
         return {
-            name: {
-                f"iou{ending}": Spread(measure(_IOU, *flat(examples), limit)["iou"], None)
-                for ending, examples in compared.items()
-            }
-            for name, limit in limits.items()
+            name: {f"iou{end}": Spread(reached(examples, limit), None) for end, examples in compared.items()}
+            for name, limit in {"no pixel": np.inf, "bright pixels": best}.items()
         }
 
     def columns(self, examples: StoredExamples, scores: Tensor) -> dict[str, list[Any]]:
         both = zip(scores.numpy(), examples.labels, strict=True)
-        return {"iou": [f"{measure(_IOU, one, labels, 0.0)['iou']:.6f}" for one, labels in both]}
+        return {"iou": [f"{iou(one, labels):.6f}" for one, labels in both]}
+
+
+def iou(scores: NDArray[Any], labels: NDArray[Any], limit: float = 0.0) -> float:
+    """The mean over both classes of pixels of intersection over union, where a score above the limit says 1."""
+    told, is_on = scores > limit, labels == 1
+    both = [((told & is_on), (told | is_on)), (~(told | is_on), ~(told & is_on))]
+    return float(np.mean([one.sum() / max(1, either.sum()) for one, either in both]))
 
 
 def open_arena(task: str, folder: Path, most_validated: int, track: TrackName = "paper") -> Arena:
