@@ -31,8 +31,8 @@ MISTAKES: list[tuple[tuple[str, ...], str, str]] = [
     (STEP, "--width 100", "--width: expected multiples of 64, the heads' width; found [100]"),
     (
         STEP,
-        "--attention linformer,projected_length=4096 --lengths 128",
-        "--attention linformer,projected_length=4096 for",
+        "--attention nystrom,num_landmarks=4096 --lengths 128",
+        "--attention nystrom,num_landmarks=4096 for",
     ),
     (GPU, "--minutes 0", "'--minutes'"),
 ]

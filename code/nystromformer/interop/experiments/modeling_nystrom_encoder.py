@@ -124,7 +124,8 @@ def packaged(config: NystromEncoderConfig, spec: dict[str, Any]) -> nn.Module:
     try:
         return importlib.import_module("nystromformer.attention").create_attention(**spec, **sizes)
     except ModuleNotFoundError as error:
-        raise ImportError(f"{spec['name']} attention needs the package nystromformer: see README.md") from error
+        text = f"{spec['name']} attention needs the package nystromformer: `pip install -e .` in a clone of it"
+        raise ImportError(text) from error
 
 
 class Attention(nn.Module):
