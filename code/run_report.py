@@ -63,7 +63,7 @@ def transactions(
     ] = None,
     out: Table = Path("transactions.md"),
 ) -> None:
-    """Compare runs on clients' events: Gini, differences from the LSTM, shifts, time and memory."""
+    """Compare runs on clients' events: Gini, differences from the LSTM, time and memory."""
     from nystromformer.report.transactions import write_transactions
 
     show(write_transactions(experiments or [EXPERIMENTS / "transactions" / "encoder"], out))

@@ -2,25 +2,16 @@
 
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
+import doc_examples
 import pytest
 import torch
 from doc_examples import ROOT, blocks
 
 
 def run(name: str, *words: object) -> str:
-    done = subprocess.run(
-        [sys.executable, ROOT / "examples" / name, *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return doc_examples.run(["python", f"examples/{name}", *map(str, words)], ROOT, 300).stdout
 
 
 @pytest.mark.slow

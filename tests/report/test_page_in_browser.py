@@ -32,6 +32,5 @@ def test_the_page_is_legible_and_fits(tmp_path: Path) -> None:
     page = Path(MADE) if MADE else made_up(tmp_path)
     with open_browser() as browser:
         for width in (1400, 360):
-            for dark in (False, True):
-                browser.open(page.resolve().as_uri(), width, dark)
-                assert browser.evaluate(CHECKS) == [], (width, dark)
+            browser.open(page.resolve().as_uri(), width, dark=False)
+            assert browser.evaluate(CHECKS) == [], width
