@@ -67,11 +67,11 @@ def lra(
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.finetuning.run import finetune
-    from nystromformer.tasks.lra.task import open_arena
+    from nystromformer.tasks.lra.task import Arena, PathArena
 
     source = data or experiment.path(experiment.config.data_folder)
     most = setting.validate_batches_per_epoch * setting.batch_size
-    finetune(experiment, [open_arena(task, source, most, track)], shared, grid)
+    finetune(experiment, [(PathArena if task == PATH else Arena)(task, source, most, track)], shared, grid)
 
 
 if __name__ == "__main__":

@@ -165,14 +165,6 @@ def test_a_stopped_build_continues(corpora: Path, reference: Path, tmp_path: Pat
     assert contents(tmp_path) == contents(reference)
 
 
-def test_a_slip_removes_nothing_of_an_unfinished_run(corpora: Path, tmp_path: Path) -> None:
-    fail_in("merge_parts", corpora, tmp_path, length=40)
-    before = contents(tmp_path)
-    with pytest.raises(UserError, match=r"(?s)length: found 40, expected 32\nNothing.*remove the folder"):
-        build(corpora, tmp_path)
-    assert contents(tmp_path) == before
-
-
 def test_a_part_that_was_changed_is_made_again(
     corpora: Path, reference: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from nystromformer.data.dataset import Dataset, open_dataset, verify
 from nystromformer.data.preprocessing.corpus import Document, Tally, write_documents
-from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name, write_corpus
+from nystromformer.data.preprocessing.unified import CORPUS_FILE, UnifiedCorpus, shard_name
+from nystromformer.files.checked_json import write_checked
 from nystromformer.files.parts import PARTS
 
 WORDS = [
@@ -97,7 +98,8 @@ def write_unified(
         shard_name(number): write_documents(folder / shard_name(number), documents[number * each : (number + 1) * each])
         for number in range(files)
     }
-    write_corpus(folder, UnifiedCorpus(name=name, settings={}, shards=shards, **tally.model_dump()))
+    corpus = UnifiedCorpus(name=name, settings={}, shards=shards, **tally.model_dump())
+    write_checked(folder / CORPUS_FILE, corpus.model_dump(mode="json"))
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Tokenizers with RoBERTa's, BERT's or ALBERT's special tokens, in a folder that transformers loads too."""
+"""Tokenizers with RoBERTa's or BERT's special tokens, in a folder that transformers loads too."""
 
 from __future__ import annotations
 
@@ -31,12 +31,8 @@ class SpecialTokens:
 
 
 SPECIAL_TOKENS = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
-_FAMILIES = (
-    SPECIAL_TOKENS,
-    {"bos": "[CLS]", "pad": "[PAD]", "eos": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"},
-    {"bos": "[CLS]", "pad": "<pad>", "eos": "[SEP]", "unk": "<unk>", "mask": "[MASK]"},
-)
-"""RoBERTa's, which a tokenizer that is trained here gets; BERT's; ALBERT's."""
+"""RoBERTa's, which a tokenizer that is trained here gets."""
+_BERTS = {"bos": "[CLS]", "pad": "[PAD]", "eos": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
 
 MOST_TOKENS = 10**7
 """Of a tokenizer that is trained; room for all of them is made beforehand."""
@@ -125,15 +121,14 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 
 def special_names(tokenizer: Tokenizer) -> dict[str, str]:
-    """The special tokens by their roles: bos, pad, eos, unk, mask; of one of the families that are known."""
-    for family in _FAMILIES:
+    """The special tokens by their roles: bos, pad, eos, unk, mask; RoBERTa's or BERT's."""
+    for family in (SPECIAL_TOKENS, _BERTS):
         if all(tokenizer.token_to_id(token) is not None for token in family.values()):
             return dict(family)
     missing = next(token for token in SPECIAL_TOKENS.values() if tokenizer.token_to_id(token) is None)
-    others = "; ".join(", ".join(family.values()) for family in _FAMILIES[1:])
     raise UserError(
-        f"the tokenizer has no {missing}: expected RoBERTa's {', '.join(SPECIAL_TOKENS.values())}, or all of another "
-        f"family ({others})"
+        f"the tokenizer has no {missing}: expected RoBERTa's {', '.join(SPECIAL_TOKENS.values())}, or BERT's "
+        f"{', '.join(_BERTS.values())}"
     )
 
 
@@ -148,8 +143,6 @@ def find_tokenizer(name: str, beside: Path) -> Path:
     for folder in (Path(name), beside / name):
         if folder.is_dir():
             return folder
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise UserError(f"--tokenizer {name}: expected a folder with a tokenizer's files, found none")
     download = importlib.import_module("huggingface_hub").snapshot_download
     try:
         files = [TOKENIZER_FILE, _VOCAB_FILE, _MERGES_FILE]

@@ -111,8 +111,6 @@ def test_no_worker_is_left(large_stories: Path, tmp_path: Path, kind: str) -> No
         ("stories/preprocess.py", ["--lines_per_document", "3"], "No such option: --lines_per_document"),
         ("stories/preprocess.py", ["--array_index", "1"], "--array_index and --array_size: expected both or none"),
         ("docstrings/preprocess.py", ["--limit_mb", "0"], "--limit_mb"),
-        ("preprocess_data_512.py", ["--length", "7"], "--length"),
-        ("preprocess_data_512.py", ["--validation", "0"], "--validation"),
         ("preprocess_data_512.py", ["--tokenizer", "train", "--vocab_size", "100"], "--vocab_size"),
     ],
 )

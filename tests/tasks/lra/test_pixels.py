@@ -76,7 +76,6 @@ def test_a_run_for_iou(arena: Lra, drawn: tuple[Path, Stored]) -> None:
     [
         (("--track", "modern"), "--task pathfinder_path: expected --track paper with it"),
         (("--objective", "auroc"), "--objective auroc: expected a task of two classes, found another kind of label"),
-        (("--length", "500"), "has pictures of 1,024 pixels"),
     ],
 )
 def test_what_it_cannot_be_is_refused(arena: Lra, flags: tuple[str, ...], expected: str) -> None:

@@ -70,7 +70,6 @@ WAYS: dict[str, tuple[str, pd.Series, bool]] = {
     "some of them missing": ("csv", pd.Series(CODES, dtype=float).where(CODES > 5411), True),
     "of Parquet": ("parquet", pd.Series(CODES), True),
     "of Parquet, some missing": ("parquet", pd.Series(CODES, dtype=float).where(CODES > 5411), True),
-    "of lists, some missing": ("nested", pd.Series(CODES, dtype=float).where(CODES > 5411), True),
     "numbers with a fraction": ("csv", pd.Series(CODES + 0.5 * (CODES == 5412)), False),
     "floating numbers of Parquet": ("parquet", pd.Series(CODES, dtype=float), False),
     "many different ones": ("csv", pd.Series(np.arange(1700) % 300, dtype=float), False),
@@ -88,20 +87,13 @@ def test_codes_are_categories_however_they_are_written(name: str, drawn: Path, t
     assert len(events) <= len(codes)
     events["code"], events["note"] = codes[: len(events)].to_numpy(), "two\nlines"
     place, named = tmp_path / f"events.{ending}", ["--client", "client", "--time", "time", "--target", "default"]
-    if ending == "nested":
-        place = tmp_path / "nested.parquet"
-        lists = events.groupby("client", sort=False).agg(list).reset_index().merge(clients, on="client")
-        lists["code"] = [[None if code != code else code for code in each] for each in lists["code"]]
-        lists.to_parquet(place)
-        assert run(PREPARE, "nested", "--events", place, *named, "--out", tmp_path / "data") == 0
+    if ending == "csv":
+        events.astype({"client": float}).to_csv(place, index=False)
     else:
-        if ending == "csv":
-            events.astype({"client": float}).to_csv(place, index=False)
-        else:
-            events.to_parquet(place)
-        clients.to_csv(tmp_path / "clients.csv", index=False)
-        flags = ("--events", place, "--clients", tmp_path / "clients.csv", *named)
-        assert run(PREPARE, "long", *flags, "--out", tmp_path / "data") == 0
+        events.to_parquet(place)
+    clients.to_csv(tmp_path / "clients.csv", index=False)
+    flags = ("--events", place, "--clients", tmp_path / "clients.csv", *named)
+    assert run(PREPARE, "long", *flags, "--out", tmp_path / "data") == 0
     found = open_stored(tmp_path / "data")
     values = {each.name: each.values for each in found.manifest.categories}
     assert ("code" in values) == is_category
@@ -194,7 +186,6 @@ BAD: dict[str, tuple[Callable[[pd.DataFrame, pd.DataFrame], Any], str]] = {
     ),
     "another label": (lambda e, c: (e, c.assign(default=2)), "default: expected 0, 1 or nothing, found 2"),
     "twice": (lambda e, c: (e, pd.concat([c, c.iloc[:1]])), "expected one row of each client"),
-    "other clients": (lambda e, c: (e, c.assign(client=c["client"] + "0")), "expected events of clients with a label"),
     "empty cell": (
         lambda e, c: (e.assign(client=None), c),
         "client: expected a value in each row, found an empty",

@@ -243,10 +243,8 @@ def _log_dataset(manifest: Manifest, sources: Mapping[str, _Source]) -> None:
         documents, dropped = number_of(source.unified.documents, "document"), counted(source.unified.dropped)
         log.info("%s: %s; dropped before: %s", name, documents, dropped)
     for split in SPLITS:
-        rows = manifest.split(split)
-        sizes = ", ".join(number_of(getattr(rows, f"{noun}s"), noun) for noun in ("document", "token", "row"))
-        fill, order = 100 * manifest.fill(split), 100 * manifest.sentence_order_share(split)
+        rows, fill, order = manifest.split(split), manifest.fill(split), manifest.sentence_order_share(split)
         log.info(
-            f"{split}: {sizes} of {manifest.length} ({fill:.1f} % text, {order:.0f} % with sentence order), "
-            f"{number_of(rows.dropped_tokens, 'token')} dropped"
+            f"{split}: {rows.documents:,} documents, {rows.tokens:,} tokens, {rows.rows:,} rows of {manifest.length} "
+            f"({fill:.1%} text, {order:.0%} with sentence order), {rows.dropped_tokens:,} tokens dropped"
         )

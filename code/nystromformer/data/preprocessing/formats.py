@@ -23,10 +23,10 @@ from typing import Annotated, Any
 
 import typer
 
-from nystromformer.data.preprocessing.corpus import Document, Tally, cut_document, decode, documents_of
+from nystromformer.data.preprocessing.corpus import Document, Tally, cut_document, decode, documents_of, write_documents
 from nystromformer.data.preprocessing.files import OpenFile, divide, find_files
 from nystromformer.data.preprocessing.pool import Made, Work
-from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name, write_shard, write_unified
+from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name, write_unified
 from nystromformer.errors import UserError, first_line
 from nystromformer.files.reading import half_character
 
@@ -345,4 +345,4 @@ def _make_shard(shard: Path, format: Format, rules: Rules, part: Part) -> Made:
         documents = format.rows(_hub_rows(str(rules.hub), *part, rules.text_field), rules, tally)
     else:
         documents = chain.from_iterable(format.read(file, rules, tally) for file in part)
-    return write_shard(shard, documents, tally)
+    return {shard: write_documents(shard, map(tally.count, documents))}, tally.model_dump()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.data.dataset import check_size
-from nystromformer.data.preprocessing.corpus import Document, Tally, write_documents
+from nystromformer.data.preprocessing.corpus import Tally
 from nystromformer.data.preprocessing.pool import Made, Work, make_parts
 from nystromformer.errors import UserError
 from nystromformer.files.checked_json import read_record, write_checked
@@ -54,11 +54,6 @@ def add_up(figures: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return dict(sorted(total.items()))
 
 
-def write_corpus(folder: Path, corpus: UnifiedCorpus) -> None:
-    """Write `corpus.json`, which declares a folder complete."""
-    write_checked(folder / CORPUS_FILE, corpus.model_dump(mode="json"))
-
-
 def read_corpus(folder: Path) -> UnifiedCorpus:
     """Read a unified folder's `corpus.json` and check that its shards are there, of their sizes."""
     how = f"Make it with: python data-preprocessing/{folder.parent.name}/preprocess.py --out {folder}"
@@ -69,11 +64,6 @@ def read_corpus(folder: Path) -> UnifiedCorpus:
     for shard, stamp in corpus.shards.items():
         check_size(folder / shard, stamp, how)
     return corpus
-
-
-def write_shard(path: Path, documents: Iterable[Document], tally: Tally) -> Made:
-    """Write a part's only file of documents, and count them."""
-    return {path: write_documents(path, map(tally.count, documents))}, tally.model_dump()
 
 
 def write_unified(
@@ -111,7 +101,7 @@ def write_unified(
         if (out / CORPUS_FILE).exists() and read_corpus(out) == corpus:
             log.info("%s: already finished, nothing to do", out)
             return corpus
-        write_corpus(out, corpus)
+        write_checked(out / CORPUS_FILE, corpus.model_dump(mode="json"))
     sizes = [number_of(getattr(corpus, f"{noun}s"), noun) for noun in ("document", "sentence", "word")]
     millions, files, seconds = corpus.characters / 1e6, number_of(len(corpus.shards), "file"), time.monotonic() - begin
     log.info(f"{name}: {', '.join(sizes)}, {millions:.1f} million characters in {files}, in {seconds:.1f} seconds")

@@ -65,9 +65,7 @@ def _prepare(
     """Read a task's data into a folder; splits without a source are cut from the training examples.
 
     Args:
-        place: what is read, as messages call it.
         sources: of the examples of each split; read once the folder is known to be free.
-        seed: decides which training examples are held out.
         longest: tokens that a sequence keeps; None: all.
         warnings: what else keeps results from comparing with published ones.
     """
@@ -134,11 +132,7 @@ def _expressions(path: Path) -> Iterator[Example]:
 
 
 def read_text(folder: Path, imdb: Path, length: int, seed: int) -> Stored:
-    """Take IMDB's reviews, as `read_imdb` takes them, as bytes into a folder.
-
-    Args:
-        length: bytes that a review keeps.
-    """
+    """Take IMDB's reviews, as `read_imdb` takes them, as bytes into a folder; each keeps so many."""
     from nystromformer.tasks.imdb.task import read_imdb  # imports torch, which takes a second
 
     reviews: dict[str, list[Example]] = {}
@@ -150,11 +144,7 @@ def read_text(folder: Path, imdb: Path, length: int, seed: int) -> Stored:
 
 
 def read_retrieval(folder: Path, release: Path, length: int, seed: int) -> Stored:
-    """Take the pairs of papers of the ACL Anthology Network into a folder.
-
-    Args:
-        length: bytes that a paper keeps.
-    """
+    """Take the pairs of papers of the ACL Anthology Network into a folder; each paper keeps so many bytes."""
     place, files = _find_files(release, "tsv_data", _PAIRS)
     return _prepare(folder, RETRIEVAL, place, {split: _pairs(path) for split, (path,) in files.items()}, seed, length)
 

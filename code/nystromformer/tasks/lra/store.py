@@ -92,11 +92,7 @@ def split_files(folder: Path, split: str) -> dict[str, Path]:
 def write_split(
     folder: Path, split: str, examples: Iterable[Example], data: TaskData, longest: int | None = None
 ) -> SplitFacts:
-    """Write the files of a split, whole or not at all.
-
-    Args:
-        longest: tokens that a sequence keeps; None: all.
-    """
+    """Write the files of a split, whole or not at all; a sequence keeps so many tokens, or all."""
     ends, labels, cut, end = array("q"), bytearray(), 0, 0
     with ExitStack() as stack:
         files = {kind: stack.enter_context(NewFile(path)) for kind, path in split_files(folder, split).items()}
@@ -208,8 +204,7 @@ def prepare_drawn(
     """Draw a task's data into a folder, or resume it: the same for any number of processes, no example twice.
 
     Args:
-        settings: all that decides what `draw` gives.
-        sizes: examples of each split.
+        settings: all that decides what `draw` gives, but for the sizes of the splits.
         warnings: why results do not compare with published ones.
     """
     seen: set[bytes] = set()
@@ -267,11 +262,7 @@ def _examples_in(part: bytes | None) -> Iterator[tuple[bytes, int]]:
 
 
 def carve(count: int, parts: int, seed: int, key: int) -> list[NDArray[np.int64]]:
-    """Numbers 0 … count-1 divided at random: what is left, and then so many parts of `HELD_OUT` of them each.
-
-    Args:
-        seed, key: decide which go where.
-    """
+    """Numbers 0 … count-1 divided at random: what is left, and then so many parts of `HELD_OUT` of them each."""
     size = max(1, round(HELD_OUT * count))
     if parts * size >= count:
         raise UserError(f"{count} examples are too few to be divided into training, validation and test")

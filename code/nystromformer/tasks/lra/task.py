@@ -78,10 +78,6 @@ class Arena(Definition):
         task: of TASKS.
         folder: with its prepared data.
         most_validated: examples of the validation data that are scored, drawn once and for all where there are more.
-        track: how it is trained on.
-
-    Raises:
-        UserError: no prepared data of the task.
     """
 
     task: str
@@ -227,8 +223,3 @@ def iou(scores: NDArray[Any], labels: NDArray[Any], limit: float = 0.0) -> float
     told, is_on = scores > limit, labels == 1
     both = [((told & is_on), (told | is_on)), (~(told | is_on), ~(told & is_on))]
     return float(np.mean([one.sum() / max(1, either.sum()) for one, either in both]))
-
-
-def open_arena(task: str, folder: Path, most_validated: int, track: TrackName = "paper") -> Arena:
-    """A task by its name; arguments as of Arena."""
-    return (PathArena if task == PATH else Arena)(task, folder, most_validated, track)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from nystromformer.config import experiment_config
 from nystromformer.errors import UserError
-from nystromformer.files.parts import WHOLE, open_parts
-from nystromformer.files.writing import NewFile, check_new_file
+from nystromformer.files.parts import open_parts
+from nystromformer.files.writing import NewFile
 from nystromformer.runs.record import Run
 from nystromformer.tasks.finetuning.plan import fit_to_budget
 from nystromformer.tasks.transactions.store import open_stored
@@ -48,9 +48,6 @@ def predict_clients(run: Run, data: Path, out: Path, device_name: str) -> None:
             f"{data}: expected clients with the columns, vocabularies and scales that the run learned from: prepare "
             "them with `python experiments/transactions/prepare.py new --like FOLDER`, the folder of the run's data"
         )
-    folder = out.with_name(f"{out.name}.parts")
-    if not folder.exists():
-        check_new_file("--out", out)
     path = run.folder / f"{epoch_name(run.best.epoch)}.model"
     content = read_checkpoint(path)
     config = experiment_config(content["config"], str(path))
@@ -80,10 +77,10 @@ def predict_clients(run: Run, data: Path, out: Path, device_name: str) -> None:
         "weights": content["sha256"],
         "device": str(device),
     }
-    with open_parts(folder, "run_predict.py", facts, advice="name another file with --out") as parts:
-        if parts.find(WHOLE, verify=True) is None:
-            check_new_file("--out", out)
-            with NewFile(folder / out.name) as whole:
+    place, advice = out.with_name(f"{out.name}.parts"), "name another file with --out"
+    with open_parts(place, "run_predict.py", facts, [out], advice=advice) as parts:
+        if not out.exists():
+            with NewFile(out) as whole:
                 whole.write(f"client{delimiter}probability\n".encode())
                 for number, clients in enumerate(np.array_split(everyone, -(-len(everyone) // CLIENTS_AT_A_TIME) or 1)):
                     found = parts.read(f"{number:08d}")
@@ -93,6 +90,5 @@ def predict_clients(run: Run, data: Path, out: Path, device_name: str) -> None:
                             file.write(found)
                         logger.info("%s of %s", f"{int(clients[-1]) + 1:,}", number_of(len(everyone), "client"))
                     whole.write(found)
-            parts.finish(WHOLE, whole, out)
         parts.remove()
     logger.info("%s: %s", out, number_of(len(everyone), "client"))
