@@ -39,7 +39,3 @@ def test_every_row_is_seen_once_a_pass(batch: int, rows: int) -> None:
     seen = np.concatenate([rows_of_step(0, step, batch, rows) for step in range(5 * rows)])
     for number in range(len(seen) // rows):
         assert sorted(seen[number * rows : (number + 1) * rows]) == list(range(rows))
-
-
-def test_order_depends_on_the_seed() -> None:
-    assert not np.array_equal(rows_of_step(0, 0, 50, 100), rows_of_step(1, 0, 50, 100))

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from corpora import open_verified, write_unified
+from corpora import contents, open_verified, write_unified
 from small import resident_bytes
 
 from nystromformer.data.dataset import MANIFEST_FILE, Dataset, Manifest, open_dataset, read_manifest
@@ -41,11 +41,6 @@ def build(corpora: Path, folder: Path, **changes: object) -> Manifest:
     manifest = build_dataset(corpora, folder, settings)
     assert manifest is not None
     return manifest
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer
 
-from nystromformer.data.tokenizer import load_tokenizer, save_tokenizer, special_tokens, train_tokenizer
+from nystromformer.data.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
 
 SENTENCES = [f"The quick brown fox number {n} jumps over the lazy dog {n * 7919}." for n in range(300)]
@@ -70,8 +69,3 @@ def test_a_broken_tokenizer_is_named(tmp_path: Path, content: bytes | None, mess
         (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(UserError, match=rf"tokenizer\.json: .*{message}"):
         load_tokenizer(tmp_path)
-
-
-def test_a_tokenizer_without_special_tokens_is_refused() -> None:
-    with pytest.raises(UserError, match="no <s>"):
-        special_tokens(Tokenizer(models.BPE()))

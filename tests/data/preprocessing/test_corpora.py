@@ -100,15 +100,12 @@ def test_no_line_of_books_is_near_one_of_the_other_split(
     assert corpus.groups is not None
     settings = DatasetSettings(32, ("bookcorpus",), "train", validation=0.2)
     choice = settings.choices({"bookcorpus": corpus})["bookcorpus"]
-    side = {}
-    groups: dict[str, int] = {}
+    side, groups, sizes = {}, Counter[str](), Counter[str]()
     for document in kept:
-        groups[document.group] = groups.get(document.group, 0) + 1
+        groups[document.group] += 1
+        sizes[document.group] += document.characters
         for line in document.sentences:
             side[int(line.split()[-1][:-1])] = choice(document)[0]
-    sizes = {document.group: 0 for document in kept}
-    for document in kept:
-        sizes[document.group] += sum(map(len, document.sentences))
     assert corpus.groups == sizes
     assert set(side.values()) == {"train", "validation"}
     for number, split in side.items():

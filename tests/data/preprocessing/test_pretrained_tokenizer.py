@@ -121,7 +121,6 @@ BAD = {
     "cut vocab": (lambda at: (at / "vocab.json").write_text('{"a": 1'), r"vocab\.json and merges\.txt cannot be used"),
     "bad merges": (lambda at: (at / "merges.txt").write_text("x yz q\n"), r"merges\.txt cannot.*line 1"),
     "no mask": (lambda at: without("<mask>", at), r"vocab\.json.*the tokenizer has no <mask>"),
-    "bad json": (lambda at: (at / "tokenizer.json").write_text("{"), r"tokenizer\.json cannot be used"),
     "other kind": (unigram, r"tokenizer\.json cannot be used: expected byte-level BPE.*found Unigram with .*Metaspace"),
     "pieces with a gap": (
         lambda at: word_pieces(at, vocab={"[UNK]": 1, "[PAD]": 0, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 6}),

@@ -179,7 +179,6 @@ BAD: dict[str, tuple[Callable[[pd.DataFrame, pd.DataFrame], Any], str]] = {
     ),
     "too large": (lambda e, c: (e.assign(amount=1e300), c), "amount: expected numbers up to 3e38"),
     "no column": (lambda e, c: (e.drop(columns="time"), c), "expected the columns time, found none of that name"),
-    "one class": (lambda e, c: (e, c.assign(default=0)), "in train, found 0"),
     "no time": (
         lambda e, c: (e.assign(time=e["time"].astype(str).where(np.arange(len(e)) != 5, "2024-13-45")), c),
         "time: expected timestamp[us]: Failed to parse string: '2024-13-45'",

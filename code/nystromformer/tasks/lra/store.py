@@ -8,7 +8,6 @@ where each ends, int64, little-endian; `<split>.labels.bin`, a byte each example
 from __future__ import annotations
 
 import hashlib
-import logging
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,8 +28,6 @@ from nystromformer.files.checked_json import STRICT, read_record, write_checked
 from nystromformer.files.parts import PARTS, Parts, open_parts
 from nystromformer.files.writing import FileStamp, NewFile, check_stamps
 from nystromformer.wording import number_of
-
-logger = logging.getLogger(__name__)
 
 MANIFEST_FILE = "manifest.json"
 SPLITS = ("train", "validation", "test")
@@ -222,7 +219,6 @@ def prepare_drawn(
 
     def different(parts: Parts, split: str) -> Iterator[Example]:
         """The examples of a split in their order, with others in the place of those that were seen."""
-        repeated = 0
         drawn = (parts.read(f"{split}-{first}") for first in range(0, sizes[split], _CHUNK))
         for number, (tokens, label) in enumerate(chain.from_iterable(map(_examples_in, drawn))):
             attempt = 1
@@ -234,12 +230,9 @@ def prepare_drawn(
                     )
                 tokens, label = draw(split, number, attempt)
                 attempt += 1
-            repeated += attempt - 1
             seen.add(digest)
             length = len(tokens) // data.sequences
             yield [tokens[start : start + length] for start in range(0, len(tokens), length)], label
-        if repeated:
-            logger.info("%s: %s drawn again to avoid repetitions", split, number_of(repeated, "example"))
 
     return write_data(folder, data, {**settings, "sizes": dict(sizes)}, write)
 

@@ -95,7 +95,10 @@ class Arena(Definition):
         data = self.stored.manifest.data
         self.kinds: int | None = data.kinds + _NO_TOKENS
         self.mask_token = data.kinds + 1
-        self.target: Target = SequenceClasses(data.classes, data.sequences, self.track == "modern")
+        is_modern = self.track == "modern"
+        self.target: Target = (
+            PathPixels() if self.task == PATH else SequenceClasses(data.classes, data.sequences, is_modern)
+        )
 
     def load(self, loading: Loading) -> Splits:
         facts = self.stored.manifest.splits
@@ -189,10 +192,6 @@ class PathArena(Arena):
 
     main_metric = "iou"
     examples: ClassVar[type[StoredExamples]] = PathExamples
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.target = PathPixels()
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
         """IoU over the pixels of all pictures together."""
