@@ -57,15 +57,6 @@ def test_epochs_of_few_batches_mix_their_examples(name: str, pool: int) -> None:
     assert max(padded_tokens(plan, lengths) for plan in plans) < 0.85 * unsorted, "and yet they are of similar length"
 
 
-def test_the_smaller_batch_has_rows_of_any_length() -> None:
-    lengths = lengths_like("RTE", 635)
-    rank = np.argsort(np.argsort(lengths, kind="stable")) / len(lengths)
-    smaller = [min(epoch_batches(lengths, 32, 0, epoch, 50), key=len) for epoch in range(40)]
-    assert {len(batch) for batch in smaller} == {635 % 32}
-    # Of numbers that are uniform in [0, 1), four standard errors; the longest rows would be near 0.9 in every epoch.
-    assert abs(np.mean([rank[batch].mean() for batch in smaller]) - 0.5) < 4 * np.sqrt(1 / 12 / 40)
-
-
 @given(
     st.data(),
     st.lists(st.integers(1, 5), min_size=1, max_size=30),

@@ -13,7 +13,6 @@ from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.runs.settings import Settings
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Texts
-from nystromformer.tasks.finetuning.flags import Flags
 from nystromformer.tasks.finetuning.target import Classes
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training import Group
@@ -118,10 +117,3 @@ def test_a_run_that_has_diverged_reports_its_loss_alone() -> None:
     with torch.no_grad():
         next(run.model.parameters()).fill_(float("nan"))
         assert list(run.validate()) == ["loss"]
-
-
-def test_a_grid_is_every_combination() -> None:
-    runs = Flags(batch_size="8,16", lr="1e-5,2e-5", seed="0,1,2", epoch=3).grid(Settings(bucket=7))
-    assert {(run.epochs, run.bucket) for run in runs} == {(3, 7)}
-    assert len(set(runs)) == 12
-    assert {run.combination for run in runs} == {(8, 1e-5), (8, 2e-5), (16, 1e-5), (16, 2e-5)}

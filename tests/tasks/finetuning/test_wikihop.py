@@ -54,6 +54,10 @@ def records_of(data: Path, split: str) -> dict[str, dict[str, Any]]:
     return {one["id"]: one for one in json.loads((data / f"{split}.json").read_text())}
 
 
+def share_right(answers: dict[str, str], given: dict[str, dict[str, Any]]) -> float:
+    return float(np.mean([answer == given[name]["answer"] for name, answer in answers.items()]))
+
+
 def test_from_files_to_predictions(
     experiment: Experiment, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,8 +72,8 @@ def test_from_files_to_predictions(
         given, answers = records_of(data, split), predictions(result, split)
         assert answers.keys() == given.keys()
         assert all(answer in given[name]["candidates"] for name, answer in answers.items())
-    right = [answer == records_of(data, "dev")[name]["answer"] for name, answer in predictions(result, "dev").items()]
-    assert result.best.metrics["accuracy"] == pytest.approx(np.mean(right))
+    right = share_right(predictions(result, "dev"), records_of(data, "dev"))
+    assert result.best.metrics["accuracy"] == pytest.approx(right)
     assert result.test_metrics == {}, "the test file has no answers to score by"
     said = capsys.readouterr().out
     assert "wikihop, " in said
@@ -147,9 +151,8 @@ def test_a_part_of_train_is_held_out(experiment: Experiment, data: Path) -> None
     held_out = predictions(result, "validation")
     assert len(held_out) == 3
     assert held_out.keys() < records_of(data, "train").keys()
-    right = [answer == records_of(data, "train")[name]["answer"] for name, answer in held_out.items()]
-    assert result.best.metrics["accuracy"] == pytest.approx(np.mean(right))
-    answers = predictions(result, "dev")
-    assert answers.keys() == records_of(data, "dev").keys()
-    right = [answer == records_of(data, "dev")[name]["answer"] for name, answer in answers.items()]
-    assert result.test_metrics == {"accuracy": pytest.approx(np.mean(right))}, "dev.json is the test"
+    right = share_right(held_out, records_of(data, "train"))
+    assert result.best.metrics["accuracy"] == pytest.approx(right)
+    answers, given = predictions(result, "dev"), records_of(data, "dev")
+    assert answers.keys() == given.keys()
+    assert result.test_metrics == {"accuracy": pytest.approx(share_right(answers, given))}, "dev.json is the test"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nystromformer.tasks.glue.catalog import TASKS, find_tasks
+from nystromformer.tasks.glue.catalog import TASKS
 from nystromformer.tasks.glue.read import check_size, find_files, read_split
 from nystromformer.tasks.glue.table_task import GlueTask
 
@@ -38,14 +38,3 @@ def test_row_counts(each: GlueTask) -> None:
         assert (texts.labels is None) == (split in each.test_splits)
         if texts.labels is not None and each.labels is not None:
             assert set(texts.labels.tolist()) == set(range(len(each.labels)))
-
-
-@pytest.mark.parametrize(("name", "train_rows", "dev_rows"), [("MNLI", 384, 96), ("QQP", 256, 64)], ids=["MNLI", "QQP"])
-def test_original_columns(name: str, train_rows: int, dev_rows: int) -> None:
-    (task,) = find_tasks(name)
-    folder = DATA / f"{name}_original_columns"
-    if not folder.is_dir():
-        pytest.skip(f"no {folder.name} in the data")
-    train, dev = (read_split(task, split, folder / f"{split}.tsv")[0] for split in ("train", task.dev_splits[0]))
-    assert (len(train), len(dev)) == (train_rows, dev_rows)
-    assert not any(text.startswith("(") for text in dev.first), "no parse trees"

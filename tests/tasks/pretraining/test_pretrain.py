@@ -243,14 +243,6 @@ def test_counts_of_the_whole_batch_weigh_the_micro_batches(dataset_folder: Path)
     assert total.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_row_with_an_order_weighs_the_same_in_every_step(dataset_folder: Path) -> None:
-    config = small_config()
-    pretraining = Pretraining(PretrainingModel(config.model, ["mlm", "sop"]), config, open_dataset(dataset_folder), CPU)
-    batches = [batch for step in pretraining.steps(0, 6) for batch in step.micro_batches]
-    assert len({int((batch["sop_labels"] >= 0).sum()) for batch in batches}) > 1
-    assert len({float(batch["sop_count"]) for batch in batches}) == 1
-
-
 def test_padding_is_masked_in_every_layer(dataset_folder: Path) -> None:
     config = small_config()
     torch.manual_seed(0)
