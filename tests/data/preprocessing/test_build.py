@@ -179,7 +179,7 @@ def test_repeats_are_apart_and_validation_is_no_training(corpora: Path, tmp_path
         ({"tokenizer": "./nowhere"}, r"--tokenizer \./nowhere: no such folder here"),
         ({"tokenizer": "no-such-name"}, r"no-such-name: no such folder here .*cannot be downloaded from the Hugging"),
         ({"tokenizer": "wiki"}, r"wiki: expected a tokenizer: vocab\.json and merges\.txt"),
-        ({"tokenizer": "train", "vocab_size": 5}, r"--vocab_size: expected at least 261"),
+        ({"tokenizer": "train", "vocab_size": 5}, r"vocab_size: expected at least 261"),
         ({"tokenizer": "wiki", "vocab_size": 500}, r"--vocab_size 500: expected --tokenizer train with it"),
         ({"length": 1 << 20}, r"the train split has [\d,]+ tokens of \d+ documents, not enough for a row of 1048576"),
     ],
