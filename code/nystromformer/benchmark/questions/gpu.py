@@ -1,6 +1,5 @@
 """Nyström's kernels against float64, attention over the length, and steps of training, within a time limit. Each has a
-process of its own: what fails, takes the device down or never ends costs itself alone. `--dry_run` goes through all of
-it on a CPU, in tiny sizes.
+process of its own: what fails, takes the device down or never ends costs itself alone.
 """
 
 import gc
@@ -37,12 +36,10 @@ logger = logging.getLogger(__name__)
 FACTOR = 2.0
 """How many times the error of tensor operations the kernels' may be."""
 FLOAT32_FLOOR = 1e-5
-"""A relative error that is no mistake in float32 even where tensor operations are more exact: a third of what the tests
-allow."""
+"""A relative error that is no mistake in float32, whatever tensor operations have: a third of what the tests allow."""
 ENDS = {"check": 0.4, "speed": 0.8, "training": 1.0}
 """Of each section, as a share of the time."""
-KERNELS, COMPILED = "nystrom, kernels", ", compiled"
-TO_COMPILE = ("nystrom", "near_far", "mra")
+KERNELS = "nystrom, kernels"
 _SEVERAL, _MEMORY = 12, 16 << 30
 """Processes that compare at once, and bytes that each may take; what is timed has the device for itself."""
 
@@ -71,7 +68,6 @@ class Sizes:
     head_dim: int = 64
     num_landmarks: int = 64
     taps: int = 33
-    """Of the convolution."""
     tokens: int = 65536
     """Of a batch, whatever its length."""
     lengths: tuple[int, ...] = (4096, 512, 1024, 2048, 8192, 16384)
@@ -101,7 +97,6 @@ TINY = Sizes(
     device="cpu",
     implementation="torch",
 )
-"""Of a dry run."""
 
 
 @with_flag_groups
@@ -146,12 +141,9 @@ def gpu(flags: Gpu, out: Out = OUT) -> None:
 
 
 def run_works(works: Mapping[str, Work], processes: int, until: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """What became of the works by their titles, in order: `records`, or a text why it `failed` or was `left_out`.
-
-    Args:
-        processes: side by side, one for each work, because after a kernel's illegal access everything fails until the
-            process ends; 0: all in this one.
-        until: on the monotonic clock: what has not ended by then is left out.
+    """What became of the works by their titles, in order: `records`, or a text why it `failed` or was `left_out`, as is
+    what has not ended by `until`. So many processes run side by side, one for each work, because after a kernel's
+    illegal access everything fails until the process ends; 0: all in this one.
     """
     late = {"left_out": "it did not end within the time limit"}
     if not processes:
@@ -263,22 +255,19 @@ def _poison(device: torch.device) -> None:
 
 
 def measure_speed(sizes: Sizes, length: int) -> list[Record]:
-    """Nyström attention by kernels, SDPA, and what runs as tensor operations, as they are and compiled, side by
-    side."""
+    """Nyström attention by kernels, SDPA, and tensor operations as they are and compiled, side by side."""
     nystrom = {"num_landmarks": sizes.num_landmarks, "conv_kernel_size": sizes.taps}
     shape: dict[str, Any] = {"num_heads": sizes.heads, "head_dim": sizes.head_dim, "max_length": length}
-    methods: dict[str, Any] = {
-        KERNELS: create_attention("nystrom", **shape, **nystrom, implementation=sizes.implementation),
-        SDPA: create_attention("softmax", **shape),
-        "nystrom": create_attention("nystrom", **shape, **nystrom, implementation="torch"),
-        **{name: create_attention(name, **shape) for name in ("near_far", "mra")},
-    }
+    plain: dict[str, Any] = {name: create_attention(name, **shape) for name in ("near_far", "mra")}
+    plain["nystrom"] = create_attention("nystrom", **shape, **nystrom, implementation="torch")
+    kernels = create_attention("nystrom", **shape, **nystrom, implementation=sizes.implementation)
+    methods = {KERNELS: kernels, SDPA: create_attention("softmax", **shape), **plain}
     if sizes.device == "cuda":
         # Of any length: what was compiled for one is found in the cache for the others.
-        methods |= {f"{name}{COMPILED}": torch.compile(methods[name], dynamic=True) for name in TO_COMPILE}
+        methods |= {f"{name}, compiled": torch.compile(each, dynamic=True) for name, each in plain.items()}
     size = max(1, sizes.tokens // length), length, sizes.heads, sizes.head_dim
-    generator = torch.Generator(sizes.device).manual_seed(0)
-    inputs = comparison.draw_inputs(size, sizes.at.autocast_dtype or torch.float32, generator)
+    dtype = sizes.at.autocast_dtype or torch.float32
+    inputs = comparison.draw_inputs(size, dtype, torch.Generator(sizes.device).manual_seed(0))
     records = efficiency.side_by_side(methods, inputs, sizes.repeats, sizes.at.autocast)
     return [{"length": length, "rows": size[0], **record} for record in records]
 
