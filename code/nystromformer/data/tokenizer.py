@@ -47,9 +47,7 @@ def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> Tokenizer:
     Texts too few for `vocab_size` tokens give a smaller tokenizer.
     """
     if vocab_size < LEAST_TOKENS:
-        raise UserError(
-            f"vocab_size: expected at least {LEAST_TOKENS} (special tokens and bytes), found {vocab_size}"
-        )
+        raise UserError(f"vocab_size: expected at least {LEAST_TOKENS} (special tokens and bytes), found {vocab_size}")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.ByteLevel()
