@@ -206,6 +206,14 @@ def test_what_no_model_should_learn_from(
     assert not (tmp_path / "data").exists()
 
 
+def test_a_file_without_a_column_of_the_others(drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = events_of(drawn)
+    table = written(tmp_path / "t", events, pd.read_csv(drawn / "clients.csv"))
+    events.drop(columns="amount").to_parquet(table / "events" / "second.parquet")
+    assert run(PREPARE, *flags_of(table), "--out", tmp_path / "data") == 2
+    assert "part.parquet, found others: amount" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [

@@ -89,6 +89,12 @@ def open_source(place: Path, column: str | None = None) -> Source:
     if len(endings := {path.suffix.lower() for path in paths}) != 1 or not tables:
         found = " and ".join(sorted(endings)) or "none"
         raise UserError(f"{place}: expected files that end in one of {', '.join(_ENDINGS)}, found {found}")
+    for table in tables:
+        # Together they would have empty cells there.
+        if others := set(table.columns) ^ set(tables[0].columns):
+            raise UserError(
+                f"{table.name}: expected the columns of {tables[0].name}, found others: {first_names(sorted(others))}"
+            )
     logger.info("%s: %s", place, number_of(len(tables), "file"))
     try:
         rows = pa.concat_tables([table.arrow() for table in tables], promote_options="permissive")
