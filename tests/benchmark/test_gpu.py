@@ -108,7 +108,8 @@ def test_what_fails_or_has_no_time_is_told_and_the_rest_goes_on() -> None:
 
 @pytest.mark.slow
 def test_what_dies_or_never_ends_costs_itself_alone() -> None:
-    found = dict(run_works(works("first", "dies", "second", "hangs"), 2, time.monotonic() + 8))
+    # Each process imports torch first, which takes seconds where others compute.
+    found = dict(run_works(works("first", "dies", "second", "hangs"), 2, time.monotonic() + 30))
     assert [[*outcome] for outcome in found.values()] == [["records"], ["left_out"], ["records"], ["left_out"]]
     assert len({found[name]["records"][0]["process"] for name in ("first", "second")} | {os.getpid()}) == 3
     assert not multiprocessing.active_children()

@@ -26,7 +26,7 @@ ATTENTIONS: dict[str, dict[str, Any]] = {
     "reformer": {"attn_type": {"name": "reformer", "chunk_length": 6}, **PLAIN},
     "softmax, rotary": {"attn_type": "softmax", "positions": "rotary", **PLAIN},
     "switches": {
-        "attn_type": ["softmax", {"name": "local", "block_size": 4}] * 2,
+        "attn_type": ["softmax", {"name": "local", "block_size": 4}, "softmax"],
         "positions": "rotary",
         "rope_theta": 1000.0,
         "rope_theta_local": 100.0,
