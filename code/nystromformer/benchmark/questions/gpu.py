@@ -1,17 +1,13 @@
-"""Nyström's kernels against float64, attention over the length, and steps of training, within a time limit. Each has a
-process of its own: what fails, takes the device down or never ends costs itself alone.
-"""
+"""Nyström's kernels against float64, attention over the length, and steps of training, within a time limit."""
 
 import gc
 import itertools
 import logging
 import math
-import multiprocessing
 import os
 import secrets
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,6 +19,7 @@ import typer
 from nystromformer.attention import comparison, create_attention
 from nystromformer.attention.kernels import why_not
 from nystromformer.attention.kernels.plan import HEAD_DIMS, LANDMARKS
+from nystromformer.benchmark.apart import LeftOut, Work, run_works
 from nystromformer.benchmark.findings import Findings, Record
 from nystromformer.benchmark.methods import SDPA
 from nystromformer.benchmark.questions import OUT, Out, efficiency, flag, step
@@ -42,13 +39,6 @@ ENDS = {"check": 0.4, "speed": 0.8, "training": 1.0}
 KERNELS = "nystrom, kernels"
 _SEVERAL, _MEMORY = 12, 16 << 30
 """Processes that compare at once, and bytes that each may take; what is timed has the device for itself."""
-
-Work = Callable[[], list[Record]]
-"""It pickles."""
-
-
-class LeftOut(Exception):
-    """Why something is not measured here."""
 
 
 @dataclass(frozen=True)
@@ -138,40 +128,6 @@ def gpu(flags: Gpu, out: Out = OUT) -> None:
     show(text)
     if found.failed:
         raise typer.Exit(1)
-
-
-def run_works(works: Mapping[str, Work], processes: int, until: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """What became of the works by their titles, in order: `records`, or a text why it `failed` or was `left_out`, as is
-    what has not ended by `until`. So many processes run side by side, one for each work, because after a kernel's
-    illegal access everything fails until the process ends; 0: all in this one.
-    """
-    late = {"left_out": "it did not end within the time limit"}
-    if not processes:
-        for title, work in works.items():
-            yield title, _attempt(work) if time.monotonic() < until else late
-        return
-    # A process that is forked could not use the device. Ctrl-C reaches all of them: the first one ends the others.
-    context, ignore = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
-    with context.Pool(processes, signal.signal, ignore, maxtasksperchild=1) as pool:
-        results = {title: pool.apply_async(_attempt, (work,)) for title, work in works.items()}
-        for title, result in results.items():
-            try:
-                yield title, result.get(max(0.0, until - time.monotonic()))
-            except multiprocessing.TimeoutError:
-                yield title, late
-
-
-def _attempt(work: Work) -> Mapping[str, Any]:
-    try:
-        return {"records": work()}
-    except LeftOut as reason:
-        return {"left_out": str(reason)}
-    except Exception as error:
-        # Whatever it is, the others are worth their time; the outcome names it and the command fails at its end.
-        logger.info("it failed", exc_info=True)
-        # A compiler's message says at its end what an error of the device says first.
-        lines = [line.strip()[:200] for line in str(error).splitlines() if line.strip()]
-        return {"failed": f"{type(error).__name__}: {' ... '.join(dict.fromkeys([*lines[:1], *lines[-1:]]))}"}
 
 
 def cases(sizes: Sizes) -> Iterator[Record]:
