@@ -85,7 +85,7 @@ def check_time_limit(cluster: Cluster, folder: Path) -> None:
         return cluster.submit(script)
 
     job, said = submit("cut"), folder / "cut.txt"
-    wait_for(lambda: last_step(folder / "cut") >= 20, 120)
+    wait_for(lambda: last_step(folder / "cut") >= 20)
     # So that it has between one and two minutes left, of the two that --signal asks for.
     minutes, seconds = (int(number) for number in cluster.job(job)["RunTime"].split(":")[-2:])
     cluster.run("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes + 2 - (seconds == 0)}")

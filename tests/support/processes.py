@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 300) -> None:
     """Look until it holds; what does not come true fails the test."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -65,7 +65,7 @@ def assert_same_curve(folder: Path, expected: Path, steps: int = STEPS) -> None:
 
 def wait_for_step(process: subprocess.Popen[bytes] | Forked, folder: Path, step: int) -> None:
     log = folder / "model" / "log.jsonl"
-    wait_for(lambda: process.poll() is not None or (log.exists() and f'"step": {step},' in log.read_text()), 120)
+    wait_for(lambda: process.poll() is not None or (log.exists() and f'"step": {step},' in log.read_text()))
     assert process.poll() is None, stderr(folder)
 
 

@@ -61,7 +61,7 @@ def test_sigkill_at_any_moment_ends_in_the_same_bits(
     experiment = write_experiment(tmp_path, **FREQUENT)
     log = tmp_path / "stderr.txt"
     process = Forked(lambda: 0 if pretrain(experiment, dataset_folder, CPU) is None else 1, log)
-    wait_for(lambda: is_past(process, tmp_path, 17), 60)
+    wait_for(lambda: is_past(process, tmp_path, 17))
     time.sleep(0.03)
     process.kill()
     process.wait()
@@ -79,7 +79,7 @@ def test_sigterm_leaves_a_checkpoint_at_the_very_step(
     experiment = write_experiment(tmp_path, pretraining_setting__epoch=4)  # no checkpoint by minutes
     process = start(tmp_path, dataset_folder, start_new_session=True)  # to the whole group, as a scheduler sends it
     log = tmp_path / "model" / "log.jsonl"
-    wait_for(lambda: log.exists() and '"train"' in log.read_text(), 60)
+    wait_for(lambda: log.exists() and '"train"' in log.read_text())
     os.killpg(process.pid, signal.SIGTERM)
     assert process.wait(timeout=60) == 128 + signal.SIGTERM
     newest = find_checkpoints(tmp_path / "model")[-1]

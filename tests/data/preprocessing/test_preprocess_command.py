@@ -50,7 +50,7 @@ def test_slices_at_the_same_time_make_the_same(corpora: Path, reference: Path, t
     flags = rows_flags(corpora, tmp_path, *BOTH)
     slices = [("--array_index", index, "--array_size", 2) for index in range(2)]
     jobs = [subprocess.Popen(command(*flags, *one), stderr=subprocess.PIPE) for one in slices]  # type: ignore[arg-type]
-    assert [job.wait(60) for job in jobs] == [0, 0], [job.communicate() for job in jobs]
+    assert [job.wait(300) for job in jobs] == [0, 0], [job.communicate() for job in jobs]
     assert not (tmp_path / "manifest.json").exists()
     done = run_command(*flags)  # type: ignore[arg-type]
     assert done.returncode == 0, done.stderr
@@ -86,7 +86,7 @@ def test_no_worker_is_left(large_stories: Path, tmp_path: Path, kind: str) -> No
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     else:
         process.kill()
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=300)
     wait_for(lambda: not processes_of(process.pid))
     if kind == "interrupted":
         assert (process.returncode, "interrupted" in said, "Traceback" in said) == (130, True, False), said

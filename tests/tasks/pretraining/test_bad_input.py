@@ -172,5 +172,5 @@ def test_two_processes_end_together(tmp_path: Path, data: Path) -> None:
         return 5
 
     processes = [Forked(work, tmp_path / "log", environment) for environment in as_torchrun(2)]
-    assert [each.wait(60) for each in processes] == [3, 3], (tmp_path / "log").read_text()
+    assert [each.wait(300) for each in processes] == [3, 3], (tmp_path / "log").read_text()
     assert not list((tmp_path / "run" / "model").glob("cp-*"))
