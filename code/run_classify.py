@@ -21,8 +21,8 @@ def classify(
         bool,
         typer.Option(
             "--from_scratch",
-            help="Start from random weights and a tokenizer of at most model.vocab_size tokens, trained on the "
-            "training rows, instead of a checkpoint.",
+            help="Start from random weights and a tokenizer of at most model.vocab_size tokens, trained on all "
+            "texts of the training table, instead of a checkpoint.",
             rich_help_panel=TABLE,
         ),
     ] = False,

@@ -47,7 +47,7 @@ import_.__name__ = "import"
 def convert(
     source: Annotated[
         Path,
-        typer.Argument(help="Experiment folder with softmax, or a folder saved by transformers (BERT, RoBERTa)."),
+        typer.Argument(help="Experiment folder with softmax in all layers, or what `import` takes."),
     ],
     dest: Annotated[Path, typer.Argument(help="Experiment folder to create.")],
     conversion: Conversion,

@@ -1,5 +1,5 @@
 """Small encoders that attend: each attention with the convolution and without, rows of 512, 256 and 128 tokens; how far
-they attend, and other attentions in the place of the trained softmax (docs/results/encoders.md).
+they attend (docs/results/encoders.md).
 
 DIR holds wiki and bookcorpus as they are downloaded. Some twelve core-hours in all.
 """

@@ -14,17 +14,23 @@ its untrained positions are the obstacle, and nothing is said about attentions.
 import json
 import random
 import tarfile
+import time
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+import pandas as pd
 import typer
 from minilm import CONVERTED, STEPS
 from outcomes import Record
 from study import Line, Stage, main
 
+from nystromformer import Predictor
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.files.writing import write_json, write_text
+from nystromformer.machine import machine_facts
+from nystromformer.runs.record import find_runs
+from nystromformer.tables import markdown
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.finetuning.linear import fit_words
 from nystromformer.tasks.finetuning.target import Classes
@@ -85,6 +91,31 @@ def words(folder: Folder, tokenizer: Folder, tokens: int, out: Annotated[Path, t
     write_json(out / "right.json", right.tolist())
 
 
+def cost(folder: Folder, texts: Path, out: Annotated[Path, typer.Argument(help="Without ending.")]) -> None:
+    """What the runs of each arm cost: training, as their logs say, and predictions, which are measured in turn."""
+    runs = {arm: find_runs(folder / arm / "model") for arm in ARMS}
+    predictors = {arm: Predictor(own[0].folder, device="cpu") for arm, own in runs.items()}
+    read = [json.loads(line)["text"] for line in texts.read_text().splitlines()]
+    seconds: dict[str, list[float]] = {arm: [] for arm in ARMS}
+    for arm in [*ARMS] * 3:
+        begin = time.perf_counter()
+        predictors[arm](read)
+        seconds[arm].append((time.perf_counter() - begin) / len(read) * 1000)
+    figures = {}
+    for arm, own in runs.items():
+        logs = [pd.read_json(run.folder / "log.jsonl", lines=True).query("type == 'train'") for run in own]
+        steps = pd.concat([log.time.diff() / log.step.diff() for log in logs])
+        minutes = float(steps.median()) * int(logs[0].step.max()) / 60
+        memory = max(float(log.memory_mib.max()) for log in logs) / 1024
+        figures[arm] = {"minutes of training": minutes, "memory, GiB": memory, "seconds per 1,000": seconds[arm]}
+    shown = [
+        [arm, f"{one['minutes of training']:.0f}", f"{one['memory, GiB']:.1f}", f"{np.median(seconds[arm]):.0f}"]
+        for arm, one in figures.items()
+    ]
+    write_json(out.with_suffix(".json"), {"figures": figures, **machine_facts()})
+    write_text(out.with_suffix(".md"), markdown(["", *next(iter(figures.values()))], shown) + "\n")
+
+
 def read_words(folder: Path) -> list[Record]:
     """What `words` has written."""
     right = np.array(json.loads((folder / "right.json").read_text()), float)
@@ -103,9 +134,8 @@ ARMS = {
     "near_far-1024": ("--length 1024", "extended/near_far"),
     "softmax-1024": ("--length 1024", "extended/softmax"),
     "windows-512": ("--length 512 --cut windows", "original/softmax"),
-    "nystrom-1024": ("--length 1024", "extended/nystrom"),
 }
-CHOSEN = {**CONVERTED, "softmax": "softmax", "nystrom": "nystrom,num_landmarks=128,conv_kernel_size=33"}
+CHOSEN = {**CONVERTED, "softmax": "softmax"}
 
 
 def extend(name: str, steps: str = STEPS) -> Line:
@@ -124,12 +154,13 @@ STAGES = {
         ("accuracy",), "tf-idf, 512 tokens", read=read_words,
     ),
     # Softmax is its own target: no step would change it.
-    "extended": Stage([extend("near_far"), extend("softmax", "--steps 0"), extend("nystrom")]),
+    "extended": Stage([extend("near_far"), extend("softmax", "--steps 0")]),
     "read": Stage(
         [Line(arm, f"{READ} {how} {COUNTED}", start) for arm, (how, start) in ARMS.items()],
         ("accuracy",), "softmax-512",
+        reports=["experiments/studies/long.py cost {out}/read {out}/reviews/all/choose.jsonl {results}/cost"],
     ),
 }  # fmt: skip
 
 if __name__ == "__main__":
-    main(STAGES, reviews, words)
+    main(STAGES, reviews, words, cost)

@@ -32,7 +32,7 @@ Events = Annotated[Path, typer.Option(help="A .csv, .tsv or .parquet file of eve
 class TableFlags:
     """What is what in tables of one's own; each field is a flag."""
 
-    client: Annotated[str, typer.Option(help="Column of the client, here and in --clients.")]
+    client: Annotated[str, typer.Option(help="Column of the client; of `long` also in --clients.")]
     time: Annotated[str, typer.Option(help="Column of the events' times: dates, or numbers.")]
     target: Annotated[str, typer.Option(help="Column of the labels, 0 and 1.")]
     date: Annotated[

@@ -28,7 +28,8 @@ class LaunchOptions:
     """As they are typed."""
 
     gpus: Annotated[
-        str, typer.Option("--gpus", help="GPUs to use: all, none, or numbers such as 0,1. Each gets a process.")
+        str,
+        typer.Option("--gpus", help="GPUs to use: all, none, or numbers such as 0,1. Each gets a process in training."),
     ] = "all"
     image: Annotated[str, typer.Option("--image", help="Image to run; `launch.py build` makes it.")] = IMAGE
     name: Annotated[

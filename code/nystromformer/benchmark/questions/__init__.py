@@ -18,7 +18,7 @@ from nystromformer.tables import show
 
 ATTENTIONS = (
     "An attention, with parameters after commas, such as nystrom,num_landmarks=16/32 (two, one of each) or "
-    "num_landmarks=N/8 (an eighth of the length); may be given several times. Default: all."
+    "num_landmarks=N/8 (an eighth of the length); may be given several times. Default: "
 )
 REPEATS = "Measurements of each method at up to 2048 tokens; fewer above."
 Out = Annotated[

@@ -70,7 +70,7 @@ class Abilities:
 
     tasks: list[str] = flag([], "A task; may be given several times. Default: all.", name="task")
     attentions: list[str] = flag(
-        [], f"{ATTENTION_HELP} With about a quarter of the keys unless told.", name="attention"
+        [], f"{ATTENTION_HELP}all, with about a quarter of the row as keys, landmarks or features.", name="attention"
     )
     length: int = count(128, "Tokens of a row.", least=16)
     pairs: int | None = flag(

@@ -56,7 +56,7 @@ class Approximation:
         "A safetensors file with q, k and v of (rows, heads, tokens, head dim), and mask of (rows, tokens) where some "
         "are masked; or several such sets, as NAME.q. May be given several times.",
     )
-    attentions: list[str] = flag([], ATTENTION_HELP, name="attention")
+    attentions: list[str] = flag([], f"{ATTENTION_HELP}all.", name="attention")
     repeats: int = count(9, REPEATS)
     threads: int = threads()
 

@@ -47,7 +47,7 @@ _OWN = {SDPA: "black", WRITTEN_OUT: "dimgray", CONTROL: "lightgray", "nystrom": 
 class Efficiency:
     """What is measured."""
 
-    attentions: list[str] = flag([], ATTENTIONS, name="attention")
+    attentions: list[str] = flag([], f"{ATTENTIONS}all.", name="attention")
     lengths: Sequence[int] = numbers(
         (512, 1024, 2048, 4096, 8192, 16384), "Sequence lengths in tokens, separated by commas."
     )

@@ -33,9 +33,7 @@ NYSTROM = f"nystrom,num_landmarks={LANDMARKS},conv_kernel_size={_TAPS}"
 class Step:
     """The model, by default the paper's BERT-small with RoBERTa's vocabulary, and its batches."""
 
-    attentions: list[str] = flag(
-        [], f"{ATTENTIONS} Default: Nyström with the convolution, and softmax.", name="attention"
-    )
+    attentions: list[str] = flag([], f"{ATTENTIONS}Nyström with the convolution, and softmax.", name="attention")
     lengths: Sequence[int] = numbers((512, 4096), "Tokens of a row, separated by commas.", least=128)
     tokens: int = count(4096, "Tokens of a batch, of as many rows as that gives.")
     repeats: int = count(7, "Measurements of each.")
