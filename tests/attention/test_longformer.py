@@ -3,7 +3,7 @@
 import pytest
 import torch
 from attention_cases import DIM, HEADS, qkv, random_mask
-from small import small_config
+from small import PLAIN, model_config
 from torch import Tensor
 from torch.func import functional_call
 
@@ -12,7 +12,6 @@ from nystromformer.attention.longformer import LongformerAttention
 from nystromformer.model.finetuning import CandidateModel
 
 WIDTH = HEADS * DIM
-WITHOUT = {"model__num_landmarks": None, "model__conv_kernel_size": None}
 
 
 def longformer(dtype: torch.dtype = torch.float32, **parameters: object) -> LongformerAttention:
@@ -125,7 +124,7 @@ def test_marks_in_compiled_and_exported_programs() -> None:
 def test_a_candidate_sees_a_token_beyond_its_window_if_it_is_marked(marked: bool) -> None:
     attention = {"name": "longformer", "window": 4, "num_global_tokens": 0}
     torch.manual_seed(0)
-    model = CandidateModel(small_config(model__attn_type=attention, model__num_layers=1, **WITHOUT).model).eval()
+    model = CandidateModel(model_config(attn_type=attention, num_layers=1, **PLAIN)).eval()
     tokens = torch.randint(5, 300, (1, 32), generator=torch.Generator().manual_seed(0))
     other = tokens.clone()
     other[0, 25] = 5 + (int(tokens[0, 25]) - 4) % 295

@@ -1,22 +1,17 @@
 """Synthesizer: what it goes by."""
 
-import torch
-from small import small_config
+from small import PLAIN, SOFTMAX, model_config, tokens
 
 from nystromformer.interop.transfer import transfer_weights
 from nystromformer.model.encoder import Encoder
 
-ALONE = {"model__num_landmarks": None, "model__conv_kernel_size": None}
-
 
 def test_no_projection_is_built_for_keys() -> None:
-    config = small_config(model__attn_type="synthesizer", **ALONE).model
-    plain = small_config(model__attn_type="softmax", **ALONE).model
+    config, plain = model_config(attn_type="synthesizer", **PLAIN), model_config(**SOFTMAX)
     encoder, other = Encoder(config), Encoder(plain)
     missing = {f"layers.{n}.attention.key.{each}" for n in (0, 1) for each in ("weight", "bias")}
     assert {name for name in other.state_dict() if name not in encoder.state_dict()} == missing
-    tokens = torch.randint(5, config.vocab_size, (2, 20), generator=torch.Generator().manual_seed(0))
-    encoder(tokens).square().sum().backward()
+    encoder(tokens(length=20)).square().sum().backward()
     assert all(parameter.grad is not None for layer in encoder.layers for parameter in layer.parameters())
     # Weights go from one to the other, but for those that one of them lacks.
     states = [{f"encoder.{name}": x for name, x in each.state_dict().items()} for each in (encoder, other)]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from finetuning import pretrained
 from small import small_data
 
 from nystromformer.attention import AttentionMask, create_attention
@@ -52,15 +53,10 @@ def test_windows_reach_no_further_than_they_are() -> None:
         assert row["span"] > 0
 
 
-@pytest.fixture(scope="module")
-def trained(train_for_two_steps: Callable[..., Path]) -> Path:
-    return train_for_two_steps("nystrom")
-
-
 def test_the_command_looks_at_pretrained_models(
-    trained: Path, dataset_folder: Path, tmp_path: Path, run_benchmark: Callable[..., str]
+    source: Path, dataset_folder: Path, tmp_path: Path, run_benchmark: Callable[..., str]
 ) -> None:
-    run_benchmark("span", "--model", trained, "--dataset", dataset_folder, "--rows", 4, "--out", tmp_path)
+    run_benchmark("span", "--model", source, "--dataset", dataset_folder, "--rows", 4, "--out", tmp_path)
     (found,) = json.loads((tmp_path / "span.json").read_text())["records"]
     assert 0 < found["span"] < found["tokens"]
     assert len(found["layers"]) == small_data()["model"]["num_layers"]
@@ -69,8 +65,9 @@ def test_the_command_looks_at_pretrained_models(
 
 
 def test_an_attention_without_weights_is_refused(
-    train_for_two_steps: Callable[..., Path], dataset_folder: Path, tmp_path: Path, run_benchmark: Callable[..., str]
+    dataset_folder: Path, tmp_path: Path, run_benchmark: Callable[..., str]
 ) -> None:
-    folder = train_for_two_steps("mixed", model__attn_type="conv_linformer", model__num_landmarks=None)
+    changes = {"model__attn_type": "conv_linformer", "model__num_landmarks": None}
+    folder = pretrained(tmp_path / "mixed", dataset_folder, **changes).folder
     place = ("--dataset", dataset_folder, "--out", tmp_path / "out")
     assert "has no attention weights between tokens" in run_benchmark("span", *place, "--model", folder, status=2)

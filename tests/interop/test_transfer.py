@@ -8,7 +8,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import VOCABULARY, small_config
+from small import VOCABULARY
+from small import model_config as config
 from torch import Tensor
 
 from nystromformer.config import ModelConfig, Positions, Resize
@@ -16,11 +17,6 @@ from nystromformer.interop.transfer import DoesNotFit, Transfer, fit_positions, 
 from nystromformer.model import PretrainingModel
 
 SKIP = "encoder.layers.0-1.attention.core.skip.weight"
-SOFTMAX: dict[str, object] = {"attn_type": "softmax", "num_landmarks": None, "conv_kernel_size": None}
-
-
-def config(**changes: object) -> ModelConfig:
-    return small_config(**{f"model__{key}": value for key, value in changes.items()}).model
 
 
 def build(of: ModelConfig, seed: int, objectives: Iterable[str] = ("mlm", "sop")) -> PretrainingModel:

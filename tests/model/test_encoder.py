@@ -3,19 +3,11 @@
 import pytest
 import torch
 from largest import bytes_for_backward
-from small import LENGTH, VOCABULARY, small_config
-from torch import Tensor
+from small import LENGTH, PLAIN, VOCABULARY, tokens
+from small import model_config as config
 
 from nystromformer.model import Encoder, PretrainingModel, count_parameters
 from nystromformer.model.heads import ClassificationHead, TwoTowerHead
-
-
-def tokens(batch: int = 2, length: int = LENGTH, seed: int = 0) -> Tensor:
-    return torch.randint(5, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(seed))
-
-
-def config(**changes: object):  # type: ignore[no-untyped-def]
-    return small_config(**{f"model__{key}": value for key, value in changes.items()}).model
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -115,7 +107,7 @@ def test_only_the_wanted_positions(norm: str, attention: str) -> None:
     """The last layer's short cut changes neither the vectors nor any gradient."""
     changes: dict[str, object] = {"norm": norm, "attn_type": attention, "dropout_prob": 0.0}
     if attention == "softmax":
-        changes |= {"num_landmarks": None, "conv_kernel_size": None}
+        changes |= PLAIN
     encoder = Encoder(config(**changes)).double().train()
     positions = torch.tensor([[0, 5, 5, 31], [7, 0, 0, 1]])
     keep = torch.arange(LENGTH) < torch.tensor([[LENGTH], [20]])

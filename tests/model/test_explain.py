@@ -5,7 +5,7 @@ Shapes: B rows, N tokens, L layers.
 
 import pytest
 import torch
-from small import small_config
+from small import SOFTMAX, model_config
 from torch import Tensor
 
 from nystromformer.model import ClassificationModel
@@ -17,11 +17,7 @@ KEEP_BN = torch.arange(24) < torch.tensor([[24], [15]])
 
 def build(**changes: object) -> ClassificationModel:
     torch.manual_seed(0)
-    config = small_config(model__num_sen_type=1, **{f"model__{key}": value for key, value in changes.items()}).model
-    return ClassificationModel(config, 3).eval()
-
-
-SOFTMAX = {"attn_type": "softmax", "num_landmarks": None, "conv_kernel_size": None}
+    return ClassificationModel(model_config(num_sen_type=1, **changes), 3).eval()
 
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])

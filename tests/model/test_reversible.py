@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from largest import bytes_for_backward
-from small import LENGTH, VOCABULARY, small_config
+from small import LENGTH, PLAIN, SOFTMAX, model_config, tokens
 from torch import Tensor
 
 from nystromformer.attention import AttentionMask
@@ -17,14 +17,13 @@ from nystromformer.model.layers import Layer, at_positions
 from nystromformer.model.reversible import run_reversibly
 from nystromformer.model.rotary import Rotation
 
-PLAIN = {"num_landmarks": None, "conv_kernel_size": None}
 ATTENTIONS: dict[str, dict[str, Any]] = {
     "nystrom": {"attn_type": "nystrom"},
-    "softmax": {"attn_type": "softmax", **PLAIN},
+    "softmax": SOFTMAX,
     "linformer": {"attn_type": {"name": "linformer", "projected_length": 6, "sharing": "model"}, **PLAIN},
     "performer": {"attn_type": {"name": "performer", "num_features": 12}, **PLAIN},
     "reformer": {"attn_type": {"name": "reformer", "chunk_length": 6}, **PLAIN},
-    "softmax, rotary": {"attn_type": "softmax", "positions": "rotary", **PLAIN},
+    "softmax, rotary": {**SOFTMAX, "positions": "rotary"},
     "switches": {
         "attn_type": ["softmax", {"name": "local", "block_size": 4}, "softmax"],
         "positions": "rotary",
@@ -43,12 +42,7 @@ ATTENTIONS: dict[str, dict[str, Any]] = {
 
 
 def config(**changes: object) -> ModelConfig:
-    options = {"norm": "pre", "reversible": True, "num_layers": 3, **changes}
-    return small_config(**{f"model__{key}": value for key, value in options.items()}).model
-
-
-def tokens(batch: int = 2, length: int = LENGTH) -> Tensor:
-    return torch.randint(5, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(0))
+    return model_config(**{"norm": "pre", "reversible": True, "num_layers": 3, **changes})
 
 
 def plainly(
@@ -95,7 +89,7 @@ def test_gradients_are_those_of_stored_activations(
 
 def test_autocast_is_that_of_the_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    model = Encoder(config(attn_type="softmax", **PLAIN)).train()
+    model = Encoder(config(**SOFTMAX)).train()
 
     def under_autocast(run: Callable[..., Tensor], backward_too: bool = False) -> list[Tensor]:
         monkeypatch.setattr(encoder, "run_reversibly", run)

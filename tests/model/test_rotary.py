@@ -1,11 +1,9 @@
 """Rotary positions against complex numbers in float64, transformers' RoFormer, and what follows of them."""
 
-from typing import Any
-
 import pytest
 import torch
 from attention_cases import FIRST, Case
-from small import LENGTH, VOCABULARY, small_config
+from small import LENGTH, PLAIN, SOFTMAX, VOCABULARY, model_config, tokens
 from torch import Tensor
 from transformers import RoFormerConfig, RoFormerModel
 
@@ -16,21 +14,15 @@ from nystromformer.model import Encoder, PretrainingModel, rotary
 from nystromformer.model.rotary import Rotary, rotated
 
 CPU = torch.device("cpu")
-SOFTMAX: dict[str, Any] = {"attn_type": "softmax", "num_landmarks": None, "conv_kernel_size": None}
 
 
 def config(**changes: object) -> ModelConfig:
-    options = {"positions": "rotary", "dropout_prob": 0.0, **changes}
-    return small_config(**{f"model__{key}": value for key, value in options.items()}).model
+    return model_config(**{"positions": "rotary", "dropout_prob": 0.0, **changes})
 
 
 def encoder(seed: int = 0, **changes: object) -> Encoder:
     torch.manual_seed(seed)
     return Encoder(config(**changes))
-
-
-def tokens(batch: int = 2, length: int = LENGTH) -> Tensor:
-    return torch.randint(5, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(0))
 
 
 def heads(*shape: int, seed: int = 0) -> Tensor:
@@ -87,14 +79,13 @@ def test_with_softmax_it_is_roformer() -> None:
     torch.testing.assert_close(mine(tokens(), keep, types)[keep], expected[keep], rtol=1e-4, atol=1e-4)
 
 
-ALONE = {"num_landmarks": None, "conv_kernel_size": None}
 SEEING = [case for case in FIRST if case.name != "synthesizer"]
 
 
 @pytest.mark.parametrize("case", SEEING, ids=lambda case: case.id)
 def test_every_attention_trains_and_keeps_padding_out(case: Case) -> None:
     torch.manual_seed(0)
-    model = PretrainingModel(config(attn_type={"name": case.name, **case.parameters}, **ALONE), ["mlm", "sop"]).train()
+    model = PretrainingModel(config(attn_type={"name": case.name, **case.parameters}, **PLAIN), ["mlm", "sop"]).train()
     short = tokens(length=20)
     padded = torch.cat([short, torch.ones(2, 12, dtype=torch.long)], 1)
     keep = torch.arange(LENGTH).expand(2, -1) < 20
@@ -177,7 +168,7 @@ def test_one_exported_program_serves_every_length() -> None:
     [
         ({"head_dim": 7, "transformer_dim": 14}, r'model\.head_dim: expected an even number with .*"rotary".*found 7'),
         (
-            {"attn_type": "synthesizer", **ALONE},
+            {"attn_type": "synthesizer", **PLAIN},
             r'model\.positions: expected "learned", found "rotary": .*synthesizer$',
         ),
         ({"position_offset": 0}, r'model\.position_offset: expected nothing or 2, .*"rotary", which have no table, fo'),

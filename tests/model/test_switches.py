@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from small import LENGTH, VOCABULARY, small_config
+from small import PLAIN, tokens
+from small import model_config as config
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -14,7 +15,6 @@ from nystromformer.model.build import PretrainingModel
 from nystromformer.model.layers import FeedForward
 from nystromformer.model.norm import RMSNorm
 
-PLAIN = {"num_landmarks": None, "conv_kernel_size": None}
 MODERN = {
     **PLAIN,
     "attn_type": ["softmax", *[{"name": "longformer", "window": 4, "num_global_tokens": 0}] * 2, "softmax"],
@@ -28,14 +28,6 @@ MODERN = {
     "activation": "gelu",
     "bias": False,
 }
-
-
-def config(**changes: Any) -> Any:
-    return small_config(**{f"model__{key}": value for key, value in changes.items()}).model
-
-
-def tokens(batch: int = 2, length: int = LENGTH) -> Tensor:
-    return torch.randint(5, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(0))
 
 
 def test_without_biases_the_vocabulary_alone_has_one() -> None:

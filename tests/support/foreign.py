@@ -13,20 +13,7 @@ import torch.nn.functional as F
 from small import LENGTH, SMALL, VOCABULARY, WORDS
 from tokenizers import Tokenizer
 from torch import Tensor
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    BertTokenizer,
-    DistilBertConfig,
-    DistilBertForMaskedLM,
-    ModernBertConfig,
-    ModernBertForMaskedLM,
-    NystromformerConfig,
-    NystromformerForMaskedLM,
-    PreTrainedModel,
-    RobertaConfig,
-    RobertaForMaskedLM,
-)
+from transformers import AutoConfig, AutoModelForMaskedLM, BertTokenizer, PreTrainedModel
 
 from nystromformer.data.tokenizer import save_tokenizer, train_tokenizer
 
@@ -54,24 +41,21 @@ def randomize(model: torch.nn.Module, seed: int = 0) -> None:
 
 def nystromformer(size: str = "narrow", **changes: Any) -> PreTrainedModel:
     keys = {"max_position_embeddings": LENGTH, "segment_means_seq_len": LENGTH, "num_landmarks": LANDMARKS}
-    return _random(NystromformerForMaskedLM, NystromformerConfig, size, **keys | {"conv_kernel_size": 5} | changes)
+    return _random("nystromformer", size, **keys | {"conv_kernel_size": 5} | changes)
 
 
 def bert(size: str = "narrow", **changes: Any) -> PreTrainedModel:
-    return _random(BertForMaskedLM, BertConfig, size, **{"max_position_embeddings": LENGTH} | changes)
+    return _random("bert", size, **{"max_position_embeddings": LENGTH} | changes)
 
 
 def roberta(size: str = "narrow", **changes: Any) -> PreTrainedModel:
     keys = {"max_position_embeddings": LENGTH + 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
-    return _random(RobertaForMaskedLM, RobertaConfig, size, **keys | changes)
+    return _random("roberta", size, **keys | changes)
 
 
 def distilbert(size: str = "narrow", **changes: Any) -> PreTrainedModel:
-    sizes = SIZES[size]
-    keys = {"dim": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers"}
-    keys |= {"hidden_dim": "intermediate_size"}
-    own = {ours: sizes[theirs] for ours, theirs in keys.items()} | {"max_position_embeddings": LENGTH}
-    return _random(DistilBertForMaskedLM, DistilBertConfig, None, **own | changes)
+    keys = {"max_position_embeddings": LENGTH, "hidden_dim": SIZES[size]["intermediate_size"]}
+    return _random("distilbert", size, **keys | changes)
 
 
 def modernbert(size: str = "narrow", **changes: Any) -> PreTrainedModel:
@@ -79,13 +63,13 @@ def modernbert(size: str = "narrow", **changes: Any) -> PreTrainedModel:
     keys = {"max_position_embeddings": LENGTH, "local_attention": 6, "num_hidden_layers": 4}
     keys |= {f"{role}_token_id": number for number, role in enumerate(("bos", "pad", "eos", "cls", "sep"))}
     rope = {"full_attention": {"rope_theta": 900.0}, "sliding_attention": {"rope_theta": 30.0}}
-    return _random(ModernBertForMaskedLM, ModernBertConfig, size, **keys | {"rope_parameters": rope} | changes)
+    return _random("modernbert", size, **keys | {"rope_parameters": rope} | changes)
 
 
-def _random(kind: Any, config: Any, size: str | None, **keys: Any) -> PreTrainedModel:
+def _random(family: str, size: str, **keys: Any) -> PreTrainedModel:
     torch.manual_seed(0)
-    sizes = {} if size is None else SIZES[size]
-    model: PreTrainedModel = kind(config(**sizes | {"vocab_size": VOCABULARY} | keys))
+    config = AutoConfig.for_model(family, **SIZES[size] | {"vocab_size": VOCABULARY} | keys)
+    model: PreTrainedModel = AutoModelForMaskedLM.from_config(config)
     randomize(model)
     return model.eval()
 

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import torch
 from corpora import write_unified
+from torch import Tensor
 
-from nystromformer.config import ExperimentConfig, experiment_config
+from nystromformer.config import ExperimentConfig, ModelConfig, experiment_config
 from nystromformer.data.preprocessing.build import TRAIN, DatasetSettings, build_dataset
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.tasks.experiment.folder import Experiment
@@ -64,6 +65,9 @@ SMALL: dict[str, Any] = {
     },
     "gpu_setting": {"inst_per_gpu": 4},
 }
+PLAIN: dict[str, Any] = {"num_landmarks": None, "conv_kernel_size": None}
+"""Of a model whose attention has neither."""
+SOFTMAX: dict[str, Any] = {"attn_type": "softmax", **PLAIN}
 
 
 def small_data(**changes: Any) -> dict[str, Any]:
@@ -77,6 +81,15 @@ def small_data(**changes: Any) -> dict[str, Any]:
 
 def small_config(**changes: Any) -> ExperimentConfig:
     return experiment_config(small_data(**changes), "test")
+
+
+def model_config(**changes: Any) -> ModelConfig:
+    """The section "model" with other values of some keys."""
+    return small_config(**{f"model__{key}": value for key, value in changes.items()}).model
+
+
+def tokens(batch: int = 2, length: int = LENGTH, seed: int = 0) -> Tensor:
+    return torch.randint(5, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(seed))
 
 
 def write_experiment(folder: Path, **changes: Any) -> Experiment:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from interpreting import DEVICE
-from small import small_config
+from small import model_config
 from torch import Tensor
 
 from nystromformer.model.build import PretrainingModel
@@ -12,12 +12,9 @@ from nystromformer.model.build import PretrainingModel
 def step(implementation: str, **changes: object) -> tuple[Tensor, dict[str, Tensor]]:
     attention = {"name": "nystrom", "implementation": implementation}
     sizes = {"max_seq_len": 64, "transformer_dim": 64, "embedding_dim": 64, "head_dim": 32, "num_landmarks": 32}
-    settings = {
-        f"model__{key}": value
-        for key, value in {**sizes, "dropout_prob": 0.0, "attn_type": attention, **changes}.items()
-    }
+    config = model_config(**{**sizes, "dropout_prob": 0.0, "attn_type": attention, **changes})
     torch.manual_seed(0)
-    model = PretrainingModel(small_config(**settings).model, ["mlm"]).to(DEVICE).train()
+    model = PretrainingModel(config, ["mlm"]).to(DEVICE).train()
     tokens = torch.randint(300, (2, 50)).to(DEVICE)
     positions = torch.randint(40, (2, 6)).to(DEVICE)
     mask = torch.arange(50, device=DEVICE) < torch.tensor([[50], [41]], device=DEVICE)

@@ -13,6 +13,7 @@ import torch
 from exported import assert_equal
 from foreign import AUTHORS, LANDMARKS, LENGTH, SIZES, VOCABULARY
 from safetensors.torch import load_file, save_file
+from small import tokens
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, BertForTokenClassification, PreTrainedModel
 
@@ -54,10 +55,6 @@ def imported(source: Path, dest: Path, settings: ImportSettings = COMPATIBLE) ->
     model = open_model(dest).build()
     assert isinstance(model, PretrainingModel)
     return model, "\n".join(said)
-
-
-def tokens(batch: int, length: int = LENGTH) -> Tensor:
-    return torch.randint(5, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(length))
 
 
 def logits_of(model: nn.Module, tokens_BN: Tensor, mask: Tensor | None = None) -> Tensor:
