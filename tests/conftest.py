@@ -69,6 +69,15 @@ def source(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Pa
 
 
 @pytest.fixture(scope="session")
+def two_epochs(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
+    """The folder of a finished pretraining of twice ten steps; read-only by agreement."""
+    from finetuning import pretrained
+
+    changes = {"pretraining_setting__batches_per_epoch": 10}
+    return pretrained(tmp_path_factory.mktemp("two-epochs"), dataset_folder, **changes).folder
+
+
+@pytest.fixture(scope="session")
 def finished(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished run on SST-2, four folders deep in its experiment; read-only by agreement."""
     from finetuning import finetuned_glue

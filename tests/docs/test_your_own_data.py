@@ -3,16 +3,13 @@
 import csv
 import os
 import random
-import re
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import foreign
 import pytest
 from doc_examples import ROOT, blocks, commands, copy_of_project, run
-from served import ask_json
+from served import ask, service
 
 from nystromformer.files.writing import write_json
 
@@ -58,15 +55,7 @@ def test_the_five_commands_lead_from_a_table_to_a_served_model(tmp_path: Path, m
     served = [sys.executable, *of_run(serve)[1:]]
     served[served.index("8000")] = "0"
     environment = {**os.environ, "PYTHONPATH": str(project / "code")}
-    process = subprocess.Popen(served, cwd=project, env=environment, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    try:
-        address = re.search(r"http://127\.0\.0\.1:\d+", line)
-        assert address, line
-        status, found = ask_json(f"{address[0]}/predict", text="a dull plot")
-        assert status == 200
-        assert {choice["label"] for choice in found["answers"][0]["choices"]} == {"1", "5"}
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(30)
+    with service(served, cwd=project, env=environment) as (_, port):
+        answer = ask(port, "predict", text="a dull plot")
+    assert answer.status_code == 200
+    assert {choice["label"] for choice in answer.json()["answers"][0]["choices"]} == {"1", "5"}

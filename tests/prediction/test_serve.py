@@ -1,26 +1,25 @@
 """The service: what it answers, and refuses with a sentence; clients that are slow, many, or gone."""
 
 import json
-import re
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 import browser
 import numpy as np
 import pytest
+import requests
 from browser import BROWSER, open_browser
 from fastapi.testclient import TestClient
 from finetuning import finetuned_glue
 from processes import wait_for
-from served import FakeModel, ask, ask_json
+from served import FakeModel, ask, service
 from small import command, run_here
 
 import nystromformer
@@ -183,43 +182,27 @@ TEXTS = ["softmax landmark", "query value key", "token " * 60]
 HALF = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"
 
 
-@contextmanager
-def service(run: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """The process of a service that answers, and its port."""
-    words = command(SCRIPT, run, "--port", 0, "--device", "cpu")
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())
-        assert found
-        # It listens already; the answer comes as soon as it is loaded.
-        assert ask(f"{found[0]}health")[0] == 200
-        yield process, int(found[1])
-    finally:
-        process.kill()
-        process.communicate()
-
-
 @pytest.fixture(scope="module")
 def port(finished: Path) -> Iterator[int]:
-    with service(finished) as (_, found):
+    with service(command(SCRIPT, finished, "--port", 0, "--device", "cpu")) as (_, found):
         yield found
 
 
 def test_answers_are_the_runs_predictions(finished: Path, port: int) -> None:
     told = Predictor(finished, "cpu")(TEXTS)
-    status, found = ask_json(f"http://127.0.0.1:{port}/predict", texts=TEXTS)
-    assert status == 200
-    for number, answer in enumerate(found["answers"]):
+    found = ask(port, "predict", texts=TEXTS)
+    assert found.status_code == 200
+    answers = found.json()["answers"]
+    for number, answer in enumerate(answers):
         assert answer["predicted"] == [answer["choices"][0]["label"]] == [told["prediction"][number]]
         chance = answer["choices"][0]["probability"]
         assert chance == pytest.approx(max(told["p_0"][number], told["p_1"][number]), rel=1e-5)
         assert answer["cut"] == (number == 2)
-    status, page = ask(f"http://127.0.0.1:{port}/explain", b'{"text": "softmax <b>"}')
-    assert status == 200
-    assert "Gradient × input" in page
-    assert "<b>" not in page
-    assert ask_json(f"http://127.0.0.1:{port}/predict", texts=TEXTS)[1]["answers"] == found["answers"]
+    page = ask(port, "explain", text="softmax <b>")
+    assert page.status_code == 200
+    assert "Gradient × input" in page.text
+    assert "<b>" not in page.text
+    assert ask(port, "predict", texts=TEXTS).json()["answers"] == answers
 
 
 def test_many_and_slow_and_broken_clients_at_once(port: int) -> None:
@@ -232,7 +215,7 @@ def test_many_and_slow_and_broken_clients_at_once(port: int) -> None:
         huge.sendall(HALF.replace(b"99", b"50000000") + b"x" * 5_000_000)
     texts = ["token " * (1 + 37 * number % 300) for number in range(200)]
     with ThreadPoolExecutor(200) as pool:
-        found = list(pool.map(lambda text: ask_json(f"http://127.0.0.1:{port}/predict", text=text)[0], texts))
+        found = list(pool.map(lambda text: ask(port, "predict", text=text).status_code, texts))
     assert found == [200] * 200
     for connection in slow:
         connection.close()
@@ -241,9 +224,10 @@ def test_many_and_slow_and_broken_clients_at_once(port: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_stops_within_seconds(finished: Path, number: int) -> None:
     """Whoever has not sent all of a request."""
-    with service(finished) as (process, port), socket.create_connection(("127.0.0.1", port)) as half:
+    words = command(SCRIPT, finished, "--port", 0, "--device", "cpu")
+    with service(words) as (process, port), socket.create_connection(("127.0.0.1", port)) as half:
         half.sendall(HALF)
-        assert ask(f"http://127.0.0.1:{port}/health")[0] == 200
+        assert requests.get(f"http://127.0.0.1:{port}/health", timeout=60).status_code == 200
         begin = time.monotonic()
         process.send_signal(number)
         _, errors = process.communicate(timeout=30)

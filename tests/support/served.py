@@ -1,12 +1,14 @@
-"""Asking a service, and a model for one."""
+"""A service that runs, and a model for one."""
 
-import json
+import re
+import subprocess
 import threading
-import urllib.error
-import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import requests
 
 from nystromformer.prediction.serve import Answer, Choice
 
@@ -37,17 +39,22 @@ class FakeModel:
         return f"<p>{len(text)}</p>"
 
 
-def ask(address: str, content: bytes | None = None, **headers: str) -> tuple[int, str]:
-    """Status and body of a GET, or with content of a POST."""
-    request = urllib.request.Request(address, content, {"content-type": "application/json", **headers})
+@contextmanager
+def service(words: Sequence[str], **options: Any) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The process of a service that answers, started by these words on any port, and its port."""
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    assert process.stdout is not None
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())
+        assert found
+        # It listens already; the answer comes as soon as it is loaded.
+        assert requests.get(f"{found[0]}health", timeout=60).status_code == 200
+        yield process, int(found[1])
+    finally:
+        process.kill()
+        process.communicate()
 
 
-def ask_json(address: str, **body: Any) -> tuple[int, Any]:
-    """Status and JSON of a POST of JSON."""
-    status, text = ask(address, json.dumps(body).encode())
-    return status, json.loads(text)
+def ask(port: int, path: str, **body: Any) -> requests.Response:
+    """The answer to a POST of JSON."""
+    return requests.post(f"http://127.0.0.1:{port}/{path}", json=body, timeout=60)

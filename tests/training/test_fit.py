@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from dying import Killed
 from scripted import Scripted, settings, train, write_named
 from small import CPU
 from torch import Tensor
@@ -122,10 +123,6 @@ def test_another_runs_checkpoints_are_refused_by_what_differs(tmp_path: Path, ca
     content = read_checkpoint(tmp_path / "cp-0001.model")
     assert (content["version"], content["begun"]) == (2, 1), "what this start does not say stays"
     assert "asked" not in content
-
-
-class Killed(BaseException):
-    """As SIGKILL: nothing is done after it."""
 
 
 class FileOperations:

@@ -34,13 +34,6 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path
     return folder
 
 
-@pytest.fixture(scope="module")
-def two_epochs(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
-    folder = tmp_path_factory.mktemp("two-epochs")
-    assert pretrain(write_experiment(folder, **TWO), dataset_folder, CPU) is None
-    return folder
-
-
 def start(folder: Path, dataset_folder: Path, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command("code/run_pretrain.py", "--model", folder, "--dataset", dataset_folder),

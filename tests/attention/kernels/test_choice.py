@@ -191,28 +191,21 @@ def test_auto_within_a_compiled_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "dtype", "reason"),
+    ("room", "dtype", "N", "reason"),
     [
-        (99, torch.bfloat16, None),
-        (99, torch.float32, "99 KiB of shared memory, of which the kernels need 163"),
-        (64, torch.float16, "64 KiB of shared memory, of which the kernels need 99"),
-        (163, torch.float32, None),
+        (99, torch.bfloat16, 40, None),
+        (99, torch.float32, 40, "99 KiB of shared memory, of which the kernels need 163"),
+        (64, torch.float16, 40, "64 KiB of shared memory, of which the kernels need 99"),
+        (163, torch.float32, 40, None),
+        (163, torch.bfloat16, 33_038_208, None),
+        (163, torch.bfloat16, 33_038_209, "fewer than 33,038,209"),
     ],
 )
-def test_a_gpu_of_little_shared_memory_is_left_to_tensor_operations(
-    room: int, dtype: torch.dtype, reason: str | None, monkeypatch: pytest.MonkeyPatch
+def test_little_shared_memory_and_positions_beyond_32_bits_are_left_to_tensor_operations(
+    room: int, dtype: torch.dtype, N: int, reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels, "room", lambda device: room * 1024)
-    refusal = kernels.why_not(_OnGpu(dtype, 1, 1, 40, 64), 64, None)  # type: ignore[arg-type]
-    assert refusal is None if reason is None else reason in str(refusal)
-
-
-@pytest.mark.parametrize(("N", "reason"), [(33_038_208, None), (33_038_209, "fewer than 33,038,209")])
-def test_positions_beyond_32_bits_are_left_to_tensor_operations(
-    N: int, reason: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kernels, "room", lambda device: 163 * 1024)
-    refusal = kernels.why_not(_OnGpu(torch.bfloat16, 1, 1, N, 64), 64, None)  # type: ignore[arg-type]
+    refusal = kernels.why_not(_OnGpu(dtype, 1, 1, N, 64), 64, None)  # type: ignore[arg-type]
     assert refusal is None if reason is None else reason in str(refusal)
 
 

@@ -76,38 +76,26 @@ HEADS = pytest.mark.parametrize("H", [1, slow(2)])
 
 
 @pytest.mark.parametrize(
-    ("M", "D", "N"),
-    [(32, 32, 33), slow(32, 64, 96), slow(32, 128, 100), slow(64, 32, 70), (64, 64, 200)],
+    ("B", "H", "N", "D", "M", "options", "is_masked"),
+    [
+        *((1, 1, N, D, M, {"K": 9}, False) for M, D, N in ((32, 32, 33), (64, 64, 200))),
+        *(slow(1, 1, N, D, M, {"K": 9}, False) for M, D, N in ((32, 64, 96), (32, 128, 100), (64, 32, 70))),
+        (2, 1, 100, 128, 32, {"K": 9}, True),
+        slow(2, 1, 200, 64, 64, {"K": 9}, True),
+        *((1, 2, N, 32, 32, {"K": 33}, False) for N in (63, 129)),
+        *(slow(1, 2, N, 32, 32, {"K": 33}, False) for N in (64, 65, 127, 128, 191, 500)),
+        (2, 2, 100, 32, 32, {"K": 3}, True),
+        *(slow(2, 2, 100, 32, 32, {"K": K}, True) for K in (None, 1, 33, 65, 129)),
+        *((1, 1, 70, 32, 32, {"iterations": iterations}, False) for iterations in (1, 3)),
+    ],
+    ids=str,
 )
-def test_sizes(M: int, D: int, N: int) -> None:
-    module, x = build(1, D, M, K=9), tensors(1, 1, N, D)
-    assert_close(results(module, x), by_the_equations(module, x))
-
-
-@pytest.mark.parametrize(("M", "D", "N"), [(32, 128, 100), slow(64, 64, 200)])
-def test_sizes_with_a_mask(M: int, D: int, N: int) -> None:
-    module, x = build(1, D, M, K=9), tensors(2, 1, N, D)
-    keep = ragged(2, N)
+def test_sizes_lengths_filters_and_iterations(
+    B: int, H: int, N: int, D: int, M: int, options: dict[str, Any], is_masked: bool
+) -> None:
+    module, x = build(H, D, M, **options), tensors(B, H, N, D)
+    keep = ragged(B, N) if is_masked else None
     assert_close(results(module, x, keep), by_the_equations(module, x, keep))
-
-
-@pytest.mark.parametrize("N", [63, slow(64), slow(65), slow(127), slow(128), 129, slow(191), slow(500)])
-def test_lengths(N: int) -> None:
-    module, x = build(2, 32, 32, K=33), tensors(1, 2, N, 32, seed=N)
-    assert_close(results(module, x), by_the_equations(module, x))
-
-
-@pytest.mark.parametrize("K", [slow(None), slow(1), 3, slow(33), slow(65), slow(129)])
-def test_filters(K: int | None) -> None:
-    module, x = build(2, 32, 32, K), tensors(2, 2, 100, 32)
-    keep = ragged(2, 100)
-    assert_close(results(module, x, keep), by_the_equations(module, x, keep))
-
-
-@pytest.mark.parametrize("iterations", [1, 3])
-def test_iterations(iterations: int) -> None:
-    module, x = build(1, 32, 32, iterations=iterations), tensors(1, 1, 70, 32)
-    assert_close(results(module, x), by_the_equations(module, x))
 
 
 @HEADS

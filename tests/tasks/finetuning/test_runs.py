@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dying import Killed
 from finetuning import copy_of, finetune, opened, write_sst2, write_stsb
 from small import CPU, ROOT, contents, run_here
 
@@ -227,10 +228,6 @@ def test_a_run_that_diverges_does_not_end_the_others(
 ACCURACIES = (0.9, 0.1, 0.5)
 """The best of the epochs is the first."""
 KEPT = {"cp-0000.model", "cp-0002.model"}
-
-
-class Killed(BaseException):
-    """As SIGKILL: nothing is done after it."""
 
 
 @dataclass(frozen=True)

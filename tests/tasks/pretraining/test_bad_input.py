@@ -22,18 +22,10 @@ Refused = Callable[..., str]
 PRETRAIN, VALIDATE = "code/run_pretrain.py", "code/run_validation.py"
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
-    """A run of two epochs."""
-    folder = tmp_path_factory.mktemp("finished")
-    pretrain(write_experiment(folder, pretraining_setting__epoch=2), dataset_folder, CPU)
-    return folder
-
-
 @pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
-    """A copy of it to break."""
-    return Path(shutil.copytree(finished, tmp_path / "run"))
+def run(two_epochs: Path, tmp_path: Path) -> Path:
+    """A run of two epochs to break."""
+    return Path(shutil.copytree(two_epochs, tmp_path / "run"))
 
 
 @pytest.fixture
