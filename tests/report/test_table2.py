@@ -2,11 +2,12 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from records import NYSTROM, a_run, begun
+from records import NYSTROM, a_run
 from small import run_here, write_experiment
 
 from nystromformer.errors import UserError
@@ -207,7 +208,9 @@ def test_a_folder_without_finished_runs(tmp_path: Path) -> None:
     write_experiment(tmp_path / "f")
     with pytest.raises(UserError, match=r"f: expected finished runs, found none; run one first, .*run_glue.*--model"):
         write_table2([tmp_path / "e", tmp_path / "f"], tmp_path / "table2.md")
-    begun(tmp_path / "f/model/imdb/cp-0002-x")
+    begun = a_run(tmp_path / "f/model/imdb/cp-0002-x")
+    begun.folder.mkdir(parents=True)
+    replace(begun, epochs=()).write()
     with pytest.raises(UserError, match="f: expected finished runs, found none"):
         write_table2([tmp_path / "f"], tmp_path / "table2.md")
     with pytest.raises(UserError, match=r"config\.json"):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import small
 import torch
 from finetuning import pretrained, write_table
 from small import VOCABULARY
@@ -15,11 +16,7 @@ from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
 
-SOFTMAX: dict[str, Any] = {
-    "model__attn_type": "softmax",
-    "model__num_landmarks": None,
-    "model__conv_kernel_size": None,
-}
+SOFTMAX: dict[str, Any] = {f"model__{key}": value for key, value in small.SOFTMAX.items()}
 MADE: dict[str, dict[str, Any]] = {
     "nystrom": {},
     "strided": {"model__attn_type": {"name": "nystrom", "landmarks": "strided", "pinv_iterations": 4}},

@@ -1,6 +1,5 @@
 """Records of finished runs that nobody trained."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +56,6 @@ def a_run(folder: Path = Path(), values: tuple[float, ...] = (0.9,), **changes: 
         return run
     about = {"epoch": run.best.epoch, "data": "", "shown": "", "files": ()} | tested
     return Run(**{**vars(run), "tested": Tested(**about)})
-
-
-def begun(folder: Path) -> None:
-    """A run that is not over."""
-    folder.mkdir(parents=True)
-    replace(a_run(folder), epochs=()).write()
 
 
 _OF_TESTED = {"tested_epoch": "epoch", "tested_data": "data", "files": "files"}

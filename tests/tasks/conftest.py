@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from finetuning import copy_of
+from finetuning import copy_of, write_imdb
 from small import contents, run_here
 
 from nystromformer.tasks.experiment.folder import Experiment
@@ -14,6 +14,12 @@ from nystromformer.tasks.experiment.folder import Experiment
 def experiment(source: Path, tmp_path: Path) -> Experiment:
     """A pretrained experiment that no other test has."""
     return copy_of(source, tmp_path / "experiment")
+
+
+@pytest.fixture(scope="session")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """IMDB's folder; read-only by agreement."""
+    return write_imdb(tmp_path_factory.mktemp("reviews") / "aclImdb")
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 import torch
 from exported import SOFTMAX
 from finetuning import pretrained, sentence
+from run_files import assert_same_weights
 from small import LENGTH, run_here, stop_at
-from torch import Tensor
 from transformers import AutoModel
 
 from nystromformer.interop.experiments.convert import RECORD
@@ -20,7 +20,6 @@ from nystromformer.interop.experiments.import_model import import_model
 from nystromformer.interop.experiments.open_model import open_model
 from nystromformer.interop.experiments.settings import ImportSettings
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.training.checkpoint import read_checkpoint
 
 NEAR = "near_far,block_size=4,neighbours=0,num_landmarks=2,num_selected=1"
 
@@ -56,11 +55,6 @@ def figures(folder: Path) -> Any:
     return json.loads((folder / RECORD).read_text())
 
 
-def weights(folder: Path) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = read_checkpoint(folder / "model" / "cp-0000.model")["model"]
-    return found
-
-
 def test_training_brings_it_nearer(convert: Any, place: Path, tmp_path: Path) -> None:
     rates = ("--learning_rate", 2e-3, "--end_to_end_learning_rate", 2e-3)
     flags = ("--end_to_end_steps", 30, *rates, "--set", "model.conv_kernel_size=3")
@@ -70,7 +64,7 @@ def test_training_brings_it_nearer(convert: Any, place: Path, tmp_path: Path) ->
     assert data["after"]["hidden_errors"][-1] < 0.9 * data["before"]["hidden_errors"][-1]
     assert data["after"]["cosine"] > data["before"]["cosine"]
     assert sorted(each.name for each in tmp_path.iterdir()) == ["new"]
-    before, after = open_model(place / "softmax").weights, weights(tmp_path / "new")
+    before, after = (open_model(folder).weights for folder in (place / "softmax", tmp_path / "new"))
     embedding, key = "encoder.embeddings.word.weight", "encoder.layers.0.attention.key.weight"
     assert torch.equal(before[embedding], after[embedding])
     assert not torch.equal(before[key], after[key])
@@ -121,8 +115,7 @@ def test_an_interrupted_conversion_goes_on_to_the_same_weights(
         assert convert("cut", *flags, f"--{other}", 1) == 2
         assert f"{other}: found" in capsys.readouterr().err
     assert convert("cut", *flags) == 0
-    whole, cut = weights(tmp_path / "whole"), weights(tmp_path / "cut")
-    assert all(torch.equal(whole[name], cut[name]) for name in whole)
+    assert_same_weights(tmp_path / "whole", tmp_path / "cut", "cp-0000.model")
     one, other = figures(tmp_path / "whole"), figures(tmp_path / "cut")
     for when in ("before", "after"):
         assert one[when] == other[when]

@@ -10,6 +10,7 @@ from exported import SOFTMAX, experiment, of_table
 from finetuning import finetune, made_rows
 from foreign import bert, stored
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from small import WORDS, run_here
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging
@@ -110,18 +111,10 @@ def test_what_stands_around_the_encoder_goes_along(
 ) -> None:
     """In, in the vectors that this project makes, through a conversion's folder, and out."""
     file, content = AROUND[case]
-    folder = stored(bert(), tmp_path / "st")
-    kinds = (("", "Transformer"), ("1_Pooling", "Pooling"))
-    modules = [
-        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for number, (path, kind) in enumerate(kinds)
-    ]
-    write_json(folder / "modules.json", modules)
-    (folder / "1_Pooling").mkdir()
-    modes = {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
-    write_json(folder / "1_Pooling" / "config.json", modes)
-    place = folder / file
-    write_json(place, (read_json(place) if place.is_file() else {}) | content)
+    transformer = Transformer(str(stored(bert(), tmp_path / "bert")))
+    SentenceTransformer(modules=[transformer, Pooling(16, "mean")], device="cpu").save(str(tmp_path / "st"))
+    place = tmp_path / "st" / file
+    write_json(place, read_json(place) | content)
     theirs = SentenceTransformer(str(tmp_path / "st"), device="cpu")
     expected = theirs.encode(SHOUTED)
     exact = ImportSettings(overrides=["model.mixed_precision=false"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from finetuning import finetune, imdb_as_table, made_rows, write_imdb, write_table
+from finetuning import finetune, imdb_as_table, made_rows, write_table
 from small import run_here
 
 from nystromformer.prediction.predictor import Predictor
@@ -39,11 +39,6 @@ def results(experiment: Experiment, name: str) -> list[Run]:
 def predicted(result: Run, name: str) -> list[dict[str, str]]:
     with (Path(result.folder) / "predictions" / name).open(newline="") as file:
         return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-
-
-@pytest.fixture(scope="module")
-def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_imdb(tmp_path_factory.mktemp("reviews") / "aclImdb")
 
 
 def test_imdb_as_a_table_is_imdb(experiment: Experiment, reviews: Path, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from small import CPU, run_here, small_data, write_dataset, write_experiment
+from exported import SOFTMAX
+from small import CPU, run_here, small_data, write_dataset
 
 from nystromformer.config import experiment_config
 from nystromformer.data.dataset import Dataset, open_dataset
@@ -20,21 +21,7 @@ from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
 
 LONG = 100
 ONE_EPOCH: dict[str, Any] = {"pretraining_setting__epoch": 1}
-SOFTMAX: dict[str, Any] = {
-    "model__attn_type": "softmax",
-    "model__num_landmarks": None,
-    "model__conv_kernel_size": None,
-    "pretraining_setting__objectives": ["mlm"],
-}
 SKIP = "encoder.layers.0-1.attention.core.skip.weight"
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Experiment:
-    """A finished run of two epochs."""
-    experiment = write_experiment(tmp_path_factory.mktemp("source"), pretraining_setting__epoch=2)
-    pretrain(experiment, dataset_folder, CPU)
-    return experiment
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +58,7 @@ def refusal(experiment: Experiment, dataset: Dataset) -> str:
 
 
 def test_longer_from_shorter_through_the_command(
-    source: Experiment,
+    two_epochs: Path,
     long_rows: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -79,7 +66,7 @@ def test_longer_from_shorter_through_the_command(
 ) -> None:
     changes: dict[str, Any] = {"model__max_seq_len": LONG, "model__conv_kernel_size": 9, "model__dropout_prob": 0.0}
     experiment_from(tmp_path, "/model/cp-0001.model", **changes, **ONE_EPOCH)
-    given = shutil.copy(source.checkpoints / "cp-0001.model", tmp_path)
+    given = shutil.copy(two_epochs / "model" / "cp-0001.model", tmp_path)
     flags = ["--model", tmp_path, "--dataset", long_rows, "--device", "cpu"]
     with caplog.at_level("INFO"):
         assert run_here(monkeypatch, "code/run_pretrain.py", *flags) == 0
@@ -107,11 +94,11 @@ def test_longer_from_shorter_through_the_command(
 
 
 @pytest.mark.parametrize("kind", ["container", "absolute", "relative", "relative to the folder above"])
-def test_paths(source: Experiment, dataset: Dataset, tmp_path: Path, kind: str) -> None:
+def test_paths(two_epochs: Path, dataset: Dataset, tmp_path: Path, kind: str) -> None:
     name = "cp-0001.cp" if kind == "relative" else "cp-0001.model"
     file = tmp_path / "new" / "from" / name
     file.parent.mkdir(parents=True)
-    shutil.copy(source.checkpoints / name, file)
+    shutil.copy(two_epochs / "model" / name, file)
     (tmp_path / "old").mkdir()
     shutil.copy(file, tmp_path / "old")
     paths = {
@@ -127,10 +114,11 @@ def test_paths(source: Experiment, dataset: Dataset, tmp_path: Path, kind: str) 
 
 
 def test_softmax_from_nystrom_and_what_is_said(
-    source: Experiment, dataset_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    two_epochs: Path, dataset_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = str(source.checkpoints / "cp-0001.model")
-    softmax = experiment_from(tmp_path / "softmax", path, **SOFTMAX, **ONE_EPOCH)
+    path = str(two_epochs / "model" / "cp-0001.model")
+    changes = SOFTMAX | {"pretraining_setting__objectives": ["mlm"]}
+    softmax = experiment_from(tmp_path / "softmax", path, **changes, **ONE_EPOCH)
     head = ", ".join(f"sentence_order.{part}.{kind}" for part in ("dense", "classifier") for kind in ("weight", "bias"))
     with caplog.at_level("INFO"):
         assert pretrain(softmax, dataset_folder, CPU) is None
@@ -142,20 +130,8 @@ def test_softmax_from_nystrom_and_what_is_said(
     assert f"not in the checkpoint, initial values: {SKIP}, {head}" in caplog.text
 
 
-def test_what_does_not_fit_is_refused_whole(source: Experiment, dataset: Dataset, tmp_path: Path) -> None:
-    """Nothing comes to lie in the folder: no tokenizer, no log, no weights."""
-    path = source.checkpoints / "cp-0001.model"
-    wide = experiment_from(tmp_path, str(path), model__transformer_hidden_dim=64, model__num_layers=3)
-    assert refusal(wide, dataset).splitlines() == [
-        f"{path}: of another architecture than the model in config.json:",
-        "  model.transformer_hidden_dim: 64 in config.json, 32 in the checkpoint",
-        "  model.num_layers: 3 in config.json, 2 in the checkpoint",
-        "The model may differ in max_seq_len, num_sen_type, attn_type and its parameters, and the objectives.",
-    ]
-
-
-def test_the_key_says_what_may_change_its_size(source: Experiment, dataset: Dataset, tmp_path: Path) -> None:
-    path = str(source.checkpoints / "cp-0001.model")
+def test_the_key_says_what_may_change_its_size(two_epochs: Path, dataset: Dataset, tmp_path: Path) -> None:
+    path = str(two_epochs / "model" / "cp-0001.model")
     smaller: dict[str, Any] = {"model__conv_kernel_size": 3}
     weights, _ = begin(experiment_from(tmp_path, path, "lossy", **smaller), dataset)
     name = SKIP.replace("0-1", "0")
@@ -164,33 +140,39 @@ def test_the_key_says_what_may_change_its_size(source: Experiment, dataset: Data
 
 
 def test_through_the_command_each_mistake_is_one_error_and_changes_nothing(
-    source: Experiment,
+    two_epochs: Path,
     dataset_folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    experiment_from(tmp_path, str(source.checkpoints / "cp-0001.model"))
+    path = two_epochs / "model" / "cp-0001.model"
+    experiment_from(tmp_path, str(path))
     flags = ["--model", tmp_path, "--dataset", dataset_folder, "--set"]
-    for override, words in (
-        ("model.transformer_hidden_dim=64", "of another architecture"),
-        ("from_cp=cp-0009.model", "no such checkpoint (from_cp)"),
-        ("from_cp_resize=exact", "from_cp_resize: expected"),
+    misfits = (
+        f"{path}: of another architecture than the model in config.json:",
+        "  model.transformer_hidden_dim: 64 in config.json, 32 in the checkpoint",
+        "  model.num_layers: 3 in config.json, 2 in the checkpoint",
+        "The model may differ in max_seq_len, num_sen_type, attn_type and its parameters, and the objectives.\n",
+    )
+    for overrides, words in (
+        (("model.transformer_hidden_dim=64", "--set", "model.num_layers=3"), "\n".join(misfits)),
+        (("from_cp=cp-0009.model",), "no such checkpoint (from_cp)"),
     ):
-        assert run_here(monkeypatch, "code/run_pretrain.py", *flags, override) == 2
+        assert run_here(monkeypatch, "code/run_pretrain.py", *flags, *overrides) == 2
         said = capsys.readouterr().err
         assert said.count("error:") == 1
         assert words in said
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["config.json", "model", "run.lock"]
 
 
-def test_files_that_are_not_a_runs_checkpoint(source: Experiment, dataset: Dataset, tmp_path: Path) -> None:
-    content = read_checkpoint(source.checkpoints / "cp-0001.model")
+def test_files_that_are_not_a_runs_checkpoint(two_epochs: Path, dataset: Dataset, tmp_path: Path) -> None:
+    content = read_checkpoint(two_epochs / "model" / "cp-0001.model")
     experiment = experiment_from(tmp_path, "start.model")
     file = tmp_path / "start.model"
     write_checkpoint({key: value for key, value in content.items() if key not in ("config", "step")}, file)
     assert refusal(experiment, dataset) == f"{file}: not a checkpoint of a run: it has no config, step"
     write_checkpoint(content | {"tokenizer": "0" * 64}, file)
     assert "trained with another tokenizer" in refusal(experiment, dataset)
-    file.write_bytes((source.checkpoints / "cp-0001.model").read_bytes()[:-500])
+    file.write_bytes((two_epochs / "model" / "cp-0001.model").read_bytes()[:-500])
     assert "truncated or damaged" in refusal(experiment, dataset)

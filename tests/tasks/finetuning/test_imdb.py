@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from finetuning import finetune, write_imdb
+from finetuning import finetune
 from small import run_here
 
 from nystromformer.report.table2 import write_table2
@@ -18,11 +18,6 @@ from nystromformer.tasks.imdb.task import Imdb
 
 POSITIONS = "encoder.embeddings.position.weight"
 TEST_IDS = [f"{label}/{number}_{rating}" for label, rating in (("neg", 2), ("pos", 9)) for number in range(10)]
-
-
-@pytest.fixture(scope="module")
-def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_imdb(tmp_path_factory.mktemp("reviews") / "aclImdb")
 
 
 def run(experiment: Experiment, reviews: Path, **changes: Any) -> list[Run]:

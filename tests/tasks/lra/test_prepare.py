@@ -6,11 +6,12 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from small import run_here
+from small import contents, run_here
 
 from nystromformer.errors import UserError
 from nystromformer.files.parts import Parts
@@ -70,14 +71,10 @@ def chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("whole")
     draw_listops(folder, SHORT, SIZES, 0, 1)
     return contents(folder)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def examples(stored: Stored, split: str) -> list[tuple[bytes, int]]:
@@ -99,7 +96,7 @@ def test_drawn_expressions_are_right_and_none_is_there_twice(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("chunks")
-def test_a_seed_draws_the_same_however_the_work_is_divided(tmp_path: Path, whole: dict[str, bytes]) -> None:
+def test_a_seed_draws_the_same_however_the_work_is_divided(tmp_path: Path, whole: dict[str, Any]) -> None:
     draw_listops(tmp_path / "again", SHORT, SIZES, 0, 1)
     assert contents(tmp_path / "again") == whole
     draw_listops(tmp_path / "other", SHORT, SIZES, 4, 1)
@@ -108,7 +105,7 @@ def test_a_seed_draws_the_same_however_the_work_is_divided(tmp_path: Path, whole
 
 @pytest.mark.usefixtures("chunks")
 def test_interrupted_it_goes_on_to_the_same_files(
-    prepare: Prepare, monkeypatch: pytest.MonkeyPatch, whole: dict[str, bytes]
+    prepare: Prepare, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any]
 ) -> None:
     """Ended while it draws, and again when all is written; nothing that was drawn is drawn again."""
     drawn: list[tuple[str, int]] = []
