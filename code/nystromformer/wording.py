@@ -22,13 +22,9 @@ def first_names(names: Sequence[object]) -> str:
     return ", ".join(map(str, names[:10])) + more
 
 
-def listed(lines: Sequence[object], total: int | None = None) -> str:
-    """The first lines, each on one of its own and indented, and how many more there are.
-
-    Args:
-        total: how many there are, where `lines` has the first of them alone.
-    """
-    more = (len(lines) if total is None else total) - len(lines[:MOST_LISTED])
+def listed(lines: Sequence[object]) -> str:
+    """The first lines, each on one of its own and indented, and how many more there are."""
+    more = len(lines) - len(lines[:MOST_LISTED])
     rest = [f"… and {more:,} more"] if more else []
     return "".join(f"\n  {line}" for line in [*lines[:MOST_LISTED], *rest])
 

@@ -208,7 +208,6 @@ def test_the_service_is_reached_at_its_port_alone(
         (["pretrain", "{home}", "another"], "another"),
         (["glue", "{home}"], "Missing option '--task'"),
         (["predict", "{home}", "--input", "x.csv"], "Missing option '--out'"),
-        (["build", "--build_arg", "x"], "--build_arg x: expected NAME=VALUE"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -58,8 +58,8 @@ def folder(reference: Path, tmp_path: Path) -> Path:
 def test_what_is_written_is_read(reference: Path) -> None:
     assert not list(reference.rglob("*.tmp"))
     dataset = open_verified(reference)
-    assert (dataset.length, dataset.vocab_size) == (32, dataset.manifest.vocab_size)
-    assert dataset.special.mask == 4
+    assert (dataset.manifest.length, dataset.manifest.vocab_size) == (32, dataset.manifest.vocab_size)
+    assert dataset.manifest.special.mask == 4
     assert (dataset.tokenizer_folder / "tokenizer_config.json").is_file()
     for split, rows in (("train", dataset.train), ("validation", dataset.validation)):
         assert len(rows) == dataset.manifest.split(split).rows > 2
@@ -67,17 +67,17 @@ def test_what_is_written_is_read(reference: Path) -> None:
         split_rows = np.flatnonzero(rows.splits)
         assert len(split_rows) > 1
         assert not rows.tokens.flags.writeable
-        around = 2 * len(rows) + len(split_rows) + (rows.tokens == dataset.special.pad).sum()
+        around = 2 * len(rows) + len(split_rows) + (rows.tokens == dataset.manifest.special.pad).sum()
         assert dataset.manifest.fill(split) == pytest.approx(1 - around / rows.tokens.size)
         assert dataset.manifest.fill(split) > 0.8
 
 
 def test_the_fingerprint_names_the_content(corpora: Path, reference: Path, tmp_path: Path) -> None:
-    fingerprint = open_dataset(reference).fingerprint
+    fingerprint = open_dataset(reference).manifest.fingerprint
     build(corpora, tmp_path / "again")
-    assert open_dataset(tmp_path / "again").fingerprint == fingerprint
+    assert open_dataset(tmp_path / "again").manifest.fingerprint == fingerprint
     build(corpora, tmp_path / "other", length=33)
-    assert open_dataset(tmp_path / "other").fingerprint != fingerprint
+    assert open_dataset(tmp_path / "other").manifest.fingerprint != fingerprint
 
 
 def test_a_pickle_maps_the_files_again(reference: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_pickle_maps_the_files_again(reference: Path) -> None:
     again: Dataset = pickle.loads(pickled)  # noqa: S301
     assert isinstance(again.train.tokens, np.memmap)
     assert int(again.train.tokens.sum()) == total
-    assert again.fingerprint == dataset.fingerprint
+    assert again.manifest.fingerprint == dataset.manifest.fingerprint
 
 
 def replace(name: str, before: bytes, after: bytes) -> Callable[[Path], None]:
@@ -198,7 +198,7 @@ def test_ten_billion_rows_are_opened_and_sampled_in_little_memory(dataset_folder
     batch = rows_of_step(seed=1, step=12_345_678, batch_size=256, num_rows=rows)
     assert len(np.unique(batch)) == 256
     assert batch.max() > rows // 2
-    assert dataset.train.tokens[batch].shape == (256, dataset.length)
+    assert dataset.train.tokens[batch].shape == (256, dataset.manifest.length)
     # A resumed run's loader goes on in the middle, as one that was there from the beginning.
     assert (rows_of_step(1, 12_345_678, 256, rows) == batch).all()
     assert resident_bytes() - before < 100 << 20

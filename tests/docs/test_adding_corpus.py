@@ -54,7 +54,7 @@ def test_a_corpus_is_added_as_the_page_says(tmp_path: Path) -> None:
     corpora = project / "data-preprocessing"
     check_documents(corpora / "gazette" / "unified", articles)
     dataset = open_verified(corpora / "128-gazette")
-    assert (dataset.length, [corpus.name for corpus in dataset.manifest.corpora]) == (128, ["gazette"])
+    assert (dataset.manifest.length, [corpus.name for corpus in dataset.manifest.corpora]) == (128, ["gazette"])
     # whole days, about a fifth of them
     assert 0 < dataset.manifest.validation.documents < DAYS * ARTICLES_PER_DAY / 2
     assert dataset.manifest.validation.documents % ARTICLES_PER_DAY == 0

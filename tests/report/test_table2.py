@@ -80,9 +80,9 @@ def test_the_paper_stands_first(tmp_path: Path) -> None:
 
 
 def test_an_objectives_metric_does_not_stand_beside_the_papers(tmp_path: Path) -> None:
-    write_run(tmp_path / "e", objective=ObjectiveSettings("auroc", "dual"), main_metric="auroc", values=(0.93,))
+    write_run(tmp_path / "e", objective=ObjectiveSettings("auroc", "eban"), main_metric="auroc", values=(0.93,))
     table = TableFile(tmp_path, tmp_path / "e")
-    assert table.data["table"]["header"] == ["model", "SST-2, auroc by dual"]
+    assert table.data["table"]["header"] == ["model", "SST-2, auroc by eban"]
     assert "(paper)" not in table.text
 
 

@@ -31,8 +31,8 @@ def test_finished_runs_are_found(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_run(tmp_path: Path) -> None:
     assert read_run(tmp_path) is None
-    with pytest.raises(UserError, match=r"--run .*: expected the folder of a finished fine-tuning run"):
-        open_run(tmp_path, f"--run {tmp_path}")
+    with pytest.raises(UserError, match=r": expected the folder of a finished fine-tuning run"):
+        open_run(tmp_path)
 
 
 def test_a_run_of_an_earlier_version(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import typer
 from docker.errors import APIError
 
 from nystromformer.container import engine
-from nystromformer.container.options import IMAGE, assignments
+from nystromformer.container.options import IMAGE
 from nystromformer.container.spec import FOLDER, LOG, STOP_SECONDS, ContainerSpec
 from nystromformer.errors import UserError
 from nystromformer.files.paths import PROJECT
@@ -101,27 +101,14 @@ def resume(names: Names) -> None:
     _each(names, has_failed, "resume", lambda container: container.start())
 
 
-def build(
-    tag: Annotated[str, typer.Option("--tag", help="Name of the image.")] = IMAGE,
-    build_arg: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--build_arg",
-            metavar="NAME=VALUE",
-            help="Argument of the Dockerfile, such as BASE_IMAGE=ubuntu:24.04; repeatable.",
-        ),
-    ] = None,
-) -> None:
+def build() -> None:
     """Build the image from the project's Dockerfile."""
-    arguments = assignments("--build_arg", build_arg or ())
-    steps = engine.connect().api.build(
-        path=str(PROJECT), tag=tag, buildargs=arguments, rm=True, forcerm=True, decode=True
-    )
+    steps = engine.connect().api.build(path=str(PROJECT), tag=IMAGE, rm=True, forcerm=True, decode=True)
     for step in steps:
         if "error" in step:
-            raise UserError(f"building {tag} failed: {str(step['error']).strip()}")
+            raise UserError(f"building {IMAGE} failed: {str(step['error']).strip()}")
         typer.echo(step.get("stream", ""), nl=False)
-    typer.echo(f"built: {tag}")
+    typer.echo(f"built: {IMAGE}")
 
 
 def _print_log(container: Any, follow: bool, begin: int = 0) -> None:

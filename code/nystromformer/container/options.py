@@ -1,7 +1,6 @@
 """The launcher's own flags: what is said of a container, as one value."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -52,7 +51,9 @@ class LaunchOptions:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w/-]+(,[\w/-]+)*", self.gpus):
             raise UserError(f"--gpus {self.gpus}: expected all, none, or numbers (or UUIDs) with commas, such as 0,1")
-        _ = self.more_mounts, assignments("--env", self.env or ())  # for their errors
+        _ = self.more_mounts  # for its errors
+        if wrong := [text for text in self.env or () if text.find("=") < 1]:
+            raise UserError(f"--env {wrong[0]}: expected NAME=VALUE")
 
     @property
     def gpu_ids(self) -> list[str]:
@@ -71,10 +72,3 @@ def _mount(text: str) -> Mount:
     if not source or not target.startswith("/") or mode not in ("", "ro", "rw"):
         raise UserError(f"--mount {text}: expected FOLDER:/IN/CONTAINER or FOLDER:/IN/CONTAINER:ro")
     return Mount(Path(source).absolute(), target, mode == "ro")
-
-
-def assignments(flag: str, texts: Sequence[str]) -> dict[str, str]:
-    """What a flag gives names, each time as NAME=VALUE."""
-    if wrong := [text for text in texts if text.find("=") < 1]:
-        raise UserError(f"{flag} {wrong[0]}: expected NAME=VALUE")
-    return dict(text.split("=", 1) for text in texts)

@@ -45,11 +45,6 @@ def storage_dtype(values: int) -> Dtype:
     return "uint16" if values <= 1 << 16 else "int32"
 
 
-def little_endian(dtype: Dtype) -> np.dtype:
-    """The numpy type of stored values, whatever the machine's byte order."""
-    return np.dtype(dtype).newbyteorder("<")
-
-
 class _Record(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -170,10 +165,9 @@ class Rows:
         return self._map(splits_file(self.split), self._manifest.splits_dtype, (len(self),))
 
     def _map(self, name: str, stored: Dtype, shape: tuple[int, ...]) -> np.ndarray:
-        dtype = little_endian(stored)
         if not len(self):  # nothing cannot be mapped
-            return np.empty(shape, dtype)
-        return np.memmap(self._folder / name, dtype, "r", shape=shape)
+            return np.empty(shape, stored)
+        return np.memmap(self._folder / name, stored, "r", shape=shape)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key not in ("tokens", "splits")}
@@ -189,29 +183,9 @@ class Dataset:
     validation: Rows
 
     @property
-    def length(self) -> int:
-        """Tokens of a row."""
-        return self.manifest.length
-
-    @property
-    def vocab_size(self) -> int:
-        """Tokens that the tokenizer knows, special ones included."""
-        return self.manifest.vocab_size
-
-    @property
-    def special(self) -> SpecialTokens:
-        """Ids of the special tokens."""
-        return self.manifest.special
-
-    @property
     def tokenizer_folder(self) -> Path:
         """Folder that `AutoTokenizer.from_pretrained` and `load_tokenizer` take."""
         return self.folder / TOKENIZER_FOLDER
-
-    @property
-    def fingerprint(self) -> str:
-        """Short text that is equal for equal rows and tokenizer."""
-        return self.manifest.fingerprint
 
 
 def open_dataset(folder: Path) -> Dataset:
@@ -248,16 +222,16 @@ def _check_sha256(path: Path, expected: str) -> None:
 
 def check_fits(dataset: Dataset, max_seq_len: int, vocab_size: int) -> None:
     """Check that a model can take a dataset's rows."""
-    problems = []
-    if dataset.length > max_seq_len:
+    problems, made = [], dataset.manifest
+    if made.length > max_seq_len:
         problems.append(
-            f"its rows have {dataset.length} tokens, the model takes {max_seq_len}: set model.max_seq_len in "
-            f"config.json to {dataset.length} or more, or make the dataset with --length {max_seq_len}"
+            f"its rows have {made.length} tokens, the model takes {max_seq_len}: set model.max_seq_len in "
+            f"config.json to {made.length} or more, or make the dataset with --length {max_seq_len}"
         )
-    if dataset.vocab_size > vocab_size:
+    if made.vocab_size > vocab_size:
         problems.append(
-            f"its tokenizer has {dataset.vocab_size} tokens, the model {vocab_size}: set model.vocab_size in "
-            f"config.json to {dataset.vocab_size} or more, or make another dataset with --tokenizer train --vocab_size "
+            f"its tokenizer has {made.vocab_size} tokens, the model {vocab_size}: set model.vocab_size in "
+            f"config.json to {made.vocab_size} or more, or make another dataset with --tokenizer train --vocab_size "
             f"{vocab_size}"
         )
     if problems:

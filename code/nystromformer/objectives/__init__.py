@@ -9,17 +9,15 @@ ordinary modules of PyTorch.
 """
 
 from nystromformer.objectives.bounds import Auroc, AveragePrecision, PrecisionAtRecall, RecallAtPrecision
-from nystromformer.objectives.fractions import AurocSquares, FBeta, PrecisionAtRecallFraction
+from nystromformer.objectives.fractions import FBeta
 from nystromformer.objectives.objective import Objective, ascend
 
 __all__ = [
     "Auroc",
-    "AurocSquares",
     "AveragePrecision",
     "FBeta",
     "Objective",
     "PrecisionAtRecall",
-    "PrecisionAtRecallFraction",
     "RecallAtPrecision",
     "ascend",
 ]

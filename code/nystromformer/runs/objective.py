@@ -17,9 +17,9 @@ Name = Literal["f_beta", "auroc", "average_precision", "precision_at_recall", "r
 Method = Literal["eban", "dual", "cross_entropy"]
 METHODS: Mapping[str, tuple[Method, ...]] = {
     "f_beta": ("dual", "cross_entropy"),
-    "auroc": ("eban", "dual", "cross_entropy"),
+    "auroc": ("eban", "cross_entropy"),
     "average_precision": ("eban", "cross_entropy"),
-    "precision_at_recall": ("eban", "dual", "cross_entropy"),
+    "precision_at_recall": ("eban", "cross_entropy"),
     "recall_at_precision": ("eban", "cross_entropy"),
 }
 """Of each objective, the usual one first."""

@@ -259,11 +259,8 @@ def read_run(folder: Path) -> Run | None:
     return run if run is not None and run.epochs else None
 
 
-def open_run(folder: Path, name: str = "", asked: Run | None = None) -> Run:
+def open_run(folder: Path, asked: Run | None = None) -> Run:
     """The finished run of a folder; where one is asked for and not finished there, that one.
-
-    Args:
-        name: the folder as messages call it, such as "--run FOLDER".
 
     Raises:
         UserError: there is none, or another one than is asked for; or as `read_run`.
@@ -272,7 +269,7 @@ def open_run(folder: Path, name: str = "", asked: Run | None = None) -> Run:
     if asked is None:
         if found is None or not found.epochs:
             raise UserError(
-                f"{name or folder}: expected the folder of a finished fine-tuning run, with {RECORD}, such as "
+                f"{folder}: expected the folder of a finished fine-tuning run, with {RECORD}, such as "
                 "MODEL/model/imdb/cp-0099-…"
             )
         return found

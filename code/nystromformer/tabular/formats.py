@@ -23,27 +23,9 @@ _PARQUET_ROWS, _PARQUET_BYTES = 256, 1 << 20
 """Rows, which are whole documents, and bytes of a column that are read at a time: row groups may be as large as the
 file.
 """
-_BEGINNINGS = {
-    b"\x1f\x8b": ("", "compressed by gzip: decompress it (gunzip)"),
-    b"PK\x03\x04": (".xlsx", "an Excel file (.xlsx), or a ZIP archive that has to be unpacked"),
-    b"PAR1": (".parquet", "a Parquet file: give it the ending .parquet"),
-    b"\xff\xfe": ("", "text in UTF-16: add --encoding utf-16"),
-    b"\xfe\xff": ("", "text in UTF-16: add --encoding utf-16"),
-}
-"""By a file's first bytes the ending of such files, and what to say of others."""
 _UNLABELLED = ("unsup", "unsupervised", "unlabeled", "unlabelled")
 """Folders of texts that have no label, as IMDB's."""
 _SETS = ("Sequence", "List", "LargeList")
-
-
-def check_content(path: Path, reading: Reading) -> None:
-    """Check that a file does not begin as one of another kind than its name says."""
-    with path.open("rb") as file:
-        top = file.read(4)
-    for beginning, (ending, what) in _BEGINNINGS.items():
-        is_meant = path.suffix.lower() == ending or ("UTF-" in what and reading.encoding != "utf-8")
-        if top.startswith(beginning) and not is_meant:
-            raise UserError(f"{path}: its name ends in {path.suffix}, but it is {what}")
 
 
 def open_folder(path: Path, reading: Reading) -> Table:
@@ -81,8 +63,6 @@ def open_excel(path: Path, reading: Reading, sheet: str | None) -> Table:
     header = ["" if cell is None else str(cell).strip() for cell in first]
     if not any(header):
         raise UserError(f"{path}: expected a header and rows, found an empty sheet")
-    if len(header) > 1 and (again := [f"{number:,}" for number, row in enumerate(rows, start=1) if row == first]):
-        raise UserError(f"{path}: expected one header, found it again in the rows {first_names(again)}: remove these")
 
     def read(columns: Sequence[str]) -> Iterator[Row]:
         places = [header.index(column) for column in columns]

@@ -24,7 +24,6 @@ from nystromformer.wording import first_names
 
 T = TypeVar("T")
 Row = tuple[Cell, ...]
-_MOST_COLUMNS = 5000
 _SHEET = re.compile(r"(?P<file>.+\.xlsx):(?P<sheet>.+)", re.IGNORECASE)
 
 
@@ -37,9 +36,6 @@ class Table:
         columns: in their order; none without a name.
         read: gives the cells of the named columns, row by row; for a row that is none what is wrong with it.
         read_arrow: gives all of it as a table of pyarrow's; None of other formats than CSV, TSV and Parquet.
-
-    Raises:
-        UserError: it has more columns than a table of texts has.
     """
 
     name: str
@@ -47,13 +43,6 @@ class Table:
     read: Callable[[Sequence[str]], Iterator[Row | UserError]]
     read_arrow: Callable[[], Any] | None = None
     reading: Reading = Reading()  # noqa: RUF009  # immutable
-
-    def __post_init__(self) -> None:
-        if len(self.columns) > _MOST_COLUMNS:
-            raise UserError(
-                f"{self.name}: expected at most {_MOST_COLUMNS:,} columns, found {len(self.columns):,} "
-                f"({first_names(self.columns)}): is all of it one line, or are its rows columns?"
-            )
 
     def rows(self, columns: Sequence[str]) -> Iterator[Row]:
         """The cells of these columns, row by row.
@@ -147,7 +136,7 @@ def open_table(
         UserError: there is no such file, its name has another ending, or it does not begin as a table.
     """
     from nystromformer.tabular.delimited import open_delimited
-    from nystromformer.tabular.formats import check_content, open_excel, open_folder, open_json, open_parquet
+    from nystromformer.tabular.formats import open_excel, open_folder, open_json, open_parquet
 
     path, sheet = Path(place), None
     if (found := _SHEET.fullmatch(str(place))) is not None and not path.exists():
@@ -158,7 +147,9 @@ def open_table(
         return open_folder(path, reading)
     if not path.is_file():
         raise UserError(f"{path}: no such file")
-    check_content(path, reading)
+    with path.open("rb") as file:
+        if file.read(2) == b"\x1f\x8b":
+            raise UserError(f"{path}: expected text, found a file compressed by gzip: decompress it (gunzip)")
     with _decoding(path, reading):
         match path.suffix.lower():
             case ".csv" | ".tsv":

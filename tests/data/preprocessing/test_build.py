@@ -76,7 +76,7 @@ def reference(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def text_of(dataset: Dataset, split: str) -> str:
     """The rows' text, each row's parts joined as they were."""
     rows = dataset.train if split == "train" else dataset.validation
-    special = dataset.special
+    special = dataset.manifest.special
     kept = [int(token) for token in rows.tokens.reshape(-1) if token not in (special.bos, special.eos)]
     return str(load_tokenizer(dataset.tokenizer_folder).decode(kept))
 
@@ -100,7 +100,7 @@ def test_all_text_is_in_the_rows_as_often_as_it_shall_be(corpora: Path, tmp_path
     build(corpora, tmp_path, mixture=mixture)
     dataset = open_verified(tmp_path)
     tokenizer = load_tokenizer(dataset.tokenizer_folder)
-    special = (dataset.special.bos, dataset.special.eos, dataset.special.pad)
+    special = (dataset.manifest.special.bos, dataset.manifest.special.eos, dataset.manifest.special.pad)
     for split, expected in expected_tokens(corpora, tokenizer, mixture=mixture).items():
         rows = dataset.train if split == "train" else dataset.validation
         kept = Counter(token for token in rows.tokens.reshape(-1).tolist() if token not in special)
@@ -122,7 +122,7 @@ def test_the_manifest_tells_what_each_corpus_gave_and_how_without_paths(corpora:
         whole, parts = manifest.split(split), [getattr(corpus, split) for corpus in manifest.corpora]
         for key in ("rows", "tokens", "documents"):
             assert sum(getattr(part, key) for part in parts) == getattr(whole, key)
-        assert whole.padding == (rows.tokens == dataset.special.pad).sum()
+        assert whole.padding == (rows.tokens == dataset.manifest.special.pad).sum()
         for name, stamp in whole.files.items():
             assert (stamp.size, stamp.sha256) == ((reference / name).stat().st_size, sha256_of(reference / name))
     assert (manifest.code_version, manifest.seed) == (__version__, 0)

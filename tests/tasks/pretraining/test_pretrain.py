@@ -128,9 +128,9 @@ def test_validation_during_training_is_that_of_the_rows(finished: Experiment, da
 def test_guesses_are_counts(dataset_folder: Path) -> None:
     dataset = open_dataset(dataset_folder)
     special = (0, 1, 2, 3, 4)
-    guesses = count_guesses(dataset.train, dataset.vocab_size, special)
+    guesses = count_guesses(dataset.train, dataset.manifest.vocab_size, special)
     tokens = np.asarray(dataset.train.tokens).astype(int)
-    counts = np.bincount(tokens.ravel(), minlength=dataset.vocab_size)
+    counts = np.bincount(tokens.ravel(), minlength=dataset.manifest.vocab_size)
     counts[:5] = 0
     assert counts[guesses.most_frequent] == counts.max()
     left = guesses.most_frequent

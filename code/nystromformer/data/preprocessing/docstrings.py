@@ -5,14 +5,11 @@ format. Duplicates are dropped, a document is a module, a group a package.
 from __future__ import annotations
 
 import ast
-import inspect
-import io
 import os
 import re
 import string
 import sys
 import sysconfig
-import tokenize
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -158,16 +155,11 @@ def _read_batch(files: Sequence[tuple[str, Path]]) -> list[Module]:
 def read_module(id: str, path: Path) -> Module:
     """Extract and clean the docstrings of one file; a file that cannot be read or parsed gives a problem instead."""
     try:
-        raw = path.read_bytes()
-        text = raw.decode(tokenize.detect_encoding(io.BytesIO(raw).readline)[0])
-    except (OSError, UnicodeDecodeError, SyntaxError, LookupError):
-        return Module(id, problem="unreadable or undecodable file")
-    try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            texts = extract_docstrings(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return Module(id, problem="file with a syntax error")
+            texts = extract_docstrings(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return Module(id, problem="file that cannot be read or parsed")
     english = [text for text in texts if is_english(text)]
     cleaned = (tuple(split_sentences(clean_docstring(text))) for text in english)
     return Module(id, tuple(filter(None, cleaned)), not_english=len(texts) - len(english))
@@ -176,20 +168,20 @@ def read_module(id: str, path: Path) -> Module:
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def extract_docstrings(source: str) -> list[str]:
-    """Docstrings of a module, its classes and functions in source order, through `inspect.cleandoc`."""
+def extract_docstrings(source: bytes) -> list[str]:
+    """Docstrings of a module, its classes and functions in source order."""
     docstrings: list[str] = []
 
     def collect(node: ast.AST) -> None:
-        if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node, clean=False)):
-            docstrings.append(inspect.cleandoc(text))
+        if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
+            docstrings.append(text)
         # only blocks of statements hold definitions: walking expressions too would take most of the time
         for field in ("body", "handlers", "orelse", "finalbody", "cases"):
             for child in getattr(node, field, ()):
                 collect(child)
 
     # a docstring across lines is written with three quotes: most of the files without any are data
-    if '"""' in source or "'''" in source:
+    if b'"""' in source or b"'''" in source:
         collect(ast.parse(source))
     return docstrings
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nystromformer.data.counter import random_uniform
+from nystromformer.data.dataset import Counts
 from nystromformer.data.tokenizer import SpecialTokens
 
 MIN_LENGTH, MAX_LENGTH = 8, 10**7
@@ -30,24 +31,13 @@ class Packer:
         assert length >= MIN_LENGTH, "room for two sentences"
         self.length = length
         self._special = special
-        self._documents = self._tokens = self._rows = self._sentence_order_rows = self._padding = 0
+        self.counts = dict.fromkeys(Counts.model_fields, 0)
+        """Of what was added and cut so far; what fills no row yet is dropped."""
         # a row of two sides holds one token of text less than another
         self._room = length - 3
         # four fifths, where the row has room for so much
         self._least = min(-(-4 * length // 5), self._room)
         self._left_T = np.empty(0, np.int32)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Of what was added and cut so far, as `Counts` has it; what fills no row yet is dropped."""
-        return {
-            "documents": self._documents,
-            "tokens": self._tokens,
-            "rows": self._rows,
-            "sentence_order_rows": self._sentence_order_rows,
-            "padding": self._padding,
-            "dropped_tokens": len(self._left_T),
-        }
 
     def add(self, tokens_T: NDArray[np.int32], sentence_starts: NDArray[np.int64]) -> tuple[np.ndarray, np.ndarray]:
         """Cut a document into rows, and what was left of it and those before, where that fills rows: (R, N) and splits
@@ -70,13 +60,14 @@ class Packer:
                 at = end
             self._leave(tokens_T[:first])
             self._leave(tokens_T[at:])
-            self._documents += 1
-            self._tokens += len(tokens_T)
+            self.counts["documents"] += 1
+            self.counts["tokens"] += len(tokens_T)
         for content in self._full_rows():
             rows.append(self._row(content, 0))
             splits.append(0)
-        self._rows += len(rows)
-        self._sentence_order_rows += int(np.count_nonzero(splits))
+        self.counts["rows"] += len(rows)
+        self.counts["sentence_order_rows"] += int(np.count_nonzero(splits))
+        self.counts["dropped_tokens"] = len(self._left_T)
         return np.array(rows, np.int32).reshape(-1, self.length), np.array(splits, np.int32)
 
     def _first_row(self, ends_S: NDArray[np.int64]) -> int:
@@ -105,7 +96,7 @@ class Packer:
         return fitting if fitting and ends_S[fitting - 1] - at >= self._least else 0
 
     def _draw(self, number: int) -> float:
-        return float(random_uniform(_CUT_STREAM, self._documents, number)[0])
+        return float(random_uniform(_CUT_STREAM, self.counts["documents"], number)[0])
 
     def _leave(self, piece_T: NDArray[np.int32]) -> None:
         if len(piece_T):
@@ -135,7 +126,7 @@ class Packer:
         end = tail + len(content) - head
         row_N[tail:end] = content[head:]
         row_N[end] = self._special.eos
-        self._padding += self.length - end - 1
+        self.counts["padding"] += self.length - end - 1
         return row_N
 
 

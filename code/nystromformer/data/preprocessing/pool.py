@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import signal
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -84,12 +84,10 @@ def run_works(works: Sequence[Work[Result]], workers: int) -> Generator[Result, 
         # Ctrl-C goes to the whole group of processes: workers, which begin here and keep the mask, do not hear it
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            futures = deque(map(pool.submit, works))
+            results = pool.map(operator.call, works)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        while futures:
-            # not held on to: all results together may be larger than the memory
-            yield futures.popleft().result()
+        yield from results
         pool.shutdown()
     except BrokenProcessPool as error:
         raise UserError(

@@ -21,7 +21,6 @@ from tokenizers import Tokenizer
 from nystromformer.data.dataset import (
     SPLITS,
     TOKENIZER_FOLDER,
-    little_endian,
     splits_file,
     storage_dtype,
     tokens_file,
@@ -83,7 +82,7 @@ def make_part(
     The text is read once for each time that a document may come, so that repeats are apart.
     """
     tokenizer = _load_once(folder / TOKENIZER_FOLDER, tokenizer_sha256)
-    dtypes = [little_endian(storage_dtype(values)) for values in (tokenizer.get_vocab_size(), length)]
+    dtypes = [np.dtype(storage_dtype(values)) for values in (tokenizer.get_vocab_size(), length)]
     packers = {split: Packer(length, special_tokens(tokenizer)) for split in SPLITS}
     splits: deque[str] = deque()
 

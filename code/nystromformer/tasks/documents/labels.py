@@ -20,7 +20,6 @@ from nystromformer.wording import MOST_LISTED, first_names, listed, number_of
 
 MOST_CLASSES = 20
 """Different whole numbers that are taken for classes where --kind does not say what they are."""
-_TRUE, _FALSE = {"1", "true", "yes", "y", "t", "on"}, {"0", "false", "no", "n", "f", "off"}
 _YES, _NO = ("1", "true", "yes"), ("0", "false", "no", "")
 _NOTHING = {"na", "n.a.", "none", "null", "nan", "nil", "missing", "unknown", "undefined", "tbd", "-", "--", "---", "."}
 _NOTHING |= {"unsup", "unlabeled", "unlabelled", "not available", "not labeled", "no label", *map(str.lower, MISSING)}
@@ -153,13 +152,12 @@ class Look:
     doubts: list[str]
 
 
-def look_at(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = (), divided: bool = False) -> Look:
+def look_at(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = ()) -> Look:
     """What the labels of a training table ask for.
 
     Args:
         wanted: by --kind; None: as the labels tell.
         order: the classes from the lowest on; empty: of numbers their own.
-        divided: whether a part of the table's rows is held out.
     """
     kind = wanted or _guess_kind(labels)
     column = labels.columns[0] if len(labels.columns) == 1 else "label"
@@ -173,7 +171,7 @@ def look_at(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = (), 
         line = f"{column}: {len(np.unique(values)):,} different values from {values.min():g} to {values.max():g}"
         return Look(Answer(kind, (), mean, deviation), [f"{line}, {mean:g} on average"], [])
     if kind == "several":
-        counts, doubts = _merged(Counter(name for each in labels.sets() for name in each))
+        counts = Counter(name for each in labels.sets() for name in each)
         names = labels.columns if len(labels.columns) > 1 else tuple(sorted(counts))
         if not counts or set(counts.values()) == {len(labels.cells)}:
             what = f"{first_names(list(counts))} in every row" if counts else "none in any row"
@@ -184,20 +182,9 @@ def look_at(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = (), 
                 f"found {joined[0]!r:.60}: name another one by --kind several,separator=…"
             )
     else:
-        counts, doubts = _merged(Counter(_respell(order, labels.spelt())))
+        counts = Counter(_respell(order, labels.spelt()))
         names = _classes(labels, kind, counts, order)
-        for side in (_TRUE, _FALSE) if wanted is None and set(map(str.casefold, counts)) <= _TRUE | _FALSE else ():
-            if len(same := [name for name in counts if name.casefold() in side]) > 1:
-                raise UserError(
-                    f"{labels.name}: expected one word for yes and one for no in {labels.columns[0]}, found "
-                    f"{first_names(same)}: write them alike, or give --kind classes if they differ"
-                )
-        if divided and (single := [name for name, count in counts.items() if count == 1]):
-            raise UserError(
-                f"{labels.name}: expected each label in two rows or more, as one cannot be both trained on and "
-                f"validated; in only one row: {first_names(single)}: add rows, or remove or merge such labels"
-            )
-    return Look(Answer(kind, names), _table(column, names, counts), [*doubts, *_doubts(column, counts)])
+    return Look(Answer(kind, names), _table(column, names, counts), _doubts(counts))
 
 
 def numbers_of(answer: Answer, labels: LabelCells) -> Labels:
@@ -295,30 +282,24 @@ def _table(column: str, names: Sequence[str], counts: Mapping[str, int]) -> list
     return [*lines, f"… and {len(names) - len(shown):,} more"] if len(shown) < len(names) else lines
 
 
-def _doubts(column: str, counts: Mapping[str, int]) -> list[str]:
+def _doubts(counts: Mapping[str, int]) -> list[str]:
     """Labels that may be meant otherwise, each kind of doubt in a line."""
     alike: dict[str, list[str]] = {}
     for name in counts:
         words = re.split(r"[-_\s]+", unicodedata.normalize("NFKC", name).casefold().strip("'\"`"))
         alike.setdefault(" ".join(words), []).append(name)
-    numbers = [name for name in counts if as_number(name) is not None]
     found = {
         "differ only in case, quotes or what is between words: write them alike if they are one": [
             name for names in alike.values() if len(names) > 1 for name in names
         ],
         "may say that there is no label": [
             *(name for name in counts if name.casefold() in _NOTHING),
-            *(["-1"] if "-1" in counts and "0" in counts and len(numbers) == len(counts) else []),
+            *(
+                ["-1"]
+                if "0" in counts and "-1" in counts and all(as_number(name) is not None for name in counts)
+                else []
+            ),
         ],
-        "may be the column's name in a header": [name for name in counts if name.casefold() == column.casefold()],
-        "may be several labels (--kind several)": [
-            name
-            for name in counts
-            if len(parts := [part.strip() for part in re.split("[,;|/]", name)]) > 1 and counts.keys() >= set(parts)
-        ],
-        "are no numbers, as most labels are": [name for name in counts if name not in numbers]
-        if 2 * len(numbers) > len(counts)
-        else [],
     }
     lines = []
     for what, names in found.items():
@@ -327,37 +308,10 @@ def _doubts(column: str, counts: Mapping[str, int]) -> list[str]:
     return lines
 
 
-def _merged(counts: Counter[str]) -> tuple[Counter[str], list[str]]:
-    """The same where labels that look the same are the most frequent one of them, and what is said of the others."""
-    merged, said = Counter[str](), []
-    usual = {_looks(name): name for name, _ in reversed(counts.most_common())}
-    for name, count in counts.items():
-        best = usual[_looks(name)]
-        merged[best] += count
-        if best != name:
-            how = "they differ in invisible characters or Unicode's form"
-            said.append(f"{name!a:.60} ({number_of(count, 'row')}) is read as {best!a:.60}: {how}")
-    return merged, said
-
-
 def _respell(names: Sequence[str], spelt: Sequence[str]) -> list[str]:
-    """Labels as the names that are the same whole numbers, which another table may write otherwise (3 and 3.0), or look
-    the same.
-    """
-    known, by_looks = set(names), {_looks(name): name for name in names}
-    by_number = {whole: name for name in names if (whole := whole_number(name)) is not None}
-    return [
-        label if label in known else by_number.get(whole_number(label) or "") or by_looks.get(_looks(label), label)
-        for label in spelt
-    ]
-
-
-def _looks(name: str) -> str:
-    """A label without the characters that nobody sees, in one of Unicode's forms."""
-    if name.isascii():
-        return name
-    seen = "".join(c for c in name if unicodedata.category(c) != "Cf")
-    return " ".join(unicodedata.normalize("NFC", seen).split())
+    """Labels as the names that are the same whole numbers, which another table may write otherwise (3 and 3.0)."""
+    known, by_number = set(names), {whole: name for name in names if (whole := whole_number(name)) is not None}
+    return [label if label in known else by_number.get(whole_number(label) or "", label) for label in spelt]
 
 
 def _is_bracketed(cell: str) -> bool:

@@ -82,7 +82,7 @@ class Documents(Definition):
     def look(self) -> Look:
         """What the training table's labels are."""
         assert self.rows.labels is not None
-        return look_at(self.rows.labels, self.kind_of_labels, self.order, self.validation_table is None)
+        return look_at(self.rows.labels, self.kind_of_labels, self.order)
 
     @cached_property
     def tested(self) -> Texts | None:

@@ -50,10 +50,10 @@ class Experiment:
         model = self.config.model
         check_fits(dataset, max_seq_len=model.max_seq_len, vocab_size=model.vocab_size)
         for index, attention in enumerate(model.attentions):
-            if (reason := attention.why_not_length(dataset.length)) is not None:
+            if (reason := attention.why_not_length(dataset.manifest.length)) is not None:
                 raise UserError(
-                    f"{dataset.folder}: layer {index}'s attention does not accept rows of {dataset.length} tokens: "
-                    f"{reason}"
+                    f"{dataset.folder}: layer {index}'s attention does not accept rows of {dataset.manifest.length} "
+                    f"tokens: {reason}"
                 )
         train = dataset.manifest.train
         if "sop" in self.config.pretraining_setting.objectives and train.rows and not train.sentence_order_rows:

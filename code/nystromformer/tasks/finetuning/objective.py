@@ -16,12 +16,10 @@ from torch import Tensor, nn
 from nystromformer.errors import UserError
 from nystromformer.objectives import (
     Auroc,
-    AurocSquares,
     AveragePrecision,
     FBeta,
     Objective,
     PrecisionAtRecall,
-    PrecisionAtRecallFraction,
     RecallAtPrecision,
 )
 from nystromformer.runs.objective import TEMPERATURE, THRESHOLD, ObjectiveSettings
@@ -188,11 +186,10 @@ def _build(settings: ObjectiveSettings, share: float) -> Objective:
         assert settings.beta is not None
         return FBeta(share, settings.beta)
     if settings.name == "auroc":
-        return Auroc(share) if settings.method == "eban" else AurocSquares(share)
+        return Auroc(share)
     if settings.name == "average_precision":
         return AveragePrecision(share)
     assert settings.target is not None
     if settings.name == "recall_at_precision":
         return RecallAtPrecision(settings.target, share)
-    by = PrecisionAtRecall if settings.method == "eban" else PrecisionAtRecallFraction
-    return by(settings.target, share)
+    return PrecisionAtRecall(settings.target, share)

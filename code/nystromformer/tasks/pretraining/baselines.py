@@ -50,9 +50,9 @@ def baseline_accuracies(dataset: Dataset, preparation: RowPreparation, num_rows:
     """Accuracy on the validation rows' masked tokens, the same that `Pretraining.score` asks for. The bigram table sees
     the true left neighbour, also where the model finds a mask there.
     """
-    special = dataset.special
+    special = dataset.manifest.special
     ids = (special.bos, special.pad, special.eos, special.unk, special.mask)
-    guesses = count_guesses(dataset.train, dataset.vocab_size, ids)
+    guesses = count_guesses(dataset.train, dataset.manifest.vocab_size, ids)
     total = frequent = bigram = 0
     for batch in ValidationBatches(dataset.validation, preparation, num_rows):
         tokens, positions, labels = (batch[name].numpy() for name in ("tokens_BN", "positions_BK", "labels_BK"))

@@ -29,8 +29,8 @@ class RowPreparation:
     """From stored rows to micro-batches of tensors; one object serves training and validation."""
 
     def __init__(self, dataset: Dataset, config: ExperimentConfig) -> None:
-        self.vocab_size = dataset.vocab_size
-        self.special = dataset.special
+        self.vocab_size = dataset.manifest.vocab_size
+        self.special = dataset.manifest.special
         setting = config.pretraining_setting
         self.training_masks: Masks = setting.mask_prob, (setting.mask_replace_prob, setting.random_replace_prob)
         self.validation_masks = self.training_masks
@@ -125,7 +125,7 @@ class TrainingSteps:
         group: Group = Group(),  # noqa: B008  # immutable
     ) -> None:
         self.rows, self.preparation, self.group = dataset.train, preparation, group
-        self.sizes, self.seed = BatchSizes(setting, dataset.length), setting.seed
+        self.sizes, self.seed = BatchSizes(setting, dataset.manifest.length), setting.seed
 
     def __getitem__(self, step: int) -> Step:
         first, size = self.sizes.of_step(step)

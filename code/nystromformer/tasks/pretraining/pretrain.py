@@ -68,13 +68,13 @@ def pretrain(
     data["model"]["attn_type"] = what_decides(data["model"]["attn_type"])
     asked = {f"{section}.{key}": value for section in _MAY_CHANGE for key, value in data[section].items()}
     # What mixed_precision true amounts to depends on the device.
-    asked |= {"dataset": dataset.fingerprint, "precision": device.precision}
+    asked |= {"dataset": dataset.manifest.fingerprint, "precision": device.precision}
 
     def open_model(begins: bool) -> tuple[PretrainingModel, dict[str, Any]]:
         """The model with its first weights, and what checkpoints say about it; rows and folder are ready then."""
         model = initial_model(config)
         origin = {"started_from": load_start_weights(model, experiment, dataset, group)} if begins else {}
-        facts = checkpoint_facts(config, dataset.fingerprint, dataset.manifest.tokenizer_sha256) | origin
+        facts = checkpoint_facts(config, dataset.manifest.fingerprint, dataset.manifest.tokenizer_sha256) | origin
         if group.local_rank == 0:
             verify(dataset)
         if group.is_main:
@@ -96,16 +96,16 @@ def pretrain(
 
 def _notes(config: ExperimentConfig, dataset: Dataset) -> Iterator[str]:
     """What of a model a run on these rows will not train, and what the tokenizer does not know."""
-    model, rows, special = config.model, dataset.train.tokens, dataset.special
-    if dataset.vocab_size < model.vocab_size:
+    model, rows, special = config.model, dataset.train.tokens, dataset.manifest.special
+    if dataset.manifest.vocab_size < model.vocab_size:
         yield (
-            f"the tokenizer has {dataset.vocab_size:,} tokens, model.vocab_size is {model.vocab_size:,}: the "
+            f"the tokenizer has {dataset.manifest.vocab_size:,} tokens, model.vocab_size is {model.vocab_size:,}: the "
             "embeddings of the others are not trained. It cannot be changed once there is a checkpoint"
         )
-    if dataset.length < model.max_seq_len and model.positions == "learned":
+    if dataset.manifest.length < model.max_seq_len and model.positions == "learned":
         yield (
-            f"rows have {dataset.length:,} tokens, model.max_seq_len is {model.max_seq_len:,}: the positions from "
-            "there on are not trained"
+            f"rows have {dataset.manifest.length:,} tokens, model.max_seq_len is {model.max_seq_len:,}: the positions "
+            "from there on are not trained"
         )
     sample = np.asarray(rows[np.arange(0, len(rows), 1 + len(rows) // _LOOKED_AT)])
     unknown, tokens = int((sample == special.unk).sum()), int((sample != special.pad).sum())
