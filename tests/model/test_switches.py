@@ -15,20 +15,6 @@ from nystromformer.model.build import PretrainingModel
 from nystromformer.model.layers import FeedForward
 from nystromformer.model.norm import RMSNorm
 
-MODERN = {
-    **PLAIN,
-    "attn_type": ["softmax", *[{"name": "longformer", "window": 4, "num_global_tokens": 0}] * 2, "softmax"],
-    "num_layers": 4,
-    "positions": "rotary",
-    "rope_theta": 160_000.0,
-    "rope_theta_local": 10_000.0,
-    "norm": "pre",
-    "skip_first_prenorm": True,
-    "feed_forward": "glu",
-    "activation": "gelu",
-    "bias": False,
-}
-
 
 def test_without_biases_the_vocabulary_alone_has_one() -> None:
     names = PretrainingModel(config(bias=False, norm="pre", embedding_dim=8), ["mlm"]).state_dict()

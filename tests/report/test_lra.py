@@ -15,7 +15,6 @@ from nystromformer.runs.figures import Spread
 from nystromformer.runs.record import Origin
 from nystromformer.tables import markdown
 
-SCRIPT = "code/run_report.py"
 SOFTMAX = {"name": "softmax", "conv_kernel_size": None}
 
 

@@ -43,11 +43,8 @@ class Browser:
                 result: dict[str, Any] = answer["result"]
                 return result
 
-    def open(self, address: str, width: int, dark: bool) -> None:
-        """Load a page in a window of so many pixels, for a reader who prefers light or dark."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
+    def open(self, address: str) -> None:
+        """Load a page."""
         self.call("Page.navigate", url=address)
         while self._read().get("method") != "Page.loadEventFired":
             pass

@@ -24,8 +24,3 @@ def processes_of(session: int) -> list[int]:
             if int(number) == session and state != "Z":
                 processes.append(int(stat.parent.name))
     return processes
-
-
-def command_line(process: int) -> bytes:
-    """A process' words, with a NUL byte after each."""
-    return Path(f"/proc/{process}/cmdline").read_bytes()

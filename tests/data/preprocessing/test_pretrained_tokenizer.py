@@ -85,13 +85,6 @@ def test_tokenizer_json(roberta: Path, tmp_path: Path) -> None:
         assert read.encode(text).ids == expected.encode(text).ids
 
 
-def as_json(folder: Path, **changes: object) -> None:
-    """The tokenizer as tokenizer.json, with other settings of its model."""
-    state = json.loads(read_tokenizer(folder).to_str())
-    state["model"] |= changes
-    (folder / "tokenizer.json").write_text(json.dumps(state))
-
-
 def without(key: str, folder: Path) -> None:
     """The vocabulary without a token, whose id is nobody's."""
     path = folder / "vocab.json"

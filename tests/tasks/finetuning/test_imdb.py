@@ -16,7 +16,6 @@ from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.imdb.task import Imdb
 
-POSITIONS = "encoder.embeddings.position.weight"
 TEST_IDS = [f"{label}/{number}_{rating}" for label, rating in (("neg", 2), ("pos", 9)) for number in range(10)]
 
 

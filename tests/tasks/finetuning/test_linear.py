@@ -22,7 +22,6 @@ from nystromformer.tasks.finetuning.target import Classes, Ordered, Pooled, Seve
 from nystromformer.training.checkpoint import read_checkpoint
 
 RANDOM = np.random.default_rng(0)
-ROWS = [text for text, _ in made_rows(60)]
 VECTORS = RANDOM.standard_normal((60, 5))
 CLASSES, STRENGTH = RANDOM.integers(0, 3, 60), 2.0
 SETS = RANDOM.integers(0, 2, (60, 3)).astype(np.float32)

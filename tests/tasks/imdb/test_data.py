@@ -1,6 +1,5 @@
-"""IMDB's reviews from folders and archives, every bad input, the validation split, and the real archive."""
+"""IMDB's reviews from folders, every bad input, and the validation split."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +10,6 @@ from hypothesis import strategies as st
 from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.examples import Texts, split_validation
 from nystromformer.tasks.imdb.task import read_imdb
-
-DATA = Path(os.environ.get("NYSTROM_DATA", "/nonexistent")) / "imdb"
 
 REVIEWS = {
     "train/neg/10_2.txt": "Dull.<br /><br />And long <br/> too.",
