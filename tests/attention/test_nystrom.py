@@ -129,19 +129,6 @@ def test_the_factors_multiply_to_the_output(segments: str, length: int) -> None:
         attention.factors(q[:, :, :8], k[:, :, :8])
 
 
-def test_segments_are_near_equal_and_skip_padding() -> None:
-    keep = random_mask(5, 61, seed=4)
-    keep[0], keep[1] = True, False
-    segments = Segments.of_mask(keep, keep.sum(1), 8)
-    counts = segments.counts_BM
-    assert torch.equal(counts.sum(1), keep.sum(1))
-    for row in (0, 2, 3, 4):
-        assert counts[row].max() - counts[row].min() <= 1
-    x = torch.randn(5, HEADS, 61, DIM, dtype=torch.float64)
-    expected = reference.segment_means(x[2, 0][keep[2]], 8)
-    torch.testing.assert_close(segment_means(x, segments)[2, 0], expected)
-
-
 def test_segment_means_of_bfloat16_are_of_float32() -> None:
     x = qkv(1, 4096, dtype=torch.bfloat16)[0].detach()
     means = segment_means(x, Segments.of_length(1, 4096, 8, x.device))

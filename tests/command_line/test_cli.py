@@ -1,11 +1,7 @@
 """What every command does with its words and its ends."""
 
 import errno
-import os
 import re
-import signal
-import subprocess
-import sys
 import time
 import tomllib
 from pathlib import Path
@@ -127,20 +123,6 @@ def test_of_several_processes_the_first_one_speaks(monkeypatch: pytest.MonkeyPat
         result = CliRunner().invoke(cli.application(fail))
         assert (result.exit_code, result.output) == (2, said)
     assert waited, "for torchrun, which ends the others when one has ended"
-
-
-def test_ctrl_c_ends_a_command_with_one_word(tmp_path: Path) -> None:
-    script = (
-        "import time\nfrom nystromformer.command_line import cli\n"
-        "def work():\n    print('began', flush=True)\n    time.sleep(60)\ncli.run(work)\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "began\n"
-    process.send_signal(signal.SIGINT)
-    assert (process.communicate(timeout=60)[1], process.returncode) == ("interrupted\n", 130)
 
 
 def test_extras_have_what_they_are_named_for() -> None:

@@ -58,6 +58,7 @@ def test_landmarks_fit_the_length_and_blocks_need_not(
         ("nystrom", {"ignore_mask": True}, 'segments: expected "padded" with ignore_mask = true, found "valid"'),
         ("nystrom", {"landmarks": "strided", "segments": "padded"}, 'landmarks: expected "segment_means" with'),
         ("nystrom", {"segments": "padded", "implementation": "triton"}, 'implementation: expected "torch" or "auto"'),
+        ("nystrom", {"pinv_start": "batch", "implementation": "triton"}, 'implementation: expected "torch" or "auto"'),
         ("softmax", {"num_landmarks": 64}, "num_landmarks: unknown key; valid ones: name, conv_kernel_size"),
         ("bigbird", {"num_window_blocks": 4}, "num_window_blocks: expected an odd number"),
         ("longformer", {"window": 3}, "window: expected a multiple of 2, found 3"),

@@ -118,6 +118,10 @@ ITEMS = "model.attn_type: expected 2 items, one for each of the num_layers, foun
     ("section", "expected"),
     [
         ({"head_dim": 5}, "model.transformer_dim: expected num_head x head_dim = 3 x 5 = 15, found 12"),
+        (
+            {"positions": "rotary", "head_dim": 5, "transformer_dim": 15},
+            'model.head_dim: expected an even number with positions "rotary"',
+        ),
         ({"attn_type": ["softmax"] * 3}, f"{ITEMS} 3"),
         ({"attn_type": [], "conv_kernel_size": 3}, f"{ITEMS} 0"),
         ({"attn_type": "nystrom"}, f"model.attn_type: {FEWER} 64"),

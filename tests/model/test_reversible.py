@@ -11,7 +11,6 @@ from torch import Tensor
 
 from nystromformer.attention import AttentionMask
 from nystromformer.config import ModelConfig
-from nystromformer.errors import UserError
 from nystromformer.model import Encoder, encoder
 from nystromformer.model.layers import Layer, at_positions
 from nystromformer.model.reversible import run_reversibly
@@ -133,16 +132,3 @@ def test_decisions_are_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Encoder(config(**ATTENTIONS["reformer"])).train()
     model(tokens()).sum().backward()
     assert len(calls) == 3
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"norm": "post"}, 'reversible: expected norm "pre" with it, found "post"'),
-        ({"compile": True}, "compile: cannot be combined with reversible layers"),
-        ({"gelu_grad_checkpointing": True}, "gelu_grad_checkpointing: reversible layers are already"),
-    ],
-)
-def test_what_excludes_it_is_refused(changes: dict[str, object], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        config(**changes)

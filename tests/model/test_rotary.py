@@ -8,7 +8,6 @@ from torch import Tensor
 from transformers import RoFormerConfig, RoFormerModel
 
 from nystromformer.config import ModelConfig
-from nystromformer.errors import UserError
 from nystromformer.interop.formats.table import BERT
 from nystromformer.model import Encoder, PretrainingModel, rotary
 from nystromformer.model.rotary import Rotary, rotated
@@ -161,20 +160,3 @@ def test_one_exported_program_serves_every_length() -> None:
     for batch, count in [(1, 2), (3, 7), (2, 64), (1, 600)]:
         x = tokens(batch, count)
         torch.testing.assert_close(program(x), model(x), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"head_dim": 7, "transformer_dim": 14}, r'model\.head_dim: expected an even number with .*"rotary".*found 7'),
-        (
-            {"attn_type": "synthesizer", **PLAIN},
-            r'model\.positions: expected "learned", found "rotary": .*synthesizer$',
-        ),
-        ({"position_offset": 0}, r'model\.position_offset: expected nothing or 2, .*"rotary", which have no table, fo'),
-    ],
-)
-def test_what_it_excludes_is_refused(changes: dict[str, object], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        config(**changes)
-    config(**{**changes, "positions": "learned"})

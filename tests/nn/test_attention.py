@@ -76,7 +76,6 @@ def test_options() -> None:
     ("arguments", "words"),
     [
         ({"dim": 30, "heads": 4}, "expected dim to be a multiple of heads, found dim = 30 and heads = 4"),
-        ({"attention": "nystrm"}, 'unknown attention "nystrm"'),
         ({"landmark": 3}, "landmark"),
         ({"attention": "linformer"}, "linformer learns weights for each position: expected max_length"),
         ({"attention": NystromConfig(), "num_landmarks": 3}, "the config already contains the parameters"),

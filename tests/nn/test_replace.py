@@ -312,7 +312,6 @@ def computed(make: Callable[..., object], *arguments: object) -> nn.MultiheadAtt
         (computed(parametrizations.weight_norm, "in_proj_weight"), {}, "parametrised or pruned"),
         (multihead(), {"attention": "reformer"}, "it makes its keys of the queries"),
         (multihead(), {"attention": "synthesizer", "max_length": 9}, "it does not look at the keys"),
-        (multihead(), {"attention": "linformer"}, "expected max_length"),
         (multihead(), {"num_landmark": 3}, "num_landmark"),
         (multihead(), {"attention_dropout": "all"}, "attention_dropout must be one of refuse, leave_out"),
     ],

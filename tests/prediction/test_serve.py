@@ -3,7 +3,6 @@
 import json
 import signal
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -252,12 +251,6 @@ def test_what_cannot_be_served_is_told(
         assert "--allowed_hosts: expected names such as" in refused(finished, "--allowed_hosts", name)
     for name in ("no.such.host.invalid", "a..b"):
         assert f"--host {name}" in refused(finished, "--host", name)
-    with monkeypatch.context() as missing:
-        missing.setitem(sys.modules, "fastapi", None)
-        missing.delitem(sys.modules, "nystromformer.prediction.serve", raising=False)
-        assert 'this needs fastapi, which is not installed: `pip install "nystromformer-torch[serve]"`' in refused(
-            finished
-        )
 
 
 def test_choices_are_the_likeliest_and_values_have_no_probability() -> None:

@@ -3,19 +3,15 @@
 Shapes: B batch, N tokens.
 """
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import (
-    AlbertConfig,
     AutoModel,
     BertConfig,
     DistilBertConfig,
-    EuroBertConfig,
-    LayoutLMConfig,
     ModernBertConfig,
     PreTrainedConfig,
     PreTrainedModel,
@@ -47,12 +43,6 @@ CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
     "modernbert": _modernbert,
     "vit": lambda: ViTConfig(**_SIZES, image_size=24, patch_size=8, initializer_range=0.3),
 }
-ODD: dict[str, Callable[[], PreTrainedConfig]] = {
-    "albert": lambda: AlbertConfig(**_SIZES, **_TEXT, embedding_size=16),
-    "layoutlm": lambda: LayoutLMConfig(**_SIZES, **_TEXT),
-    "eurobert": lambda: EuroBertConfig(**_SIZES, **_TEXT, num_key_value_heads=2, bos_token_id=1, eos_token_id=2),
-}
-"""A layer that is called several times; a mask of numbers, (B, 1, 1, N); heads that share keys and values."""
 LAYERS = {"bert": 2, "roberta": 2, "distilbert": 2, "modernbert": 2, "vit": 2}
 """Those without a window."""
 TEXTS = tuple(name for name in CONFIGS if name != "vit")
@@ -60,7 +50,7 @@ TEXTS = tuple(name for name in CONFIGS if name != "vit")
 
 def build(name: str, attention: str, **changes: Any) -> PreTrainedModel:
     """A model in evaluation, the same weights for the same name."""
-    config = copy.deepcopy({**CONFIGS, **ODD}[name]())
+    config = CONFIGS[name]()
     for key, value in changes.items():
         setattr(config, key, value)
     torch.manual_seed(0)

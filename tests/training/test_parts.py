@@ -1,4 +1,4 @@
-"""Devices, the folder's lock, the stop, and a group of one."""
+"""Devices, the folder's lock, and the stop."""
 
 import signal
 from pathlib import Path
@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from nystromformer.errors import UserError
-from nystromformer.training import Group, join_group
 from nystromformer.training.checkpoint import hold_folder
 from nystromformer.training.device import choose_device
 from nystromformer.training.loop import first_signal
@@ -54,18 +53,3 @@ def test_the_first_signal_waits_and_the_second_acts() -> None:
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     signal.signal(signal.SIGINT, before)
-
-
-def test_alone_everything_is_trivial(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
-        raise UserError("mine")
-
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with join_group() as group:
-        assert group == Group()
-        assert group.is_main
-        assert group.highest(3, False) == (3, False)
-        assert torch.equal(group.sum(torch.ones(2)), torch.ones(2))
-        assert group.check(lambda: 5) == group.on_main(lambda: 5) == 5
-        with pytest.raises(UserError, match="mine"):
-            group.check(fail)

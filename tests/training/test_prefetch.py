@@ -6,11 +6,6 @@ import torch
 from nystromformer.training.trainable import prefetch_batches, prefetched
 
 
-def test_a_thread_gives_the_items_in_order() -> None:
-    assert list(prefetched(range(100))) == list(range(100))
-    assert list(prefetched([])) == []
-
-
 def test_what_goes_wrong_is_raised_where_the_item_is_asked_for() -> None:
     def items() -> object:
         yield 1

@@ -45,15 +45,6 @@ def test_what_is_not_supported_is_refused_by_name_and_left_to_torch_by_auto(
     assert torch.isfinite(attend(**changes, implementation="auto")).all()  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("changes", [{"pinv_start": "batch"}, {"segments": "padded", "N": 64}], ids=str)
-def test_what_the_kernels_never_have_is_refused_where_it_is_configured(changes: dict[str, object]) -> None:
-    with pytest.raises(
-        ValueError, match=r'implementation: expected "torch" or "auto", found "triton" with .* the kernels accept'
-    ):
-        attend(**changes, implementation="triton")  # type: ignore[arg-type]
-    assert torch.isfinite(attend(**changes, implementation="auto")).all()  # type: ignore[arg-type]
-
-
 def test_cpu_tensors_need_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     module = create_attention("nystrom", num_heads=1, head_dim=32, num_landmarks=32, implementation="triton")

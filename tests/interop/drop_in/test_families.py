@@ -27,7 +27,10 @@ STATES = {
     for names in re.findall(rf"^\| {state} \|[^|]*\|([^|]*)\|$", PAGE, re.MULTILINE)
     for family in names.strip().split(", ")
 }
-QUICK = ("megatron-bert", "deberta-v2", "timesformer", "wavlm", "electra", "wav2vec2")
+QUICK = (
+    *("megatron-bert", "deberta-v2", "timesformer", "wavlm", "electra", "wav2vec2"),
+    *("albert", "layoutlm", "eurobert"),  # layers called twice, a mask of numbers, heads that share keys and values
+)
 VIDEOS = ("timesformer", "videomae", "vivit")
 IMAGES = (
     *("beit", "clip_vision_model", "data2vec-vision", "deit", "dinov2", "ijepa", "siglip_vision_model", "swin"),

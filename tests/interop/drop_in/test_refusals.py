@@ -185,13 +185,11 @@ def test_what_is_registered() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"attention": "nystrm"}, 'unknown attention "nystrm"'),
         ({"num_landmark": 3}, "num_landmark"),
         ({"attention": "reformer"}, "reformer cannot replace a trained softmax: it makes its keys"),
         ({"attention": "synthesizer"}, "it does not look at the keys"),
         ({"attention": "linformer"}, "which are learned"),
         ({"conv_kernel_size": 33}, "its convolution of 33 taps is learned"),
-        ({"attention": NystromConfig(), "num_landmarks": 3}, "the config already contains the parameters"),
     ],
     ids=lambda value: " ".join(map(str, value.values()))[:40] if isinstance(value, dict) else None,
 )

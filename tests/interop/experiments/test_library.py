@@ -1,7 +1,5 @@
 """`nystromformer.from_pretrained`, and names on the hub."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import foreign
@@ -35,8 +33,6 @@ def test_from_pretrained(tmp_path: Path, dataset_folder: Path) -> None:
 def test_nothing_else_is_there() -> None:
     with pytest.raises(AttributeError, match="module 'nystromformer' has no attribute 'from_nowhere'"):
         nystromformer.from_nowhere  # noqa: B018
-    program = "import sys, nystromformer; nystromformer.__version__; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_a_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 """ONNX files and torch.export programs: one serves any batch and length, padded or not."""
 
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 import torch
 from exported import MADE, experiment
 from finetuning import pretrained
-from small import LENGTH, ROOT, run_here
+from small import LENGTH, ROOT
 from torch import Tensor
 
 from nystromformer.errors import UserError
@@ -79,19 +78,6 @@ def test_what_has_no_program(tmp_path: Path, dataset_folder: Path) -> None:
     for form in ("torch", "onnx"):
         with pytest.raises(UserError, match=r"layer 0's attention .nystrom, in this configuration. cannot be exported"):
             export_model(made.folder, "last", form, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-def test_without_the_extra(
-    tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made = pretrained(tmp_path / "ours", dataset_folder, **MADE["softmax"])
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    flags = ["--format", "onnx", "--out", tmp_path / "out"]
-    assert run_here(monkeypatch, "code/run_export.py", "export", made.folder, *flags) == 2
-    told = capsys.readouterr().err
-    assert 'needs onnxruntime, which is not installed: `pip install "nystromformer-torch[export]"`' in told
     assert not (tmp_path / "out").exists()
 
 

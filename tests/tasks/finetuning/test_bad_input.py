@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 from finetuning import write_imdb, write_sst2
-from small import ROOT, run_here, small_data
+from small import ROOT, small_data
 from wikihop_files import record, write_records
 
 from nystromformer.data.tokenizer import TOKENIZER_FILE, train_tokenizer
 from nystromformer.files.writing import sha256_of
-from nystromformer.training.checkpoint import hold_folder
 
 GLUE, IMDB, WIKIHOP = "code/run_glue.py", "code/run_imdb.py", "code/run_wikihop.py"
 Refused = Callable[..., str]
@@ -110,21 +109,6 @@ def flags(glue: Path) -> tuple[object, ...]:
     return ("--task", "SST-2", "--glue", glue, "--epoch", 1)
 
 
-def test_which_checkpoint(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
-    for wanted in ("7", "first"):
-        said = refused(GLUE, experiment, *flags, "--checkpoint", wanted)
-        assert_says(said, f"{experiment / 'model'}: expected --checkpoint last or one of 0, 1;", f"found '{wanted}'")
-    shutil.rmtree(experiment / "model")
-    assert_says(refused(GLUE, experiment, *flags), "no checkpoint of a finished epoch", "pretrain first")
-
-
-def test_a_model_of_another_size(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
-    said = refused(GLUE, experiment, *flags, "--set", "model.transformer_hidden_dim=64")
-    assert_says(said, "cp-0001.model: of another architecture")
-    assert_says(said, "model.transformer_hidden_dim: 64 in config.json, 32 in the checkpoint")
-    assert "feed_forward" not in said, "the key says it for every weight"
-
-
 def test_no_tokenizer_and_another_one(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
     kept = experiment / "model" / "tokenizer" / TOKENIZER_FILE
     expected = sha256_of(kept)[:12]
@@ -183,13 +167,3 @@ def test_a_config_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
 
 
 # --- runs
-
-
-def test_a_run_that_another_process_holds(
-    refused: Refused, experiment: Path, flags: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert run_here(monkeypatch, GLUE, "--model", experiment, "--device", "cpu", *flags) == 0
-    (folder,) = experiment.glob("model/glue/SST-2/*")
-    (folder / "run.json").unlink()
-    with hold_folder(folder):
-        assert_says(refused(GLUE, experiment, *flags), str(folder), "a run is active here already")

@@ -141,14 +141,6 @@ def test_guesses_are_counts(dataset_folder: Path) -> None:
     assert accuracies["bigram_table"] > accuracies["most_frequent_token"]
 
 
-def test_the_objective_without_sentence_order(tmp_path: Path, dataset_folder: Path) -> None:
-    experiment = write_experiment(tmp_path, pretraining_setting__objectives=["mlm"], pretraining_setting__epoch=1)
-    pretrain(experiment, dataset_folder, CPU)
-    assert not any("sop_accuracy" in record for record in read_curve(tmp_path).records)
-    weights = read_checkpoint(tmp_path / "model" / "cp-0000.model")["model"]
-    assert not any(name.startswith("sentence_order") for name in weights)
-
-
 def test_what_a_run_will_not_reach_is_said_before_it_begins(
     tmp_path: Path, dataset_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
