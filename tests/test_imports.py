@@ -257,14 +257,3 @@ def test_a_script_parses_and_delegates(path: Path) -> None:
         if known in MODULES and not each.within_function:
             slow = NOT_WHEN_IMPORTED & {target.split(".")[0] for target in imported_with(known)}
             assert not slow, f"{where(path, each)}, and with it {sorted(slow)}"
-
-
-def test_this_test_reads_imports_as_python_does(tmp_path: Path) -> None:
-    path = ROOT / "code" / PACKAGE / "config" / "load.py"
-    targets = {each.target for each in imports_of(path)}
-    assert {f"{PACKAGE}.errors", f"{PACKAGE}.config.schema", "pydantic", "pathlib"} <= targets
-    source = "from . import build\nfrom ..data import dataset\nfrom .heads import Head\ndef f():\n    import torch\n"
-    names = [(each.target, each.within_function) for each in _imports(ast.parse(source), MODULES["model"], False)]
-    heads = f"{PACKAGE}.model"
-    expected = [(f"{heads}.build", False), (f"{PACKAGE}.data.dataset", False), (f"{heads}.heads", False)]
-    assert names == [*expected, ("torch", True)]

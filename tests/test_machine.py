@@ -32,18 +32,6 @@ def test_the_commit_is_marked_where_code_has_changed_and_not_where_results_have(
         git(tmp_path, "checkout", "--quiet", "--", name)
 
 
-def test_a_repository_around_an_installation_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / ".venv" / "package"
-    package.mkdir(parents=True)
-    (package / "machine.py").write_text("1")
-    (tmp_path / ".gitignore").write_text(".venv\n")
-    git(tmp_path, "init", "--quiet")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "--quiet", "--message", "somebody's")
-    monkeypatch.delenv("NYSTROM_COMMIT", raising=False)
-    assert commit_of(package) == "unknown"
-
-
 def test_the_commit_of_a_copy_without_history(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("NYSTROM_COMMIT", raising=False)

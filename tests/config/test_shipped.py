@@ -60,16 +60,12 @@ def test_the_papers_pairs_differ_in_the_attention_alone(name: str, other: str) -
 
 def test_4096_goes_on_from_512() -> None:
     long, short = (load_config(SHIPPED[f"nystrom-{length}"]) for length in (4096, 512))
-    model, setting = long.model, long.pretraining_setting
+    model = long.model
     longer = {"max_seq_len", "conv_kernel_size", "attention_grad_checkpointing", "gelu_grad_checkpointing"}
     assert model.model_dump(exclude=longer) == short.model.model_dump(exclude=longer)
     assert (model.max_seq_len, model.conv_kernel_size) == (4096, 65)
-    assert model.attention_grad_checkpointing
-    assert model.gelu_grad_checkpointing
     assert (long.from_cp, long.from_cp_resize) == ("/model/cp-0099.model", "lossless")
-    assert setting.objectives == short.pretraining_setting.objectives
-    assert (setting.batch_size, setting.learning_rate) == (64, 5e-5)
-    assert (setting.batches_per_epoch, setting.epoch, setting.warmup_steps) == (1000, 100, 1000)
+    assert long.pretraining_setting.objectives == short.pretraining_setting.objectives
 
 
 def test_schema_file_is_current() -> None:

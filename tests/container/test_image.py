@@ -28,16 +28,6 @@ def test_the_classic_builder_can_build_it() -> None:
     assert not re.search(r"^#\s*(syntax|check)\s*=", DOCKERFILE, re.MULTILINE | re.IGNORECASE)
 
 
-def test_what_changes_often_comes_late() -> None:
-    final = [(each.name, each.arguments) for each in instructions()]
-    final = final[max(at for at, (name, _) in enumerate(final) if name == "FROM") :]
-    copies = [at for at, (name, _) in enumerate(final) if name == "COPY"]
-    assert [final[at][1] for at in copies[-2:]] == ["data-preprocessing /data-preprocessing", "code /code"]
-    after_the_code = [arguments for name, arguments in final[copies[-1] :] if name in ("RUN", "ADD")]
-    assert after_the_code == ["chmod -R a+rX /data-preprocessing /code"], "what is slow comes before"
-    assert not [arguments for _, arguments in final[copies[2] :] if "pip" in arguments], "and what the lock says"
-
-
 def test_anyone_can_use_it() -> None:
     names = [each.name for each in instructions()]
     assert names[-1] == "USER"

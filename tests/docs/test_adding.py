@@ -9,23 +9,6 @@ from doc_examples import ROOT, Block, apply, blocks, commands, copy_of_project, 
 from finetuning import copy_of
 from small import small_data, write_dataset
 
-FILES = {
-    "A corpus": [
-        "data-preprocessing/gazette/preprocess.py",
-        ".dockerignore",
-        "tests/data/preprocessing/test_gazette.py",
-    ],
-    "An attention": [
-        "sigmoid.py",
-        "code/nystromformer/attention/reference.py",
-        "tests/support/attention_cases.py",
-    ],
-    "A task on tables": [
-        "code/nystromformer/tasks/glue/paws.py",
-        "code/nystromformer/tasks/glue/catalog.py",
-    ],
-}
-
 
 def examples_of(section: str) -> list[Block]:
     return blocks(ROOT / "docs" / "adding.md", section)
@@ -35,11 +18,6 @@ def examples_of(section: str) -> list[Block]:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     return copy_of_project(tmp_path / "project")
-
-
-@pytest.mark.parametrize("section", FILES)
-def test_the_page_names_every_file(section: str) -> None:
-    assert [block.file for block in examples_of(section) if block.file] == FILES[section]
 
 
 @pytest.mark.slow

@@ -3,11 +3,10 @@
 import pytest
 import torch
 from largest import bytes_for_backward
-from small import LENGTH, PLAIN, VOCABULARY, tokens
+from small import LENGTH, PLAIN, tokens
 from small import model_config as config
 
 from nystromformer.model import Encoder, PretrainingModel
-from nystromformer.model.heads import ClassificationHead, TwoTowerHead
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -59,15 +58,6 @@ def test_input_longer_than_the_position_table_is_refused() -> None:
         Encoder(config())(tokens(length=LENGTH + 1))
     with pytest.raises(ValueError, match="expected at least one token per row, found none"):
         Encoder(config())(tokens(length=0))
-
-
-def test_heads() -> None:
-    x = torch.randn(4, 16)
-    assert ClassificationHead(16, 3)(x).shape == (4, 3)
-    assert ClassificationHead(16, 1)(x).shape == (4, 1), "a regression"
-    assert TwoTowerHead(16, 8, 2)(x).shape == (2, 2)
-    with pytest.raises(ValueError, match="even number, found 3"):
-        TwoTowerHead(16, 8, 2)(x[:3])
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

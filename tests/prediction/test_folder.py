@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from dying import Killed, dying_at
 from finetuning import made_rows
 from pyarrow import parquet
 from small import contents
 
 import nystromformer
-from nystromformer.files import parts
-from nystromformer.files.parts import Parts
-from nystromformer.files.writing import NewFile, sha256_of
+from nystromformer.files.writing import sha256_of
 from nystromformer.prediction import predict as command
 from nystromformer.prediction import tables
 
@@ -80,35 +77,6 @@ def test_each_part_is_predicted_into_one_of_its_name(
     for part, (name, size), table in zip(manifest["parts"], SIZES.items(), found, strict=True):
         assert (part["name"], part["rows"], part["cut"]) == (name, size, sum(table["cut"].to_pylist()))
         assert (part["bytes"], part["sha256"]) == ((out / name).stat().st_size, sha256_of(out / name))
-
-
-def test_killed_anywhere_it_goes_on_to_the_same_bytes(
-    predict: Predict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert predict(out="whole") == 0
-    whole = contents(tmp_path / "whole")
-    computed: list[str] = []
-    kind = command.Output
-    monkeypatch.setattr(
-        command, "Output", lambda file, recipe: (computed.append(file.path.name), kind(file, recipe))[1]
-    )
-
-    def die(*args: object) -> None:
-        raise Killed
-
-    # At the mark; of each part the file and its record; the manifest; then after a part has its name, and at the end.
-    moments: list[Any] = [(NewFile, "__exit__", dying_at(kill)) for kill in range(1, 9)]
-    moments += [(parts, "sync_folder", die), (Parts, "remove", die)]
-    for moment, expected in zip(moments, (3, 3, 3, 2, 2, 1, 1, 0, 2, 0), strict=True):
-        out = f"killed-{len(list(tmp_path.iterdir()))}"
-        with monkeypatch.context() as context:
-            context.setattr(*moment)
-            with pytest.raises(Killed):
-                predict(out=out)
-        computed.clear()
-        assert predict(out=out) == 0
-        assert contents(tmp_path / out) == whole
-        assert len(computed) == expected, "what is finished is not computed again"
 
 
 @pytest.fixture

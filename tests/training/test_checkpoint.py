@@ -50,17 +50,6 @@ def test_equal_facts_and_weights_are_equal_bytes(tmp_path: Path) -> None:
     assert first == (tmp_path / "cp-0002.model").read_bytes()
 
 
-def test_a_full_disk_leaves_the_last_checkpoint_whole(tmp_path: Path) -> None:
-    path = tmp_path / "cp-0000.cp"
-    write_checkpoint(content(1.0), path)
-    # A device that is always full stands where the temporary file goes.
-    (tmp_path / "cp-0000.cp.tmp").symlink_to("/dev/full")
-    with pytest.raises(UserError, match=r"cp-0000\.cp: no space left"):
-        write_checkpoint(content(2.0), path)
-    assert torch.equal(read_checkpoint(path)["model"]["weight"], torch.ones(50, 50))
-    assert not (tmp_path / "cp-0000.cp.tmp").exists()
-
-
 @pytest.mark.parametrize("end", [0, 1, 100, 5000, -3])
 def test_truncated_files_are_unreadable(tmp_path: Path, end: int) -> None:
     path = tmp_path / "cp-0000.cp"
@@ -110,9 +99,6 @@ def test_other_files_are_named_for_what_they_are(tmp_path: Path) -> None:
     torch.save(torch.ones(3), tmp_path / "tensor.cp")
     with pytest.raises(UserError, match="not a checkpoint of this project"):
         read_checkpoint(tmp_path / "tensor.cp")
-    write_checkpoint({**content(), "format": 99}, tmp_path / "newer.cp")
-    with pytest.raises(UserError, match=f"expected a checkpoint of format {FORMAT}, found 99"):
-        read_checkpoint(tmp_path / "newer.cp")
 
 
 def test_the_newest_readable_one_is_found_and_the_damaged_reported(

@@ -303,18 +303,6 @@ def test_what_a_kill_prevented_is_made_up_for(name: str, place: Callable[[str], 
     assert killed.weights == KEPT
 
 
-def test_a_changed_record_is_refused_and_nothing_changes(place: Callable[[str], Place]) -> None:
-    changed = place("finished")
-    path, whole = changed.run / "run.json", read_run(changed.run)
-    path.write_text(path.read_text().replace('"seed": 0', '"seed": 7'))
-    before = contents(changed.run)
-    with pytest.raises(UserError, match=r"run\.json: .*modified.* Remove it, and the same command writes it again"):
-        changed.finetune()
-    assert contents(changed.run) == before
-    path.unlink()
-    assert changed.finetune() == whole, "as the message says"
-
-
 def test_predictions_that_are_gone_are_made_again(place: Callable[[str], Place]) -> None:
     finished = place("finished")
     path = finished.run / "predictions" / "dev.tsv"

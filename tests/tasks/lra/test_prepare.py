@@ -254,19 +254,11 @@ class Evil:
         return (Path.touch, (Path("/tmp/never-made-by-a-pickle"),))
 
 
-class Forged:
-    """An array of pointers, as nothing of CIFAR-10 is."""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return np.ndarray, ((1,), np.dtype("O"), b"AAAAAAAA")
-
-
 LISTS, PAIRS = "listops-1000/basic_val.tsv", "tsv_data/new_aan_pairs.eval.tsv"
 BATCH = "cifar-10-batches-py/data_batch_3"
 PICTURE, METADATA = (
     f"pathfinder32/curv_contour_length_14/{name}" for name in ("imgs/0/sample_3.png", "metadata/0.npy")
 )
-NO_BATCH = "data_batch_3: expected a file of CIFAR-10, found something else"
 Damage = Callable[[Path], object]
 
 
@@ -286,8 +278,10 @@ def pickled(**data: object) -> Damage:
         ("retrieval", "tsv_data", shutil.rmtree, "new_aan_pairs.train.tsv"),
         ("retrieval", PAIRS, lambda path: path.write_text(""), "found 8 / 0 / 8"),
         ("image", BATCH, pickled(data=Evil(), labels=[]), "which no file of CIFAR-10 does"),
-        ("image", BATCH, pickled(data=Forged(), labels=[0]), NO_BATCH),
-        ("image", BATCH, lambda path: path.write_bytes(path.read_bytes()[:100]), NO_BATCH),
+        (
+            "image", BATCH, lambda path: path.write_bytes(path.read_bytes()[:100]),
+            "data_batch_3: expected a file of CIFAR-10, found something else",
+        ),
         ("image", BATCH, pickled(data=PIXELS, labels=[0, 1, 2, 3, 4, 10]), "and classes from 0 to 9"),
         (
             "pathfinder", PICTURE, lambda path: Image.fromarray(np.zeros((31, 32), np.uint8)).save(path),

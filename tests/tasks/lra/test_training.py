@@ -8,12 +8,9 @@ import pytest
 import torch
 from arena import TINY, Lra, experiment, write_task
 from finetuning import finetune
-from small import ROOT
 
-from nystromformer.config import load_config
 from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.finetuning.run import Done
-from nystromformer.tasks.lra.declaration import PATH, TASKS
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.store import open_stored
 from nystromformer.tasks.lra.task import Arena
@@ -121,16 +118,3 @@ def test_mistakes_are_told_before_anything_is_written(given: tuple[object, ...],
     task, given = (given[1], ()) if given[0] == "--task" else ("listops", given)
     assert expected in lra.refuse(*given, task=task, settings=settings)
     assert [path.name for path in lra.folder.rglob("*")] == ["config.json"]
-
-
-@pytest.mark.parametrize("task", sorted(set(TASKS) - {PATH}))
-def test_shipped_recipes_are_the_authors(task: str) -> None:
-    config = load_config(ROOT / "experiments" / "lra" / task / "config.json")
-    model, setting = config.model, config.pretraining_setting
-    assert (model.num_layers, model.transformer_dim, model.transformer_hidden_dim, model.num_head) == (2, 64, 128, 2)
-    assert (model.norm, model.activation, model.pooling, model.embedding_norm) == ("pre", "gelu", "mean", False)
-    assert {layer.name for layer in model.attentions} == {"nystrom"}
-    steps = {"listops": 5000, "text": 20000, "retrieval": 30000, "image": 35000, "pathfinder": 62400}
-    warmup = {"listops": 1000, "text": 8000, "retrieval": 800, "image": 175, "pathfinder": 312}
-    assert (setting.num_steps, setting.warmup_steps) == (steps[task], warmup[task])
-    assert (setting.learning_rate, setting.max_grad_norm) == (1e-4, None)
