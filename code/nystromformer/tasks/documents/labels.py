@@ -288,17 +288,13 @@ def _doubts(counts: Mapping[str, int]) -> list[str]:
     for name in counts:
         words = re.split(r"[-_\s]+", unicodedata.normalize("NFKC", name).casefold().strip("'\"`"))
         alike.setdefault(" ".join(words), []).append(name)
+    are_numbers = all(as_number(name) is not None for name in counts)
     found = {
         "differ only in case, quotes or what is between words: write them alike if they are one": [
             name for names in alike.values() if len(names) > 1 for name in names
         ],
         "may say that there is no label": [
-            *(name for name in counts if name.casefold() in _NOTHING),
-            *(
-                ["-1"]
-                if "0" in counts and "-1" in counts and all(as_number(name) is not None for name in counts)
-                else []
-            ),
+            name for name in counts if name.casefold() in _NOTHING or (name == "-1" and are_numbers and "0" in counts)
         ],
     }
     lines = []
