@@ -112,8 +112,10 @@ def cost(folder: Folder, texts: Path, out: Annotated[Path, typer.Argument(help="
         [arm, f"{one['minutes of training']:.0f}", f"{one['memory, GiB']:.1f}", f"{np.median(seconds[arm]):.0f}"]
         for arm, one in figures.items()
     ]
-    write_json(out.with_suffix(".json"), {"figures": figures, **machine_facts()})
-    write_text(out.with_suffix(".md"), markdown(["", *next(iter(figures.values()))], shown) + "\n")
+    facts = machine_facts()
+    write_json(out.with_suffix(".json"), {"figures": figures, **facts})
+    said = "; ".join(f"{fact} {facts[fact]}" for fact in ("date", "commit", "processor", "threads"))
+    write_text(out.with_suffix(".md"), f"{markdown(['', *next(iter(figures.values()))], shown)}\n\n{said}.\n")
 
 
 def read_words(folder: Path) -> list[Record]:

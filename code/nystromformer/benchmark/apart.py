@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -30,12 +29,18 @@ def run_works(works: Mapping[str, Work], processes: int, until: float) -> Iterat
     what has not ended by `until`. So many processes run side by side, one for each work, because after a kernel's
     illegal access everything fails until the process ends; 0: all in this one.
     """
+
+    def attempt(work: Work) -> Mapping[str, Any]:
+        if time.monotonic() >= until:
+            return _LATE
+        return _alone(work, until) if processes else _attempt(work)
+
     if not processes:
-        yield from ((title, _attempt(work) if time.monotonic() < until else _LATE) for title, work in works.items())
+        yield from zip(works, map(attempt, works.values()), strict=True)
         return
     with ThreadPoolExecutor(processes) as threads:
         try:
-            yield from zip(works, threads.map(partial(_alone, until=until), works.values()), strict=True)
+            yield from zip(works, threads.map(attempt, works.values()), strict=True)
         finally:
             # Ctrl-C: no thread waits for its process until the time is up.
             for process in multiprocessing.active_children():
